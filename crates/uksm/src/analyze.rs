@@ -31,15 +31,17 @@ use crate::seed;
 mod figures;
 mod lifetimes;
 mod page;
+mod plan;
 mod progress;
 mod reading;
 mod report;
 #[cfg(test)]
 mod tests;
+mod units;
 mod watch;
 
 use lifetimes::Lifetimes;
-use reading::Plan;
+use plan::Plan;
 use watch::Watch;
 
 /// Reads, estimates and prints.

@@ -25,6 +25,7 @@ use crate::control::{self, Answer, Request};
 use crate::failure::Failure;
 use crate::status::evidence::{Evidence, Place};
 
+mod estimate;
 mod mappings;
 mod reasons;
 mod report;

@@ -51,7 +51,11 @@ fn main() -> ExitCode {
         return groups::link::worker().unwrap_or_else(|failure| fail(&failure));
     }
     let mut settings = setting::Settings::default();
-    let cli = match cli::parse(std::env::args_os(), &mut settings) {
+    let cli = match cli::parse(
+        std::env::args_os(),
+        &mut settings,
+        doctor::checks_in_words(),
+    ) {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => return fail(&Failure::usage(cli::one_line(&error))),
         // Help and version.
@@ -93,11 +97,17 @@ fn main() -> ExitCode {
         cli::Action::Reload(args) => reload(&args.socket),
         cli::Action::Break(args) => break_up::break_up(&args),
         cli::Action::Completions { shell } => {
-            clap_complete::generate(shell, &mut cli::command(), "uksm", &mut std::io::stdout());
+            clap_complete::generate(
+                shell,
+                &mut cli::command(doctor::checks_in_words()),
+                "uksm",
+                &mut std::io::stdout(),
+            );
             Ok(())
         }
         cli::Action::Man { folder } => {
-            let written = clap_mangen::generate_to(cli::command(), &folder);
+            let written =
+                clap_mangen::generate_to(cli::command(doctor::checks_in_words()), &folder);
             written
                 .with_context(|| folder.display().to_string())
                 .map_err(Failure::from)

@@ -13,7 +13,7 @@ use uksm_linux::processes::Processes;
 use uksm_linux::selection::Selection;
 use uksm_linux::wake::Sleeper;
 
-use crate::account::own::Own;
+use crate::account::single_daemon::Own;
 use crate::cli::RunArgs;
 use crate::config::Config;
 use crate::config::current::Configuration;

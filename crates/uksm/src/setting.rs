@@ -18,8 +18,6 @@ use uksm_policy::params::form::{Choice, Form, choice, count, optional, share, sw
 use uksm_policy::params::{Governor, ParamError, Params, Row};
 use uksm_redistribution::guard::Marks;
 
-use crate::account::FOLDER;
-
 mod backend;
 mod paths;
 
@@ -31,6 +29,9 @@ const MINUTE: Nanos = 60 * SECOND;
 
 /// Where the daemon listens.
 pub(crate) const SOCKET: &str = "/run/uksm/uksm.sock";
+
+/// Where the ledger is.
+pub(crate) const ACCOUNT_FOLDER: &str = "/var/lib/uksm/accounts";
 
 /// Where agents reach it.
 pub(crate) const AGENT_SOCKET: &str = "/run/uksm/agents.sock";
@@ -75,7 +76,7 @@ uksm_policy::parameters! {
         socket_group: Option<String> = None, NameOrNone;
 
         /// Where what groups took and saved is written down, for `account`.
-        account_dir: Option<PathBuf> = Some(PathBuf::from(FOLDER)), FolderOrNone;
+        account_dir: Option<PathBuf> = Some(PathBuf::from(ACCOUNT_FOLDER)), FolderOrNone;
 
         /// How often that is done.
         account_interval: Nanos = MINUTE, time(SECOND..=24 * 60 * MINUTE);
@@ -381,7 +382,10 @@ mod tests {
         };
         assert_eq!(resolved.configuration(0), configuration);
         assert_eq!(resolved.daemon.socket, PathBuf::from(SOCKET));
-        assert_eq!(resolved.daemon.account_dir, Some(PathBuf::from(FOLDER)));
+        assert_eq!(
+            resolved.daemon.account_dir,
+            Some(PathBuf::from(ACCOUNT_FOLDER))
+        );
     }
 
     #[test]
@@ -498,7 +502,7 @@ mod tests {
             let names = fields.into_iter().map(|field| field.name);
             names.chain([section])
         });
-        let accounts = crate::account::sections().into_iter();
+        let accounts = crate::account::bill::sections().into_iter();
         let accounts = accounts.flat_map(|(_, fields)| fields.into_iter().map(|field| field.name));
         let given = crate::config::members::names().into_iter();
         let given = given.chain(crate::config::rate::names());

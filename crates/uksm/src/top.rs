@@ -15,6 +15,7 @@
 
 mod asking;
 mod list;
+mod look;
 mod once;
 mod screen;
 mod tables;
@@ -37,7 +38,7 @@ use crate::control::Request;
 use crate::failure::Failure;
 
 use asking::{Answered, Said, Wish};
-use screen::Look;
+use look::Look;
 use view::View;
 
 /// Signals and answers are looked for so often.

@@ -6,6 +6,7 @@
 //! does not know the command line, so that a supervisor can start it as well.
 
 pub(crate) mod explaining;
+mod locate;
 mod processes;
 pub(crate) mod start;
 
@@ -27,14 +28,14 @@ use uksm_policy::Engine;
 use uksm_policy::command::{Command, Nanos, SpaceId};
 use uksm_policy::report::{HintsReport, Report, counted};
 
-use crate::account::own::Own;
+use crate::account::single_daemon::Own;
 use crate::control::{Answer, Control, Pending, Request};
 use crate::status::written::WrittenPages;
 use crate::status::{
     Cpu, Daemon, Failed, Frames, Hints, Huge, Kernel, Memory, Merged, Saved, Status, Targets,
 };
 use crate::{signals, systemd};
-use explaining::Locate;
+use locate::Locate;
 
 /// So many frames are counted for a status, which takes 10 ms. Of more, the policy's own counts must
 /// do: nothing may hold up merging for long.

@@ -31,11 +31,9 @@ use jiff::civil::Date;
 use jiff::{Timestamp, ToSpan as _};
 use rustix::fs::{FlockOperation, flock};
 
+use super::ledger_reader::{ENDING, files};
 use super::record::{Amounts, Record};
 use super::totals::{Totals, day_of};
-
-/// What the name of a file ends with.
-const ENDING: &str = ".jsonl";
 
 /// The file whose lock the daemon that writes into a folder holds.
 const LOCK: &str = "lock";
@@ -254,29 +252,10 @@ fn ends_torn(file: &File, length: u64) -> io::Result<bool> {
     Ok(byte != *b"\n")
 }
 
-/// The files of a ledger by day, the oldest first. Other names are no part of it.
-///
-/// # Errors
-/// The folder cannot be read.
-pub(super) fn files(folder: &Path) -> io::Result<Vec<(Date, PathBuf)>> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let day = name.to_str().and_then(|name| name.strip_suffix(ENDING));
-        let parsed = day.and_then(|day| day.parse::<Date>().ok().filter(|d| d.to_string() == day));
-        if let Some(date) = parsed {
-            files.push((date, entry.path()));
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::account::reading;
+    use crate::account::ledger_reader;
 
     fn record(group: &str) -> Record {
         let mut record = Record {
@@ -302,7 +281,7 @@ mod tests {
 
     fn read(folder: &Path) -> (Vec<Record>, Vec<String>) {
         let mut records = Vec::new();
-        let torn = reading::read(folder, None, &mut |record, _| records.push(record));
+        let torn = ledger_reader::read(folder, None, &mut |record, _| records.push(record));
         (records, torn.unwrap())
     }
 

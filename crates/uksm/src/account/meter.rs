@@ -197,7 +197,7 @@ fn seconds(time: Nanos) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::account::reading;
+    use crate::account::ledger_reader;
 
     const SECOND: Nanos = 1_000_000_000;
 
@@ -227,7 +227,7 @@ mod tests {
             let mut records = Vec::new();
             let path = self.folder.path().join("accounts");
             if path.is_dir() {
-                let torn = reading::read(&path, None, &mut |record, _| records.push(record));
+                let torn = ledger_reader::read(&path, None, &mut |record, _| records.push(record));
                 assert!(torn.unwrap().is_empty());
             }
             records

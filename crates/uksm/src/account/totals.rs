@@ -30,8 +30,8 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::ledger_reader;
 use super::record::{Amounts, Record};
-use super::{ledger, reading};
 
 /// Where they are kept.
 const NAME: &str = "totals.json";
@@ -132,7 +132,7 @@ impl Totals {
     /// Of what comes from now on.
     fn beginning(folder: &Path) -> Totals {
         // A folder that is not there has no files.
-        let files = ledger::files(folder).unwrap_or_default();
+        let files = ledger_reader::files(folder).unwrap_or_default();
         let length = |path: &Path| path.metadata().map_or(0, |of| of.len());
         let summed = files.iter().map(|(day, path)| (*day, length(path)));
         Totals {
@@ -167,12 +167,12 @@ impl Totals {
 
     /// Adds what files have beyond what is summed.
     fn catch_up(&mut self, folder: &Path) -> Result<(), String> {
-        let files = ledger::files(folder);
+        let files = ledger_reader::files(folder);
         let files = files.map_err(|error| format!("{}: {error}", folder.display()))?;
         for (day, path) in files {
             let from = self.summed.get(&day).copied().unwrap_or(0);
             let mut torn = Vec::new();
-            let length = reading::read_file(&path, from, &mut torn, &mut |record, _| {
+            let length = ledger_reader::read_file(&path, from, &mut torn, &mut |record, _| {
                 self.add(&record, day);
             })?;
             self.summed.insert(day, length);

@@ -17,7 +17,7 @@ use serde::Serialize;
 use uksm_policy::report::counted;
 use uksm_sketch::lifetime::{self, Estimate};
 
-use super::report::duration;
+use super::units::duration;
 use super::watch::{Fate, Twice};
 use crate::status::table;
 

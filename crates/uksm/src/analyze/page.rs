@@ -15,7 +15,8 @@ use plotters::prelude::{
 };
 
 use super::lifetimes::Lifetimes;
-use super::report::{Report, Row, duration, mib};
+use super::report::{Report, Row};
+use super::units::{duration, mib};
 use crate::document;
 
 const WIDTH: u32 = 900;

@@ -27,10 +27,10 @@ use uksm_linux::clock;
 use uksm_linux::contents::{Met, Sampler, Survey};
 use uksm_linux::proc::{self, Proc, Stat};
 use uksm_linux::selection::Selection;
-use uksm_policy::command::Nanos;
 use uksm_sketch::content::Content;
 use uksm_sketch::redundancy::Page;
 
+use super::plan::Plan;
 use super::progress::Progress;
 use super::watch::{self, Watch};
 use crate::suggest::{chosen, nobody_read};
@@ -49,31 +49,6 @@ const LEAST: f64 = 512.0;
 
 /// Pages between two looks at how far it is.
 const SHOWN: u64 = 256;
-
-/// What may be spent on what.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Plan {
-    /// In all.
-    pub(super) budget: Nanos,
-    /// What was spent before the start.
-    pub(super) cpu_before: Nanos,
-}
-
-impl Plan {
-    fn spent(&self) -> Nanos {
-        clock::process_cpu().saturating_sub(self.cpu_before)
-    }
-
-    /// What is kept for reading some pages again.
-    pub(super) fn kept(&self) -> Nanos {
-        self.budget / 10
-    }
-
-    /// Whether more was spent than can be borne.
-    pub(super) fn is_over(&self) -> bool {
-        self.spent() > self.budget + self.budget / 4
-    }
-}
 
 /// A process that was read.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ use uksm_policy::command::Nanos;
 use uksm_sketch::content::{Content, Salt};
 use uksm_sketch::redundancy::Page;
 
-use super::reading::Plan;
+use super::plan::Plan;
 
 /// At most so many pages are read again: a share of them is told to two percent of all, and they take some 20 ms.
 pub(super) const MOST: usize = 2000;

@@ -7,8 +7,8 @@ use uksm_linux::selection::Selection;
 use uksm_policy::command::Nanos;
 use uksm_policy::params::form::{count, share, time};
 
-use super::accepted;
-use super::{ExcludeArgs, TargetArgs};
+use super::accepted::accepted;
+use super::targets::{ExcludeArgs, TargetArgs};
 use crate::paths::Roots;
 
 /// Options of `analyze`.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use uksm_linux::selection::Selectors;
 
-use super::TargetArgs;
+use super::targets::TargetArgs;
 use crate::paths::Roots;
 
 /// Options of `explain`.
@@ -68,7 +68,10 @@ mod tests {
 
     fn selectors(line: &str) -> Result<uksm_linux::selection::Selectors, String> {
         let words = line.split_whitespace().map(Into::into);
-        match parse(words, &mut Settings::default()).unwrap().action {
+        match parse(words, &mut Settings::default(), String::new())
+            .unwrap()
+            .action
+        {
             Action::Explain(args) => args.selectors(),
             other => panic!("not explain: {other:?}"),
         }

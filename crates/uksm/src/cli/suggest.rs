@@ -5,7 +5,8 @@ use uksm_linux::boundary::Boundary;
 use uksm_linux::selection::Selection;
 use uksm_policy::params::form::{count, share, size};
 
-use super::{ExcludeArgs, TargetArgs, accepted};
+use super::accepted::accepted;
+use super::targets::{ExcludeArgs, TargetArgs};
 use crate::paths::Roots;
 
 /// Options of `group suggest`.

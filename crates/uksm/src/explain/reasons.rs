@@ -197,7 +197,7 @@ impl Reason {
             Reason::TooFew => Some(format!("{} must", terms.spaces_needed)),
             Reason::SampledOnly => {
                 let region = region?;
-                let most = super::sorting::at_most(region.hits, region.sampled, terms.coverage);
+                let most = super::estimate::at_most(region.hits, region.sampled, terms.coverage);
                 Some(format!(
                     "of {} samples {} had partners: at most {} of the pages do, at 95 %; v_dup is {}",
                     region.sampled,

@@ -7,8 +7,9 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::estimate::Estimate;
 use super::reasons::{Reason, percent, time};
-use super::sorting::{Estimate, Sorted};
+use super::sorting::Sorted;
 use crate::status::evidence::{Evidence, Place, Region, Terms};
 
 /// Reasons of less than this are not printed, unless nothing else is: 64 KiB.

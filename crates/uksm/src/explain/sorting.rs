@@ -21,15 +21,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
 use uksm_policy::command::PAGE_SIZE;
 
+use super::estimate::{Estimate, estimate};
 use super::mappings::{Kind, Mapping, Mappings};
 use super::reasons::Reason;
 use crate::status::evidence::{Evidence, Partner, Place, Region, Seen, Stands, Terms};
-
-/// Of a standard normal distribution, 95 % are within so many standard deviations.
-const Z: f64 = 1.96;
 
 /// Less than so many pages that no region has are a difference in time.
 const NOISE: f64 = 16.0;
@@ -44,17 +41,6 @@ pub(crate) struct Amount {
     /// What is said of that region beyond the reason.
     pub(crate) details: Option<String>,
     most: f64,
-}
-
-/// An estimate with its interval at 95 %.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub(crate) struct Estimate {
-    /// Pages.
-    pub(crate) pages: f64,
-    /// At least so many.
-    pub(crate) low: f64,
-    /// At most so many.
-    pub(crate) high: f64,
 }
 
 /// The memory of a process.
@@ -408,42 +394,6 @@ fn uncovered(mapping: &Mapping, evidence: &Evidence, is_in_part: bool) -> Option
     } else {
         None
     }
-}
-
-/// The share that is at most true where of so many samples these had partners, of which this part is indexed.
-pub(crate) fn at_most(hits: u64, samples: u64, coverage: f64) -> f64 {
-    if samples == 0 {
-        return 1.0;
-    }
-    let (_, high) = wilson(hits as f64 / samples as f64, samples as f64, Z * Z);
-    (high / coverage.max(1e-6)).min(1.0)
-}
-
-/// How many of `all` pages have partners where `hits` have by what was read, which are `read` pages.
-fn estimate(hits: f64, all: f64, read: f64, coverage: f64) -> Estimate {
-    if all <= 0.0 || read <= 0.0 {
-        return Estimate::default();
-    }
-    let share = (hits / all).min(1.0);
-    // Where all was read there is nothing left to chance.
-    let unread = ((all - read) / (all - 1.0).max(1.0)).clamp(0.0, 1.0);
-    let (low, high) = wilson(share, read, Z * Z * unread);
-    Estimate {
-        pages: hits,
-        low: low * all,
-        high: (high / coverage.max(1e-6)).min(1.0) * all,
-    }
-}
-
-/// The interval of Wilson for a share of so many samples.
-fn wilson(share: f64, samples: f64, z2: f64) -> (f64, f64) {
-    let middle = share + z2 / (2.0 * samples);
-    let half = (z2 * (share * (1.0 - share) / samples + z2 / (4.0 * samples * samples))).sqrt();
-    let scale = 1.0 + z2 / samples;
-    (
-        ((middle - half) / scale).max(0.0),
-        ((middle + half) / scale).min(1.0),
-    )
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use prometheus_client::metrics::MetricType;
 use uksm_redistribution::guard::Phase;
 use uksm_redistribution::status::GroupStatus as Redistributed;
 
-use super::Snapshot;
+use super::snapshot::Snapshot;
 use crate::status::groups::GroupStatus;
 
 pub(super) mod status;

@@ -15,8 +15,8 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::Snapshot;
 use super::catalogue::{self, Figure, PREFIX, Row, Sample};
+use super::snapshot::Snapshot;
 
 /// A form of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -32,7 +32,7 @@ use tokio::task::AbortHandle;
 use uksm_linux::socket_file::remove_stale;
 
 use super::exposition::{self, Format};
-use super::{PATIENCE, Snapshot};
+use super::snapshot::{PATIENCE, Snapshot};
 
 /// Most connections at a time.
 const CLIENTS: usize = 32;

@@ -2,8 +2,12 @@
 
 mod promtool;
 
+use std::time::{Duration, Instant};
+
 use super::*;
+use crate::control::Answer;
 use crate::control::tests::fake::{self, FakeDaemon, FakeWorkers};
+use crate::status::groups::GroupStatus;
 
 pub(super) fn asked(answer: Answer) -> Arc<Snapshot> {
     let root = tempfile::tempdir().unwrap();
@@ -106,7 +110,9 @@ fn every_row_has_a_figure_where_all_is_known() {
         members: vec![],
     };
     status.written_on_host = Some(3);
-    let redistribution = status.redistribution.insert(Redistribution::default());
+    let redistribution = status
+        .redistribution
+        .insert(uksm_redistribution::status::Status::default());
     redistribution.groups.push(freed);
     let text = exposition::text(&asked(Answer::Groups(status)), Format::OpenMetrics);
     let described = text

@@ -127,7 +127,8 @@ impl Report {
     pub(super) fn add(&mut self, boundary: BoundaryReport) {
         self.boundaries.push(boundary);
         let groups = self.boundaries.iter().flat_map(|boundary| &boundary.groups);
-        self.configuration = configuration::text(groups);
+        self.configuration =
+            configuration::text(groups.map(|group| (&*group.name, &group.members[..])));
     }
 }
 

@@ -15,7 +15,7 @@ use ratatui::widgets::{Cell, Row as Cells, StatefulWidget, Table as Drawn, Table
 use textwrap::core::display_width;
 
 use super::list::{Row, Sort};
-use super::screen::Look;
+use super::look::Look;
 use crate::status::Status;
 use crate::status::groups::GroupStatus;
 

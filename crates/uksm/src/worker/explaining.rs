@@ -16,16 +16,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uksm_linux::discovery::Discovery;
 use uksm_linux::domain::Domain;
-use uksm_linux::handed_over::{HandedOver, Supervisor};
 use uksm_linux::machine::LinuxMachine;
 use uksm_linux::module::{self, Verb};
-use uksm_linux::processes::{Target, Whereabouts};
+use uksm_linux::processes::Whereabouts;
 use uksm_policy::Engine;
 use uksm_policy::command::{Lines, PAGE_SIZE, Page, PageFlags, PageState, Run, SpaceId};
 use uksm_policy::params::{Contents, Thp};
 use uksm_policy::report::{RegionReport, SpaceReport};
 
 use super::Worker;
+use super::locate::Locate;
 use crate::control::{Answer, Request};
 use crate::status::evidence::{
     Evidence, MOST_REGIONS, Partner, Place, Range, Region, Seen, Sighting, Terms, seconds,
@@ -35,44 +35,6 @@ use crate::status::evidence::{
 const MOST_PAGES: u64 = 16_384;
 /// Of each region so many at least, if it has them.
 const LEAST_PAGES: u64 = 32;
-
-/// Knows processes.
-pub(crate) trait Locate {
-    /// What became of a process.
-    ///
-    /// # Errors
-    /// It knows none: one line.
-    fn locate(&self, pid: u32) -> Result<Whereabouts, String>;
-
-    /// Those that are followed, by id.
-    ///
-    /// # Errors
-    /// As [`Locate::locate`].
-    fn followed(&self) -> Result<Vec<Target>, String>;
-}
-
-/// What a worker of a group says who is asked for processes.
-const KNOWS_SPACES: &str = "only the supervisor knows processes";
-
-impl<D: Domain> Locate for LinuxMachine<D> {
-    fn locate(&self, pid: u32) -> Result<Whereabouts, String> {
-        Ok(self.processes().whereabouts(pid))
-    }
-
-    fn followed(&self) -> Result<Vec<Target>, String> {
-        Ok(self.processes().targets())
-    }
-}
-
-impl<D: Domain, S: Supervisor> Locate for LinuxMachine<D, HandedOver<S>> {
-    fn locate(&self, _: u32) -> Result<Whereabouts, String> {
-        Err(KNOWS_SPACES.to_owned())
-    }
-
-    fn followed(&self) -> Result<Vec<Target>, String> {
-        Err(KNOWS_SPACES.to_owned())
-    }
-}
 
 /// What is said of a process that is not followed; none of one that is.
 pub(crate) fn unfollowed(whereabouts: Whereabouts) -> Option<Evidence> {

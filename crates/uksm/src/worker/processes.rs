@@ -8,7 +8,7 @@ use uksm_linux::discovery::Discovery;
 use uksm_linux::domain::Domain;
 use uksm_linux::machine::LinuxMachine;
 
-use super::explaining::Locate;
+use super::locate::Locate;
 use super::{Worker, seconds};
 use crate::control::{Answer, Request};
 use crate::status::processes::{MOST, Spaces};

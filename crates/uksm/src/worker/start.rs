@@ -7,7 +7,7 @@ use uksm_linux::proc::OwnMemory;
 use uksm_linux::wake::Sleeper;
 use uksm_policy::Engine;
 
-use super::explaining::Locate;
+use super::locate::Locate;
 use super::{HintsFrom, Unmerge, Worker};
 use crate::control::Control;
 use crate::setting::Resolved;

@@ -84,7 +84,7 @@ fn words(line: &str) -> Vec<OsString> {
 
 /// What is wrong with a command.
 fn refused(words: Vec<OsString>) -> Option<String> {
-    let parsed = cli::parse(words, &mut Settings::default());
+    let parsed = cli::parse(words, &mut Settings::default(), String::new());
     parsed.err().map(|error| cli::one_line(&error))
 }
 

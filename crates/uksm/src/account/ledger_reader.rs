@@ -10,14 +10,18 @@
 //! not opened: a record is in the file of the day on which it ends.
 
 use std::fs::File;
+use std::io;
 use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use super::ledger;
 use super::record::{Record, Stretch};
+
+/// What the name of a file ends with.
+pub(super) const ENDING: &str = ".jsonl";
 
 /// Reads all records that do not end before `since`, in the order of the files; answers the places of torn ones.
 ///
@@ -29,7 +33,7 @@ pub(crate) fn read(
     each: &mut dyn FnMut(Record, Stretch),
 ) -> Result<Vec<String>, String> {
     let first = since.map(|since| since.to_zoned_datetime(TimeZone::UTC).date());
-    let files = ledger::files(folder);
+    let files = files(folder);
     let files = files.map_err(|error| format!("{}: cannot read: {error}", folder.display()))?;
     let mut torn = Vec::new();
     for (_, path) in files
@@ -82,6 +86,25 @@ pub(super) fn read_file(
         }
     }
     Ok(length)
+}
+
+/// The files of a ledger by day, the oldest first. Other names are no part of it.
+///
+/// # Errors
+/// The folder cannot be read.
+pub(super) fn files(folder: &Path) -> io::Result<Vec<(Date, PathBuf)>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let day = name.to_str().and_then(|name| name.strip_suffix(ENDING));
+        let parsed = day.and_then(|day| day.parse::<Date>().ok().filter(|d| d.to_string() == day));
+        if let Some(date) = parsed {
+            files.push((date, entry.path()));
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 #[cfg(test)]
