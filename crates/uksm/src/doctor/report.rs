@@ -8,7 +8,9 @@ use std::fmt;
 use serde::Serialize;
 use uksm_policy::report::counted;
 
-use super::{Check, Host, Severity, catalogue};
+use super::check::{Check, Severity};
+use super::checks::catalogue;
+use super::host::Host;
 use uksm_input::plain::plain;
 
 /// Columns of a terminal.

@@ -4,16 +4,12 @@
 //! `kernel/compat.h` and `kernel/symbol_list.h` of the module, `docs/install.md`; kernel documentation `admin-guide/LSM`,
 //! `admin-guide/module-signing.rst`; UEFI §3.3 for the variable `SecureBoot`.
 
-use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::path::Path;
+use crate::doctor::check::{Check, Severity, Verdict};
+use crate::doctor::host::Host;
+use crate::doctor::host::kernel::SYMBOLS;
+use crate::doctor::probe::Seen;
 
-use procfs_core::{ConfigSetting, FromBufRead as _, KernelConfig};
-
-use super::reading::{Root, Seen, unread};
-use super::{Check, Host, Severity, Verdict};
-
-pub(super) const CHECKS: &[Check] = &[
+pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
         name: "architecture",
         finds: "the processor is not an x86-64 one",
@@ -108,6 +104,7 @@ pub(super) const CHECKS: &[Check] = &[
 
 /// The module has been tested from this kernel on.
 const FIRST_TESTED: (u32, u32) = (6, 1);
+
 /// And to this one.
 const LAST_TESTED: (u32, u32) = (6, 12);
 
@@ -118,142 +115,16 @@ const NEEDED: [&str; 4] = [
     "CONFIG_KPROBES",
     "CONFIG_KALLSYMS",
 ];
+
 /// uksm was tested with it only. All that the module looks up by name are functions, which a kernel without it lists as well:
 /// `kernel-symbols` tells.
 const TESTED_WITH: &str = "CONFIG_KALLSYMS_ALL";
+
 /// What it does not build with.
 const REFUSED: &str = "CONFIG_NO_PAGE_MAPCOUNT";
 
-/// Functions that the module finds by name: of each list the kernel has one. Those that only some configurations need are
-/// left out.
-pub(super) const SYMBOLS: [&[&str]; 10] = [
-    &["kallsyms_lookup_name"],
-    &["flush_tlb_mm_range"],
-    &["__mmu_notifier_invalidate_range_start"],
-    &["__mmu_notifier_invalidate_range_end"],
-    &["folio_add_anon_rmap_ptes", "page_add_anon_rmap"],
-    &["folio_remove_rmap_ptes", "page_remove_rmap"],
-    &["folio_free_swap"],
-    &["lru_add_drain_all"],
-    &["pidfd_get_pid"],
-    &["ptrace_may_access"],
-];
-
-/// The name of the variable has the GUID of UEFI's own variables in it.
-const SECURE_BOOT: &str =
-    "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
 /// Attributes stand before a variable's value.
 const ATTRIBUTES: usize = 4;
-
-/// What was read of the kernel.
-pub(super) struct Kernel {
-    pub(super) release: Seen<String>,
-    architecture: Seen<String>,
-    ksm: Seen<String>,
-    config: Seen<KernelConfig>,
-    /// Those of [`SYMBOLS`] that it has.
-    symbols: Seen<BTreeSet<String>>,
-    lockdown: Seen<String>,
-    secure_boot: Seen<Vec<u8>>,
-    enforced: Seen<String>,
-    btf: bool,
-    pressure: Seen<String>,
-}
-
-impl Kernel {
-    /// Reads it.
-    pub(super) fn read(root: &Root) -> Kernel {
-        let release = root
-            .text("proc/sys/kernel/osrelease")
-            .map(|text| text.trim().to_owned());
-        let config = match release.there() {
-            Some(release) => root.bytes(&format!("boot/config-{release}")),
-            None => Seen::Absent,
-        };
-        let config = match config {
-            // Whoever may not read the one may read the other.
-            Seen::There(text) => Seen::There(text),
-            other => match unpacked(root, "proc/config.gz") {
-                Seen::Absent => other,
-                seen => seen,
-            },
-        };
-        Kernel {
-            release,
-            architecture: root.text("proc/sys/kernel/arch"),
-            ksm: root.text("sys/kernel/mm/ksm/run"),
-            config: match config.map(|text| KernelConfig::from_buf_read(&text[..])) {
-                Seen::There(Ok(config)) => Seen::There(config),
-                Seen::There(Err(error)) => Seen::Unread(format!("the kernel's options: {error}")),
-                Seen::Absent => Seen::Absent,
-                Seen::Unread(why) => Seen::Unread(why),
-            },
-            symbols: found_symbols(root, "proc/kallsyms"),
-            lockdown: root.text("sys/kernel/security/lockdown"),
-            secure_boot: root.bytes(SECURE_BOOT),
-            enforced: root.text("sys/module/module/parameters/sig_enforce"),
-            btf: root.has("sys/kernel/btf/vmlinux"),
-            pressure: root.text("proc/pressure/memory"),
-        }
-    }
-
-    fn has(&self, option: &str) -> Option<bool> {
-        let config = self.config.there()?;
-        let setting = config.0.get(option);
-        Some(matches!(
-            setting,
-            Some(ConfigSetting::Yes | ConfigSetting::Module)
-        ))
-    }
-}
-
-/// A file that gzip made.
-fn unpacked(root: &Root, path: &str) -> Seen<Vec<u8>> {
-    match root.bytes(path) {
-        Seen::There(packed) => {
-            let mut text = Vec::new();
-            let most = packed.len() as u64 * 64;
-            let mut reader = flate2::read::GzDecoder::new(&packed[..]).take(most);
-            match reader.read_to_end(&mut text) {
-                Ok(_) => Seen::There(text),
-                Err(error) => Seen::Unread(unread(path, &error)),
-            }
-        }
-        other => other,
-    }
-}
-
-/// The list has hundreds of thousands of lines: it is not kept. Link-time optimisation of LLVM adds a suffix to a name,
-/// which the kernel ignores as well.
-fn found_symbols(root: &Root, path: &str) -> Seen<BTreeSet<String>> {
-    let file = match std::fs::File::open(root.at(Path::new(path))) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Seen::Absent,
-        Err(error) => return Seen::Unread(unread(path, &error)),
-    };
-    let wanted: BTreeSet<&str> = SYMBOLS.into_iter().flatten().copied().collect();
-    let mut found = BTreeSet::new();
-    let mut reader = BufReader::with_capacity(1 << 16, file);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        match reader.read_until(b'\n', &mut line) {
-            Ok(0) => return Seen::There(found),
-            Ok(_) => {}
-            Err(error) => return Seen::Unread(unread(path, &error)),
-        }
-        // ADDRESS TYPE NAME, and of a module's symbols its name.
-        let name = line
-            .split(u8::is_ascii_whitespace)
-            .nth(2)
-            .and_then(|name| std::str::from_utf8(name).ok());
-        let Some(name) = name else { continue };
-        let name = name.split(".llvm.").next().unwrap_or(name);
-        if wanted.contains(name) {
-            found.insert(name.to_owned());
-        }
-    }
-}
 
 fn architecture(host: &Host) -> Verdict {
     match &host.kernel.architecture {
@@ -347,7 +218,7 @@ fn symbols(host: &Host) -> Verdict {
 }
 
 /// The word in brackets of `none [integrity] confidentiality`.
-pub(super) fn chosen(text: &str) -> Option<&str> {
+pub(in crate::doctor) fn chosen(text: &str) -> Option<&str> {
     let (_, from) = text.split_once('[')?;
     Some(from.split_once(']')?.0)
 }

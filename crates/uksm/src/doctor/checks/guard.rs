@@ -7,11 +7,13 @@
 //! # Source
 //! `kernel/guard_migration.c`.
 
-use super::processes::{Process, nothing, of, told};
-use super::reading::{Root, Seen};
-use super::{Check, Host, Severity, Verdict};
+use super::processes::{nothing, of, told};
+use crate::doctor::check::{Check, Severity, Verdict};
+use crate::doctor::host::Host;
+use crate::doctor::host::guard::KPROBES;
+use crate::doctor::host::processes::Process;
 
-pub(super) const CHECKS: &[Check] = &[
+pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
         name: "guard",
         finds: "the module maps no frames, as migration to a GPU would lose them; a warning if gpu_migration=1 wants it so",
@@ -31,32 +33,6 @@ pub(super) const CHECKS: &[Check] = &[
         judge: gpu_memory,
     },
 ];
-
-const FTRACE: &str = "proc/sys/kernel/ftrace_enabled";
-const KPROBES: &str = "sys/kernel/debug/kprobes/enabled";
-
-/// What was read of what the guard needs.
-pub(super) struct GuardState {
-    gpu_migration: Seen<String>,
-    ftrace: Seen<String>,
-    kprobes: Seen<String>,
-}
-
-impl GuardState {
-    /// Reads it.
-    pub(super) fn read(root: &Root) -> GuardState {
-        GuardState {
-            gpu_migration: root.text("sys/module/uksm_guard/parameters/gpu_migration"),
-            ftrace: root.text(FTRACE),
-            kprobes: root.text(KPROBES),
-        }
-    }
-}
-
-/// Whether a file of this name gives access to a GPU to whose memory a range can be migrated.
-pub(super) fn migrates(target: &str) -> bool {
-    target == "/dev/kfd" || target.starts_with("/dev/nvidia-uvm")
-}
 
 fn guard(host: &Host) -> Verdict {
     let state = &host.guard;

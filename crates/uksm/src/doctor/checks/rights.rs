@@ -5,10 +5,12 @@
 //! # Source
 //! capabilities(7), user_namespaces(7), ptrace(2); `docs/threat-model.md`.
 
-use super::reading::{Root, Seen};
-use super::{Check, Host, Severity, Verdict};
+use crate::doctor::check::{Check, Severity, Verdict};
+use crate::doctor::host::Host;
+use crate::doctor::host::rights::CAPABILITIES;
+use crate::doctor::probe::Seen;
 
-pub(super) const CHECKS: &[Check] = &[
+pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
         name: "capabilities",
         finds: "who asks lacks a capability, or is in a user namespace",
@@ -28,54 +30,6 @@ pub(super) const CHECKS: &[Check] = &[
         judge: ptrace_scope,
     },
 ];
-
-/// Capabilities by bit, and what they are for.
-const CAPABILITIES: [(u32, &str, &str); 3] = [
-    (21, "CAP_SYS_ADMIN", "to open the device"),
-    (19, "CAP_SYS_PTRACE", "to attach processes"),
-    (12, "CAP_NET_ADMIN", "to be told of new processes"),
-];
-
-/// The map of a user namespace that is the host's own.
-const WHOLE: [&str; 3] = ["0", "0", "4294967295"];
-
-/// What was read of rights.
-pub(super) struct Rights {
-    status: Seen<String>,
-    users: Seen<String>,
-    ptrace_scope: Seen<String>,
-}
-
-impl Rights {
-    /// Reads them.
-    pub(super) fn read(root: &Root) -> Rights {
-        Rights {
-            status: root.text("proc/self/status"),
-            users: root.text("proc/self/uid_map"),
-            ptrace_scope: root.text("proc/sys/kernel/yama/ptrace_scope"),
-        }
-    }
-
-    /// The capabilities in effect, a bit each.
-    fn effective(&self) -> Option<u64> {
-        let status = self.status.there()?;
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("CapEff:"))?;
-        u64::from_str_radix(line.trim(), 16).ok()
-    }
-
-    fn is_in_namespace(&self) -> bool {
-        let text = self.users.text();
-        !text.is_empty() && !text.split_ascii_whitespace().eq(WHOLE)
-    }
-
-    /// Whether the device would be opened for it.
-    pub(super) fn may_open(&self) -> bool {
-        let admin = 1 << CAPABILITIES[0].0;
-        !self.is_in_namespace() && self.effective().is_some_and(|bits| bits & admin != 0)
-    }
-}
 
 fn capabilities(host: &Host) -> Verdict {
     let rights = &host.rights;

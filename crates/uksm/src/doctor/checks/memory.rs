@@ -5,13 +5,12 @@
 //! Kernel documentation `admin-guide/mm/{transhuge,hugetlbpage,ksm,zswap}.rst`, `mm/overcommit-accounting.rst`,
 //! `admin-guide/cgroup-v2.rst`.
 
-use procfs_core::{FromBufRead as _, Meminfo};
-
 use super::kernel::chosen;
-use super::reading::{Root, Seen, size};
-use super::{Check, Host, Severity, Verdict};
+use crate::doctor::check::{Check, Severity, Verdict};
+use crate::doctor::host::Host;
+use crate::doctor::probe::{Seen, size};
 
-pub(super) const CHECKS: &[Check] = &[
+pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
         name: "huge-pages",
         finds: "the kernel makes huge pages wherever it can: a note; with thp = \"never\" a warning",
@@ -124,92 +123,9 @@ pub(super) const CHECKS: &[Check] = &[
 
 /// Less of the memory available than this is little: the default of `headroom_take`.
 const LITTLE: f64 = 0.05;
+
 /// Programs that start and stop KSM.
 const TUNERS: [&str; 2] = ["ksmtuned", "ksm-throttler"];
-
-/// What was read of memory.
-pub(super) struct Memory {
-    enabled: Seen<String>,
-    defrag: Seen<String>,
-    max_ptes_none: Seen<String>,
-    shrink_underused: Seen<String>,
-    meminfo: Result<Meminfo, String>,
-    /// Huge pages set aside: of which size, and how many.
-    reserved: Vec<(u64, u64)>,
-    run: Seen<String>,
-    scan: (Seen<String>, Seen<String>),
-    advisor: Seen<String>,
-    overcommit: Seen<String>,
-    swaps: Seen<String>,
-    zswap: Seen<String>,
-    controllers: Seen<String>,
-    /// Both versions of control groups are mounted.
-    is_hybrid: bool,
-    nodes: usize,
-}
-
-impl Memory {
-    /// Reads it.
-    pub(super) fn read(root: &Root) -> Memory {
-        let meminfo = match root.text("proc/meminfo") {
-            Seen::There(text) => Meminfo::from_buf_read(text.as_bytes())
-                .map_err(|error| format!("/proc/meminfo: {error}")),
-            Seen::Absent => Err("/proc/meminfo is not there".to_owned()),
-            Seen::Unread(why) => Err(why),
-        };
-        let of_ksm = |name: &str| root.text(&format!("sys/kernel/mm/ksm/{name}"));
-        let huge = |name: &str| root.text(&format!("sys/kernel/mm/transparent_hugepage/{name}"));
-        let sizes = root.list("sys/kernel/mm/hugepages");
-        let reserved = sizes.iter().filter_map(|folder| {
-            let name = folder.file_name()?.to_str()?;
-            let kib = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
-            let count = root.text(&format!("sys/kernel/mm/hugepages/{name}/nr_hugepages"));
-            Some((kib.parse::<u64>().ok()? << 10, count.text().parse().ok()?))
-        });
-        let nodes = root.list("sys/devices/system/node");
-        let is_node = |name: &str| {
-            let number = name.strip_prefix("node");
-            number.is_some_and(|number| number.parse::<u32>().is_ok())
-        };
-        Memory {
-            enabled: huge("enabled"),
-            defrag: huge("defrag"),
-            max_ptes_none: huge("khugepaged/max_ptes_none"),
-            shrink_underused: huge("shrink_underused"),
-            meminfo,
-            reserved: reserved.collect(),
-            run: of_ksm("run"),
-            scan: (of_ksm("pages_to_scan"), of_ksm("sleep_millisecs")),
-            advisor: of_ksm("advisor_mode"),
-            overcommit: root.text("proc/sys/vm/overcommit_memory"),
-            swaps: root.text("proc/swaps"),
-            zswap: root.text("sys/module/zswap/parameters/enabled"),
-            controllers: root.text("sys/fs/cgroup/cgroup.controllers"),
-            is_hybrid: root.has("sys/fs/cgroup/unified/cgroup.controllers"),
-            nodes: nodes
-                .iter()
-                .filter_map(|path| path.file_name()?.to_str())
-                .filter(|name| is_node(name))
-                .count(),
-        }
-    }
-
-    /// Whether KSM scans.
-    pub(super) fn ksm_runs(&self) -> bool {
-        self.run.text() == "1"
-    }
-
-    /// Swap devices and files.
-    fn swaps(&self) -> impl Iterator<Item = &str> {
-        let lines = self
-            .swaps
-            .there()
-            .map_or("", String::as_str)
-            .lines()
-            .skip(1);
-        lines.filter_map(|line| line.split_ascii_whitespace().next())
-    }
-}
 
 fn huge_pages(host: &Host) -> Verdict {
     let memory = &host.memory;

@@ -16,11 +16,13 @@
 //! # Source
 //! The kernel's `mm/mmap.c` and `mm/vma.c` (`__mmap_new_vma()`, `ksm_add_vma()`).
 
-use super::processes::{Process, severity};
-use super::reading::size;
-use super::{Check, Host, Severity, Verdict};
+use super::processes::severity;
+use crate::doctor::check::{Check, Severity, Verdict};
+use crate::doctor::host::Host;
+use crate::doctor::host::processes::Process;
+use crate::doctor::probe::size;
 
-pub(super) const CHECKS: &[Check] = &[Check {
+pub(in crate::doctor) const CHECKS: &[Check] = &[Check {
     name: "mappings-apart",
     finds: "programs offer all their memory to KSM, and this kernel joins no neighbouring mappings of them",
     reads: "/proc/PID/{ksm_stat,maps}, /proc/sys/vm/max_map_count; what the kernel does with two mappings of uksm itself",
@@ -32,10 +34,9 @@ pub(super) const CHECKS: &[Check] = &[Check {
 
 /// Neighbours that could be one mapping are so few otherwise.
 const MIN_APART: u64 = 1000;
+
 /// Most programs that are named.
 const MAX_LISTED: usize = 8;
-/// What the kernel allows if it does not say.
-const DEFAULT_MAX_MAPPINGS: u64 = 65_530;
 
 fn mappings_apart(host: &Host) -> Verdict {
     if !host.mappings.are_apart {
@@ -72,22 +73,4 @@ fn mappings_apart(host: &Host) -> Verdict {
         .about(found.iter().take(MAX_LISTED).map(line).collect())
         .mend(format!("sysctl vm.max_map_count={}", 4 * max))
         .in_part(host.processes.why_in_part())
-}
-
-/// What the kernel does with mappings.
-pub(super) struct Mappings {
-    are_apart: bool,
-    /// Most mappings of a process.
-    max: u64,
-}
-
-impl Mappings {
-    /// Reads the bound; whether neighbours stay apart was tried.
-    pub(super) fn read(root: &super::Root, are_apart: bool) -> Mappings {
-        let max = root.text("proc/sys/vm/max_map_count");
-        Mappings {
-            are_apart,
-            max: max.text().parse().unwrap_or(DEFAULT_MAX_MAPPINGS),
-        }
-    }
 }
