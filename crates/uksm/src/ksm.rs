@@ -25,7 +25,7 @@ use crate::cli::RunArgs;
 use crate::config::Config;
 use crate::control::Control;
 use crate::failure::Failure;
-use crate::groups::giving;
+use crate::groups::supervisor::redistribution;
 use crate::setting::{self, Backend, Resolved, Settings};
 use crate::{log, precedence, seed, signals, startup};
 
@@ -116,7 +116,7 @@ pub(crate) fn run(
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let group = daemon.socket_group.as_deref();
     let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
-    giving::put_back(&args.roots.proc_root, &daemon.socket);
+    redistribution::put_back(&args.roots.proc_root, &daemon.socket);
     // The lock comes first: the socket of a daemon that runs must stay.
     let knobs = Knobs::take(sysfs, &args.roots, &args.ksm_before)?;
     let agents = Agents::listen(&daemon.agent_socket).with_context(|| {

@@ -48,7 +48,7 @@ use failure::Failure;
 fn main() -> ExitCode {
     // A supervisor starts hundreds of them; to describe all options takes longer than what they do at their start.
     if std::env::args_os().skip(1).eq(["worker"]) {
-        return groups::link::worker().unwrap_or_else(|failure| fail(&failure));
+        return groups::worker::worker_main::worker().unwrap_or_else(|failure| fail(&failure));
     }
     let mut settings = setting::Settings::default();
     let cli = match cli::parse(
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
         cli::Action::Run(args) => run::run(&args, settings),
         cli::Action::Exec(args) => ksm::exec::exec(&args),
         cli::Action::KsmWatcher(args) => ksm::knobs::watcher(&args).map_err(Failure::from),
-        cli::Action::Worker => groups::link::worker().map(drop),
+        cli::Action::Worker => groups::worker::worker_main::worker().map(drop),
         cli::Action::Status(args) => show_status(&args),
         cli::Action::Group(args) => match args.action {
             cli::GroupAction::List(list) => show_groups(&list.status(None)),

@@ -19,7 +19,8 @@ use crate::config::Config;
 use crate::config::current::Configuration;
 use crate::control::Control;
 use crate::failure::Failure;
-use crate::groups::{giving, supervisor};
+use crate::groups::supervisor;
+use crate::groups::supervisor::redistribution;
 use crate::setting::{SOCKET, Settings};
 use crate::status::written::WrittenPages;
 use crate::worker::HintsFrom;
@@ -34,7 +35,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let socket = socket(args, &options);
     if args.put_back {
         start_log();
-        return match giving::put_back_alone(&args.roots.proc_root, &socket) {
+        return match redistribution::put_back_alone(&args.roots.proc_root, &socket) {
             true => Ok(()),
             false => Err(anyhow!("limits of a daemon before are not put back: see above").into()),
         };
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let done = start(args, options);
     if done.is_err() {
         start_log();
-        giving::put_back_alone(&args.roots.proc_root, &socket);
+        redistribution::put_back_alone(&args.roots.proc_root, &socket);
     }
     done
 }
@@ -111,7 +112,7 @@ fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         .map_err(anyhow::Error::from)?;
     startup::raise_descriptor_limit();
     precedence::stand_back(daemon.nice);
-    giving::put_back(&args.roots.proc_root, &daemon.socket);
+    redistribution::put_back(&args.roots.proc_root, &daemon.socket);
     let own_memory = proc.own_memory().map_err(anyhow::Error::from)?;
     let mut processes = Processes::new(proc, named).context("cannot watch processes")?;
     if let Some(connector) = startup::process_events() {

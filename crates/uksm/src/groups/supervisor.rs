@@ -1,5 +1,25 @@
 //! The supervisor: keeps a worker for each group, and looks for processes for all of them.
 
+mod accounts;
+mod audit;
+mod breaking;
+mod discovery_schedule;
+mod domain_savings;
+mod fd_store;
+mod first_start;
+mod formed_groups;
+mod handover;
+mod hint_dispatch;
+mod placement;
+mod rates;
+pub(crate) mod redistribution;
+mod rights;
+mod task;
+mod turns;
+mod wanted;
+mod worker_events;
+mod worker_process;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -7,7 +27,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use accounts::Accounts;
 use anyhow::{Context as _, anyhow};
+use discovery_schedule::Pace;
+use first_start::Starting;
+use formed_groups::Forming;
+use hint_dispatch::Hinting;
+use rates::Rating;
+use redistribution::Giving;
+use task::{ANSWER_TIMEOUT, END_TIMEOUT, Task};
 use uksm_linux::clock;
 use uksm_linux::module::Info;
 use uksm_linux::proc::{OwnMemory, Proc};
@@ -16,18 +44,9 @@ use uksm_linux::selection::{GroupId, Grouping};
 use uksm_linux::wake::Sleeper;
 use uksm_policy::command::Nanos;
 use uksm_policy::report::counted;
+use worker_events::Ears;
+use worker_process::Upkeep;
 
-use super::accounts::Accounts;
-use super::ears::Ears;
-use super::forming::Forming;
-use super::giving::Giving;
-use super::hinting::Hinting;
-use super::pace::Pace;
-use super::rating::Rating;
-use super::starting::Starting;
-use super::tasks::{ANSWER_TIMEOUT, END_TIMEOUT, Task};
-use super::upkeep::Upkeep;
-use super::{audit, keeping, rights};
 use crate::config::cgroups::check_cgroups;
 use crate::config::current::Configuration;
 use crate::config::plan::Plan;
@@ -119,7 +138,7 @@ pub(crate) fn run(
         fresh,
         is_store_full: false,
     };
-    let mut kept = keeping::kept();
+    let mut kept = fd_store::kept();
     for plan in groups {
         let domain = kept.remove(&plan.name);
         let worker = supervisor.upkeep(plan, domain)?;
@@ -127,7 +146,7 @@ pub(crate) fn run(
     }
     supervisor.regroup();
     for (group, file) in supervisor.forming.keep(kept) {
-        keeping::give_up(&group, file);
+        fd_store::give_up(&group, file);
     }
     // Groups that rules form take theirs over later.
     supervisor.has_taken_over |= supervisor.forming.has_kept();
@@ -140,43 +159,43 @@ pub(crate) fn run(
 }
 
 /// All groups.
-pub(super) struct Supervisor<'a> {
+struct Supervisor<'a> {
     /// By name, then a group of all others, then those that rules have formed.
-    pub(super) workers: Vec<Upkeep>,
+    workers: Vec<Upkeep>,
     /// Of groups that are gone, and whose workers do not end.
-    pub(super) leaving: Vec<Upkeep>,
+    leaving: Vec<Upkeep>,
     /// What is being done for somebody.
-    pub(super) task: Option<Task>,
-    pub(super) roots: Roots,
-    pub(super) configuration: Configuration<'a>,
+    task: Option<Task>,
+    roots: Roots,
+    configuration: Configuration<'a>,
     /// The settings of the daemon as a whole.
-    pub(super) told: BTreeMap<String, String>,
-    pub(super) forming: Forming,
+    told: BTreeMap<String, String>,
+    forming: Forming,
     /// SIGHUP came.
     is_reload_due: Arc<AtomicBool>,
-    pub(super) own_memory: OwnMemory,
-    pub(super) processes: Processes,
+    own_memory: OwnMemory,
+    processes: Processes,
     /// An event of processes has come.
-    pub(super) is_told: bool,
+    is_told: bool,
     /// Groups whose domain the processes know of.
-    pub(super) attachable: BTreeSet<GroupId>,
-    pub(super) pace: Pace,
-    pub(super) ears: Ears,
-    pub(super) sleeper: Sleeper,
+    attachable: BTreeSet<GroupId>,
+    pace: Pace,
+    ears: Ears,
+    sleeper: Sleeper,
     control: Control,
-    pub(super) giving: Giving,
-    pub(super) hinting: Hinting,
+    giving: Giving,
+    hinting: Hinting,
     /// Workers that start for the first time, until they work; none before and after that.
-    pub(super) starting: Option<Starting>,
+    starting: Option<Starting>,
     /// Workers were started.
     has_begun: bool,
-    pub(super) accounts: Accounts,
-    pub(super) rating: Rating,
+    accounts: Accounts,
+    rating: Rating,
     /// Merged pages that processes of the host wrote.
-    pub(super) written: Rc<WrittenPages>,
-    pub(super) started: Instant,
+    written: Rc<WrittenPages>,
+    started: Instant,
     /// Some group goes on with a domain of an earlier supervisor.
-    pub(super) has_taken_over: bool,
+    has_taken_over: bool,
     /// A domain as the module makes it.
     fresh: Option<Info>,
     /// There were more groups than systemd keeps frames of, which was said.
@@ -188,7 +207,7 @@ impl Supervisor<'_> {
     ///
     /// # Errors
     /// The kernel gives no random numbers.
-    pub(super) fn upkeep(&mut self, plan: Plan, kept: Option<OwnedFd>) -> anyhow::Result<Upkeep> {
+    fn upkeep(&mut self, plan: Plan, kept: Option<OwnedFd>) -> anyhow::Result<Upkeep> {
         let id = self.processes.grouping().new_group();
         self.upkeep_of(id, plan, kept)
     }
@@ -197,7 +216,7 @@ impl Supervisor<'_> {
     ///
     /// # Errors
     /// As [`Supervisor::upkeep`].
-    pub(super) fn upkeep_of(
+    fn upkeep_of(
         &mut self,
         id: GroupId,
         plan: Plan,
@@ -207,7 +226,7 @@ impl Supervisor<'_> {
         let place = seed::of_group(&daemon.socket, &plan.name);
         let seed = seed::given_or_inherited(daemon.seed, &place)?;
         let domain =
-            kept.and_then(|file| keeping::of_plan(file, (&plan, seed), self.fresh.as_ref()));
+            kept.and_then(|file| fd_store::of_plan(file, (&plan, seed), self.fresh.as_ref()));
         self.has_taken_over |= domain.is_some();
         let account = self.accounts.of_group(&plan, domain.as_ref());
         let roots = self.roots.clone();
@@ -216,7 +235,7 @@ impl Supervisor<'_> {
     }
 
     /// The groups have changed: all processes are looked at again.
-    pub(super) fn regroup(&mut self) {
+    fn regroup(&mut self) {
         let rules = self.forming.grouping(&self.workers);
         self.processes
             .regroup(Supervisor::grouping(&self.workers), rules);
@@ -224,7 +243,7 @@ impl Supervisor<'_> {
     }
 
     /// There are other groups than before: the largest share is another one, and a look is due.
-    pub(super) fn share_anew(&mut self) {
+    fn share_anew(&mut self) {
         self.warn_of_store();
         self.pace.begin_again(Supervisor::share(&self.workers));
         self.divide();
@@ -237,7 +256,7 @@ impl Supervisor<'_> {
     /// Says if systemd does not keep the frames of all groups.
     fn warn_of_store(&mut self) {
         let groups = self.workers.len();
-        let is_full = keeping::max_files().filter(|&max| groups > max);
+        let is_full = fd_store::max_files().filter(|&max| groups > max);
         if let Some(max) = is_full
             && !self.is_store_full
         {
@@ -360,7 +379,7 @@ impl Supervisor<'_> {
     }
 
     /// Starts what is to be started; it says by itself when it works.
-    pub(super) fn keep_up(&mut self) {
+    fn keep_up(&mut self) {
         for worker in &mut self.workers {
             worker.see_off();
             worker.start(&self.ears);

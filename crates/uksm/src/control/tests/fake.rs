@@ -9,10 +9,10 @@ use uksm_linux::wake::{Sleeper, Waker};
 use uksm_policy::report::LevelReport;
 
 use crate::control::{Answer, Control, Request};
-use crate::groups::channel::Channel;
-use crate::groups::line::line;
-use crate::groups::setup::{Order, Word};
-use crate::groups::supervisor_requests;
+use crate::groups::wire::channel::Channel;
+use crate::groups::wire::messages::{Order, Word};
+use crate::groups::worker::space_channel::line;
+use crate::groups::worker::supervisor_requests;
 use crate::status::Status;
 use crate::status::groups::{GroupStatus, GroupsStatus};
 use crate::status::processes::{Process, Sums};

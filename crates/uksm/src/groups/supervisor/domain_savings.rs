@@ -1,0 +1,67 @@
+//! What each group shows of itself, read by the supervisor from the group's domain: once a second, for who divides something by it.
+//!
+//! # Problem
+//! What a group saves decides about other groups' and members' memory, and its worker should neither be woken for it each second, nor be
+//! able to say whatever it likes.
+//!
+//! # Approach
+//! The supervisor has the domain's file. What is saved now takes two counts that cost time in proportion to
+//! what is there: mappings of frames ([`frames`]), and pages by process ([`spaces`]). Both are done a piece at a time, and each
+//! piece is repaid by a pause, so that all groups together take a fixed share of a core however large they are. Of a
+//! small group both are done anew in each turn. A group of which a process holds its own locks, so that the module waits a
+//! tenth of a second for it, is counted by process again after [`LOCKED_PAUSE`] times the number of groups. Zero pages that were read and never merged look like merged ones; there
+//! are never more of those than the module has ever zeroed.
+//!
+//! # Units
+//! Pages, [`Nanos`] of processor time.
+
+use std::collections::BTreeMap;
+
+use frames::Frames;
+pub(super) use spaces::Process;
+use spaces::Spaces;
+use uksm_linux::module::Info;
+use uksm_policy::command::Nanos;
+
+mod frames;
+mod spaces;
+
+/// All groups together, each of the two counts takes at most one part in so many of a core.
+pub(super) const PART: Nanos = 500;
+/// Most time of one turn that goes into pages by process.
+pub(super) const STRETCH: Nanos = 5_000_000;
+
+/// After a call that has waited for a process: all groups together wait one part in thirty of the time.
+pub(super) const LOCKED_PAUSE: Nanos = 3_000_000_000;
+
+/// What a group shows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Reading {
+    /// Pages that merging saves now: mappings of frames less frames, and pages of zeros.
+    pub(super) saved_pages: u64,
+    /// What of the saved pages each process made.
+    pub(super) by_process: BTreeMap<u32, u64>,
+}
+
+/// What is counted of one group.
+#[derive(Debug, Default)]
+pub(super) struct Readings {
+    pub(super) frames: Frames,
+    pub(super) frames_due: Nanos,
+    pub(super) spaces: Spaces,
+    pub(super) spaces_due: Nanos,
+    /// As it was read last; none while there is no domain, or its module does not answer.
+    pub(super) last: Option<Reading>,
+}
+
+impl Readings {
+    /// What was counted comes to, for these processes.
+    pub(super) fn reading(&self, info: &Info, processes: &[Process]) -> Reading {
+        let by_frames = self.frames.saved();
+        let zeros = self.spaces.zeros().min(info.zeroed);
+        Reading {
+            saved_pages: by_frames + zeros,
+            by_process: self.spaces.by_process(processes, by_frames, zeros),
+        }
+    }
+}
