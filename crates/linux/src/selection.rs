@@ -16,6 +16,7 @@ use std::cell::OnceCell;
 use crate::proc::{self, Proc, Stat};
 
 mod excluded;
+mod group_id;
 mod grouping;
 mod labels;
 mod libvirt;
@@ -23,7 +24,8 @@ mod of_users;
 mod rule;
 mod selector;
 
-pub use grouping::{GroupId, Grouping, RuleWithGroups};
+pub use group_id::GroupId;
+pub use grouping::{Grouping, RuleWithGroups};
 pub use labels::Labels;
 pub use libvirt::LibvirtDomain;
 pub use rule::{By, Formed, Rule, Value};

@@ -17,7 +17,7 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use qapi::{ExecuteError, Qmp, qmp};
@@ -217,12 +217,6 @@ impl Actuator for Balloon {
         self.connection = None;
         done
     }
-}
-
-/// Time is left until then.
-fn left(deadline: Instant) -> Option<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    (!left.is_zero()).then_some(left)
 }
 
 #[cfg(test)]

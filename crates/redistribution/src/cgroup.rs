@@ -18,48 +18,16 @@
 //! # Source
 //! Kernel documentation, `admin-guide/cgroup-v2.rst`, "Memory Interface Files".
 
-use std::fmt;
 use std::path::{Path, PathBuf};
-
-use serde::{Deserialize, Serialize};
 
 use crate::actuator::{Actuator, Error, Sizes};
 use crate::before::{Book, Identity};
 use crate::cgroup_tree::{CgroupTree, Folder};
 use crate::processes;
-use crate::settings::Place;
+use crate::settings::{Limit, Place};
 
 /// `memory.max` stays so far above what is in use while it is lowered.
 const MARGIN: u64 = 4 << 20;
-
-/// Which limit of a control group moves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Limit {
-    /// `memory.high`: whoever is above is slowed down.
-    #[default]
-    #[serde(rename = "memory.high")]
-    High,
-    /// `memory.max`: whoever would go above is killed.
-    #[serde(rename = "memory.max")]
-    Max,
-}
-
-impl Limit {
-    /// The name of its file.
-    #[must_use]
-    pub fn file(self) -> &'static str {
-        match self {
-            Limit::High => "memory.high",
-            Limit::Max => "memory.max",
-        }
-    }
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.file())
-    }
-}
 
 /// A control group.
 #[derive(Debug)]

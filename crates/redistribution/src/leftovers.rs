@@ -17,7 +17,7 @@ use crate::cgroup_tree::CgroupTree;
 use crate::event::Event;
 use crate::guard::Nanos;
 use crate::hand::Hand;
-use crate::redistribution::actuator;
+use crate::place_actuator::actuator;
 use crate::settings::Place;
 
 /// One that could not be put back is tried again after so long.

@@ -29,6 +29,7 @@ pub mod guard;
 mod hand;
 mod host;
 mod leftovers;
+mod place_actuator;
 pub mod policy;
 pub mod pressure;
 mod processes;

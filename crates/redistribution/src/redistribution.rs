@@ -19,10 +19,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::actuator::Actuator;
-use crate::balloon::Balloon;
 use crate::before::Book;
-use crate::cgroup::Cgroup;
 use crate::cgroup_tree::CgroupTree;
 use crate::contribution::contributions;
 use crate::event::Event;
@@ -30,8 +27,9 @@ use crate::guard::{Guard, Marks, Nanos, Phase};
 use crate::hand::{Hand, Report};
 use crate::host;
 use crate::leftovers::Leftovers;
+use crate::place_actuator::actuator;
 use crate::policy;
-use crate::settings::{Group, Member, Place, Scope};
+use crate::settings::{Group, Member, Scope};
 use crate::status::{GroupStatus, MemberStatus, Status};
 
 const SECOND: Nanos = 1_000_000_000;
@@ -285,14 +283,6 @@ impl Redistribution {
             available_bytes: self.available,
             groups: self.groups.iter().map(Giving::status).collect(),
         }
-    }
-}
-
-/// What makes this one larger and smaller.
-pub(crate) fn actuator(place: &Place, tree: &CgroupTree, book: &Book) -> Box<dyn Actuator> {
-    match place {
-        Place::Cgroup { folder, limit } => Box::new(Cgroup::new(tree, folder, *limit, book)),
-        Place::Machine { socket } => Box::new(Balloon::new(socket, book)),
     }
 }
 

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use crate::content::Hash;
-use crate::sketch::Tally;
+use crate::tally::Tally;
 
 /// Counters of a process.
 const COUNTERS: usize = 256;

@@ -35,3 +35,4 @@ pub mod occupancy;
 pub mod redundancy;
 pub mod sharing;
 pub mod sketch;
+pub mod tally;

@@ -28,7 +28,8 @@
 
 use crate::content::Hash;
 use crate::estimate::{Estimate, Sampled};
-use crate::sketch::{Sketch, Tally, lower, probability};
+use crate::sketch::{Sketch, lower, probability};
+use crate::tally::Tally;
 
 /// Which pages are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

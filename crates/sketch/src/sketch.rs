@@ -18,26 +18,10 @@
 //! Pages. A hash below the bound is kept, one at the bound is not.
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
 
 use crate::content::{Content, Hash};
 use crate::frequent::Frequent;
-
-/// How often a process has a content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
-    /// Pages of this content.
-    pub pages: u64,
-    /// How many of these somebody maps besides: shared by fork, or merged already.
-    pub shared: u64,
-}
-
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Tally) {
-        self.pages += other.pages;
-        self.shared += other.shared;
-    }
-}
+use crate::tally::Tally;
 
 /// What is known of one process's contents.
 #[derive(Debug, Clone, Default)]

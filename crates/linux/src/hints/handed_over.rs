@@ -23,7 +23,7 @@ use rustix::net::{
 use uksm_bpf::{UKSM_HINT_GROWTH, UKSM_HINT_LOST, UKSM_HINT_READ, UKSM_HINT_WRITE, uksm_hint};
 use uksm_policy::command::{FilePlace, Hint, HintSource, SpaceId};
 
-use super::{MOST, Taken};
+use super::taken::{MAX_TAKEN, Taken};
 
 /// Most records of a message.
 const MESSAGE: usize = 512;
@@ -204,7 +204,7 @@ impl HandedHints {
     pub fn take(&mut self) -> Taken {
         let mut taken = Taken::default();
         let mut bytes = vec![0; MESSAGE * RECORD];
-        while taken.hints.len() < MOST {
+        while taken.hints.len() < MAX_TAKEN {
             let length = match recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
                 Ok((_, length)) if length > 0 => length,
                 Err(Errno::INTR) => continue,

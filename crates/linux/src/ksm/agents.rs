@@ -39,6 +39,7 @@ mod connection;
 mod peer;
 
 use connection::Connection;
+pub use connection::Lost;
 use peer::Peer;
 
 /// Connections that wait to be taken.
@@ -93,10 +94,6 @@ pub struct Agents {
     /// Let go and not yet reported.
     lost: Vec<SpaceId>,
 }
-
-/// It is let go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lost;
 
 /// What has come from agents.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -8,13 +8,10 @@
 //! that rules form ([`Rule`]), in the order of the rules, then those of all others. Who excludes processes from all of
 //! them need not know the groups.
 
+use super::group_id::GroupId;
 use super::rule::{Forming, Word};
 use super::{Candidate, Formed, ProcessName, Rule, Selection, Selectors, Value};
 use crate::proc::{self, Proc, Stat};
-
-/// A group, as long as it lives; never used again for another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct GroupId(pub u32);
 
 /// Groups of processes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -12,8 +12,6 @@ use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use super::left;
-
 /// Longest line. The greeting and the answers that are asked for take some hundred bytes.
 const LONGEST: usize = 64 << 10;
 
@@ -140,4 +138,10 @@ impl Write for Answers {
     fn flush(&mut self) -> io::Result<()> {
         self.stream.flush()
     }
+}
+
+/// Time is left until then.
+fn left(deadline: Instant) -> Option<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    (!left.is_zero()).then_some(left)
 }

@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use proptest::prelude::*;
 

@@ -8,21 +8,10 @@ use std::os::fd::AsFd as _;
 use uksm_policy::command::SpaceId;
 
 use super::raw;
-use super::{Device, Result, Verb, address, call, length, unless_interrupted};
+use super::{Device, Listed, Result, Verb, address, call, length, unless_interrupted};
 
 /// Room of a list's first call.
 const FIRST_ROOM: usize = 512;
-
-/// How far a list of mappings came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Listed {
-    /// To the end.
-    Through,
-    /// The list goes on from this address.
-    Until(u64),
-    /// Nowhere: the space's process is gone.
-    Gone,
-}
 
 impl Device {
     /// Lists private mappings of a space from `start` on into `mappings`, which is emptied first: as
