@@ -29,12 +29,12 @@ use std::time::{Duration, Instant};
 
 use accounts::Accounts;
 use anyhow::{Context as _, anyhow};
-use discovery_schedule::Pace;
-use first_start::Starting;
-use formed_groups::Forming;
-use hint_dispatch::Hinting;
-use rates::Rating;
-use redistribution::Giving;
+use discovery_schedule::DiscoverySchedule;
+use first_start::FirstStart;
+use formed_groups::FormedGroups;
+use hint_dispatch::HintDispatch;
+use rates::GroupRates;
+use redistribution::GroupRedistribution;
 use task::{ANSWER_TIMEOUT, END_TIMEOUT, Task};
 use uksm_linux::clock;
 use uksm_linux::module::Info;
@@ -44,8 +44,8 @@ use uksm_linux::selection::{GroupId, Grouping};
 use uksm_linux::wake::Sleeper;
 use uksm_policy::command::Nanos;
 use uksm_policy::report::counted;
-use worker_events::Ears;
-use worker_process::Upkeep;
+use worker_events::WorkerEvents;
+use worker_process::WorkerProcess;
 
 use crate::config::cgroups::check_cgroups;
 use crate::config::current::Configuration;
@@ -97,7 +97,7 @@ pub(crate) fn run(
     if let Some(connector) = startup::process_events() {
         processes = processes.told_by(connector);
     }
-    let ears = Ears::new().context("cannot watch workers")?;
+    let worker_events = WorkerEvents::new().context("cannot watch workers")?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
@@ -113,22 +113,22 @@ pub(crate) fn run(
         roots: roots.clone(),
         configuration,
         told: resolved.texts(),
-        forming: Forming::new(rules),
+        formed: FormedGroups::new(rules),
         is_reload_due,
         own_memory,
         processes,
         is_told: false,
         attachable: BTreeSet::new(),
-        pace: Pace::new(0.0),
-        ears,
+        schedule: DiscoverySchedule::new(0.0),
+        worker_events,
         sleeper,
         control,
-        giving: Giving::new(&roots.proc_root, &daemon),
-        hinting: Hinting::default(),
-        starting: None,
+        redistribution: GroupRedistribution::new(&roots.proc_root, &daemon),
+        hint_dispatch: HintDispatch::default(),
+        first_start: None,
         has_begun: false,
         accounts: Accounts::new(&daemon),
-        rating: Rating::default(),
+        rates: GroupRates::default(),
         written: Rc::new(WrittenPages::from_now_on(
             roots.proc_root.clone(),
             roots.ksm_root.clone(),
@@ -138,18 +138,18 @@ pub(crate) fn run(
         fresh,
         is_store_full: false,
     };
-    let mut kept = fd_store::kept();
+    let mut kept = fd_store::stored();
     for plan in groups {
         let domain = kept.remove(&plan.name);
-        let worker = supervisor.upkeep(plan, domain)?;
+        let worker = supervisor.new_worker(plan, domain)?;
         supervisor.workers.push(worker);
     }
     supervisor.regroup();
-    for (group, file) in supervisor.forming.keep(kept) {
+    for (group, file) in supervisor.formed.keep(kept) {
         fd_store::give_up(&group, file);
     }
     // Groups that rules form take theirs over later.
-    supervisor.has_taken_over |= supervisor.forming.has_kept();
+    supervisor.has_taken_over |= supervisor.formed.has_kept();
     let done = supervisor.work();
     supervisor.stop();
     if done.is_ok() {
@@ -161,16 +161,16 @@ pub(crate) fn run(
 /// All groups.
 struct Supervisor<'a> {
     /// By name, then a group of all others, then those that rules have formed.
-    workers: Vec<Upkeep>,
+    workers: Vec<WorkerProcess>,
     /// Of groups that are gone, and whose workers do not end.
-    leaving: Vec<Upkeep>,
+    leaving: Vec<WorkerProcess>,
     /// What is being done for somebody.
     task: Option<Task>,
     roots: Roots,
     configuration: Configuration<'a>,
     /// The settings of the daemon as a whole.
     told: BTreeMap<String, String>,
-    forming: Forming,
+    formed: FormedGroups,
     /// SIGHUP came.
     is_reload_due: Arc<AtomicBool>,
     own_memory: OwnMemory,
@@ -179,18 +179,18 @@ struct Supervisor<'a> {
     is_told: bool,
     /// Groups whose domain the processes know of.
     attachable: BTreeSet<GroupId>,
-    pace: Pace,
-    ears: Ears,
+    schedule: DiscoverySchedule,
+    worker_events: WorkerEvents,
     sleeper: Sleeper,
     control: Control,
-    giving: Giving,
-    hinting: Hinting,
+    redistribution: GroupRedistribution,
+    hint_dispatch: HintDispatch,
     /// Workers that start for the first time, until they work; none before and after that.
-    starting: Option<Starting>,
+    first_start: Option<FirstStart>,
     /// Workers were started.
     has_begun: bool,
     accounts: Accounts,
-    rating: Rating,
+    rates: GroupRates,
     /// Merged pages that processes of the host wrote.
     written: Rc<WrittenPages>,
     started: Instant,
@@ -207,21 +207,21 @@ impl Supervisor<'_> {
     ///
     /// # Errors
     /// The kernel gives no random numbers.
-    fn upkeep(&mut self, plan: Plan, kept: Option<OwnedFd>) -> anyhow::Result<Upkeep> {
+    fn new_worker(&mut self, plan: Plan, kept: Option<OwnedFd>) -> anyhow::Result<WorkerProcess> {
         let id = self.processes.grouping().new_group();
-        self.upkeep_of(id, plan, kept)
+        self.new_worker_of(id, plan, kept)
     }
 
     /// The same, of a group that has an id already.
     ///
     /// # Errors
-    /// As [`Supervisor::upkeep`].
-    fn upkeep_of(
+    /// As [`Supervisor::new_worker`].
+    fn new_worker_of(
         &mut self,
         id: GroupId,
         plan: Plan,
         kept: Option<OwnedFd>,
-    ) -> anyhow::Result<Upkeep> {
+    ) -> anyhow::Result<WorkerProcess> {
         let daemon = &plan.resolved.daemon;
         let place = seed::of_group(&daemon.socket, &plan.name);
         let seed = seed::given_or_inherited(daemon.seed, &place)?;
@@ -231,12 +231,12 @@ impl Supervisor<'_> {
         let account = self.accounts.of_group(&plan, domain.as_ref());
         let roots = self.roots.clone();
         let counts = (account, Rc::clone(&self.written));
-        Ok(Upkeep::new(id, (plan, seed), roots, domain, counts))
+        Ok(WorkerProcess::new(id, (plan, seed), roots, domain, counts))
     }
 
     /// The groups have changed: all processes are looked at again.
     fn regroup(&mut self) {
-        let rules = self.forming.grouping(&self.workers);
+        let rules = self.formed.grouping(&self.workers);
         self.processes
             .regroup(Supervisor::grouping(&self.workers), rules);
         self.share_anew();
@@ -245,10 +245,10 @@ impl Supervisor<'_> {
     /// There are other groups than before: the largest share is another one, and a look is due.
     fn share_anew(&mut self) {
         self.warn_of_store();
-        self.pace.begin_again(Supervisor::share(&self.workers));
+        self.schedule.begin_again(Supervisor::share(&self.workers));
         self.divide();
-        self.hinting.regroup(&self.workers);
-        if self.has_begun && self.starting.is_none() {
+        self.hint_dispatch.regroup(&self.workers);
+        if self.has_begun && self.first_start.is_none() {
             self.load_programs();
         }
     }
@@ -271,35 +271,35 @@ impl Supervisor<'_> {
     /// Has programs loaded in the kernel, if a group wants them: not while all workers start, which takes longer then.
     fn load_programs(&mut self) {
         self.processes.want_moves();
-        self.hinting.load(&self.workers);
+        self.hint_dispatch.load(&self.workers);
     }
 
     fn work(&mut self) -> anyhow::Result<()> {
         let begun = Instant::now();
         for worker in &mut self.workers {
-            worker.start(&self.ears);
+            worker.start(&self.worker_events);
         }
         tracing::debug!("workers were started in {:?}", begun.elapsed());
         self.has_begun = true;
-        self.starting = Some(Starting::of(&self.workers, Instant::now()));
+        self.first_start = Some(FirstStart::of(&self.workers, Instant::now()));
         let interval = systemd::notify_interval(NOTIFY_INTERVAL);
         let interval = Nanos::try_from(interval.as_nanos()).unwrap_or(Nanos::MAX);
         let mut next_notice = clock::now();
         let mut last_audit = Instant::now();
         while !self.sleeper.stopping() {
-            self.hear();
-            self.welcome()?;
-            self.keep_up();
-            self.look()?;
-            self.form();
+            self.receive();
+            self.await_ready()?;
+            self.start_due_workers();
+            self.discover()?;
+            self.form_groups();
             if !self.task.as_ref().is_some_and(Task::is_change) {
                 self.dissolve_deserted();
             }
             self.measure()?;
-            self.tell();
-            self.hinting.pass_on(&mut self.workers);
-            self.give();
-            self.rate();
+            self.send_spaces();
+            self.hint_dispatch.pass_on(&mut self.workers);
+            self.redistribute();
+            self.adjust_rates();
             self.account_if_due();
             if self.task.is_none() && self.is_reload_due.swap(false, Ordering::Relaxed) {
                 self.begin_reload();
@@ -307,9 +307,9 @@ impl Supervisor<'_> {
             if self.task.is_none()
                 && let Some(pending) = self.control.next()
             {
-                self.attend(pending);
+                self.handle(pending);
             }
-            if self.go_on() {
+            if self.continue_task() {
                 // Somebody else may wait.
                 continue;
             }
@@ -333,14 +333,14 @@ impl Supervisor<'_> {
     ///
     /// # Errors
     /// None works: why the first one does not, in one line.
-    fn welcome(&mut self) -> anyhow::Result<()> {
-        let Some(starting) = &mut self.starting else {
+    fn await_ready(&mut self) -> anyhow::Result<()> {
+        let Some(first_start) = &mut self.first_start else {
             return Ok(());
         };
-        let Some(done) = starting.look(&self.workers, Instant::now()) else {
+        let Some(done) = first_start.look(&self.workers, Instant::now()) else {
             return Ok(());
         };
-        self.starting = None;
+        self.first_start = None;
         for group in done.map_err(|line| anyhow!(line))? {
             tracing::warn!("group {group}: its worker is slow to start");
         }
@@ -357,12 +357,12 @@ impl Supervisor<'_> {
 
     /// Reads messages of workers until `is_so` of each, or until the timeout. systemd gets its sign
     /// of life meanwhile.
-    fn await_workers(&mut self, timeout: Duration, is_so: impl Fn(&Upkeep) -> bool) {
+    fn await_workers(&mut self, timeout: Duration, is_so: impl Fn(&WorkerProcess) -> bool) {
         let deadline = Instant::now() + timeout;
         let mut last_sign = Instant::now();
         loop {
-            self.hear();
-            self.workers.iter_mut().for_each(Upkeep::see_off);
+            self.receive();
+            self.workers.iter_mut().for_each(WorkerProcess::reap);
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.workers.iter().all(&is_so) {
                 return;
@@ -371,18 +371,18 @@ impl Supervisor<'_> {
                 last_sign = Instant::now();
                 systemd::notify(&[sd_notify::NotifyState::Watchdog]);
             }
-            let due = self.workers.iter().filter_map(Upkeep::due).min();
+            let due = self.workers.iter().filter_map(WorkerProcess::due).min();
             let due = due.map_or(left, |at| at.saturating_duration_since(Instant::now()));
-            self.ears
+            self.worker_events
                 .wait(left.min(SIGN_OF_LIFE).min(due.max(LEAST_WAIT)));
         }
     }
 
     /// Starts what is to be started; it says by itself when it works.
-    fn keep_up(&mut self) {
+    fn start_due_workers(&mut self) {
         for worker in &mut self.workers {
-            worker.see_off();
-            worker.start(&self.ears);
+            worker.reap();
+            worker.start(&self.worker_events);
         }
     }
 
@@ -404,12 +404,12 @@ impl Supervisor<'_> {
         if let Some(task) = self.task.take() {
             task.give_up();
         }
-        self.giving.end();
+        self.redistribution.end();
         self.ask_for_accounts(|_| true);
         self.await_workers(ANSWER_TIMEOUT, |worker| !worker.is_asked());
         let _logged = self.write_accounts();
-        self.workers.iter_mut().for_each(Upkeep::end);
-        self.await_workers(END_TIMEOUT, Upkeep::has_ended);
+        self.workers.iter_mut().for_each(WorkerProcess::end);
+        self.await_workers(END_TIMEOUT, WorkerProcess::has_ended);
         for worker in &mut self.workers {
             let _logged = worker.write_account(None);
             worker.audit("is left");

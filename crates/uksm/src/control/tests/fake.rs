@@ -10,8 +10,8 @@ use uksm_policy::report::LevelReport;
 
 use crate::control::{Answer, Control, Request};
 use crate::groups::wire::channel::Channel;
-use crate::groups::wire::messages::{Order, Word};
-use crate::groups::worker::space_channel::line;
+use crate::groups::wire::messages::{SupervisorMessage, WorkerMessage};
+use crate::groups::worker::space_channel::space_channel;
 use crate::groups::worker::supervisor_requests;
 use crate::status::Status;
 use crate::status::groups::{GroupStatus, GroupsStatus};
@@ -92,7 +92,7 @@ impl FakeWorkers {
             let (ours, theirs) = Channel::pair().unwrap();
             let sleeper = Sleeper::new().unwrap();
             let waker = sleeper.waker().unwrap();
-            let (listener, line) = line(theirs.try_clone().unwrap()).unwrap();
+            let (listener, line) = space_channel(theirs.try_clone().unwrap()).unwrap();
             let control = supervisor_requests::control(theirs, listener, waker).unwrap();
             let thread = std::thread::spawn(move || {
                 let _line = line;
@@ -107,10 +107,12 @@ impl FakeWorkers {
     /// Asks all of them, as a supervisor does: what they answer.
     pub(crate) fn ask(&self) -> Vec<Answer> {
         for channel in &self.channels {
-            channel.send(&Order::Ask(1, Request::Status), None).unwrap();
+            channel
+                .send(&SupervisorMessage::Ask(1, Request::Status), None)
+                .unwrap();
         }
         let answer = |channel: &Channel| match channel.receive(None).unwrap() {
-            Some((Word::Answer(1, answer), _)) => answer,
+            Some((WorkerMessage::Answer(1, answer), _)) => answer,
             other => panic!("{other:?}"),
         };
         self.channels.iter().map(answer).collect()

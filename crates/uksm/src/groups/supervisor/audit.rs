@@ -72,12 +72,12 @@ pub(super) fn taken(file: OwnedFd, plan: &Plan) -> Result<Device, String> {
     if !has_limits(plan, &info, None) {
         return Err("the worker opened a domain of other limits".to_owned());
     }
-    tell("begins", &plan.name, &domain);
+    log("begins", &plan.name, &domain);
     Ok(domain)
 }
 
 /// Tells of a domain.
-pub(super) fn tell(what: &str, group: &str, domain: &Device) {
+pub(super) fn log(what: &str, group: &str, domain: &Device) {
     match domain.info() {
         Ok(info) => tracing::info!(
             group,

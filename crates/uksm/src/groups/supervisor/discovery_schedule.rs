@@ -51,7 +51,7 @@ pub(super) enum Events {
 
 /// The times of the next looks.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct DiscoverySchedule {
     share: f64,
     /// When the next look is due.
     due: Nanos,
@@ -61,10 +61,10 @@ pub(super) struct Pace {
     measure_due: Nanos,
 }
 
-impl Pace {
+impl DiscoverySchedule {
     /// A look is due. `share` is the largest share of a core of any group.
-    pub(super) fn new(share: f64) -> Pace {
-        Pace {
+    pub(super) fn new(share: f64) -> DiscoverySchedule {
+        DiscoverySchedule {
             share: share.max(LEAST_SHARE),
             due: 0,
             told_from: 0,
@@ -74,7 +74,7 @@ impl Pace {
 
     /// The largest share is this from now on, and a look is due.
     pub(super) fn begin_again(&mut self, share: f64) {
-        *self = Pace::new(share);
+        *self = DiscoverySchedule::new(share);
     }
 
     /// A look is due, because of something that no event tells.
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_look_is_repaid_by_the_pause_after_it() {
-        let mut pace = Pace::new(0.5);
+        let mut pace = DiscoverySchedule::new(0.5);
         assert_eq!((pace.due(), pace.told_from()), (0, 0));
         pace.looked(NOW, 4 * MILLISECOND, (true, Events::Processes));
         assert_eq!(pace.due(), NOW + SHORTEST);
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn reports_of_a_worker_cause_no_look_that_is_not_paid_for() {
-        let mut pace = Pace::new(0.5);
+        let mut pace = DiscoverySchedule::new(0.5);
         pace.hurry_when_repaid();
         assert_eq!(pace.due(), 0);
         pace.looked(NOW, 40 * MILLISECOND, (false, Events::All));
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn newcomers_are_found_whatever_the_governor() {
-        let mut pace = Pace::new(0.0001);
+        let mut pace = DiscoverySchedule::new(0.0001);
         pace.looked(NOW, 4 * MILLISECOND, (true, Events::Processes));
         assert_eq!(pace.due(), NOW + 76 * MILLISECOND);
     }

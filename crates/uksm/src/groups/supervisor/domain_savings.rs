@@ -45,7 +45,7 @@ pub(super) struct Reading {
 
 /// What is counted of one group.
 #[derive(Debug, Default)]
-pub(super) struct Readings {
+pub(super) struct DomainSavings {
     pub(super) frames: Frames,
     pub(super) frames_due: Nanos,
     pub(super) spaces: Spaces,
@@ -54,7 +54,7 @@ pub(super) struct Readings {
     pub(super) last: Option<Reading>,
 }
 
-impl Readings {
+impl DomainSavings {
     /// What was counted comes to, for these processes.
     pub(super) fn reading(&self, info: &Info, processes: &[Process]) -> Reading {
         let by_frames = self.frames.saved();

@@ -33,7 +33,7 @@ const PREFIX: &str = "domain-";
 const PACKAGED_MAX_FILES: usize = 1024;
 
 /// The files of domains that systemd has kept, by group.
-pub(super) fn kept() -> BTreeMap<String, OwnedFd> {
+pub(super) fn stored() -> BTreeMap<String, OwnedFd> {
     let files = match sd_notify::listen_fds_with_names() {
         Ok(files) => files,
         Err(error) => {
@@ -41,18 +41,18 @@ pub(super) fn kept() -> BTreeMap<String, OwnedFd> {
             return BTreeMap::new();
         }
     };
-    let mut kept = BTreeMap::new();
+    let mut stored = BTreeMap::new();
     for (file, name) in files {
         // SAFETY: systemd opened it for this process, and nobody else here takes such files.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
         if let Some(group) = name.strip_prefix(PREFIX)
-            && let Some(other) = kept.insert(group.to_owned(), file)
+            && let Some(other) = stored.insert(group.to_owned(), file)
         {
             // The store removes files by name only: this one stays there, and holds nobody.
             detach(group, other);
         }
     }
-    kept
+    stored
 }
 
 /// The domain of a group, if it is one and has the constants of the group, with which `fresh`, a
@@ -88,7 +88,7 @@ pub(super) fn of_plan(
             stays_shared(&plan.name, "was merged by another policy")
         );
     }
-    let_go(&plan.name);
+    remove(&plan.name);
     None
 }
 
@@ -125,7 +125,7 @@ pub(super) fn give_up(group: &str, file: OwnedFd) {
             tracing::warn!("group {group}: cannot give up the frames that systemd stores: {error}");
         }
     }
-    let_go(group);
+    remove(group);
 }
 
 /// What to do about pages that an earlier daemon merged, and that may not be shared any more.
@@ -156,7 +156,7 @@ pub(super) fn max_files() -> Option<usize> {
 }
 
 /// Has systemd keep the domain of a group.
-pub(super) fn keep(group: &str, file: BorrowedFd<'_>) {
+pub(super) fn store(group: &str, file: BorrowedFd<'_>) {
     let name = format!("{PREFIX}{group}");
     let state = [NotifyState::FdStore, NotifyState::FdName(&name)];
     if let Err(error) = sd_notify::notify_with_fds(&state, &[file]) {
@@ -165,7 +165,7 @@ pub(super) fn keep(group: &str, file: BorrowedFd<'_>) {
 }
 
 /// Has systemd let go of the domain of a group.
-pub(super) fn let_go(group: &str) {
+pub(super) fn remove(group: &str) {
     let name = format!("{PREFIX}{group}");
     let state = [NotifyState::FdStoreRemove, NotifyState::FdName(&name)];
     if let Err(error) = sd_notify::notify(&state) {

@@ -7,7 +7,7 @@
 //!
 //! # Approach
 //! The supervisor's loop goes on from the beginning: it serves groups whose workers are ready. Once
-//! a turn [`Starting::look`] asks how the workers stand. It is over when each of them works or has
+//! a turn [`FirstStart::look`] asks how the workers stand. It is over when each of them works or has
 //! died once, or after [`TIMEOUT`]. Workers that have died are started again meanwhile, as always.
 //!
 //! # Units
@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 
 use uksm_linux::selection::GroupId;
 
-use crate::groups::supervisor::worker_process::Upkeep;
+use crate::groups::supervisor::worker_process::WorkerProcess;
 
 /// A worker mostly starts within so long.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Workers that are starting for the first time.
 #[derive(Debug)]
-pub(super) struct Starting {
+pub(super) struct FirstStart {
     groups: BTreeSet<GroupId>,
     pub(super) until: Instant,
     /// Why the first that died did.
@@ -44,8 +44,8 @@ struct Standing<'a> {
     fault: Option<&'a str>,
 }
 
-impl<'a> From<&'a Upkeep> for Standing<'a> {
-    fn from(worker: &'a Upkeep) -> Standing<'a> {
+impl<'a> From<&'a WorkerProcess> for Standing<'a> {
+    fn from(worker: &'a WorkerProcess) -> Standing<'a> {
         Standing {
             id: worker.id,
             name: &worker.plan.name,
@@ -57,10 +57,10 @@ impl<'a> From<&'a Upkeep> for Standing<'a> {
     }
 }
 
-impl Starting {
+impl FirstStart {
     /// These workers were started now.
-    pub(super) fn of(workers: &[Upkeep], now: Instant) -> Starting {
-        Starting {
+    pub(super) fn of(workers: &[WorkerProcess], now: Instant) -> FirstStart {
+        FirstStart {
             groups: workers.iter().map(|worker| worker.id).collect(),
             until: now + TIMEOUT,
             fault: None,
@@ -73,7 +73,7 @@ impl Starting {
     /// No worker works: why the first one does not, in one line.
     pub(super) fn look(
         &mut self,
-        workers: &[Upkeep],
+        workers: &[WorkerProcess],
         now: Instant,
     ) -> Option<Result<Vec<String>, String>> {
         self.judge(workers.iter().map(Standing::from), now)
@@ -141,8 +141,8 @@ mod tests {
         }
     }
 
-    fn starting(now: Instant) -> Starting {
-        Starting {
+    fn starting(now: Instant) -> FirstStart {
+        FirstStart {
             groups: [GroupId(0), GroupId(1)].into(),
             until: now + TIMEOUT,
             fault: None,

@@ -21,14 +21,14 @@ use uksm_linux::selection::{GroupId, RuleWithGroups, Value};
 
 use crate::config::plan::Plan;
 use crate::config::rule_plan::RulePlan;
-use crate::groups::supervisor::worker_process::Upkeep;
+use crate::groups::supervisor::worker_process::WorkerProcess;
 
 /// So long after the start, groups are mostly formed of the processes that are there.
 const KEPT: Duration = Duration::from_secs(60);
 
 /// Rules, and what is to be known of groups that they form.
 #[derive(Debug, Default)]
-pub(super) struct Forming {
+pub(super) struct FormedGroups {
     /// In the order in which they are tried.
     pub(super) rules: Vec<RulePlan>,
     /// Since when groups have been without processes.
@@ -40,12 +40,12 @@ pub(super) struct Forming {
     pub(super) full: BTreeSet<String>,
 }
 
-impl Forming {
+impl FormedGroups {
     /// With these rules, and domains that groups of theirs may have had.
-    pub(super) fn new(rules: Vec<RulePlan>) -> Forming {
-        Forming {
+    pub(super) fn new(rules: Vec<RulePlan>) -> FormedGroups {
+        FormedGroups {
             rules,
-            ..Forming::default()
+            ..FormedGroups::default()
         }
     }
 
@@ -67,7 +67,7 @@ impl Forming {
     }
 
     /// The rules, each with its groups.
-    pub(super) fn grouping(&self, workers: &[Upkeep]) -> Vec<RuleWithGroups> {
+    pub(super) fn grouping(&self, workers: &[WorkerProcess]) -> Vec<RuleWithGroups> {
         let with_groups = |plan: &RulePlan| {
             let groups = workers.iter().filter_map(|worker| {
                 let (rule, value) = worker.plan.formed.as_ref()?;
@@ -105,14 +105,14 @@ mod tests {
 
     #[test]
     fn domains_that_formed_groups_may_have_had_are_kept() {
-        let mut forming = Forming::new(rules("[rule.t]\nby = \"user\"\n"));
+        let mut forming = FormedGroups::new(rules("[rule.t]\nby = \"user\"\n"));
         let file = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let kept = ["t@7", "u@7", "t", "web"].map(|name| (name.to_owned(), file()));
         let others = forming.keep(kept.into());
         assert_eq!(others.into_keys().collect::<Vec<_>>(), ["t", "u@7", "web"]);
         assert!(forming.kept.contains_key("t@7") && forming.has_kept());
         assert!(forming.next().is_some(), "until they are let go");
-        let mut none = Forming::new(vec![]);
+        let mut none = FormedGroups::new(vec![]);
         assert_eq!(none.keep(BTreeMap::new()).len(), 0);
         assert_eq!(none.next(), None, "nothing to wait for");
     }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn after_a_reload_a_formed_group_is_what_its_rule_says_if_that_is_by_the_same() {
         let old = "[rule.t]\nby = \"user\"\n";
-        let forming = Forming::new(rules(old));
+        let forming = FormedGroups::new(rules(old));
         let value = Value {
             text: "7".to_owned(),
             cgroup: None,

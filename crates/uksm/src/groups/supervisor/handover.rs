@@ -20,7 +20,7 @@ use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, SpaceSize};
 
 use crate::groups::supervisor::domain_savings::Process;
 use crate::groups::wire::channel::Channel;
-use crate::groups::wire::messages::{Order, SpaceNote};
+use crate::groups::wire::messages::{SpaceNote, SupervisorMessage};
 
 /// Most that are told with one message, which has some 80 bytes for each.
 const BATCH: usize = 512;
@@ -172,12 +172,12 @@ impl Handover {
     ///
     /// # Errors
     /// It is gone.
-    pub(super) fn tell(&mut self, channel: &Channel) -> io::Result<()> {
+    pub(super) fn send(&mut self, channel: &Channel) -> io::Result<()> {
         while !self.queue.is_empty() {
             let batch = self.queue.iter().take(BATCH);
             let notes: Vec<SpaceNote> = batch.map(|&news| SpaceNote::from(news)).collect();
             let told = notes.len();
-            match channel.send(&Order::Spaces(notes), None) {
+            match channel.send(&SupervisorMessage::Spaces(notes), None) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 answer => answer?,
             }
@@ -237,7 +237,7 @@ mod tests {
     /// What a worker hears, without ages.
     fn heard(channel: &Channel) -> Vec<(u32, Option<bool>)> {
         let mut all = Vec::new();
-        while let Ok(Some((Order::Spaces(notes), _))) =
+        while let Ok(Some((SupervisorMessage::Spaces(notes), _))) =
             channel.receive(Some(std::time::Duration::ZERO))
         {
             all.extend(notes.into_iter().map(|note| match SpaceNews::from(note) {
@@ -257,7 +257,7 @@ mod tests {
         let (ours, theirs) = Channel::pair().unwrap();
         let mut handover = Handover::default();
         (1..=3).for_each(|space| handover.arrive(arrived(space), false));
-        handover.tell(&ours).unwrap();
+        handover.send(&ours).unwrap();
         assert_eq!(heard(&theirs), [(1, None), (2, None), (3, None)]);
         assert!(!handover.leave(left(1, true)) && !handover.leave(left(2, false)));
         assert_eq!(handover.here().collect::<Vec<_>>(), [SpaceId(3)]);
@@ -266,7 +266,7 @@ mod tests {
         assert!(!handover.detached(SpaceId(2)), "it is detached already");
         assert!(!handover.detached(SpaceId(3)), "it has not left");
         handover.begin_again();
-        handover.tell(&ours).unwrap();
+        handover.send(&ours).unwrap();
         assert_eq!(heard(&theirs), [(1, None), (1, Some(true)), (3, None)]);
     }
 
@@ -280,7 +280,7 @@ mod tests {
             !handover.leave(left(2, true)),
             "it may share what it was born with"
         );
-        handover.tell(&ours).unwrap();
+        handover.send(&ours).unwrap();
         assert_eq!(heard(&theirs), [(2, None), (2, Some(true))]);
     }
 
@@ -297,7 +297,7 @@ mod tests {
                 pages: 100,
                 anon_pages,
             }]);
-            handover.tell(&ours).unwrap();
+            handover.send(&ours).unwrap();
             heard(&theirs)
         };
         assert_eq!(
@@ -317,17 +317,17 @@ mod tests {
         let (ours, theirs) = Channel::pair().unwrap();
         let mut handover = Handover::default();
         (1..=20_000).for_each(|space| handover.arrive(arrived(space), false));
-        handover.tell(&ours).unwrap();
+        handover.send(&ours).unwrap();
         assert!(handover.is_waiting());
         let mut all = Vec::new();
         while handover.is_waiting() {
             all.extend(heard(&theirs));
-            handover.tell(&ours).unwrap();
+            handover.send(&ours).unwrap();
         }
         all.extend(heard(&theirs));
         assert!(all.iter().map(|(space, _)| *space).eq(1..=20_000));
         drop(theirs);
         handover.arrive(arrived(1), false);
-        assert!(handover.tell(&ours).is_err());
+        assert!(handover.send(&ours).is_err());
     }
 }

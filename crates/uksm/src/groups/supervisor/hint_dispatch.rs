@@ -22,7 +22,7 @@ use uksm_linux::processes::Place;
 use uksm_linux::selection::GroupId;
 use uksm_policy::command::{Nanos, SpaceId};
 
-use crate::groups::supervisor::worker_process::Upkeep;
+use crate::groups::supervisor::worker_process::WorkerProcess;
 
 /// So long after the start the programs are loaded: what is there before is read in full anyway.
 const PROGRAMS_AFTER: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ struct Followed {
 
 /// The programs, and whose hints are whose.
 #[derive(Debug, Default)]
-pub(super) struct Hinting {
+pub(super) struct HintDispatch {
     loading: Option<Loading>,
     programs: Option<Hints>,
     /// Why there are none, if they were wanted.
@@ -57,7 +57,7 @@ pub(super) struct Hinting {
     is_behind: bool,
 }
 
-impl Hinting {
+impl HintDispatch {
     /// Who tells of I/O, in the words of `uksm status`.
     pub(super) fn source(&self) -> String {
         match (&self.programs, &self.fault) {
@@ -100,15 +100,15 @@ impl Hinting {
     }
 
     /// Loads the programs, if a group has hints on and that was not tried before.
-    pub(super) fn load(&mut self, workers: &[Upkeep]) {
+    pub(super) fn load(&mut self, workers: &[WorkerProcess]) {
         let is_tried = self.programs.is_some() || self.loading.is_some() || self.fault.is_some();
-        if !is_tried && workers.iter().any(Upkeep::has_hints) {
+        if !is_tried && workers.iter().any(WorkerProcess::has_hints) {
             self.loading = Some(Loading::after(PROGRAMS_AFTER));
         }
     }
 
     /// Groups have changed: exactly the spaces of those that have hints on are followed.
-    pub(super) fn regroup(&mut self, workers: &[Upkeep]) {
+    pub(super) fn regroup(&mut self, workers: &[WorkerProcess]) {
         let with_hints = workers.iter().filter(|worker| worker.has_hints());
         let wanted: BTreeMap<Place, u32> = with_hints
             .flat_map(|worker| {
@@ -134,7 +134,7 @@ impl Hinting {
     }
 
     /// Takes what has come, if it is time, and passes it on.
-    pub(super) fn pass_on(&mut self, workers: &mut [Upkeep]) {
+    pub(super) fn pass_on(&mut self, workers: &mut [WorkerProcess]) {
         self.take_programs();
         let now = clock::now();
         let Some(programs) = self.programs.as_mut().filter(|_| self.due <= now) else {
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_hint_goes_to_the_group_of_its_space_and_to_nobody_else() {
-        let mut hinting = Hinting::default();
+        let mut hinting = HintDispatch::default();
         let (a, b) = (GroupId(1), GroupId(2));
         // Both domains name their space 5.
         hinting.follow(100, (a, SpaceId(5)));

@@ -27,7 +27,7 @@ pub(super) const LONGEST: Duration = Duration::from_secs(8);
 
 /// The rates of all groups whose rate is dynamic.
 #[derive(Debug)]
-pub(super) struct Rating {
+pub(super) struct GroupRates {
     pub(super) rates: Rates,
     pub(super) next: Instant,
     pub(super) interval: Duration,
@@ -37,9 +37,9 @@ pub(super) struct Rating {
     pub(super) untold: Vec<String>,
 }
 
-impl Default for Rating {
-    fn default() -> Rating {
-        Rating {
+impl Default for GroupRates {
+    fn default() -> GroupRates {
+        GroupRates {
             rates: Rates::default(),
             next: Instant::now(),
             interval: INTERVAL,
@@ -101,7 +101,7 @@ impl Waiting {
     }
 }
 
-impl Rating {
+impl GroupRates {
     /// When the next turn is, if there is anything to do.
     pub(super) fn next(&self) -> Option<Instant> {
         (!self.is_idle()).then_some(self.next)

@@ -30,16 +30,16 @@ pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Redistribution among all groups.
 #[derive(Debug)]
-pub(super) struct Giving {
+pub(super) struct GroupRedistribution {
     pub(super) redistribution: Redistribution,
     held: MemberAmounts,
     pub(super) next: Instant,
 }
 
-impl Giving {
+impl GroupRedistribution {
     /// One for a host whose processes are here, and a daemon that was told this.
-    pub(super) fn new(proc_root: &Path, daemon: &Daemon) -> Giving {
-        Giving {
+    pub(super) fn new(proc_root: &Path, daemon: &Daemon) -> GroupRedistribution {
+        GroupRedistribution {
             redistribution: Redistribution::new(roots(proc_root, &daemon.socket), daemon.marks()),
             held: MemberAmounts::default(),
             next: Instant::now(),
@@ -120,7 +120,7 @@ mod tests {
             socket: folder.path().join("control"),
             ..Daemon::standard()
         };
-        let mut giving = Giving::new(Path::new("/proc"), &daemon);
+        let mut giving = GroupRedistribution::new(Path::new("/proc"), &daemon);
         assert!(giving.status().is_none());
         giving.redistribution.follow(&[]);
         assert!(giving.next().is_none());

@@ -12,7 +12,7 @@ use crate::control::{Answer, Pending, Request};
 use crate::groups::supervisor::breaking::Breaking;
 use crate::groups::supervisor::wanted::Wanted;
 use crate::groups::supervisor::worker_process::{
-    ANOTHER_QUESTION, NO_ANSWER, STOP_TIMEOUT, Upkeep,
+    ANOTHER_QUESTION, NO_ANSWER, STOP_TIMEOUT, WorkerProcess,
 };
 
 /// All workers together are waited for so long.
@@ -126,7 +126,7 @@ impl Task {
 
 impl Chosen {
     /// Asks a worker for the next part, if there is one.
-    pub(super) fn ask_next(&mut self, worker: &mut Upkeep) {
+    pub(super) fn ask_next(&mut self, worker: &mut WorkerProcess) {
         let left = self.left.get(&worker.id);
         match left.and_then(VecDeque::front) {
             Some(spaces) => worker.ask(&Request::BreakSpaces(spaces.clone())),
@@ -137,7 +137,7 @@ impl Chosen {
     }
 
     /// Takes in what a worker answered.
-    pub(super) fn take_in(&mut self, worker: &mut Upkeep, is_late: bool) {
+    pub(super) fn take_in(&mut self, worker: &mut WorkerProcess, is_late: bool) {
         match worker.take_answer() {
             Some(Ok(Answer::Broken {
                 processes,
@@ -170,7 +170,7 @@ impl Chosen {
     }
 
     /// Breaks what a worker was to break.
-    pub(super) fn do_without(&mut self, worker: &Upkeep) {
+    pub(super) fn do_without(&mut self, worker: &WorkerProcess) {
         let left = self.left.remove(&worker.id).unwrap_or_default();
         let spaces = left.into_iter().flatten().map(SpaceId).collect();
         self.breaking.add(worker.id, worker.domain.as_ref(), spaces);

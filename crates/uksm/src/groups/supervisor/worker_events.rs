@@ -25,17 +25,17 @@ const NOW: Timespec = Timespec {
 
 /// Listens to all workers.
 #[derive(Debug)]
-pub(super) struct Ears {
+pub(super) struct WorkerEvents {
     epoll: OwnedFd,
 }
 
-impl Ears {
+impl WorkerEvents {
     /// Listens to nobody yet.
     ///
     /// # Errors
     /// No more file descriptors.
-    pub(super) fn new() -> io::Result<Ears> {
-        Ok(Ears {
+    pub(super) fn new() -> io::Result<WorkerEvents> {
+        Ok(WorkerEvents {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
         })
     }
@@ -44,7 +44,7 @@ impl Ears {
     ///
     /// # Errors
     /// No memory, or too many.
-    pub(super) fn listen(&self, group: GroupId, to: &impl AsFd) -> io::Result<()> {
+    pub(super) fn watch(&self, group: GroupId, to: &impl AsFd) -> io::Result<()> {
         let data = epoll::EventData::new_u64(u64::from(group.0));
         epoll::add(&self.epoll, to, data, epoll::EventFlags::IN)?;
         Ok(())
@@ -60,7 +60,7 @@ impl Ears {
     }
 
     /// The groups whose workers are to be heard.
-    pub(super) fn heard(&self) -> BTreeSet<GroupId> {
+    pub(super) fn ready(&self) -> BTreeSet<GroupId> {
         let mut events = Vec::with_capacity(MOST);
         let buffer = rustix::buffer::spare_capacity(&mut events);
         if let Err(errno) = epoll::wait(&self.epoll, buffer, Some(&NOW)) {
@@ -73,7 +73,7 @@ impl Ears {
 }
 
 /// Readable while somebody is to be heard.
-impl AsFd for Ears {
+impl AsFd for WorkerEvents {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -86,21 +86,21 @@ mod tests {
 
     #[test]
     fn who_speaks_or_ends_is_heard_until_it_is_listened_to() {
-        let ears = Ears::new().unwrap();
+        let events = WorkerEvents::new().unwrap();
         let (ours, theirs) = Channel::pair().unwrap();
         let (others, _quiet) = Channel::pair().unwrap();
-        ears.listen(GroupId(7), &ours).unwrap();
-        ears.listen(GroupId(8), &others).unwrap();
-        assert!(ears.heard().is_empty());
+        events.watch(GroupId(7), &ours).unwrap();
+        events.watch(GroupId(8), &others).unwrap();
+        assert!(events.ready().is_empty());
         theirs.send(&1, None).unwrap();
         for _ in 0..2 {
-            assert_eq!(ears.heard(), BTreeSet::from([GroupId(7)]));
+            assert_eq!(events.ready(), BTreeSet::from([GroupId(7)]));
         }
         ours.receive::<u32>(None).unwrap();
-        assert!(ears.heard().is_empty());
+        assert!(events.ready().is_empty());
         drop(theirs);
-        assert_eq!(ears.heard(), BTreeSet::from([GroupId(7)]));
+        assert_eq!(events.ready(), BTreeSet::from([GroupId(7)]));
         drop(ours);
-        assert!(ears.heard().is_empty());
+        assert!(events.ready().is_empty());
     }
 }

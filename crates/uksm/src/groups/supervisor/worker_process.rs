@@ -28,13 +28,13 @@ use uksm_policy::command::SpaceId;
 use crate::config::plan::Plan;
 use crate::groups::supervisor::accounts::Account;
 use crate::groups::supervisor::audit;
-use crate::groups::supervisor::domain_savings::Readings;
+use crate::groups::supervisor::domain_savings::DomainSavings;
 use crate::groups::supervisor::fd_store;
 use crate::groups::supervisor::handover::Handover;
 use crate::groups::supervisor::placement::{cgroup_tree, place};
-use crate::groups::supervisor::worker_events::Ears;
+use crate::groups::supervisor::worker_events::WorkerEvents;
 use crate::groups::wire::channel::Channel;
-use crate::groups::wire::messages::{Order, Setup};
+use crate::groups::wire::messages::{Setup, SupervisorMessage};
 use crate::own_program;
 use crate::paths::Roots;
 use crate::status::written::WrittenPages;
@@ -70,7 +70,7 @@ pub(super) struct Reports {
 
 /// The worker of one group, whether it runs or not.
 #[derive(Debug)]
-pub(super) struct Upkeep {
+pub(super) struct WorkerProcess {
     pub(super) id: GroupId,
     pub(super) plan: Plan,
     seed: u64,
@@ -84,7 +84,7 @@ pub(super) struct Upkeep {
     /// Counts what its processes write.
     written: Rc<WrittenPages>,
     /// What it shows of itself.
-    pub(super) readings: Readings,
+    pub(super) savings: DomainSavings,
     /// Its spaces.
     pub(super) handover: Handover,
     /// What the worker said of spaces, for the supervisor to take.
@@ -105,7 +105,7 @@ pub(super) struct Upkeep {
     pub(super) share: Option<f64>,
 }
 
-impl Upkeep {
+impl WorkerProcess {
     /// One that is not started yet. `domain` is that of an earlier supervisor's worker, with nothing attached.
     pub(super) fn new(
         id: GroupId,
@@ -113,8 +113,8 @@ impl Upkeep {
         roots: Roots,
         domain: Option<Device>,
         (account, written): (Account, Rc<WrittenPages>),
-    ) -> Upkeep {
-        Upkeep {
+    ) -> WorkerProcess {
+        WorkerProcess {
             id,
             plan,
             seed,
@@ -123,7 +123,7 @@ impl Upkeep {
             domain,
             account,
             written,
-            readings: Readings::default(),
+            savings: DomainSavings::default(),
             handover: Handover::default(),
             said: Vec::new(),
             state: State::Waiting {
@@ -147,7 +147,7 @@ impl Upkeep {
     pub(super) fn allow(&mut self, share: f64) -> io::Result<()> {
         self.share = Some(share);
         match &self.state {
-            State::Running(running) => running.channel.send(&Order::Share(share), None),
+            State::Running(running) => running.channel.send(&SupervisorMessage::Share(share), None),
             State::Ending(_) | State::Waiting { .. } => Ok(()),
         }
     }
@@ -192,7 +192,7 @@ impl Upkeep {
     }
 
     /// Starts the process if it is time. It says by itself when it works.
-    pub(super) fn start(&mut self, ears: &Ears) {
+    pub(super) fn start(&mut self, events: &WorkerEvents) {
         if !matches!(&self.state, State::Waiting { until, .. } if *until <= Instant::now()) {
             return;
         }
@@ -204,7 +204,7 @@ impl Upkeep {
             );
             return;
         }
-        match self.spawn(ears) {
+        match self.spawn(events) {
             Ok((running, log)) => {
                 self.log = log;
                 self.account.begun(running.child.id());
@@ -222,7 +222,7 @@ impl Upkeep {
         }
     }
 
-    fn spawn(&self, ears: &Ears) -> io::Result<(Running, Option<WorkerLog>)> {
+    fn spawn(&self, events: &WorkerEvents) -> io::Result<(Running, Option<WorkerLog>)> {
         let (channel, theirs) = Channel::pair()?;
         let mut child = own_program::command(&[])
             .arg("worker")
@@ -232,11 +232,11 @@ impl Upkeep {
             .spawn()?;
         let stderr = child.stderr.take().map(OwnedFd::from);
         let begun = self.begin(&child, &channel).and_then(|pidfd| {
-            ears.listen(self.id, &channel)?;
-            ears.listen(self.id, &pidfd)?;
+            events.watch(self.id, &channel)?;
+            events.watch(self.id, &pidfd)?;
             let log = stderr.map(WorkerLog::of).transpose()?;
             if let Some(log) = &log {
-                ears.listen(self.id, log)?;
+                events.watch(self.id, log)?;
             }
             Ok((pidfd, log, self.hand_hints(&channel)?))
         });
@@ -285,7 +285,7 @@ impl Upkeep {
             ksm_root: self.roots.ksm_root.clone(),
         };
         let domain = self.domain.as_ref().map(Device::as_fd);
-        channel.send(&Order::Setup(Box::new(setup)), domain)?;
+        channel.send(&SupervisorMessage::Setup(Box::new(setup)), domain)?;
         pidfd::open(child.id())?.ok_or_else(|| io::Error::other("it has ended already"))
     }
 
@@ -300,7 +300,7 @@ impl Upkeep {
             return Ok(None);
         }
         let (ours, theirs) = hints::pair()?;
-        channel.send(&Order::Hints, Some(theirs.as_fd()))?;
+        channel.send(&SupervisorMessage::Hints, Some(theirs.as_fd()))?;
         Ok(Some(ours))
     }
 
@@ -346,9 +346,9 @@ impl Upkeep {
     }
 
     /// Tells the worker of its spaces, as far as it reads.
-    pub(super) fn tell(&mut self) {
+    pub(super) fn send_spaces(&mut self) {
         if let State::Running(running) = &self.state
-            && let Err(error) = self.handover.tell(&running.channel)
+            && let Err(error) = self.handover.send(&running.channel)
         {
             // It is told of everything when it is started again.
             tracing::debug!("group {}: not told: {error}", self.plan.name);
@@ -377,7 +377,7 @@ impl Upkeep {
     /// Tells the log of its domain.
     pub(super) fn audit(&self, what: &str) {
         if let Some(domain) = &self.domain {
-            audit::tell(what, &self.plan.name, domain);
+            audit::log(what, &self.plan.name, domain);
         }
     }
 
@@ -387,12 +387,12 @@ impl Upkeep {
         now.saturating_sub(self.broken_before)
     }
 
-    /// Gives the domain up: its frames become orphans, and its processes are attached nowhere. Only after [`Upkeep::end`].
+    /// Gives the domain up: its frames become orphans, and its processes are attached nowhere. Only after [`WorkerProcess::end`].
     pub(super) fn drop_domain(&mut self) {
         self.written.break_pages(self.broken());
         self.broken_before = 0;
         self.close_account();
-        fd_store::let_go(&self.plan.name);
+        fd_store::remove(&self.plan.name);
         self.audit("ends");
         if let Some(domain) = self.domain.take()
             && !self.has_ended()
@@ -401,7 +401,7 @@ impl Upkeep {
             // A worker that does not end has the file still.
             tracing::warn!("group {}: {error}", self.plan.name);
         }
-        self.readings = Readings::default();
+        self.savings = DomainSavings::default();
         self.handover.forget();
         self.said.clear();
     }

@@ -184,7 +184,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::groups::wire::messages::Word;
+    use crate::groups::wire::messages::WorkerMessage;
 
     #[test]
     fn a_message_arrives_whole_and_its_file_with_it() {
@@ -235,7 +235,7 @@ mod tests {
             text.splice(at..(at + bytes.len() / 2).min(text.len()), bytes);
             let (ours, theirs) = Channel::pair().unwrap();
             rustix::net::send(&theirs, &text, SendFlags::NOSIGNAL).unwrap();
-            let heard = ours.receive::<Word>(Some(Duration::ZERO));
+            let heard = ours.receive::<WorkerMessage>(Some(Duration::ZERO));
             prop_assert!(heard.is_ok() || !text.is_empty());
         }
 
@@ -244,7 +244,7 @@ mod tests {
             let (ours, theirs) = Channel::pair().unwrap();
             let text = "[".repeat(depth);
             rustix::net::send(&theirs, text.as_bytes(), SendFlags::NOSIGNAL).unwrap();
-            prop_assert!(ours.receive::<Word>(Some(Duration::ZERO)).is_err());
+            prop_assert!(ours.receive::<WorkerMessage>(Some(Duration::ZERO)).is_err());
         }
     }
 
@@ -264,8 +264,8 @@ mod tests {
             }
             let text = [IoSlice::new(br#""domain""#)];
             sendmsg(&theirs, &text, &mut ancillary, SendFlags::NOSIGNAL).unwrap();
-            let (word, file) = ours.receive::<Word>(None).unwrap().unwrap();
-            assert!(matches!(word, Word::Domain));
+            let (word, file) = ours.receive::<WorkerMessage>(None).unwrap().unwrap();
+            assert!(matches!(word, WorkerMessage::Domain));
             assert_eq!(file.is_some(), count > 0);
             drop(file);
             // Other tests open files meanwhile.

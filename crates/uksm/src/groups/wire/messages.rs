@@ -23,7 +23,7 @@ pub(crate) struct Setup {
 /// From the supervisor to a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Order {
+pub(crate) enum SupervisorMessage {
     /// First of all. The file of the domain comes with it if there is one already.
     Setup(Box<Setup>),
     /// Next, if hints are on: the file from which they come is with it.
@@ -39,16 +39,16 @@ pub(crate) enum Order {
 /// From a worker to the supervisor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Word {
+pub(crate) enum WorkerMessage {
     /// It has opened a domain, whose file comes with this.
     Domain,
     /// It works.
     Ready,
     /// It cannot work, and ends.
     Failed(String),
-    /// To [`Order::Spaces`], and what else it found of spaces.
+    /// To [`SupervisorMessage::Spaces`], and what else it found of spaces.
     Spaces(Vec<SpaceAnswer>),
-    /// To [`Order::Ask`] of this number.
+    /// To [`SupervisorMessage::Ask`] of this number.
     Answer(u64, Answer),
 }
 

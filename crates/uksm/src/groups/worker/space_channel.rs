@@ -12,21 +12,21 @@ use rustix::event::{EventfdFlags, eventfd};
 use uksm_linux::handed_over::{SpaceNews, SpaceWord, Supervisor};
 
 use crate::groups::wire::channel::Channel;
-use crate::groups::wire::messages::{SpaceAnswer, SpaceNote, Word};
+use crate::groups::wire::messages::{SpaceAnswer, SpaceNote, WorkerMessage};
 
 /// Most that are said with one message.
 const BATCH: usize = 512;
 
 /// Where the thread that reads puts what it hears.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub(crate) struct SpaceInbox {
     news: Sender<SpaceNews>,
     event: Arc<OwnedFd>,
 }
 
 /// The supervisor, for the machine.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct SpaceChannel {
     news: Receiver<SpaceNews>,
     event: Arc<OwnedFd>,
     channel: Channel,
@@ -36,25 +36,25 @@ pub(crate) struct Line {
 ///
 /// # Errors
 /// No more file descriptors.
-pub(crate) fn line(channel: Channel) -> std::io::Result<(Listener, Line)> {
+pub(crate) fn space_channel(channel: Channel) -> std::io::Result<(SpaceInbox, SpaceChannel)> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let event = Arc::new(eventfd(0, flags)?);
     let (sender, receiver) = mpsc::channel();
-    let listener = Listener {
+    let inbox = SpaceInbox {
         news: sender,
         event: Arc::clone(&event),
     };
-    let line = Line {
+    let line = SpaceChannel {
         news: receiver,
         event,
         channel,
     };
-    Ok((listener, line))
+    Ok((inbox, line))
 }
 
-impl Listener {
+impl SpaceInbox {
     /// Passes this on. A worker that has ended is ignored.
-    pub(crate) fn hear(&self, notes: Vec<SpaceNote>) {
+    pub(crate) fn push(&self, notes: Vec<SpaceNote>) {
         for note in notes {
             let _gone = self.news.send(note.into());
         }
@@ -63,7 +63,7 @@ impl Listener {
     }
 }
 
-impl Supervisor for Line {
+impl Supervisor for SpaceChannel {
     fn take(&mut self) -> Option<SpaceNews> {
         if let Ok(news) = self.news.try_recv() {
             return Some(news);
@@ -76,7 +76,9 @@ impl Supervisor for Line {
     fn tell(&mut self, words: &[SpaceWord]) -> bool {
         words.chunks(BATCH).all(|words| {
             let words = words.iter().map(|&word| SpaceAnswer::from(word)).collect();
-            self.channel.send(&Word::Spaces(words), None).is_ok()
+            self.channel
+                .send(&WorkerMessage::Spaces(words), None)
+                .is_ok()
         })
     }
 
@@ -91,7 +93,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use uksm_policy::command::SpaceId;
 
-    fn is_readable(line: &Line) -> bool {
+    fn is_readable(line: &SpaceChannel) -> bool {
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
@@ -104,13 +106,13 @@ mod tests {
     #[test]
     fn what_is_heard_is_taken_once_and_what_is_said_arrives() {
         let (ours, theirs) = Channel::pair().unwrap();
-        let (listener, mut line) = line(ours).unwrap();
+        let (inbox, mut line) = space_channel(ours).unwrap();
         assert!(!is_readable(&line) && line.take().is_none());
         let left = |space| SpaceNews::Left {
             space: SpaceId(space),
             lives: true,
         };
-        listener.hear(vec![left(1).into(), left(2).into()]);
+        inbox.push(vec![left(1).into(), left(2).into()]);
         assert!(is_readable(&line));
         assert_eq!(
             [line.take(), line.take(), line.take()],
@@ -119,7 +121,7 @@ mod tests {
         assert!(!is_readable(&line));
         let words = [SpaceWord::Dead(SpaceId(3)), SpaceWord::Detached(SpaceId(4))];
         assert!(line.tell(&words));
-        let Some((Word::Spaces(said), _)) = theirs.receive(None).unwrap() else {
+        let Some((WorkerMessage::Spaces(said), _)) = theirs.receive(None).unwrap() else {
             panic!("nothing of spaces was said");
         };
         let said: Vec<SpaceWord> = said.into_iter().map(Into::into).collect();

@@ -10,16 +10,16 @@ use uksm_linux::wake::Waker;
 
 use crate::control::{Answer, Control, Pending, hand_over};
 use crate::groups::wire::channel::Channel;
-use crate::groups::wire::messages::{Order, Word};
-use crate::groups::worker::space_channel::Listener;
+use crate::groups::wire::messages::{SupervisorMessage, WorkerMessage};
+use crate::groups::worker::space_channel::SpaceInbox;
 
-/// Takes questions from a supervisor, and passes on to the listener what it tells of spaces; its end asks for a stop.
+/// Takes questions from a supervisor, and passes on to the inbox what it tells of spaces; its end asks for a stop.
 ///
 /// # Errors
 /// No thread can be started: one line.
 pub(crate) fn control(
     channel: Channel,
-    listener: Listener,
+    inbox: SpaceInbox,
     waker: Waker,
 ) -> Result<Control, String> {
     let (sender, requests) = mpsc::channel();
@@ -29,7 +29,7 @@ pub(crate) fn control(
         .stack_size(512 << 10)
         .spawn(move || {
             let worker = (sender, share_sender);
-            if let Err(error) = obey(&channel, &listener, &worker, &waker) {
+            if let Err(error) = obey(&channel, &inbox, &worker, &waker) {
                 tracing::warn!("the supervisor cannot be heard: {error}");
             }
             waker.stop();
@@ -41,32 +41,32 @@ pub(crate) fn control(
 /// Passes on what a supervisor asks, until it ends or the worker does.
 fn obey(
     channel: &Channel,
-    listener: &Listener,
+    inbox: &SpaceInbox,
     (worker, shares): &(Sender<Pending>, Sender<f64>),
     waker: &Waker,
 ) -> std::io::Result<()> {
     while let Some((order, _)) = channel.receive(None)? {
         let (number, request) = match order {
-            Order::Ask(number, request) => (number, request),
-            Order::Spaces(notes) => {
-                listener.hear(notes);
+            SupervisorMessage::Ask(number, request) => (number, request),
+            SupervisorMessage::Spaces(notes) => {
+                inbox.push(notes);
                 continue;
             }
-            Order::Share(share) => {
+            SupervisorMessage::Share(share) => {
                 // A worker that has ended is ignored.
                 let _gone = shares.send(share);
                 waker.wake();
                 continue;
             }
             // It has begun long ago.
-            Order::Setup(_) | Order::Hints => continue,
+            SupervisorMessage::Setup(_) | SupervisorMessage::Hints => continue,
         };
         let Some(answer) = hand_over(request, worker, waker) else {
             break;
         };
-        if let Err(error) = channel.send(&Word::Answer(number, answer), None) {
+        if let Err(error) = channel.send(&WorkerMessage::Answer(number, answer), None) {
             let line = Answer::Error(format!("the answer cannot be sent: {error}"));
-            channel.send(&Word::Answer(number, line), None)?;
+            channel.send(&WorkerMessage::Answer(number, line), None)?;
         }
     }
     Ok(())

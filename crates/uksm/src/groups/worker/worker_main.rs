@@ -18,9 +18,9 @@ use uksm_linux::wake::Sleeper;
 
 use crate::failure::Failure;
 use crate::groups::wire::channel::Channel;
-use crate::groups::wire::messages::{Order, Setup, Word};
+use crate::groups::wire::messages::{Setup, SupervisorMessage, WorkerMessage};
 use crate::groups::worker::sandbox;
-use crate::groups::worker::space_channel::line;
+use crate::groups::worker::space_channel::space_channel;
 use crate::groups::worker::supervisor_requests;
 use crate::setting::{Resolved, Settings};
 use crate::worker::HintsFrom;
@@ -40,8 +40,8 @@ pub(crate) fn worker() -> Result<ExitCode, Failure> {
         .try_clone_to_owned()
         .context("cannot use standard input")?;
     let channel = Channel::of(file);
-    let order = channel.receive::<Order>(Some(PATIENCE));
-    let Ok(Some((Order::Setup(setup), domain))) = order else {
+    let order = channel.receive::<SupervisorMessage>(Some(PATIENCE));
+    let Ok(Some((SupervisorMessage::Setup(setup), domain))) = order else {
         return Err(Failure::usage(
             "worker: is started by `uksm run` for each group, and by nobody else".to_owned(),
         ));
@@ -49,7 +49,7 @@ pub(crate) fn worker() -> Result<ExitCode, Failure> {
     let Err(error) = work(&setup, domain, &channel) else {
         return Ok(ExitCode::SUCCESS);
     };
-    match channel.send(&Word::Failed(format!("{error:#}")), None) {
+    match channel.send(&WorkerMessage::Failed(format!("{error:#}")), None) {
         Ok(()) => Ok(ExitCode::FAILURE),
         Err(_gone) => Err(error.into()),
     }
@@ -71,15 +71,14 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
     let _ignored = signals::hangups(&sleeper)?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let own = channel.try_clone().context("cannot copy the channel")?;
-    let (listener, line) = line(channel.try_clone().context("cannot copy the channel")?)
+    let (inbox, spaces) = space_channel(channel.try_clone().context("cannot copy the channel")?)
         .context("cannot make an event file")?;
-    let control =
-        supervisor_requests::control(own, listener, waker).map_err(|line| anyhow!(line))?;
+    let control = supervisor_requests::control(own, inbox, waker).map_err(|line| anyhow!(line))?;
     let start = Start {
         device,
         resolved,
         seed: setup.seed,
-        processes: HandedOver::new(line),
+        processes: HandedOver::new(spaces),
         sleeper,
         control,
         own_memory,
@@ -88,7 +87,7 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
     let mut worker = start.worker()?;
     sandbox::confine().context("cannot give up system calls")?;
     tracing::debug!("ready after {} us", clock::process_cpu() / 1000);
-    channel.send(&Word::Ready, None)?;
+    channel.send(&WorkerMessage::Ready, None)?;
     start::work(&mut worker)
 }
 
@@ -97,8 +96,10 @@ fn hints(resolved: &Resolved, channel: &Channel) -> anyhow::Result<HintsFrom> {
     if resolved.params.hint_runs == 0 {
         return Ok(HintsFrom::Nobody);
     }
-    match channel.receive::<Order>(Some(PATIENCE)) {
-        Ok(Some((Order::Hints, Some(file)))) => Ok(HintsFrom::Supervisor(HandedHints::of(file))),
+    match channel.receive::<SupervisorMessage>(Some(PATIENCE)) {
+        Ok(Some((SupervisorMessage::Hints, Some(file)))) => {
+            Ok(HintsFrom::Supervisor(HandedHints::of(file)))
+        }
         _ => Err(anyhow!("the supervisor sent no hints")),
     }
 }
@@ -116,6 +117,6 @@ fn device(
     }
     let device = startup::open_device(path, Path::new(&setup.ksm_root))?;
     device.configure(resolved.configuration(setup.seed))?;
-    channel.send(&Word::Domain, Some(device.as_fd()))?;
+    channel.send(&WorkerMessage::Domain, Some(device.as_fd()))?;
     Ok(device)
 }

@@ -13,12 +13,12 @@ use crate::seed;
 impl Supervisor<'_> {
     /// Gives each group that was formed a worker, and says who was left out. While rules are about
     /// to change, none is formed by a rule that goes.
-    pub(in crate::groups::supervisor) fn form(&mut self) {
+    pub(in crate::groups::supervisor) fn form_groups(&mut self) {
         let grouping = self.processes.grouping();
         let formed = grouping.take_formed();
         let left_out = grouping.take_left_out();
         for (rule, most, value) in left_out {
-            if self.forming.full.insert(rule.clone()) {
+            if self.formed.full.insert(rule.clone()) {
                 tracing::warn!(
                     "rule {rule}: has formed {}, and forms no more: processes of {} and others are in \
                      no group: raise most, or exclude some",
@@ -34,11 +34,11 @@ impl Supervisor<'_> {
             let of = (rule, value);
             // It would be ended again before that change is done, and the next one with it.
             let goes = self.task.as_ref().is_some_and(|task| match task.plans() {
-                Some(plans) => self.forming.anew(&of, &plans.rules).is_none(),
+                Some(plans) => self.formed.anew(&of, &plans.rules).is_none(),
                 None => false,
             });
             let (rule, value) = of;
-            let mut rules = self.forming.rules.iter();
+            let mut rules = self.formed.rules.iter();
             let rule = rules.find(|plan| plan.rule.name == rule && !goes);
             let Some(rule) = rule else {
                 // Its processes are looked at again when the groups are others.
@@ -52,12 +52,12 @@ impl Supervisor<'_> {
                 tracing::warn!("group {name} is there already: {} has none", value.text);
                 continue;
             }
-            let kept = self.forming.kept.remove(&name);
-            match self.upkeep_of(group, plan, kept) {
+            let kept = self.formed.kept.remove(&name);
+            match self.new_worker_of(group, plan, kept) {
                 Ok(worker) => {
                     tracing::info!("group {name}: formed by {}", worker.plan.origin);
                     self.workers.push(worker);
-                    self.forming.deserted.remove(&group);
+                    self.formed.deserted.remove(&group);
                 }
                 Err(error) => {
                     tracing::warn!("group {name}: {error:#}");
@@ -67,15 +67,15 @@ impl Supervisor<'_> {
             }
         }
         self.share_anew();
-        self.keep_up();
+        self.start_due_workers();
     }
 
     /// Dissolves groups that nobody has been in for long, when their workers have ended.
     pub(in crate::groups::supervisor) fn dissolve_deserted(&mut self) {
         let now = Instant::now();
-        if self.forming.kept_until.is_some_and(|until| until <= now) {
-            self.forming.kept_until = None;
-            for (group, file) in std::mem::take(&mut self.forming.kept) {
+        if self.formed.kept_until.is_some_and(|until| until <= now) {
+            self.formed.kept_until = None;
+            for (group, file) in std::mem::take(&mut self.formed.kept) {
                 fd_store::give_up(&group, file);
             }
         }
@@ -84,7 +84,7 @@ impl Supervisor<'_> {
             let Some((rule, _)) = &worker.plan.formed else {
                 continue;
             };
-            let deserted = &mut self.forming.deserted;
+            let deserted = &mut self.formed.deserted;
             if !worker.handover.is_empty() {
                 if deserted.remove(&worker.id).is_some() {
                     // It may have been told to end.
@@ -97,7 +97,7 @@ impl Supervisor<'_> {
                 continue;
             }
             let rule = self
-                .forming
+                .formed
                 .rules
                 .iter()
                 .find(|plan| plan.rule.name == *rule);
@@ -124,7 +124,7 @@ impl Supervisor<'_> {
         }
         let mut is_room = false;
         for group in over {
-            self.forming.deserted.remove(&group);
+            self.formed.deserted.remove(&group);
             let Some(at) = self.workers.iter().position(|worker| worker.id == group) else {
                 continue;
             };
@@ -134,7 +134,7 @@ impl Supervisor<'_> {
             let socket = &worker.plan.resolved.daemon.socket;
             seed::forget(&seed::of_group(socket, &worker.plan.name));
             let formed = worker.plan.formed.as_ref();
-            is_room |= formed.is_some_and(|(rule, _)| self.forming.full.remove(rule));
+            is_room |= formed.is_some_and(|(rule, _)| self.formed.full.remove(rule));
             self.attachable.remove(&group);
             self.processes.dissolve(group);
         }
@@ -150,7 +150,7 @@ impl Supervisor<'_> {
     pub(in crate::groups::supervisor) fn forget_gone(&mut self) {
         let workers = &self.workers;
         let is_there = |group: &GroupId| workers.iter().any(|worker| worker.id == *group);
-        self.forming.deserted.retain(|group, _| is_there(group));
-        self.forming.full.clear();
+        self.formed.deserted.retain(|group, _| is_there(group));
+        self.formed.full.clear();
     }
 }

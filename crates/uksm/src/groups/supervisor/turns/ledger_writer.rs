@@ -6,7 +6,7 @@ use crate::account::meter::Told;
 use crate::control::{Answer, Request};
 use crate::groups::supervisor::Supervisor;
 use crate::groups::supervisor::accounts::CALM_INTERVALS;
-use crate::groups::supervisor::worker_process::Upkeep;
+use crate::groups::supervisor::worker_process::WorkerProcess;
 
 impl Supervisor<'_> {
     /// Writes records for workers that have ended, and begins to write those of all if it is time.
@@ -24,7 +24,7 @@ impl Supervisor<'_> {
     /// Asks the workers of these groups for what they save; nobody if no records are written.
     pub(in crate::groups::supervisor) fn ask_for_accounts(
         &mut self,
-        is_meant: impl Fn(&Upkeep) -> bool,
+        is_meant: impl Fn(&WorkerProcess) -> bool,
     ) {
         self.accounts.due = Instant::now() + self.accounts.interval;
         if self.accounts.ledger.folder().is_none() {

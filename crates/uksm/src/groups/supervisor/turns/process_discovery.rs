@@ -26,14 +26,14 @@ use uksm_policy::command::{Nanos, SpaceId};
 use crate::groups::supervisor::Supervisor;
 use crate::groups::supervisor::discovery_schedule::Events;
 use crate::groups::supervisor::task::Task;
-use crate::groups::supervisor::worker_process::Upkeep;
+use crate::groups::supervisor::worker_process::WorkerProcess;
 
 /// A worker that does not read is tried again after so long.
 const BEHIND: Nanos = 100_000_000;
 
 /// The domains of the groups.
 pub(in crate::groups::supervisor) struct Domains<'a>(
-    pub(in crate::groups::supervisor) &'a mut [Upkeep],
+    pub(in crate::groups::supervisor) &'a mut [WorkerProcess],
 );
 
 impl Attach for Domains<'_> {
@@ -57,28 +57,30 @@ fn is_mixed(uptime: Duration, has_taken_over: bool, age: Duration) -> bool {
 
 impl Supervisor<'_> {
     /// The processes of each group that names them, in the order in which they are tried.
-    pub(in crate::groups::supervisor) fn grouping(workers: &[Upkeep]) -> Vec<(GroupId, Selection)> {
+    pub(in crate::groups::supervisor) fn grouping(
+        workers: &[WorkerProcess],
+    ) -> Vec<(GroupId, Selection)> {
         let named = workers.iter().filter(|worker| worker.plan.formed.is_none());
-        let group = |worker: &Upkeep| (worker.id, worker.plan.selection.clone());
+        let group = |worker: &WorkerProcess| (worker.id, worker.plan.selection.clone());
         named.map(group).collect()
     }
 
     /// The largest share of a core that any group may use.
-    pub(in crate::groups::supervisor) fn share(workers: &[Upkeep]) -> f64 {
+    pub(in crate::groups::supervisor) fn share(workers: &[WorkerProcess]) -> f64 {
         let shares = workers.iter().map(|worker| worker.plan.resolved.params.cpu);
         shares.fold(0.0, f64::max)
     }
 
     /// Hears who has something to say.
-    pub(in crate::groups::supervisor) fn hear(&mut self) {
-        let heard = self.ears.heard();
+    pub(in crate::groups::supervisor) fn receive(&mut self) {
+        let ready = self.worker_events.ready();
         for worker in &mut self.workers {
-            if heard.contains(&worker.id) {
-                worker.hear();
+            if ready.contains(&worker.id) {
+                worker.receive();
             }
         }
         self.leaving.retain_mut(|worker| {
-            worker.see_off();
+            worker.reap();
             let has_ended = worker.has_ended();
             if has_ended {
                 // What it took since its group has ended.
@@ -86,17 +88,17 @@ impl Supervisor<'_> {
             }
             !has_ended
         });
-        self.note_said();
+        self.note_reports();
     }
 
     /// Notes what workers have said of their spaces, whenever that was, and which of them have a domain now.
-    pub(in crate::groups::supervisor) fn note_said(&mut self) {
+    pub(in crate::groups::supervisor) fn note_reports(&mut self) {
         let mut parted = BTreeSet::new();
         let mut are_any_dead = false;
         for worker in &mut self.workers {
             if worker.domain.is_some() && self.attachable.insert(worker.id) {
                 self.processes.has_domain(worker.id);
-                self.pace.hurry();
+                self.schedule.hurry();
             }
             let reports = worker.take_reports();
             parted.extend(reports.detached.iter().map(|&space| (worker.id, space)));
@@ -110,7 +112,7 @@ impl Supervisor<'_> {
             self.processes.have_parted(&parted);
         }
         if are_any_dead || !parted.is_empty() {
-            self.pace.hurry_when_repaid();
+            self.schedule.hurry_when_repaid();
         }
     }
 
@@ -118,10 +120,16 @@ impl Supervisor<'_> {
     ///
     /// # Errors
     /// The module fails.
-    pub(in crate::groups::supervisor) fn look(&mut self) -> module::Result<()> {
+    pub(in crate::groups::supervisor) fn discover(&mut self) -> module::Result<()> {
         let now = clock::now();
         let ready = self.processes.ready_at().unwrap_or(Nanos::MAX);
-        if now < self.pace.due().min(ready.max(self.pace.told_from())) && !self.is_told {
+        if now
+            < self
+                .schedule
+                .due()
+                .min(ready.max(self.schedule.told_from()))
+            && !self.is_told
+        {
             return Ok(());
         }
         self.is_told = false;
@@ -135,7 +143,7 @@ impl Supervisor<'_> {
             (true, false) if self.processes.is_moved_between() => Events::Processes,
             (true, _) => Events::All,
         };
-        self.pace.looked(clock::now(), cost, (more, told));
+        self.schedule.looked(clock::now(), cost, (more, told));
         Ok(())
     }
 
@@ -145,7 +153,7 @@ impl Supervisor<'_> {
     /// The module fails.
     pub(in crate::groups::supervisor) fn measure(&mut self) -> module::Result<()> {
         let now = clock::now();
-        if now < self.pace.measure_due() {
+        if now < self.schedule.measure_due() {
             return Ok(());
         }
         let begun = clock::thread_cpu();
@@ -164,18 +172,18 @@ impl Supervisor<'_> {
             }
         }
         let cost = clock::thread_cpu().saturating_sub(begun);
-        self.pace.measured(clock::now(), cost);
+        self.schedule.measured(clock::now(), cost);
         Ok(())
     }
 
     fn hand_over(&mut self, news: News) -> module::Result<()> {
-        let is_of = |id: GroupId| move |worker: &&mut Upkeep| worker.id == id;
+        let is_of = |id: GroupId| move |worker: &&mut WorkerProcess| worker.id == id;
         for arrived in news.arrived {
             let worker = self.workers.iter_mut().find(is_of(arrived.group));
             if let Some(worker) = worker {
                 if worker.has_hints() {
                     let place = (arrived.group, arrived.arrival.space);
-                    self.hinting.follow(arrived.pid, place);
+                    self.hint_dispatch.follow(arrived.pid, place);
                 }
                 let age = Duration::from_nanos(arrived.arrival.age);
                 let is_mixed = is_mixed(self.started.elapsed(), self.has_taken_over, age);
@@ -183,7 +191,7 @@ impl Supervisor<'_> {
             }
         }
         for left in news.left {
-            self.hinting.forget((left.group, left.space));
+            self.hint_dispatch.forget((left.group, left.space));
             let Some(worker) = self.workers.iter_mut().find(is_of(left.group)) else {
                 continue;
             };
@@ -197,20 +205,20 @@ impl Supervisor<'_> {
     }
 
     /// Tells the workers of their spaces.
-    pub(in crate::groups::supervisor) fn tell(&mut self) {
-        self.workers.iter_mut().for_each(Upkeep::tell);
+    pub(in crate::groups::supervisor) fn send_spaces(&mut self) {
+        self.workers.iter_mut().for_each(WorkerProcess::send_spaces);
     }
 
     /// Sleeps until a question, a signal, a worker that speaks or ends, an event of processes, or the time of something.
     pub(in crate::groups::supervisor) fn sleep(&mut self, notice: Nanos) {
         let now = clock::now();
-        let told_from = self.pace.told_from();
+        let told_from = self.schedule.told_from();
         let ready = self
             .processes
             .ready_at()
             .unwrap_or(Nanos::MAX)
             .max(told_from);
-        let is_behind = self.workers.iter().any(Upkeep::is_behind);
+        let is_behind = self.workers.iter().any(WorkerProcess::is_behind);
         let behind = if is_behind { now + BEHIND } else { Nanos::MAX };
         let events = [self.processes.events(), self.processes.move_events()];
         let deaf = if events.iter().any(Option::is_some) && told_from > now {
@@ -218,19 +226,19 @@ impl Supervisor<'_> {
         } else {
             Nanos::MAX
         };
-        let (hints_due, hints) = self.hinting.next(now);
+        let (hints_due, hints) = self.hint_dispatch.next(now);
         let times = [
             hints_due.unwrap_or(Nanos::MAX),
             notice,
-            self.pace.due(),
-            self.pace.measure_due(),
+            self.schedule.due(),
+            self.schedule.measure_due(),
             ready,
             behind,
             deaf,
         ];
         let until = times.into_iter().chain(self.next_turn(now)).min();
         let events = events.into_iter().flatten().filter(|_| told_from <= now);
-        let others = std::iter::once(self.ears.as_fd()).chain(hints);
+        let others = std::iter::once(self.worker_events.as_fd()).chain(hints);
         let others: Vec<BorrowedFd<'_>> = others.collect();
         let watched: Vec<BorrowedFd<'_>> = others.iter().copied().chain(events).collect();
         let woken = self.sleeper.sleep(until.unwrap_or(notice), &watched);
@@ -241,15 +249,15 @@ impl Supervisor<'_> {
     /// When the next worker is to be started, members are to be given something, or accounts are to be written.
     fn next_turn(&self, now: Nanos) -> Option<Nanos> {
         let workers = self.workers.iter().chain(&self.leaving);
-        let starts = workers.filter_map(Upkeep::due);
+        let starts = workers.filter_map(WorkerProcess::due);
         let task = self.task.as_ref().map(Task::due);
         // What waits for a task to end is not due before.
         let is_free = |_: &std::time::Instant| task.is_none();
-        let turns = starts.chain(self.giving.next()).chain(task);
-        let turns = turns.chain(self.starting.as_ref().map(|starting| starting.until));
-        let turns = turns.chain(self.forming.next().filter(is_free));
+        let turns = starts.chain(self.redistribution.next()).chain(task);
+        let turns = turns.chain(self.first_start.as_ref().map(|starting| starting.until));
+        let turns = turns.chain(self.formed.next().filter(is_free));
         let turns = turns.chain(self.accounts.next().filter(is_free));
-        let until = turns.chain(self.rating.next()).min()?;
+        let until = turns.chain(self.rates.next()).min()?;
         let left = until.saturating_duration_since(std::time::Instant::now());
         Some(now.saturating_add(Nanos::try_from(left.as_nanos()).unwrap_or(Nanos::MAX)))
     }

@@ -17,7 +17,7 @@ use crate::groups::supervisor::Supervisor;
 use crate::groups::supervisor::accounts::info;
 use crate::groups::supervisor::placement::cgroup_tree;
 use crate::groups::supervisor::rates::{INTERVAL, LONGEST, Reading, Waiting, Working};
-use crate::groups::supervisor::worker_process::Upkeep;
+use crate::groups::supervisor::worker_process::WorkerProcess;
 
 impl Supervisor<'_> {
     /// The groups have changed: what they may use is divided anew, before any worker is started.
@@ -25,32 +25,32 @@ impl Supervisor<'_> {
         let plans = self.workers.iter().map(|worker| &worker.plan);
         let terms = |plan: &Plan| Some((plan.name.clone(), plan.rate?));
         let terms: BTreeMap<String, Terms> = plans.clone().filter_map(terms).collect();
-        self.rating.read.retain(|name, _| terms.contains_key(name));
-        self.rating.rates.follow(cpu_total::total(plans), &terms);
+        self.rates.read.retain(|name, _| terms.contains_key(name));
+        self.rates.rates.follow(cpu_total::total(plans), &terms);
         for worker in &mut self.workers {
-            let share = self.rating.rates.share(&worker.plan.name);
+            let share = self.rates.rates.share(&worker.plan.name);
             match (share, worker.share) {
                 (None, None) => continue,
                 // Its rate is fixed now, or is what it was before.
                 (None, Some(_)) => allow(worker, millionths(worker.plan.resolved.params.cpu)),
                 (Some(share), _) => allow(worker, share),
             }
-            .unwrap_or_else(|name| self.rating.untold.push(name));
+            .unwrap_or_else(|name| self.rates.untold.push(name));
             if share.is_none() {
                 worker.share = None;
             }
         }
         // What is read now is what the first turn begins from.
-        self.rating.next = Instant::now();
-        self.rating.interval = INTERVAL;
+        self.rates.next = Instant::now();
+        self.rates.interval = INTERVAL;
     }
 
     /// A turn, if it is time.
-    pub(in crate::groups::supervisor) fn rate(&mut self) {
-        if self.rating.is_idle() || Instant::now() < self.rating.next {
+    pub(in crate::groups::supervisor) fn adjust_rates(&mut self) {
+        if self.rates.is_idle() || Instant::now() < self.rates.next {
             return;
         }
-        let rating = &mut self.rating;
+        let rating = &mut self.rates;
         let mut seen = BTreeMap::new();
         for worker in self
             .workers
@@ -93,7 +93,7 @@ impl Supervisor<'_> {
 ///
 /// # Errors
 /// It was not told: its name.
-fn allow(worker: &mut Upkeep, share: Share) -> Result<(), String> {
+fn allow(worker: &mut WorkerProcess, share: Share) -> Result<(), String> {
     worker.allow(share as f64 / CORE as f64).map_err(|error| {
         tracing::debug!("group {}: not told its share: {error}", worker.plan.name);
         worker.plan.name.clone()
@@ -109,7 +109,7 @@ fn log(change: &Change) {
 }
 
 /// What a group did since it was read last; none the first time.
-fn look(worker: &Upkeep, last: &mut Reading, proc_root: &Path) -> Option<Seen> {
+fn look(worker: &WorkerProcess, last: &mut Reading, proc_root: &Path) -> Option<Seen> {
     let now = Reading {
         at: clock::now(),
         cpu: worker.account.cpu(),

@@ -11,27 +11,27 @@ use crate::groups::supervisor::redistribution::INTERVAL;
 
 impl Supervisor<'_> {
     /// A turn, if it is time.
-    pub(in crate::groups::supervisor) fn give(&mut self) {
+    pub(in crate::groups::supervisor) fn redistribute(&mut self) {
         let now = Instant::now();
-        if now < self.giving.next {
+        if now < self.redistribution.next {
             return;
         }
         let settings = self.workers.iter().filter_map(|w| w.plan.giving.clone());
         let settings: Vec<_> = settings.collect();
-        self.giving.redistribution.follow(&settings);
-        if self.giving.redistribution.is_idle() {
+        self.redistribution.redistribution.follow(&settings);
+        if self.redistribution.redistribution.is_idle() {
             return;
         }
-        self.giving.next = now + INTERVAL;
-        self.read(|worker| worker.plan.giving.is_some());
+        self.redistribution.next = now + INTERVAL;
+        self.read_savings(|worker| worker.plan.giving.is_some());
         let read = self.workers.iter().filter(|w| w.plan.giving.is_some());
         let freed: Freed = read
             .filter_map(|worker| {
-                let reading = worker.readings.last.as_ref()?;
+                let reading = worker.savings.last.as_ref()?;
                 Some((worker.plan.name.clone(), freed(reading)))
             })
             .collect();
-        let mut changes = self.giving.turn(&freed);
+        let mut changes = self.redistribution.turn(&freed);
         for worker in &mut self.workers {
             if let Some(change) = changes.remove(&worker.plan.name) {
                 worker.account.given.add(change);

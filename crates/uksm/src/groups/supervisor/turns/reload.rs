@@ -22,7 +22,7 @@ use crate::groups::supervisor::Supervisor;
 use crate::groups::supervisor::audit;
 use crate::groups::supervisor::rights;
 use crate::groups::supervisor::wanted::Wanted;
-use crate::groups::supervisor::worker_process::Upkeep;
+use crate::groups::supervisor::worker_process::WorkerProcess;
 use crate::setting;
 
 /// Settings that are a domain's, fixed when it is made.
@@ -72,13 +72,13 @@ impl Supervisor<'_> {
         Ok(Wanted::All(Box::new(plans)))
     }
 
-    fn fate(&self, wanted: &Wanted, worker: &Upkeep) -> Fate {
+    fn fate(&self, wanted: &Wanted, worker: &WorkerProcess) -> Fate {
         let own = &worker.plan;
         let becomes =
             |plan: Option<Plan>| plan.map_or(Fate::Goes, |plan| Fate::Becomes(Box::new(plan)));
         match wanted {
             Wanted::All(plans) => becomes(match &own.formed {
-                Some(formed) => self.forming.anew(formed, &plans.rules),
+                Some(formed) => self.formed.anew(formed, &plans.rules),
                 None => plans
                     .groups
                     .iter()
@@ -177,7 +177,7 @@ impl Supervisor<'_> {
         }
         for plan in new {
             let name = plan.name.clone();
-            match self.upkeep(plan, None) {
+            match self.new_worker(plan, None) {
                 Ok(worker) => self.workers.push(worker),
                 Err(error) => said.push(format!("group {name}: {error:#}")),
             }
@@ -187,7 +187,7 @@ impl Supervisor<'_> {
         match wanted {
             Wanted::All(plans) => {
                 tracing::info!("reloaded, {}", counted(groups as u64, "group", "groups"));
-                self.forming.rules = plans.rules;
+                self.formed.rules = plans.rules;
             }
             Wanted::One(added) if is_done => self.note_added(*added),
             Wanted::Gone(name) if is_done => self.note_removed(&name),
@@ -201,7 +201,7 @@ impl Supervisor<'_> {
     }
 
     /// Gives up a group's domain. A worker that does not end is left behind.
-    fn dissolve(&mut self, mut worker: Upkeep) {
+    fn dissolve(&mut self, mut worker: WorkerProcess) {
         worker.drop_domain();
         self.processes.has_no_domain(worker.id);
         self.attachable.remove(&worker.id);
@@ -213,12 +213,12 @@ impl Supervisor<'_> {
     /// The groups are others now.
     fn settle(&mut self) {
         self.workers.sort_by(|a, b| {
-            let key = |w: &Upkeep| (w.plan.formed.is_some(), w.plan.selection.all);
+            let key = |w: &WorkerProcess| (w.plan.formed.is_some(), w.plan.selection.all);
             key(a).cmp(&key(b)).then(a.plan.name.cmp(&b.plan.name))
         });
         self.forget_gone();
         self.regroup();
-        self.keep_up();
+        self.start_due_workers();
     }
 
     /// # Errors

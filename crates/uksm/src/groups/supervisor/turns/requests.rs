@@ -8,7 +8,7 @@ use uksm_linux::selection::GroupId;
 
 use crate::control::{Answer, Request};
 use crate::groups::supervisor::Supervisor;
-use crate::groups::supervisor::worker_process::{ANOTHER_QUESTION, Upkeep};
+use crate::groups::supervisor::worker_process::{ANOTHER_QUESTION, WorkerProcess};
 use crate::status::evidence::{Evidence, Place, seconds};
 use crate::status::groups::{GroupStatus, GroupsStatus};
 use crate::status::{Failed, Status};
@@ -53,7 +53,7 @@ impl Supervisor<'_> {
                     return Err(self.explain(*pid));
                 };
                 // It may not have heard of it.
-                worker.tell();
+                worker.send_spaces();
                 worker.ask(&Request::ExplainSpace {
                     space: space.0,
                     from: *from,
@@ -86,12 +86,12 @@ impl Supervisor<'_> {
     /// Merged pages that processes of the host wrote since this supervisor started.
     pub(in crate::groups::supervisor) fn written_on_host(&self) -> Option<u64> {
         self.written
-            .count(self.workers.iter().map(Upkeep::broken).sum())
+            .count(self.workers.iter().map(WorkerProcess::broken).sum())
     }
 
     fn status(&mut self) -> GroupsStatus {
         let written_on_host = self.written_on_host();
-        let answers = self.workers.iter_mut().map(Upkeep::answer);
+        let answers = self.workers.iter_mut().map(WorkerProcess::answer);
         let answers: Vec<Result<Answer, String>> = answers.collect();
         let mut followed = self.followed();
         let groups = self.workers.iter().zip(answers).map(|(worker, answer)| {
@@ -108,7 +108,7 @@ impl Supervisor<'_> {
                 pid: worker.pid(),
                 restarts: worker.restarts,
                 book: worker.plan.book.as_ref().map(ToString::to_string),
-                rate: self.rating.status(&worker.plan.name),
+                rate: self.rates.status(&worker.plan.name),
                 status: status.map(|status| self.completed(&worker.plan.name, status, targets)),
             }
         });
@@ -123,7 +123,7 @@ impl Supervisor<'_> {
             moves_told: self.processes.are_moves_told(),
             moves_lost: self.processes.moves_lost(),
             groups,
-            redistribution: self.giving.status(),
+            redistribution: self.redistribution.status(),
         };
         status.sum_up()
     }
@@ -203,8 +203,8 @@ impl Supervisor<'_> {
         }
         status.ledger = self.accounts.totals(name);
         if status.hints.source == BY_SUPERVISOR {
-            status.hints.source = self.hinting.source();
-            let missing = self.hinting.programs().map(Hints::missing);
+            status.hints.source = self.hint_dispatch.source();
+            let missing = self.hint_dispatch.programs().map(Hints::missing);
             status.hints.unwatched = missing.unwrap_or_default().to_vec();
         }
         status

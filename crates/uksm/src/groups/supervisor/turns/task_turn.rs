@@ -29,12 +29,12 @@ use crate::groups::supervisor::task::{
 };
 use crate::groups::supervisor::turns::process_discovery::Domains;
 use crate::groups::supervisor::wanted::Wanted;
-use crate::groups::supervisor::worker_process::Upkeep;
+use crate::groups::supervisor::worker_process::WorkerProcess;
 use crate::selectors::SelectorTexts;
 
 impl Supervisor<'_> {
     /// Begins what a client asks for, or answers it.
-    pub(in crate::groups::supervisor) fn attend(&mut self, pending: Pending) {
+    pub(in crate::groups::supervisor) fn handle(&mut self, pending: Pending) {
         match self.job(&pending.request) {
             Ok(job) => self.begin(Some(pending), job),
             Err(answer) => pending.answer(answer),
@@ -55,7 +55,7 @@ impl Supervisor<'_> {
     /// Begins to write accounts of these groups.
     pub(in crate::groups::supervisor) fn begin_accounts(
         &mut self,
-        is_meant: impl Fn(&Upkeep) -> bool,
+        is_meant: impl Fn(&WorkerProcess) -> bool,
     ) {
         self.ask_for_accounts(is_meant);
         self.begin(None, Job::Account(None));
@@ -91,7 +91,7 @@ impl Supervisor<'_> {
     }
 
     /// Goes on with what was begun. Answers whether it has ended, so that another thing may begin.
-    pub(in crate::groups::supervisor) fn go_on(&mut self) -> bool {
+    pub(in crate::groups::supervisor) fn continue_task(&mut self) -> bool {
         let Some(Task {
             asked,
             mut job,
@@ -167,7 +167,7 @@ impl Supervisor<'_> {
     }
 
     /// Whether any of the groups that are to change is so.
-    fn are_any(&self, wanted: &Wanted, is_so: impl Fn(&Upkeep) -> bool) -> bool {
+    fn are_any(&self, wanted: &Wanted, is_so: impl Fn(&WorkerProcess) -> bool) -> bool {
         let affected = self.affected(wanted);
         let mut workers = self.workers.iter();
         workers.any(|worker| affected.iter().any(|(id, _)| *id == worker.id) && is_so(worker))
@@ -175,14 +175,14 @@ impl Supervisor<'_> {
 
     /// Whether an answer is waited for.
     fn are_asked(&self) -> bool {
-        self.workers.iter().any(Upkeep::is_asked)
+        self.workers.iter().any(WorkerProcess::is_asked)
     }
 
     /// Ends the workers of groups that are to change.
     fn end_affected(&mut self, altering: Box<Altering>, until: &mut Instant) -> Progress {
         for (id, _) in self.affected(&altering.wanted) {
             let worker = self.workers.iter_mut().find(|worker| worker.id == id);
-            worker.into_iter().for_each(Upkeep::end);
+            worker.into_iter().for_each(WorkerProcess::end);
         }
         *until = Instant::now() + END_TIMEOUT;
         Progress::Next(Job::End(altering))
@@ -282,7 +282,7 @@ impl Supervisor<'_> {
                 continue;
             };
             // It may not have heard of all of them.
-            worker.tell();
+            worker.send_spaces();
             let chunks = spaces.chunks(MAX_SPACES).map(<[u32]>::to_vec);
             chosen.left.insert(worker.id, chunks.collect());
             chosen.taken.1.insert(worker.id, worker.account.cpu());
@@ -342,7 +342,7 @@ impl Supervisor<'_> {
         if let Err(error) = self.processes.exclude(selectors, &mut domains) {
             return Some(Answer::Error(error.to_string()));
         }
-        self.pace.hurry();
+        self.schedule.hurry();
         let done = chosen.done;
         Some(match chosen.faults.is_empty() {
             true => Answer::Broken {

@@ -5,11 +5,11 @@ use std::time::Duration;
 use uksm_linux::clock;
 use uksm_policy::command::Nanos;
 
-use super::Upkeep;
+use super::WorkerProcess;
 use crate::account::meter::Told;
 use crate::groups::supervisor::accounts::counts;
 
-impl Upkeep {
+impl WorkerProcess {
     /// Whether a record of this group would say nothing new.
     pub(in crate::groups::supervisor) fn is_calm(&self, longest: Duration) -> bool {
         let longest = Nanos::try_from(longest.as_nanos()).unwrap_or(Nanos::MAX);

@@ -12,17 +12,17 @@
 use std::time::{Duration, Instant};
 
 use super::state::{Ending, Running, State};
-use super::{FIRST_PAUSE, STEADY, Upkeep};
+use super::{FIRST_PAUSE, STEADY, WorkerProcess};
 
 /// A worker that was told to stop is killed after so long.
 pub(in crate::groups::supervisor) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// A worker exits so soon after its channel was closed, or is killed.
 const CLOSED_TIMEOUT: Duration = Duration::from_secs(1);
-/// A worker that is ended on purpose stays so until [`Upkeep::go_on`]: longer than anything lasts.
+/// A worker that is ended on purpose stays so until [`WorkerProcess::go_on`]: longer than anything lasts.
 const HELD: Duration = Duration::from_secs(1 << 30);
 
-impl Upkeep {
-    /// Tells it to stop. None is started before [`Upkeep::go_on`].
+impl WorkerProcess {
+    /// Tells it to stop. None is started before [`WorkerProcess::go_on`].
     pub(in crate::groups::supervisor) fn end(&mut self) {
         self.end_as("stopped", HELD, (STOP_TIMEOUT, false));
     }
@@ -32,7 +32,7 @@ impl Upkeep {
         self.restarts += 1;
         let pause = self.next_pause();
         self.end_as(why, pause, (STOP_TIMEOUT, false));
-        self.see_off();
+        self.reap();
     }
 
     /// It has closed its channel, as a process does that has died.
@@ -49,7 +49,7 @@ impl Upkeep {
             pause,
             (CLOSED_TIMEOUT, true),
         );
-        self.see_off();
+        self.reap();
     }
 
     fn end_as(&mut self, why: &str, pause: Duration, (patience, is_lost): (Duration, bool)) {
@@ -101,7 +101,7 @@ impl Upkeep {
     }
 
     /// Takes note of the exit of one that is about to end, and kills it if that takes too long.
-    pub(in crate::groups::supervisor) fn see_off(&mut self) {
+    pub(in crate::groups::supervisor) fn reap(&mut self) {
         self.pass_on_log();
         let State::Ending(ending) = &mut self.state else {
             return;

@@ -18,11 +18,11 @@ use std::time::Duration;
 use uksm_input::plain;
 use uksm_linux::handed_over::SpaceWord;
 
-use super::Upkeep;
+use super::WorkerProcess;
 use super::state::{Question, State};
 use crate::control::{Answer, Request};
 use crate::groups::supervisor::{audit, fd_store};
-use crate::groups::wire::messages::{Order, Word};
+use crate::groups::wire::messages::{SupervisorMessage, WorkerMessage};
 
 /// Most messages of one worker that are read before others have their turn.
 const MAX_MESSAGES: u32 = 64;
@@ -41,7 +41,7 @@ pub(in crate::groups::supervisor) const NO_ANSWER: &str =
 /// What is answered for a group that was formed after the question.
 const NOT_ASKED: &str = "its worker was not asked, the group is newer than the question: ask again";
 
-impl Upkeep {
+impl WorkerProcess {
     /// Passes a question on; an earlier one is given up.
     pub(in crate::groups::supervisor) fn ask(&mut self, request: &Request) {
         self.asked += 1;
@@ -49,7 +49,7 @@ impl Upkeep {
         let answer = match &self.state {
             State::Running(running) => running
                 .channel
-                .send(&Order::Ask(number, request.clone()), None)
+                .send(&SupervisorMessage::Ask(number, request.clone()), None)
                 .err()
                 .map(|error| match error.kind() {
                     io::ErrorKind::WouldBlock => NO_ANSWER.to_owned(),
@@ -81,7 +81,7 @@ impl Upkeep {
         Some(question.answer.unwrap_or_else(ended))
     }
 
-    /// As [`Upkeep::take_answer`].
+    /// As [`WorkerProcess::take_answer`].
     ///
     /// # Errors
     /// There is no answer, or it was asked nothing: one line.
@@ -91,7 +91,7 @@ impl Upkeep {
     }
 
     /// Reads what a worker sends by itself, and takes note of its end.
-    pub(in crate::groups::supervisor) fn hear(&mut self) {
+    pub(in crate::groups::supervisor) fn receive(&mut self) {
         self.pass_on_log();
         for _ in 0..MAX_MESSAGES {
             let State::Running(running) = &mut self.state else {
@@ -100,24 +100,27 @@ impl Upkeep {
             if self.said.len() >= MAX_SAID {
                 return;
             }
-            let fault = match running.channel.receive::<Word>(Some(Duration::ZERO)) {
-                Ok(Some((Word::Ready, _))) => {
+            let fault = match running
+                .channel
+                .receive::<WorkerMessage>(Some(Duration::ZERO))
+            {
+                Ok(Some((WorkerMessage::Ready, _))) => {
                     running.is_ready = true;
                     continue;
                 }
-                Ok(Some((Word::Domain, Some(file)))) => match self.take_domain(file) {
+                Ok(Some((WorkerMessage::Domain, Some(file)))) => match self.take_domain(file) {
                     Ok(()) => continue,
                     Err(line) => line,
                 },
-                Ok(Some((Word::Domain, None))) => continue,
-                Ok(Some((Word::Spaces(words), _))) => {
+                Ok(Some((WorkerMessage::Domain, None))) => continue,
+                Ok(Some((WorkerMessage::Spaces(words), _))) => {
                     let words = words.into_iter().map(SpaceWord::from);
                     let handover = &self.handover;
                     let of_its_own = words.filter(|word| handover.holds(word.space()));
                     self.said.extend(of_its_own);
                     continue;
                 }
-                Ok(Some((Word::Answer(number, answer), _))) => {
+                Ok(Some((WorkerMessage::Answer(number, answer), _))) => {
                     // One that comes too late is nobody's.
                     if let Some(question) = &mut self.question
                         && question.number == number
@@ -126,7 +129,7 @@ impl Upkeep {
                     }
                     continue;
                 }
-                Ok(Some((Word::Failed(line), _))) => shown(&line),
+                Ok(Some((WorkerMessage::Failed(line), _))) => shown(&line),
                 Ok(None) => {
                     self.lose();
                     return;
@@ -138,7 +141,7 @@ impl Upkeep {
             self.replace(&fault);
             return;
         }
-        self.see_off();
+        self.reap();
     }
 
     /// Keeps the domain that it has opened.
@@ -147,7 +150,7 @@ impl Upkeep {
             return Err("the worker sent a second domain".to_owned());
         }
         let domain = audit::taken(file, &self.plan)?;
-        fd_store::keep(&self.plan.name, domain.as_fd());
+        fd_store::store(&self.plan.name, domain.as_fd());
         self.domain = Some(domain);
         Ok(())
     }

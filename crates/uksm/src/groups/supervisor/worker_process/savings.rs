@@ -4,10 +4,10 @@ use uksm_linux::module;
 use uksm_linux::{clock, domain::Domain as _};
 use uksm_policy::command::{Lines, Nanos};
 
-use super::Upkeep;
+use super::WorkerProcess;
 use crate::groups::supervisor::domain_savings::{LOCKED_PAUSE, PART, Reading, STRETCH};
 
-impl Upkeep {
+impl WorkerProcess {
     pub(in crate::groups::supervisor) fn read(
         &mut self,
         groups: Nanos,
@@ -16,7 +16,7 @@ impl Upkeep {
             return Ok(None);
         };
         let info = domain.info()?;
-        let own = &mut self.readings;
+        let own = &mut self.savings;
         if clock::now() >= own.frames_due {
             let begun = clock::thread_cpu();
             own.frames.count(|cursor, most| {

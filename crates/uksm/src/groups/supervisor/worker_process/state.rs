@@ -18,7 +18,7 @@ pub(super) struct Running {
     /// Where its hints go, if it has any.
     pub(super) hints: Option<HintSender>,
     pub(super) since: Instant,
-    /// It has sent [`Word::Ready`](crate::groups::wire::messages::Word::Ready).
+    /// It has sent [`WorkerMessage::Ready`](crate::groups::wire::messages::WorkerMessage::Ready).
     pub(super) is_ready: bool,
 }
 
