@@ -7,6 +7,7 @@ use crate::by_function;
 use crate::demo::display::Display;
 use crate::experiment;
 use crate::measure::clock::Clock;
+use crate::needs::Needs;
 use crate::{plot, result::Report};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -34,16 +35,6 @@ fn cpus(clock: Clock, needs: &Needs) -> &'static str {
         Clock::Time => "2",
         Clock::Instructions => "1",
     }
-}
-
-/// What the guest needs for some work.
-pub(crate) struct Needs {
-    /// Memory at the default sizes, MiB.
-    pub memory_mib: u32,
-    /// Options of the harness for what is packed beside the workspace's programs.
-    pub packed: &'static [&'static str],
-    /// Whether each program is at addresses of its own, as on any machine, each time it is started.
-    pub random_addresses: bool,
 }
 
 /// What the harness does so that emulation distorts less. Each can be left out, which shows what it does.

@@ -14,6 +14,7 @@ mod experiment;
 mod guests;
 mod measure;
 mod native_ksm;
+mod needs;
 mod plot;
 mod postgres;
 mod profile;

@@ -15,7 +15,6 @@
 //! # Units
 //! Seconds, pages, MiB. Processor time is of ksmd, of the daemon, and of the agent's thread.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,27 +24,26 @@ use clap::Args;
 use serde_json::json;
 use uksm_linux::ksm::before::Before;
 use uksm_linux::ksm::memory;
-use uksm_linux::ksm::sysfs::{KSM_PATH, ScanRate, Sysfs};
+use uksm_linux::ksm::sysfs::{KSM_PATH, Sysfs};
 use uksm_linux::proc::Proc;
 
 use crate::draws::{Draws, shuffle};
 use crate::measure::cpu::CpuClock;
 use crate::system::System as _;
-use crate::system::ksm::{Ksm, Settings, settle};
-use crate::workload::{Behaviour, ChildExit as _, Contents, MIB_PAGES, Part, Process, Spec};
+use crate::system::ksm::{Ksm, settle};
+use crate::workload::{ChildExit as _, Process};
 
 mod table;
+mod workloads;
 
 use table::{Figures, Run};
+use workloads::{VARIANTS, Variant, WORKLOADS, Workload};
 
 /// Of what can be saved, this is waited for.
 const WAITED_FOR: f64 = 0.9;
 
 /// Between two looks at the counters.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// Family of the contents of clones.
-const CLONED: u64 = 3;
 
 /// Names the draws of orders.
 const ORDER: u64 = 1 << 42;
@@ -74,137 +72,6 @@ pub(crate) struct Options {
     /// Where the figures of all runs go, as JSON
     #[arg(long, default_value = "results/native-ksm.json")]
     output: PathBuf,
-}
-
-/// A way to have ksmd driven.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Variant {
-    Shipped,
-    Thousand,
-    Advisor,
-    Unlimited,
-    Uksm,
-}
-
-const VARIANTS: [Variant; 5] = [
-    Variant::Uksm,
-    Variant::Unlimited,
-    Variant::Thousand,
-    Variant::Shipped,
-    Variant::Advisor,
-];
-
-/// What memory appears.
-#[derive(Debug, Clone, Copy)]
-struct Workload {
-    name: &'static str,
-    layout: Layout,
-}
-
-/// What lies where, in MiB. ksmd walks addresses upwards.
-#[derive(Debug, Clone, Copy)]
-enum Layout {
-    Mixed {
-        identical: usize,
-        random: usize,
-        random_first: bool,
-    },
-    /// The same distinct pages twice: nothing can be left out.
-    Clones { each: usize },
-}
-
-const fn mixed(
-    name: &'static str,
-    identical: usize,
-    random: usize,
-    random_first: bool,
-) -> Workload {
-    let layout = Layout::Mixed {
-        identical,
-        random,
-        random_first,
-    };
-    Workload { name, layout }
-}
-
-const WORKLOADS: [Workload; 5] = [
-    mixed("static-mixed", 128, 128, true),
-    mixed("static-mixed-identical-first", 128, 128, false),
-    mixed("sparse-majority", 64, 448, true),
-    mixed("sparse-majority-identical-first", 64, 448, false),
-    Workload {
-        name: "clone",
-        layout: Layout::Clones { each: 64 },
-    },
-];
-
-impl Workload {
-    fn spec(self, seed: u64) -> Spec {
-        let mut spec = match self.layout {
-            Layout::Mixed {
-                identical,
-                random,
-                random_first,
-            } => Spec::mixed(seed, identical, random, random_first),
-            Layout::Clones { each } => Spec {
-                seed,
-                parts: vec![Part::still(Contents::Distinct, CLONED, each); 2],
-                huge: false,
-                mergeable: false,
-            },
-        };
-        for part in &mut spec.parts {
-            *part = part.with(Behaviour::Appears);
-        }
-        spec
-    }
-
-    /// Pages that can be saved.
-    fn possible(self) -> usize {
-        match self.layout {
-            Layout::Mixed { identical, .. } => identical * MIB_PAGES - 1,
-            Layout::Clones { each } => each * MIB_PAGES,
-        }
-    }
-}
-
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Layout::Mixed {
-                identical,
-                random,
-                random_first: true,
-            } => write!(f, "{random} MiB random, then {identical} MiB identical"),
-            Layout::Mixed {
-                identical, random, ..
-            } => write!(f, "{identical} MiB identical, then {random} MiB random"),
-            Layout::Clones { each } => write!(f, "{each} MiB of distinct pages twice"),
-        }
-    }
-}
-
-impl Variant {
-    fn name(self) -> &'static str {
-        match self {
-            Variant::Shipped => "ksm-shipped",
-            Variant::Thousand => "ksm-1000",
-            Variant::Advisor => "ksm-advisor",
-            Variant::Unlimited => "ksm-unlimited",
-            Variant::Uksm => "uksm",
-        }
-    }
-
-    /// KSM's settings; none if uksm makes them.
-    fn settings(self) -> Option<Settings> {
-        Some(match self {
-            Variant::Shipped => Settings::at(ScanRate::SHIPPED),
-            Variant::Thousand => Settings::at(ScanRate::THOUSAND),
-            Variant::Advisor => Settings::advisor(),
-            Variant::Unlimited => Settings::at(ScanRate::UNLIMITED),
-            Variant::Uksm => return None,
-        })
-    }
 }
 
 /// Runs all, prints the table.

@@ -6,6 +6,7 @@
 //! workload, so that workloads can show whether the simulator is right (`uksm-bench realism`).
 
 mod calls;
+mod costs;
 mod ksmd;
 mod listings;
 mod meter;
@@ -14,11 +15,8 @@ use crate::cost_file::{COSTS, Source};
 use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use anyhow::{Result, ensure};
-use std::collections::BTreeMap;
+use costs::Costs;
 use uksm_simulator::steps::StepCosts;
-
-/// Costs by their names in the file, in nanoseconds.
-pub(crate) type Costs = BTreeMap<&'static str, f64>;
 
 /// Runs the experiment.
 pub(super) fn run(setup: &Setup) -> Result<Report> {

@@ -8,7 +8,7 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 use uksm_results::interval::Interval;
 
-use super::{VARIANTS, WORKLOADS, Workload};
+use super::workloads::{VARIANTS, WORKLOADS, Workload};
 
 /// What one run came to.
 #[derive(Debug, Clone, Copy, Serialize)]

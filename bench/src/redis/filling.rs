@@ -5,7 +5,7 @@
 //! equal only where the same short values lie side by side, which is next to never. So part of what is in common can be merged, as
 //! in real services.
 
-use super::{PIPELINE, value};
+use super::values::{PIPELINE, value};
 use crate::draws::{Draws, shuffle};
 use anyhow::{Context, Result};
 use redis::Connection;

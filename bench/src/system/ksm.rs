@@ -6,7 +6,7 @@
 //! ksmd clean up before the next one.
 //! Source: Documentation/admin-guide/mm/ksm.rst.
 
-use super::System;
+use super::running::System;
 use crate::measure::cpu::CpuClock;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, getpriority_process, setpriority_process};

@@ -6,14 +6,13 @@
 
 pub(crate) mod ksm;
 mod nobody;
+mod running;
 pub(crate) mod uksm;
 
 use crate::setup::Setup;
 use anyhow::Result;
 use ksm::ScanRate;
-
-use std::collections::BTreeMap;
-use std::time::Duration;
+pub(crate) use running::System;
 
 /// A named setting of a system.
 #[derive(Debug, Clone, PartialEq)]
@@ -185,33 +184,6 @@ impl Variant {
             }
         })
     }
-}
-
-/// A running system under test. Dropping it stops it.
-pub(crate) trait System {
-    /// CPU used since its start: daemon and kernel threads together.
-    fn cpu(&self) -> Result<Duration>;
-
-    /// Called at every look; what keeps a share of CPU adjusts here.
-    fn adjust(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    /// Memory the system itself takes, MiB; what it keeps in the kernel is not seen here.
-    fn own_mib(&self) -> f64 {
-        0.0
-    }
-
-    /// Figures of its own for the result: where its CPU went.
-    fn figures(&self) -> BTreeMap<String, f64> {
-        BTreeMap::new()
-    }
-
-    /// What it says of itself, while running.
-    fn report(&self) -> Option<serde_json::Value>;
-
-    /// Stops it; memory stays merged.
-    fn stop(&mut self) -> Result<()>;
 }
 
 #[cfg(test)]

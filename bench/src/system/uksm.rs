@@ -4,7 +4,7 @@
 //! mappings are part of what a variant costs. It works inside its own system calls, so its clock
 //! holds the module's work as well.
 
-use super::System;
+use super::running::System;
 use crate::measure::cpu::{CpuClock, split};
 use crate::workload::ChildExit;
 use anyhow::{Context, Result, bail};

@@ -6,7 +6,7 @@
 //! costs, and in the scan after that, what a merged page costs that is passed by. Pairs show what a
 //! frame costs that is made. How many levels a search goes down is counted as the simulator counts it.
 
-use super::Costs;
+use super::costs::Costs;
 use crate::experiment::race::start_workload;
 use crate::experiment::sample_cost::scan_end;
 use crate::setup::Setup;

@@ -16,7 +16,7 @@
 //! them, as it does by default.
 
 use super::case::Case;
-use super::{against_ksm, figures_since, ratios};
+use super::figures::{against_ksm, figures_since, hint_figures, ratios};
 use crate::guests::{Disk, Disks, Guest, Spec, again_if_lost, huge_pages};
 use crate::measure::duplicates::mergeable_pages_of;
 use crate::measure::frames::{Frames, saved_pages};
@@ -294,7 +294,7 @@ impl Course {
         measured.cpu_seconds_of_runs = vec![measured.cpu_seconds];
         let percent = 100.0 * measured.cpu_seconds / measured.wall_seconds;
         measured.figures.insert("cpu_percent".to_owned(), percent);
-        super::hint_figures(&mut measured);
+        hint_figures(&mut measured);
         Ok(measured)
     }
 }

@@ -12,7 +12,7 @@
 //! be merged is known at the end, from contents: see [`crate::measure::sharing`] for the times.
 
 use super::case::{Cpu, cpu_named};
-use super::{against_ksm, figures_since, hint_figures, ratios};
+use super::figures::{against_ksm, figures_since, hint_figures, ratios};
 use crate::guests::huge_pages;
 use crate::measure::duplicates::equal_pages;
 use crate::measure::pagemap::Place as Page;

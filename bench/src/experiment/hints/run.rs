@@ -1,7 +1,7 @@
 //! One variant against two machines, watched from its start to their end.
 
-use super::AREA;
 use super::case::Case;
+use super::figures::AREA;
 use super::merges::Merges;
 use crate::measure::frames::{Frames, saved_pages};
 use crate::measure::pagemap::Seen;

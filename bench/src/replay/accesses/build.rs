@@ -6,7 +6,7 @@
 //! later and is slower than the one before it. What linking reads and what programs hold in memory is not
 //! replayed.
 
-use super::{Access, OBJECTS, SOURCES};
+use super::files::{Access, OBJECTS, SOURCES};
 use crate::draws::Draws;
 use crate::replay::{HEADERS, Machine};
 use std::time::Duration;

@@ -4,7 +4,7 @@
 //! for another file, so equal files are read at different times; half of what one caches is cached by the
 //! other.
 
-use super::{Access, Files, SERVED_FILES, every};
+use super::files::{Access, Files, SERVED_FILES, every};
 use crate::draws::Draws;
 use crate::replay::{Machine, REQUESTS};
 use std::time::Duration;
