@@ -1,16 +1,21 @@
-//! `uksm run --backend ksm` beside in-kernel KSM as shipped, faster, with its advisor and unlimited: on this machine, not in a guest.
+//! `uksm run --backend ksm` beside in-kernel KSM as shipped, faster, with its advisor and
+//! unlimited: on this machine, not in a guest.
 //!
 //! # Problem
-//! Where no module can be loaded, all variants are the same ksmd, driven in other ways. What they save and take can be measured
-//! natively, as nothing but KSM's knobs is changed; but the knobs are the host's, and so is ksmd.
+//! Where no module can be loaded, all variants are the same ksmd, driven in other ways. What they
+//! save and take can be measured natively, as nothing but KSM's knobs is changed; but the knobs are
+//! the host's, and so is ksmd.
 //!
 //! # Approach
-//! The workloads of static-mixed and sparse-majority in both orders, and clones, small. In each round every variant meets the same contents, in an order
-//! that is drawn. The variant runs first; then the workload's memory appears, which is offered to KSM as a whole for KSM's own
-//! settings, and not at all for uksm, whose agent is in the workload. The clock starts when memory is
-//! filled; processor time counts from before that: of uksm from its start, of KSM's own settings from when memory begins to appear. A run ends when nine tenths of what can be saved are, or at the end of its window, and its
-//! figures are of that moment. Only processes that this program started are mergeable: it refuses to begin where others are. The
-//! knobs are put back by a watcher, should this program be killed.
+//! The workloads of static-mixed and sparse-majority in both orders, and clones, small. In each
+//! round every variant meets the same contents, in an order that is drawn. The variant runs first;
+//! then the workload's memory appears, which is offered to KSM as a whole for KSM's own settings,
+//! and not at all for uksm, whose agent is in the workload. The clock starts when memory is filled;
+//! processor time counts from before that: of uksm from its start, of KSM's own settings from when
+//! memory begins to appear. A run ends when nine tenths of what can be saved are, or at the end of
+//! its window, and its figures are of that moment. Only processes that this program started are
+//! mergeable: it refuses to begin where others are. The knobs are put back by a watcher, should
+//! this program be killed.
 //!
 //! # Units
 //! Seconds, pages, MiB. Processor time is of ksmd, of the daemon, and of the agent's thread.
@@ -232,7 +237,8 @@ impl Place {
         process.ready()?;
         std::thread::sleep(CONNECTED);
         if variant != Variant::Uksm {
-            // Without sleep ksmd walks in circles while there is nothing to scan: that wait is of this program's making.
+            // Without sleep ksmd walks in circles while there is nothing to scan: that wait is of
+            // this program's making.
             ksmd_before = ksmd.now()?;
         }
         process.appear()?;

@@ -1,8 +1,9 @@
 //! Real redis-servers as a workload, and a light write load.
 //!
-//! Problem: real processes are to be deduplicated while they work, and not one byte of theirs may change.
-//! Approach: either all load one file ([`make_file`]), or each is filled in an order of its own ([`fill`]). After the same last
-//! writes, `DEBUG DIGEST` of each is what it was before anything was merged.
+//! Problem: real processes are to be deduplicated while they work, and not one byte of theirs may
+//! change. Approach: either all load one file ([`make_file`]), or each is filled in an order of its
+//! own ([`fill`]). After the same last writes, `DEBUG DIGEST` of each is what it was before
+//! anything was merged.
 
 mod filling;
 mod load;

@@ -65,8 +65,8 @@ impl Variant {
         self
     }
 
-    /// The same KSM, of whose frames each may be shared by so many. The limit stays when it has ended: who sets it for one
-    /// variant sets it for all.
+    /// The same KSM, of whose frames each may be shared by so many. The limit stays when it has
+    /// ended: who sets it for one variant sets it for all.
     pub(crate) fn with_sharers(mut self, sharers: u64) -> Variant {
         if let Setting::Ksm(settings) = &mut self.setting {
             settings.sharers = Some(sharers);
@@ -74,8 +74,8 @@ impl Variant {
         self
     }
 
-    /// The same system, by a name that says so, at niceness 0: it stands back for nobody. Both stand back by 5
-    /// otherwise.
+    /// The same system, by a name that says so, at niceness 0: it stands back for nobody. Both
+    /// stand back by 5 otherwise.
     pub(crate) fn at_nice_0(mut self) -> Variant {
         self.name.push_str("-nice-0");
         match &mut self.setting {
@@ -172,8 +172,8 @@ impl Variant {
         wanted
     }
 
-    /// Starts the system on these processes; of uksm, on all there are and will be, if none is named.
-    /// KSM serves those that offer their memory.
+    /// Starts the system on these processes; of uksm, on all there are and will be, if none is
+    /// named. KSM serves those that offer their memory.
     pub(crate) fn start(&self, setup: &Setup, pids: &[u32]) -> Result<Box<dyn System>> {
         Ok(match &self.setting {
             Setting::Ksm(settings) => Box::new(ksm::Ksm::start(settings)?),

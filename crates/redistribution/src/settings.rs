@@ -17,7 +17,8 @@ pub enum Scope {
     /// The members of the group.
     #[default]
     Group,
-    /// The members of all groups of this scope, which put together what they freed (NOGRP in Euro-Par'11).
+    /// The members of all groups of this scope, which put together what they freed (NOGRP in
+    /// Euro-Par'11).
     All,
 }
 

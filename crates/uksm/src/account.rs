@@ -1,14 +1,17 @@
 //! `uksm account`: what each group took and saved over time, and what that is to be billed for.
 //!
 //! # Problem
-//! A status says how things stand now. Who pays for a group, or is paid for what it gives, wants to know of last month: how much memory
-//! was saved and for how long, and which processor time and memory that took.
+//! A status says how things stand now. Who pays for a group, or is paid for what it gives, wants to
+//! know of last month: how much memory was saved and for how long, and which processor time and
+//! memory that took.
 //!
 //! # Approach
-//! The daemon writes a [`ledger`]: a [`record`] for each group and interval, which says what was added since the last one. A
-//! [`meter`] adds that up, from readings of counters that only grow and of levels that go up and down; [`cpu`] knows
-//! the processor time of workers, also of those that died. [`single_daemon`] is the meter of a daemon without groups. [`totals`] are sums that go on
-//! over restarts, for monitoring. The command reads the ledger and sums it to a [`bill`]; it needs no daemon, but has one that runs write first what has accrued.
+//! The daemon writes a [`ledger`]: a [`record`] for each group and interval, which says what was
+//! added since the last one. A [`meter`] adds that up, from readings of counters that only grow and
+//! of levels that go up and down; [`cpu`] knows the processor time of workers, also of those that
+//! died. [`single_daemon`] is the meter of a daemon without groups. [`totals`] are sums that go on
+//! over restarts, for monitoring. The command reads the ledger and sums it to a [`bill`]; it needs
+//! no daemon, but has one that runs write first what has accrued.
 //!
 //! # Units
 //! Byte-seconds: a GiB that was saved for an hour is 3600 times 2^30 of them.
@@ -125,7 +128,8 @@ impl Part {
     }
 }
 
-/// Has the daemon write what has accrued, and answers where; else says why the ledger alone must do.
+/// Has the daemon write what has accrued, and answers where; else says why the ledger alone must
+/// do.
 fn bring_up_to_date(socket: &Path) -> Option<PathBuf> {
     let alone = |why: &str| say(&format!("{why}: what was written before is all there is"));
     match control::ask_within(socket, &Request::Account, PATIENCE) {

@@ -1,8 +1,8 @@
 //! `uksm break`: gives merged pages their own copies again.
 //!
-//! A running daemon is asked: it unmerges, and leaves those processes alone from then on. If another
-//! program unmerged them, the daemon would merge them again at once. Without a daemon the device is
-//! opened here: the pages of an earlier daemon are orphans, which any domain may break.
+//! A running daemon is asked: it unmerges, and leaves those processes alone from then on. If
+//! another program unmerged them, the daemon would merge them again at once. Without a daemon the
+//! device is opened here: the pages of an earlier daemon are orphans, which any domain may break.
 
 use anyhow::{Context as _, anyhow};
 use uksm_linux::breaking::BreakUp;

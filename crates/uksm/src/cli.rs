@@ -62,7 +62,8 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
-    /// Say how much memory of this host is duplicate; reads only, and needs neither module nor daemon
+    /// Say how much memory of this host is duplicate; reads only, and needs neither module nor
+    /// daemon
     Analyze(AnalyzeArgs),
     /// Merge equal pages of the named processes until stopped
     Run(RunArgs),
@@ -122,7 +123,8 @@ pub(crate) struct RunArgs {
     /// Read no configuration file
     #[arg(long, conflicts_with = "config")]
     pub(crate) no_config: bool,
-    /// Put back limits and balloons that a killed daemon had set for members of its groups, and end; does nothing while a daemon runs
+    /// Put back limits and balloons that a killed daemon had set for members of its groups, and
+    /// end; does nothing while a daemon runs
     #[arg(long)]
     pub(crate) put_back: bool,
     /// Where what was set of KSM is kept while `--backend ksm` drives it.
@@ -268,7 +270,8 @@ fn with_option(run: clap::Command, row: Row) -> clap::Command {
     run.arg(arg)
 }
 
-/// Parses the command line; settings of `run` go to `settings`. `checks` is the help of `uksm doctor`.
+/// Parses the command line; settings of `run` go to `settings`. `checks` is the help of `uksm
+/// doctor`.
 ///
 /// # Errors
 /// clap's, also for `--help` and `--version`.

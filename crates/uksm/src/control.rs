@@ -5,13 +5,15 @@
 //! slow or silent must not stop it.
 //!
 //! # Approach
-//! A thread of its own accepts one client at a time, reads a call of the varlink interface ([`protocol`]), hands it to the worker
-//! through a channel, wakes the worker, and writes back its answer. The worker answers between two commands. The socket's folder and file are
-//! root's alone, or a group's as well ([`peer`]); messages are bounded in length and time ([`client_stream`]). A lock beside the socket is held while the
-//! daemon lives: it tells a running daemon from a socket that an ended one left.
+//! A thread of its own accepts one client at a time, reads a call of the varlink interface
+//! ([`protocol`]), hands it to the worker through a channel, wakes the worker, and writes back its
+//! answer. The worker answers between two commands. The socket's folder and file are root's alone,
+//! or a group's as well ([`peer`]); messages are bounded in length and time ([`client_stream`]). A
+//! lock beside the socket is held while the daemon lives: it tells a running daemon from a socket
+//! that an ended one left.
 //!
-//! Between supervisor and workers, the same questions ([`message`]) travel through a channel of their
-//! own, and not as varlink.
+//! Between supervisor and workers, the same questions ([`message`]) travel through a channel of
+//! their own, and not as varlink.
 
 use std::fs::File;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};

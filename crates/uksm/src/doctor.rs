@@ -1,16 +1,17 @@
 //! `uksm doctor`: what on this host keeps uksm from running, or from saving what it could.
 //!
 //! # Problem
-//! Why nothing is merged can have fifty reasons: a kernel option, a module of another kernel, memory of a kind that cannot be
-//! merged, two settings that fight each other. Each shows in another file, and some only as a saving that never comes.
+//! Why nothing is merged can have fifty reasons: a kernel option, a module of another kernel,
+//! memory of a kind that cannot be merged, two settings that fight each other. Each shows in
+//! another file, and some only as a saving that never comes.
 //!
 //! # Approach
 //! What the checks need is read once into a [`Host`], from a root that is a path, so that a test
-//! can use a folder. A check is a row of a table ([`check::Check`]): its name, what it reads, what it
-//! costs to leave things as they are, what mends it, and a function that judges what was read and
-//! reads nothing itself. The tables are in the files of their subjects. What cannot be read is not
-//! guessed: the verdict says so. Nothing is changed; of the module a domain is opened and closed
-//! again, and of this program's own memory some is offered to KSM and withdrawn.
+//! can use a folder. A check is a row of a table ([`check::Check`]): its name, what it reads, what
+//! it costs to leave things as they are, what mends it, and a function that judges what was read
+//! and reads nothing itself. The tables are in the files of their subjects. What cannot be read is
+//! not guessed: the verdict says so. Nothing is changed; of the module a domain is opened and
+//! closed again, and of this program's own memory some is offered to KSM and withdrawn.
 //!
 //! # Units
 //! Bytes, unless a name says otherwise.

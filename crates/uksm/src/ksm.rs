@@ -1,14 +1,15 @@
 //! `uksm run --backend ksm`: drives in-kernel KSM where the module cannot be loaded.
 //!
 //! # Problem
-//! In-kernel KSM has one tree for the whole host, and takes advice from a process about its own memory only. What the
-//! module does for uksm (groups, hashes, exact outcomes) it cannot do.
+//! In-kernel KSM has one tree for the whole host, and takes advice from a process about its own
+//! memory only. What the module does for uksm (groups, hashes, exact outcomes) it cannot do.
 //!
 //! # Approach
-//! Processes cooperate ([`exec`]), or have offered their memory themselves. The daemon samples them from outside, has
-//! those blocks offered that pay, and runs ksmd in bursts ([`work`]); what was set before comes back, however the
-//! daemon ends ([`knobs`]). A setting that means nothing here is an error, and so are groups: whoever relies
-//! on them must not get less than they say. Limits are said at the start and in each status ([`status`](crate::status::ksm)).
+//! Processes cooperate ([`exec`]), or have offered their memory themselves. The daemon samples them
+//! from outside, has those blocks offered that pay, and runs ksmd in bursts ([`work`]); what was
+//! set before comes back, however the daemon ends ([`knobs`]). A setting that means nothing here is
+//! an error, and so are groups: whoever relies on them must not get less than they say. Limits are
+//! said at the start and in each status ([`status`](crate::status::ksm)).
 //!
 //! # Source
 //! `docs/ksm-backend.md`, `docs/decisions/0044-ksm-backend.md`.

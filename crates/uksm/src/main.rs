@@ -1,8 +1,8 @@
 //! The program `uksm`: merges equal memory of processes that were named.
 //!
 //! One program is the daemon and asks the daemon. The command line is parsed here and handed to the
-//! module of each action. An error is one line on standard error; the exit status is 1 for a failure
-//! and 2 for a wrong command line or configuration.
+//! module of each action. An error is one line on standard error; the exit status is 1 for a
+//! failure and 2 for a wrong command line or configuration.
 
 // They panic where their stream is closed: see `log`.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
@@ -46,7 +46,8 @@ use control::client::{asked, show};
 use failure::Failure;
 
 fn main() -> ExitCode {
-    // A supervisor starts hundreds of them; to describe all options takes longer than what they do at their start.
+    // A supervisor starts hundreds of them; to describe all options takes longer than what they do
+    // at their start.
     if std::env::args_os().skip(1).eq(["worker"]) {
         return groups::worker::worker_main::worker().unwrap_or_else(|failure| fail(&failure));
     }

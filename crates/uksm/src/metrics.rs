@@ -1,17 +1,20 @@
-//! `uksm metrics`: what the daemon says of itself, for Prometheus and whoever else reads its formats.
+//! `uksm metrics`: what the daemon says of itself, for Prometheus and whoever else reads its
+//! formats.
 //!
 //! # Problem
-//! Who watches a host wants the same figures as `uksm status`, over time, by group, in the form that everything else on the host has. The
-//! daemon is privileged: it must not open a port, and a program that reads figures needs none of its rights.
+//! Who watches a host wants the same figures as `uksm status`, over time, by group, in the form
+//! that everything else on the host has. The daemon is privileged: it must not open a port, and a
+//! program that reads figures needs none of its rights.
 //!
 //! # Approach
-//! A client of the daemon's socket that asks once for each scrape, however many groups there are ([`Snapshot`]), and writes what the
-//! [`catalogue`] makes of the answer ([`exposition`]): to standard output, to a file that appears as a whole ([`textfile`]), or to whoever
-//! asks over HTTP ([`listen`]). A daemon that does not run is no failure: it is what `uksm_up` says.
+//! A client of the daemon's socket that asks once for each scrape, however many groups there are
+//! ([`Snapshot`]), and writes what the [`catalogue`] makes of the answer ([`exposition`]): to
+//! standard output, to a file that appears as a whole ([`textfile`]), or to whoever asks over HTTP
+//! ([`listen`]). A daemon that does not run is no failure: it is what `uksm_up` says.
 //!
 //! # Source
-//! OpenMetrics 1.0; Prometheus's text format 0.0.4, which is what node_exporter's textfile collector reads
-//! (`docs/decisions/0043-metrics-client.md`).
+//! OpenMetrics 1.0; Prometheus's text format 0.0.4, which is what node_exporter's textfile
+//! collector reads (`docs/decisions/0043-metrics-client.md`).
 
 mod catalogue;
 mod exposition;

@@ -2,8 +2,8 @@
 //!
 //! Every mistake is found before anything is changed, and told in one line. So settings are read
 //! first, then the processes that were named, then the kernel and the module are tried, then the
-//! socket is opened. Only then are processes attached, which changes nothing in them, either. Merged
-//! pages stay merged after a stop: they need no daemon, and a new one takes them over.
+//! socket is opened. Only then are processes attached, which changes nothing in them, either.
+//! Merged pages stay merged after a stop: they need no daemon, and a new one takes them over.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,8 @@ use crate::worker::HintsFrom;
 use crate::worker::start::{self, Start};
 use crate::{config, ksm, log, precedence, seed, signals, startup};
 
-/// Runs until stopped. If that cannot be, limits that a daemon before had lent are put back, since nobody watches them.
+/// Runs until stopped. If that cannot be, limits that a daemon before had lent are put back, since
+/// nobody watches them.
 ///
 /// # Errors
 /// What is wrong, in one line.

@@ -55,15 +55,18 @@ uksm_policy::parameters! {
         /// Sample and report, merge nothing.
         dry_run: bool = false, switch();
 
-        /// How far behind other tasks it stands where a processor is wanted by several: ksmd's niceness is 5.
+        /// How far behind other tasks it stands where a processor is wanted by several: ksmd's
+        /// niceness is 5.
         nice: u64 = 5, count(0..=19);
 
-        /// What merges: the module, or in-kernel KSM, which is global and merges processes that cooperate.
+        /// What merges: the module, or in-kernel KSM, which is global and merges processes that
+        /// cooperate.
         ///
         /// `docs/ksm-backend.md`.
         backend: Backend = Backend::Module, Backend::form();
 
-        /// Where agents of processes that `uksm exec` started reach a daemon with `backend = "ksm"`.
+        /// Where agents of processes that `uksm exec` started reach a daemon with `backend =
+        /// "ksm"`.
         agent_socket: PathBuf = PathBuf::from(AGENT_SOCKET), path();
 
         /// The module's device.
@@ -89,16 +92,19 @@ uksm_policy::parameters! {
         /// `None` is what `cpu` says of each.
         cpu_total: Option<f64> = None, optional("none", share(0.002..=1024.0));
 
-        /// With less of the host's memory available, members of groups are given nothing more; 0% never.
+        /// With less of the host's memory available, members of groups are given nothing more; 0%
+        /// never.
         headroom_hold: f64 = Marks::standard().hold_below, share(0.0..=1.0);
 
         /// With less of it available, what was given comes back; 0% never.
         headroom_take: f64 = Marks::standard().take_below, share(0.0..=1.0);
 
-        /// While some task waits for memory in more than this part of the time, nothing more is given; 100% never.
+        /// While some task waits for memory in more than this part of the time, nothing more is
+        /// given; 100% never.
         pressure_hold: f64 = Marks::standard().some_above, share(0.001..=1.0);
 
-        /// While all tasks wait in more than this part of the time, what was given comes back; 100% never.
+        /// While all tasks wait in more than this part of the time, what was given comes back; 100%
+        /// never.
         pressure_take: f64 = Marks::standard().full_above, share(0.001..=1.0);
 
         /// How much to log, to standard error.

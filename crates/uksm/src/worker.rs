@@ -1,9 +1,9 @@
 //! The worker: one engine, one domain, one loop.
 //!
-//! The loop that merges must also answer questions, feed systemd's watchdog and stop when told. None
-//! of that may be charged to the policy's budget or hold it up. The policy makes commands short;
-//! between two of them the worker looks for a stop, a request and the time of the next notice. It
-//! does not know the command line, so that a supervisor can start it as well.
+//! The loop that merges must also answer questions, feed systemd's watchdog and stop when told.
+//! None of that may be charged to the policy's budget or hold it up. The policy makes commands
+//! short; between two of them the worker looks for a stop, a request and the time of the next
+//! notice. It does not know the command line, so that a supervisor can start it as well.
 
 pub(crate) mod explaining;
 mod locate;
@@ -37,12 +37,12 @@ use crate::status::{
 use crate::{signals, systemd};
 use locate::Locate;
 
-/// So many frames are counted for a status, which takes 10 ms. Of more, the policy's own counts must
-/// do: nothing may hold up merging for long.
+/// So many frames are counted for a status, which takes 10 ms. Of more, the policy's own counts
+/// must do: nothing may hold up merging for long.
 const MOST_COUNTED: u64 = 30_000;
 
-/// So long after the start the programs that tell of I/O are loaded: what is there before is read in full
-/// anyway.
+/// So long after the start the programs that tell of I/O are loaded: what is there before is read
+/// in full anyway.
 const PROGRAMS_AFTER: Duration = Duration::from_secs(5);
 
 /// While programs are loaded, they are asked for so often.
@@ -205,7 +205,8 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         Ok(status)
     }
 
-    /// Writes what it took and saved; if it cannot be had now, as for want of memory, the next time does.
+    /// Writes what it took and saved; if it cannot be had now, as for want of memory, the next time
+    /// does.
     fn attend_account(&mut self) {
         if let Err(error) = self.accounted() {
             tracing::warn!("accounts: {error}");
@@ -224,7 +225,8 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         })
     }
 
-    /// Takes in the programs that tell of I/O, once they are loaded. Without them the daemon runs as well.
+    /// Takes in the programs that tell of I/O, once they are loaded. Without them the daemon runs
+    /// as well.
     fn take_programs(&mut self) {
         let Some(loaded) = self.loading.as_mut().and_then(Loading::take) else {
             return;

@@ -9,8 +9,8 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use uksm_results::over_time;
 
-/// KSM at its rate, or the shipped one, uksm with so much CPU without and with hints, and KSM without
-/// a limit.
+/// KSM at its rate, or the shipped one, uksm with so much CPU without and with hints, and KSM
+/// without a limit.
 pub(super) fn against_ksm(
     setup: &Setup,
     cpu: Cpu,
@@ -57,8 +57,8 @@ const HINT_COUNTERS: [&str; 9] = [
     "merged_within_1_s",
 ];
 
-/// Adds figures of what was loaded from `go` on: the area since then, and how soon all was shared that could
-/// be before, `before` MiB, and parts of what came to that.
+/// Adds figures of what was loaded from `go` on: the area since then, and how soon all was shared
+/// that could be before, `before` MiB, and parts of what came to that.
 pub(super) fn figures_since(measured: &mut Measured, go: f64, before: f64) {
     let looks = measured.looks.0.iter();
     let points: Vec<(f64, f64)> = looks.map(|look| (look.seconds, look.saved_mib)).collect();

@@ -1,19 +1,19 @@
 //! hints-build, hints-web, hints-mixed: what looking first where I/O just was is worth (XLH §5.2).
 //!
-//! Two processes act as virtual machines of 128 MiB (see [`crate::replay`]): they build a kernel, serve
-//! files in a shuffled order, or one does this and the other that. The paper's have 512 MiB. They ask
-//! their disks for as many pages a second as the paper's did, so what they cache lives for a quarter
-//! of the time: one and a half minutes in the web servers. KSM at a rate gets around in a quarter of the
-//! time, too, so all is in proportion but the time from a read to its merge, which counts four times.
-//! `slowN` asks for so many times less.
+//! Two processes act as virtual machines of 128 MiB (see [`crate::replay`]): they build a kernel,
+//! serve files in a shuffled order, or one does this and the other that. The paper's have 512 MiB.
+//! They ask their disks for as many pages a second as the paper's did, so what they cache lives for
+//! a quarter of the time: one and a half minutes in the web servers. KSM at a rate gets around in a
+//! quarter of the time, too, so all is in proportion but the time from a read to its merge, which
+//! counts four times. `slowN` asks for so many times less.
 //!
 //! A case is an interface, and how much CPU there is: see [`case`]. At each wake-up of KSM, with
-//! the CPU that it takes there, uksm runs without and with hints. Then KSM is held at the CPU that uksm took
-//! with hints. Everything counts from the start of a system on; the machines begin when it had ten
-//! seconds for what is there.
+//! the CPU that it takes there, uksm runs without and with hints. Then KSM is held at the CPU that
+//! uksm took with hints. Everything counts from the start of a system on; the machines begin when
+//! it had ten seconds for what is there.
 //!
-//! [`guests`] and [`programs`] ask the same of what nobody planned: real virtual machines, and real programs.
-//! [`cost`] asks what it costs those that are watched.
+//! [`guests`] and [`programs`] ask the same of what nobody planned: real virtual machines, and real
+//! programs. [`cost`] asks what it costs those that are watched.
 
 mod case;
 mod cost;

@@ -258,8 +258,8 @@ impl Replay {
     }
 }
 
-/// Pages that a system looked at: of uksm those sampled and those tried, of KSM those scanned, where
-/// this kernel counts them.
+/// Pages that a system looked at: of uksm those sampled and those tried, of KSM those scanned,
+/// where this kernel counts them.
 fn visited(measured: &Measured, scanned_before: Option<u64>) -> Result<Option<u64>> {
     if measured.name.starts_with("ksm-") {
         let scanned = scanned_before.zip(ksm::scanned_pages()?);

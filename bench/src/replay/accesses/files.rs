@@ -23,7 +23,8 @@ pub(in crate::replay) struct Access {
     pub writes: bool,
 }
 
-/// Files one behind the other on the disk. Their sizes are 4 to 256 KiB, each power of two as often.
+/// Files one behind the other on the disk. Their sizes are 4 to 256 KiB, each power of two as
+/// often.
 pub(super) struct Files {
     firsts: Vec<u64>,
     sizes: Vec<usize>,

@@ -1,7 +1,7 @@
 //! What machines do with their files.
 //!
-//! Disks of all machines hold the same: the system's files, a tree of sources with the objects made from
-//! it, and files that are served. Each has a range of blocks of its own.
+//! Disks of all machines hold the same: the system's files, a tree of sources with the objects made
+//! from it, and files that are served. Each has a range of blocks of its own.
 
 mod build;
 mod files;
@@ -26,7 +26,8 @@ pub(super) fn of(machine: &Machine) -> Vec<Access> {
     accesses
 }
 
-/// Files of the system that any machine reads now and then: programs, libraries, what a timer starts.
+/// Files of the system that any machine reads now and then: programs, libraries, what a timer
+/// starts.
 const FILES_OF_SYSTEM: usize = 300;
 /// One of them is read so often.
 const SYSTEM_EVERY: Duration = Duration::from_millis(500);

@@ -105,8 +105,8 @@ pub struct Collected {
 }
 
 impl Agents {
-    /// Listens at `path`, which nobody else may be using. The folder of it becomes one that everybody may pass, if
-    /// it is this user's own.
+    /// Listens at `path`, which nobody else may be using. The folder of it becomes one that
+    /// everybody may pass, if it is this user's own.
     ///
     /// # Errors
     /// The place cannot be had.

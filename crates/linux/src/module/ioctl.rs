@@ -328,8 +328,8 @@ impl Device {
         })
     }
 
-    /// Those of at most `count` frames from `cursor` on that no longer hold what they held when this was first asked. Hashes
-    /// each in full.
+    /// Those of at most `count` frames from `cursor` on that no longer hold what they held when
+    /// this was first asked. Hashes each in full.
     ///
     /// # Errors
     /// A request the module refuses.
@@ -346,8 +346,8 @@ impl Device {
         Ok(changed.map(|frame| FrameId(frame.frame)).collect())
     }
 
-    /// Gives up a frame that has changed: who maps it keeps it, and nothing more is merged into it. A frame that has
-    /// not stays.
+    /// Gives up a frame that has changed: who maps it keeps it, and nothing more is merged into it.
+    /// A frame that has not stays.
     ///
     /// # Errors
     /// A request the module refuses.

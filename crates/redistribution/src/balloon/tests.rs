@@ -60,7 +60,8 @@ fn command(line: &str) -> &str {
     behind.split('"').next().unwrap_or_default()
 }
 
-/// A monitor that does all well but what `answer` says otherwise: to a command and how often it came.
+/// A monitor that does all well but what `answer` says otherwise: to a command and how often it
+/// came.
 fn play(
     stream: &UnixStream,
     heard: &mut Vec<String>,

@@ -4,8 +4,8 @@
 //! A span begins and ends within records.
 //!
 //! # Approach
-//! Of a record that is only partly in the span, the part of its time that is counts, as if all of it had come evenly. Levels cannot
-//! be split: they are those at the end of a group's last record.
+//! Of a record that is only partly in the span, the part of its time that is counts, as if all of
+//! it had come evenly. Levels cannot be split: they are those at the end of a group's last record.
 //!
 //! # Units
 //! As in [`record`](super::record). The table has GiB h: GiB saved or used, times hours.

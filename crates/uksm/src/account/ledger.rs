@@ -1,22 +1,24 @@
 //! The ledger: files of records, one a day, to which lines are added and nothing else.
 //!
 //! # Problem
-//! A crash at any moment, a full disk or a folder that nobody may write must not make what is there worthless, and never stop the
-//! daemon.
+//! A crash at any moment, a full disk or a folder that nobody may write must not make what is there
+//! worthless, and never stop the daemon.
 //!
 //! # Approach
-//! `YYYY-MM-DD.jsonl` has the records that end on that day in UTC, one JSON object a line, each added by one write. If that fails,
-//! what was written of it is cut off again. A line that a crash has torn is ended by the next record, and whoever
-//! reads leaves it out. The file is opened for each record, so that a folder that comes and goes is no
-//! matter. What fails is said once, until it works again.
+//! `YYYY-MM-DD.jsonl` has the records that end on that day in UTC, one JSON object a line, each
+//! added by one write. If that fails, what was written of it is cut off again. A line that a crash
+//! has torn is ended by the next record, and whoever reads leaves it out. The file is opened for
+//! each record, so that a folder that comes and goes is no matter. What fails is said once, until
+//! it works again.
 //!
-//! Old files are removed once a day. A file is old if its day is more than `days` days ago *and* `days`
-//! later files exist: a clock that jumps forward, even by years, removes nothing that is not old by the
-//! second condition too. A file of a day to come (such a clock wrote it) is kept and named in the log,
-//! since nothing tells how old it is.
+//! Old files are removed once a day. A file is old if its day is more than `days` days ago *and*
+//! `days` later files exist: a clock that jumps forward, even by years, removes nothing that is not
+//! old by the second condition too. A file of a day to come (such a clock wrote it) is kept and
+//! named in the log, since nothing tells how old it is.
 //!
-//! One daemon at a time writes into a folder: it holds a lock on the file [`LOCK`] there. Another daemon
-//! says so and writes nothing, since each would count the records of the other in its own totals.
+//! One daemon at a time writes into a folder: it holds a lock on the file [`LOCK`] there. Another
+//! daemon says so and writes nothing, since each would count the records of the other in its own
+//! totals.
 //!
 //! # Units
 //! Days of UTC.
@@ -71,8 +73,8 @@ impl State {
 }
 
 impl Ledger {
-    /// One in this folder, which is made when there is something to write; without a folder nothing is written. Files are
-    /// kept for so many days.
+    /// One in this folder, which is made when there is something to write; without a folder nothing
+    /// is written. Files are kept for so many days.
     pub(crate) fn new(folder: Option<PathBuf>, days: u64) -> Ledger {
         Ledger {
             folder,

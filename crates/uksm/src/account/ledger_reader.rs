@@ -1,13 +1,14 @@
 //! Reads a ledger, record by record.
 //!
 //! # Problem
-//! A ledger of months is large, and its last line may be torn. A bill may leave out what a crash has torn if it says so, but not what it does
-//! not understand.
+//! A ledger of months is large, and its last line may be torn. A bill may leave out what a crash
+//! has torn if it says so, but not what it does not understand.
 //!
 //! # Approach
-//! Lines are read one at a time. One that ends too early, or in the zero bytes that a machine's crash leaves in a file, is torn: its
-//! place is answered. Anything else that is no record is an error, with file and line. Files of days before the span are
-//! not opened: a record is in the file of the day on which it ends.
+//! Lines are read one at a time. One that ends too early, or in the zero bytes that a machine's
+//! crash leaves in a file, is torn: its place is answered. Anything else that is no record is an
+//! error, with file and line. Files of days before the span are not opened: a record is in the file
+//! of the day on which it ends.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +24,8 @@ use super::record::{Record, Stretch};
 /// What the name of a file ends with.
 pub(super) const ENDING: &str = ".jsonl";
 
-/// Reads all records that do not end before `since`, in the order of the files; answers the places of torn ones.
+/// Reads all records that do not end before `since`, in the order of the files; answers the places
+/// of torn ones.
 ///
 /// # Errors
 /// No ledger, or a line that is no record: one line that names it.
@@ -49,8 +51,8 @@ pub(crate) fn read(
     Ok(torn)
 }
 
-/// Reads the records of a file that begin at so many bytes or later; adds the places of torn ones, by their line from there. Answers how long the
-/// file is.
+/// Reads the records of a file that begin at so many bytes or later; adds the places of torn ones,
+/// by their line from there. Answers how long the file is.
 ///
 /// # Errors
 /// As [`read`].

@@ -1,13 +1,13 @@
 //! One record of the ledger: a group, a stretch of time, and what was added in it.
 //!
 //! # Problem
-//! Sums over any span must be right although daemons and workers end and start in between, and whoever reads the ledger must
-//! understand it without the program that wrote it.
+//! Sums over any span must be right although daemons and workers end and start in between, and
+//! whoever reads the ledger must understand it without the program that wrote it.
 //!
 //! # Approach
-//! A record has differences and no totals: [`Amounts`] of its stretch, which add up, and beside them the [`Levels`] at its end,
-//! which do not. It is one JSON object on one line. Names end with their units. Fields may be added; a change of meaning is
-//! another [`VERSION`].
+//! A record has differences and no totals: [`Amounts`] of its stretch, which add up, and beside
+//! them the [`Levels`] at its end, which do not. It is one JSON object on one line. Names end with
+//! their units. Fields may be added; a change of meaning is another [`VERSION`].
 //!
 //! # Units
 //! Seconds, bytes, pages of 4 KiB, byte-seconds.
@@ -37,7 +37,8 @@ uksm_policy::counters! {
         /// The worker's process id, or the daemon's; 0 if none has run.
         worker: u32,
         /// Merged pages that processes of the whole host wrote since the record before, of
-        /// whichever group; null if in-kernel KSM has merged too, or the kernel does not count them.
+        /// whichever group; null if in-kernel KSM has merged too, or the kernel does not count
+        /// them.
         #[serde(default)]
         host_written_pages: Option<u64>,
     }
@@ -150,7 +151,8 @@ impl Counts {
     }
 }
 
-/// Pages that a worker merged because of a hint, by how soon after it. They only grow while it lives.
+/// Pages that a worker merged because of a hint, by how soon after it. They only grow while it
+/// lives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Hinted {
     /// Within 0.1 s.

@@ -1,8 +1,8 @@
 //! Totals of a ledger: what each group took and saved since they were first kept.
 //!
 //! # Problem
-//! Monitoring wants counters that go on over restarts of daemon and workers. To sum the ledger for each look is too much, and such a sum
-//! falls each day, when the oldest file goes.
+//! Monitoring wants counters that go on over restarts of daemon and workers. To sum the ledger for
+//! each look is too much, and such a sum falls each day, when the oldest file goes.
 //!
 //! # Approach
 //! The daemon adds each record that it writes, and keeps the sums in `totals.json` beside the
@@ -17,7 +17,8 @@
 //! records.
 //!
 //! # Units
-//! As in [`record`](super::record). What was saved counts at least as nothing, where the ledger has less than that: totals never fall.
+//! As in [`record`](super::record). What was saved counts at least as nothing, where the ledger has
+//! less than that: totals never fall.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -212,7 +213,8 @@ impl Totals {
             .retain(|name, of| !is_formed(name) || (of.last, of.place) > newest);
     }
 
-    /// Adds a record that is now in the file of this day, which has this length with it, and may write the totals.
+    /// Adds a record that is now in the file of this day, which has this length with it, and may
+    /// write the totals.
     pub(super) fn take(&mut self, record: &Record, day: Date, length: u64) {
         self.add(record, day);
         let before = self.summed.insert(day, length).unwrap_or(0);

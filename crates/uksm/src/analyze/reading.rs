@@ -1,18 +1,21 @@
 //! Reads a sample of the memory of processes within a budget of processor time.
 //!
 //! # Problem
-//! How many pages a budget lasts for depends on the host, the kernel and on how full mappings are. If the budget ended in the middle, the pages
-//! behind would have had no chance to be chosen.
+//! How many pages a budget lasts for depends on the host, the kernel and on how full mappings are.
+//! If the budget ended in the middle, the pages behind would have had no chance to be chosen.
 //!
 //! # Approach
-//! 1. The kernel is asked for the memory of each process, the largest first, with half of the budget. Who is not reached is
-//!    left out, and the least is lost.
-//! 2. Trials on the largest process tell what it takes to open a process, to read a place among all its neighbours, and to read one by itself.
-//! 3. If the rest of the budget, less what estimating takes, lasts for all places, all are read; else each is chosen with the probability for which it lasts. A
-//!    part of the budget is kept for what the trials do not know.
+//! 1. The kernel is asked for the memory of each process, the largest first, with half of the
+//! budget. Who is not reached is left out, and the least is lost.
+//! 2. Trials on the largest process tell what it takes to open a process, to read a place among all
+//! its neighbours, and to read one by itself.
+//! 3. If the rest of the budget, less what estimating takes, lasts for all places, all are read;
+//! else each is chosen with the probability for which it lasts. A part of the budget is kept for
+//! what the trials do not know.
 //!
-//! A process that ends meanwhile is left out with all its pages. Should reading take a quarter more than the budget, the processes that
-//! were not reached are left out as well: the largest come first.
+//! A process that ends meanwhile is left out with all its pages. Should reading take a quarter more
+//! than the budget, the processes that were not reached are left out as well: the largest come
+//! first.
 //!
 //! A tenth of the budget is kept for reading some pages again at the end ([`Watch`]).
 //!
@@ -41,7 +44,8 @@ const TRIAL: u64 = 4096;
 /// Chosen places of the trial that reads single ones, roughly.
 const SINGLE: f64 = 256.0;
 
-/// Of what is left of the budget, reading is planned to take this part. Estimating takes most of the rest.
+/// Of what is left of the budget, reading is planned to take this part. Estimating takes most of
+/// the rest.
 const PLANNED: f64 = 0.75;
 
 /// At least so many places are chosen, whatever the budget.

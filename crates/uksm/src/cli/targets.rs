@@ -9,10 +9,12 @@ pub(crate) struct TargetArgs {
     /// A process by id, or PID@START with its start time in ticks [repeatable]
     #[arg(long, value_name = "PID")]
     pub(super) pid: Vec<ProcessName>,
-    /// All processes of a control group and those below it; * ? [] match within a name of the path [repeatable]
+    /// All processes of a control group and those below it; * ? [] match within a name of the path
+    /// [repeatable]
     #[arg(long, value_name = "PATH")]
     pub(super) cgroup: Vec<Cgroup>,
-    /// All processes of a service, scope or slice of systemd's system manager; * ? [] match [repeatable]
+    /// All processes of a service, scope or slice of systemd's system manager; * ? [] match
+    /// [repeatable]
     #[arg(long, value_name = "UNIT")]
     pub(super) unit: Vec<Unit>,
     /// All processes of a virtual machine of libvirt; * ? [] match [repeatable]
@@ -29,7 +31,8 @@ pub(crate) struct TargetArgs {
 /// Which processes not.
 #[derive(Debug, Args)]
 pub(crate) struct ExcludeArgs {
-    /// Leave processes alone: a program name, or pid:PID, cgroup:PATH, unit:UNIT, libvirt:NAME, comm:NAME [repeatable]
+    /// Leave processes alone: a program name, or pid:PID, cgroup:PATH, unit:UNIT, libvirt:NAME,
+    /// comm:NAME [repeatable]
     #[arg(long, value_name = "WHAT")]
     pub(super) exclude: Vec<String>,
 }

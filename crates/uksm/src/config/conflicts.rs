@@ -4,9 +4,10 @@
 //! Which group a process is in must not depend on chance: that decides with whom it shares memory.
 //!
 //! # Approach
-//! Two selectors that say the same, or of which one holds the other, contradict each other as they stand: that is an error. Whether a
-//! pattern and a path do, or a program's name and a control group, depends on the processes, so those that run
-//! at the start are tried, unless all groups name control groups by their paths. Of a process in two groups the first one by name has it, at
+//! Two selectors that say the same, or of which one holds the other, contradict each other as they
+//! stand: that is an error. Whether a pattern and a path do, or a program's name and a control
+//! group, depends on the processes, so those that run at the start are tried, unless all groups
+//! name control groups by their paths. Of a process in two groups the first one by name has it, at
 //! the start as later: that is a warning only, because any user can give a process such a name.
 
 use std::collections::BTreeMap;

@@ -12,7 +12,8 @@ use uksm_redistribution::rates::{Share, millionths};
 use super::plan::Plan;
 use crate::setting::Origin;
 
-/// What the groups whose rate is dynamic may use together: of `cpu_total` what the others leave, and otherwise what `cpu` says of each.
+/// What the groups whose rate is dynamic may use together: of `cpu_total` what the others leave,
+/// and otherwise what `cpu` says of each.
 pub(crate) fn total<'a>(plans: impl Iterator<Item = &'a Plan> + Clone) -> Share {
     match cpu_total(plans.clone()) {
         Some(total) => total.saturating_sub(configured(plans, false)),

@@ -1,15 +1,19 @@
 //! Groups that are added, changed and removed while the daemon runs.
 //!
 //! # Problem
-//! Whoever starts a customer's machine wants a group for it now. That must not read a file that somebody is editing, nor start anybody
-//! else's worker again, nor let a group come to be that a file could not have.
+//! Whoever starts a customer's machine wants a group for it now. That must not read a file that
+//! somebody is editing, nor start anybody else's worker again, nor let a group come to be that a
+//! file could not have.
 //!
 //! # Approach
-//! The configuration as it was read last is kept, and the groups that were added beside it, by their keys. One group is planned against
-//! all others and then becomes what was said, as with a reload. A reload plans the added ones again, with what the file
-//! says now; if it names one of them, that is an error, and everything stays. Groups that a file or a rule names are changed there.
+//! The configuration as it was read last is kept, and the groups that were added beside it, by
+//! their keys. One group is planned against all others and then becomes what was said, as with a
+//! reload. A reload plans the added ones again, with what the file says now; if it names one of
+//! them, that is an error, and everything stays. Groups that a file or a rule names are changed
+//! there.
 //!
-//! Processes named by id were found once: who has ended meanwhile is nobody, and a later process with that id is not meant.
+//! Processes named by id were found once: who has ended meanwhile is nobody, and a later process
+//! with that id is not meant.
 
 use std::collections::BTreeMap;
 

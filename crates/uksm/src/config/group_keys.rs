@@ -1,13 +1,14 @@
 //! Settings of a group that are told while the daemon runs, key by key.
 //!
 //! # Problem
-//! Who adds a group by a command must be able to say all that a file can, and be refused for the same reasons. Two readers of the same keys would
-//! come to differ.
+//! Who adds a group by a command must be able to say all that a file can, and be refused for the
+//! same reasons. Two readers of the same keys would come to differ.
 //!
 //! # Approach
-//! The keys are made into the text of a table, as a file would have it, and that is read as files are; only where something
-//! stands is said otherwise ("uksm group add web: cpu"). No value can be more than one value, whatever is in it: texts are quoted by
-//! the library that reads them, and what looks like a list is read by itself first.
+//! The keys are made into the text of a table, as a file would have it, and that is read as files
+//! are; only where something stands is said otherwise ("uksm group add web: cpu"). No value can be
+//! more than one value, whatever is in it: texts are quoted by the library that reads them, and
+//! what looks like a list is read by itself first.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,8 @@ use super::group::Group;
 use super::{File, Source};
 use crate::setting::Origin;
 
-/// Longest of all keys and values together, in bytes. They come in one message, which is not longer either.
+/// Longest of all keys and values together, in bytes. They come in one message, which is not longer
+/// either.
 const LONGEST: usize = 64 << 10;
 
 /// The group of this name with these keys. `who` says them.

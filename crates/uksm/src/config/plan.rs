@@ -70,8 +70,8 @@ pub(super) fn plan_one(
     })
 }
 
-/// Pins processes by id. One that has ended is an error for who has just named it; in a file it is left out, lest its owner keeps the daemon
-/// from starting.
+/// Pins processes by id. One that has ended is an error for who has just named it; in a file it is
+/// left out, lest its owner keeps the daemon from starting.
 ///
 /// # Errors
 /// What cannot be named, in one line.
@@ -104,8 +104,8 @@ pub(super) fn resolve(
     all.resolve()
 }
 
-/// What of the bottom level's share one of so many parts may use, if it is one of so many groups that share it: all of them together
-/// use what one daemon would.
+/// What of the bottom level's share one of so many parts may use, if it is one of so many groups
+/// that share it: all of them together use what one daemon would.
 pub(super) fn part_of_bottom(parts: usize, groups: usize) -> String {
     let whole = Params::governor(Governor::Full).bottom_cpu;
     let among = u32::try_from(parts.saturating_mul(groups)).unwrap_or(u32::MAX);

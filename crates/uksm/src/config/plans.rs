@@ -19,9 +19,10 @@ pub(crate) struct Plans {
     pub(crate) rules: Vec<RulePlan>,
 }
 
-/// The groups that were configured, by name, ready to run. What is set for all holds for each unless it says otherwise, and
-/// so do those excluded. A group of `all` processes has those of no other. The bottom level's share is one for the host:
-/// each group has a part of it, and each rule, whose groups share that.
+/// The groups that were configured, by name, ready to run. What is set for all holds for each
+/// unless it says otherwise, and so do those excluded. A group of `all` processes has those of no
+/// other. The bottom level's share is one for the host: each group has a part of it, and each rule,
+/// whose groups share that.
 ///
 /// # Errors
 /// One line: a contradiction, a setting that cannot stand, a process that cannot be named.

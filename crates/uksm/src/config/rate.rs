@@ -1,11 +1,12 @@
 //! What a configuration says of a group's rate: fixed, or dynamic within bounds.
 //!
 //! # Problem
-//! Groups whose rate is dynamic divide what they may use. What cannot be kept must show at its line: bounds
-//! that contradict each other, and a total that is less than what groups must have.
+//! Groups whose rate is dynamic divide what they may use. What cannot be kept must show at its
+//! line: bounds that contradict each other, and a total that is less than what groups must have.
 //!
 //! # Approach
-//! Keys of `[group.NAME]` are rows as all settings are, kept as texts with their origins until all are there.
+//! Keys of `[group.NAME]` are rows as all settings are, kept as texts with their origins until all
+//! are there.
 //!
 //! # Units
 //! Shares of one core; millionths of it for [`Terms`].
@@ -20,7 +21,8 @@ uksm_policy::parameters! {
     /// How fast a group may be.
     #[derive(Debug, Clone, PartialEq)]
     struct Rate, made by standard() {
-        /// Whether its share of a core is fixed, or follows what it frees and how busy its processes are.
+        /// Whether its share of a core is fixed, or follows what it frees and how busy its
+        /// processes are.
         rate: bool = false, choice("rate", [("fixed", false), ("dynamic", true)]);
 
         /// Its least share of a core, if its rate is dynamic.

@@ -1,14 +1,16 @@
 //! A rule as it will run, and the names of the groups that it forms.
 //!
 //! # Problem
-//! A group that nobody wrote down needs a name: for people who read a bill, for the file of its seed, and for systemd, which keeps its frames.
-//! Values come from whoever makes control groups, and can be anything. Two of them must never have one name, also
-//! if somebody wants them to: a new supervisor would give the frames of the one to the other.
+//! A group that nobody wrote down needs a name: for people who read a bill, for the file of its
+//! seed, and for systemd, which keeps its frames. Values come from whoever makes control groups,
+//! and can be anything. Two of them must never have one name, also if somebody wants them to: a new
+//! supervisor would give the frames of the one to the other.
 //!
 //! # Approach
-//! The name is the rule's, `@`, and the value, where `/` is written as `+`. No group that is configured has an `@` in its name. A value with
-//! anything else that is not plain, or that is too long, is cut, has `_` in those places, and ends in `~` and
-//! [`DIGITS`] hexadecimal digits of its SHA-256.
+//! The name is the rule's, `@`, and the value, where `/` is written as `+`. No group that is
+//! configured has an `@` in its name. A value with anything else that is not plain, or that is too
+//! long, is cut, has `_` in those places, and ends in `~` and [`DIGITS`] hexadecimal digits of its
+//! SHA-256.
 //!
 //! # Units
 //! Nanoseconds; bytes of names.
@@ -23,7 +25,8 @@ use super::plan::{Plan, part_of_bottom, pin, resolve};
 use super::rules::{Book, Numbers, RuleConfig, SELF};
 use crate::setting::Settings;
 
-/// Digits of a hash that stand for what cannot be written: to find another value with the same ones takes 2^64 tries.
+/// Digits of a hash that stand for what cannot be written: to find another value with the same ones
+/// takes 2^64 tries.
 const DIGITS: usize = 16;
 
 /// A rule as it will run.

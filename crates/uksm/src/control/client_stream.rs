@@ -1,12 +1,13 @@
 //! ClientStream from and to a client, bounded in length and time.
 //!
 //! # Problem
-//! The library reads a message of any length for as long as it takes. One client that says a byte a second, or never ends, would keep all others from
-//! asking, and the daemon's memory with it.
+//! The library reads a message of any length for as long as it takes. One client that says a byte a
+//! second, or never ends, would keep all others from asking, and the daemon's memory with it.
 //!
 //! # Approach
-//! A message is read here, as far as its end (a zero byte), before anybody looks at it: of a bounded length, within a time for all of it and not for
-//! each read. Replies are written within a time as well.
+//! A message is read here, as far as its end (a zero byte), before anybody looks at it: of a
+//! bounded length, within a time for all of it and not for each read. Replies are written within a
+//! time as well.
 //!
 //! # Units
 //! Bytes; instants of the monotonic clock.

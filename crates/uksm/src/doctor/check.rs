@@ -100,7 +100,8 @@ impl Verdict {
     }
 }
 
-/// A row of the catalogue. `docs/doctor.md` has the same table for people, and a test compares them.
+/// A row of the catalogue. `docs/doctor.md` has the same table for people, and a test compares
+/// them.
 pub(crate) struct Check {
     /// Its name, which stays: scripts have it.
     pub(in crate::doctor) name: &'static str,

@@ -1,11 +1,12 @@
 //! Reads small files below a root.
 //!
 //! # Problem
-//! That a file is not there, that it may not be read, and what is in it are three different answers.
+//! That a file is not there, that it may not be read, and what is in it are three different
+//! answers.
 //!
 //! # Approach
-//! [`Seen`] is one of the three. The root is `/`, or a folder of a test. Files are cut at [`MOST`], so that whatever lies
-//! there ends.
+//! [`Seen`] is one of the three. The root is `/`, or a folder of a test. Files are cut at [`MOST`],
+//! so that whatever lies there ends.
 
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};

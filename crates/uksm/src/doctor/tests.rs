@@ -1,5 +1,5 @@
-//! Each check on a host where all is right, and on hosts of which one thing was spoiled; the catalogue, its document and what is
-//! printed.
+//! Each check on a host where all is right, and on hosts of which one thing was spoiled; the
+//! catalogue, its document and what is printed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -22,8 +22,8 @@ pub(crate) struct Estimate {
     pub(crate) high: f64,
 }
 
-/// Upper bound of the share of pages that have partners: `hits` of `samples` had one, and `coverage` of
-/// all pages are indexed.
+/// Upper bound of the share of pages that have partners: `hits` of `samples` had one, and
+/// `coverage` of all pages are indexed.
 pub(crate) fn at_most(hits: u64, samples: u64, coverage: f64) -> f64 {
     if samples == 0 {
         return 1.0;
@@ -32,7 +32,8 @@ pub(crate) fn at_most(hits: u64, samples: u64, coverage: f64) -> f64 {
     (high / coverage.max(1e-6)).min(1.0)
 }
 
-/// How many of `all` pages have partners where `hits` have by what was read, which are `read` pages.
+/// How many of `all` pages have partners where `hits` have by what was read, which are `read`
+/// pages.
 pub(super) fn estimate(hits: f64, all: f64, read: f64, coverage: f64) -> Estimate {
     if all <= 0.0 || read <= 0.0 {
         return Estimate::default();

@@ -1,12 +1,13 @@
 //! Why memory is not merged: one row a reason.
 //!
 //! # Problem
-//! A reason must be named the same for people, for programs and in the documentation, and must say what would change it: a setting,
-//! time, or nothing.
+//! A reason must be named the same for people, for programs and in the documentation, and must say
+//! what would change it: a setting, time, or nothing.
 //!
 //! # Approach
-//! One table. [`super::sorting`] decides which reason is true of a page; here are its words. What a reason says of this host (how long, how much)
-//! is filled in from the circumstances of the process. `docs/explain.md` has every row; a test compares.
+//! One table. [`super::sorting`] decides which reason is true of a page; here are its words. What a
+//! reason says of this host (how long, how much) is filled in from the circumstances of the
+//! process. `docs/explain.md` has every row; a test compares.
 
 use serde::{Serialize, Serializer};
 

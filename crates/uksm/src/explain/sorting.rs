@@ -1,17 +1,20 @@
 //! Sorts the memory of a process by the reason for which it is not merged.
 //!
 //! # Problem
-//! Several things keep a page from being merged at once: it is locked, its region is too young, and nobody knows an equal one. One of
-//! them is told: the one that would keep it unmerged were it the only one, and that decides first.
+//! Several things keep a page from being merged at once: it is locked, its region is too young, and
+//! nobody knows an equal one. One of them is told: the one that would keep it unmerged were it the
+//! only one, and that decides first.
 //!
 //! # Approach
-//! Pages in regions are judged by what was seen of them, by the standing of their region, and by the settings, in the order in which module
-//! and engine ask ([`why`]). Of a large region some pages were read, and stand for all. Memory in no region is judged by its mapping. All
-//! amounts add up to what is resident, but for what changed between reading the one and the other.
+//! Pages in regions are judged by what was seen of them, by the standing of their region, and by
+//! the settings, in the order in which module and engine ask ([`why`]). Of a large region some
+//! pages were read, and stand for all. Memory in no region is judged by its mapping. All amounts
+//! add up to what is resident, but for what changed between reading the one and the other.
 //!
-//! How much of what is not merged has partners is an estimate for two reasons: some pages were read, and not all that they could
-//! equal is indexed. Of a sample the interval of Wilson is taken, with the correction for a finite number of pages; where only a part
-//! of the possible partners is indexed, its upper end is that much higher.
+//! How much of what is not merged has partners is an estimate for two reasons: some pages were
+//! read, and not all that they could equal is indexed. Of a sample the interval of Wilson is taken,
+//! with the correction for a finite number of pages; where only a part of the possible partners is
+//! indexed, its upper end is that much higher.
 //!
 //! # Units
 //! Pages; shares 0 to 1.
@@ -90,7 +93,8 @@ pub(crate) fn of_process(evidence: &Evidence) -> Option<Reason> {
     })
 }
 
-/// Why a page of a region that was seen so is not merged; none for one that is, or is not in memory.
+/// Why a page of a region that was seen so is not merged; none for one that is, or is not in
+/// memory.
 pub(crate) fn why(what: Seen, partner: Partner, region: &Region, terms: &Terms) -> Option<Reason> {
     let is_huge = match what {
         Seen::Frame | Seen::Zero | Seen::Nothing => return None,
@@ -178,7 +182,8 @@ impl Sorted {
             let name = mappings.all.get(at).map_or("", |mapping| &mapping.name);
             let place = (region.start, region.end, name);
             let mut resident = 0.0;
-            // Of a mapping that is never looked at any more the mapping tells, but for what was merged before.
+            // Of a mapping that is never looked at any more the mapping tells, but for what was
+            // merged before.
             let is_open = mappings.all.get(at).is_none_or(|mapping| {
                 mapping.start > region.start || mapping.kind == Kind::Mergeable
             });

@@ -1,4 +1,8 @@
-//! The supervisor: keeps a worker for each group, and looks for processes for all of them.
+//! The supervisor: one worker for each group, and one search for the processes of all groups.
+//!
+//! # Approach
+//! This file has the state and the loop. Each step of the loop is a turn in `turns/`; a turn may
+//! use the state of other turns, and no two files need each other. No turn waits for a worker.
 
 mod accounts;
 mod audit;
@@ -203,7 +207,8 @@ struct Supervisor<'a> {
 }
 
 impl Supervisor<'_> {
-    /// A group that is not started yet, with the domain of its name that was kept, if it is of its seed.
+    /// A group that is not started yet, with the domain of its name that was kept, if it is of its
+    /// seed.
     ///
     /// # Errors
     /// The kernel gives no random numbers.
@@ -268,7 +273,8 @@ impl Supervisor<'_> {
         self.is_store_full = is_full.is_some();
     }
 
-    /// Has programs loaded in the kernel, if a group wants them: not while all workers start, which takes longer then.
+    /// Has programs loaded in the kernel, if a group wants them: not while all workers start, which
+    /// takes longer then.
     fn load_programs(&mut self) {
         self.processes.want_moves();
         self.hint_dispatch.load(&self.workers);

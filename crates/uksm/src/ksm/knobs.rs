@@ -1,14 +1,15 @@
 //! KSM's knobs while uksm has them, and how they come back.
 //!
 //! # Problem
-//! The knobs are the host's: whoever had set them wants them back when uksm ends, also if it is killed. Only one
-//! uksm may have them.
+//! The knobs are the host's: whoever had set them wants them back when uksm ends, also if it is
+//! killed. Only one uksm may have them.
 //!
 //! # Approach
-//! What was set is written to a file before the first change. A *watcher*, a process of its own that ignores the
-//! signals by which terminals and service managers end groups of processes, holds the other end of a pipe: if that
-//! closes without a word, it puts everything back and removes the file. Should the watcher be killed as well, the next start finds the
-//! file and does so. A lock on a file beside it is held by both, so that no other uksm changes anything before.
+//! What was set is written to a file before the first change. A *watcher*, a process of its own
+//! that ignores the signals by which terminals and service managers end groups of processes, holds
+//! the other end of a pipe: if that closes without a word, it puts everything back and removes the
+//! file. Should the watcher be killed as well, the next start finds the file and does so. A lock on
+//! a file beside it is held by both, so that no other uksm changes anything before.
 //!
 //! # Source
 //! flock(2): a lock belongs to the open file, which a child that inherits it shares.

@@ -1,8 +1,8 @@
 //! The loop of a daemon that drives in-kernel KSM.
 //!
 //! # Problem
-//! Sampling and ksmd together must keep to the governor's share, new processes must be found soon, and questions
-//! answered at any time.
+//! Sampling and ksmd together must keep to the governor's share, new processes must be found soon,
+//! and questions answered at any time.
 //!
 //! # Approach
 //! One thread. It looks for processes every second, or more rarely if that took long; a look that

@@ -1,8 +1,9 @@
 //! A snapshot as text.
 //!
 //! # Approach
-//! A collector of the library is given the snapshot and goes through the catalogue: a family for each row, a line for each group and
-//! value of the row's label. A row of which nothing is known is left out as a whole.
+//! A collector of the library is given the snapshot and goes through the catalogue: a family for
+//! each row, a line for each group and value of the row's label. A row of which nothing is known is
+//! left out as a whole.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Metrics over HTTP.
 //!
 //! # Problem
-//! Whoever reaches a port reads the figures, and can keep what serves them busy: each scrape wakes the daemon and its workers.
+//! Whoever reaches a port reads the figures, and can keep what serves them busy: each scrape wakes
+//! the daemon and its workers.
 //!
 //! # Approach
 //! An address is of this machine only unless more is asked for; a socket in the file system has

@@ -133,8 +133,9 @@ fn every_row_has_a_figure_where_all_is_known() {
     );
 }
 
-/// The bound is 50 ms for the program that is installed; tests are built without optimisation and run beside others. All is real but what
-/// workers say of themselves: that takes them two verbs of the module and a file of `/proc`.
+/// The bound is 50 ms for the program that is installed; tests are built without optimisation and
+/// run beside others. All is real but what workers say of themselves: that takes them two verbs of
+/// the module and a file of `/proc`.
 #[test]
 fn two_hundred_workers_are_asked_with_one_question_and_told_soon() {
     let root = tempfile::tempdir().unwrap();

@@ -1,13 +1,14 @@
 //! What the daemon knows of one process, as it travels to who asks.
 //!
 //! # Problem
-//! What decided is in the engine, in the module's page tables and in the daemon's list of processes. Who explains it to a person needs
-//! all of it, of a process that can have tens of thousands of regions, through messages of bounded length.
+//! What decided is in the engine, in the module's page tables and in the daemon's list of
+//! processes. Who explains it to a person needs all of it, of a process that can have tens of
+//! thousands of regions, through messages of bounded length.
 //!
 //! # Approach
-//! An answer has at most [`MOST_REGIONS`] regions, and says where the next part begins. Each region has its standing in the engine, and
-//! what some of its pages were when they were read for the answer. The words are those of
-//! `interface/uksm.Daemon1.varlink`, which describes every field.
+//! An answer has at most [`MOST_REGIONS`] regions, and says where the next part begins. Each region
+//! has its standing in the engine, and what some of its pages were when they were read for the
+//! answer. The words are those of `interface/uksm.Daemon1.varlink`, which describes every field.
 //!
 //! # Units
 //! Bytes for addresses; pages; seconds from now; shares 0 to 1.
@@ -16,7 +17,8 @@ use serde::{Deserialize, Serialize};
 use uksm_policy::command::Nanos;
 use uksm_policy::report::{KnownPartner, RegionReport, Standing};
 
-/// Most regions of one answer: with what was seen in each, they fit into a message between supervisor and worker.
+/// Most regions of one answer: with what was seen in each, they fit into a message between
+/// supervisor and worker.
 pub(crate) const MOST_REGIONS: usize = 48;
 
 /// Declares an enumeration that travels as words.
@@ -183,7 +185,8 @@ pub(crate) struct Region {
     pub(crate) busy: u64,
     /// How long nothing of it is tried, because much was busy.
     pub(crate) busy_left_seconds: Option<f64>,
-    /// How long zeros in huge pages are left alone, because the kernel made huge pages of such again.
+    /// How long zeros in huge pages are left alone, because the kernel made huge pages of such
+    /// again.
     pub(crate) huge_again_left_seconds: Option<f64>,
     /// Pages that were read for this answer, evenly spread.
     pub(crate) read: u64,

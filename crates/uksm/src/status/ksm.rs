@@ -1,7 +1,8 @@
 //! What `uksm status` says of a daemon that drives in-kernel KSM.
 //!
-//! The kernel counts what is saved for the whole host, and for each process how many of its pages are merged. Which
-//! savings are uksm's own cannot be told where others have mergeable memory, so both are said.
+//! The kernel counts what is saved for the whole host, and for each process how many of its pages
+//! are merged. Which savings are uksm's own cannot be told where others have mergeable memory, so
+//! both are said.
 
 use std::fmt;
 

@@ -9,15 +9,18 @@ uksm_policy::counters! {
     pub(crate) struct Amounts {
         /// How long that was.
         seconds: f64,
-        /// CPU time of the worker with all its threads, user and system, as `cpu.stat` of its control group counts it.
+        /// CPU time of the worker with all its threads, user and system, as `cpu.stat` of its
+        /// control group counts it.
         cpu_seconds: f64,
         /// Pages merged, with frames or with the zero page.
         merged_pages: u64,
-        /// Pages that the daemon gave their own copies again; those that processes wrote are not known.
+        /// Pages that the daemon gave their own copies again; those that processes wrote are not
+        /// known.
         broken_pages: u64,
         /// Frames freed.
         freed_frames: u64,
-        /// Bytes saved, times seconds: mappings of frames and of the zero page that merging made, less frames.
+        /// Bytes saved, times seconds: mappings of frames and of the zero page that merging made,
+        /// less frames.
         saved_byte_seconds: f64,
         /// Bytes of the worker's indexes, times seconds.
         index_byte_seconds: f64,
@@ -34,7 +37,8 @@ uksm_policy::counters! {
         /// Bytes by which members were made smaller again.
         #[serde(default)]
         taken_back_bytes: u64,
-        /// Pages merged within 0.1 s of the I/O that a hint told of, which read a file into them or wrote them to one.
+        /// Pages merged within 0.1 s of the I/O that a hint told of, which read a file into them or
+        /// wrote them to one.
         #[serde(default)]
         hint_merged_within_100_ms: u64,
         /// The same within a second, but not within 0.1 s.

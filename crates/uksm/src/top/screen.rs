@@ -1,9 +1,11 @@
 //! The picture of a view.
 //!
 //! # Approach
-//! From the top: who answers and what all save; what was saved over time; levels and hints of whose processes are shown; the list, or a
-//! text; a word on what is chosen; the keys. What has no room is left out, the least wanted first: columns by their order of worth, then the curve, then
-//! levels and hints, then the keys. A terminal of [`NARROWEST`] columns shows names and what is saved.
+//! From the top: who answers and what all save; what was saved over time; levels and hints of whose
+//! processes are shown; the list, or a text; a word on what is chosen; the keys. What has no room
+//! is left out, the least wanted first: columns by their order of worth, then the curve, then
+//! levels and hints, then the keys. A terminal of [`NARROWEST`] columns shows names and what is
+//! saved.
 //!
 //! # Units
 //! MiB, percent of one core, pages.

@@ -1,8 +1,9 @@
 //! The lists of groups and of processes as tables of any width.
 //!
 //! # Approach
-//! A table has names, cut where there is no room, and columns, the most wanted first: those that have no room are left out. What is saved is
-//! always shown. The same table is drawn or written as text.
+//! A table has names, cut where there is no room, and columns, the most wanted first: those that
+//! have no room are left out. What is saved is always shown. The same table is drawn or written as
+//! text.
 //!
 //! # Units
 //! MiB, percent of one core, pages.

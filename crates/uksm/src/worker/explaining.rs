@@ -1,13 +1,14 @@
 //! What a worker answers to who asks why memory of a process is not merged.
 //!
 //! # Problem
-//! The engine remembers why it treats a region as it does, but not what each page is: nothing is kept for a question that is
-//! seldom asked. And a question must not hold up merging.
+//! The engine remembers why it treats a region as it does, but not what each page is: nothing is
+//! kept for a question that is seldom asked. And a question must not hold up merging.
 //!
 //! # Approach
-//! Some pages of each region are read for the answer: their states, and hashes that are looked for in the indexes, where nothing
-//! is entered. An answer takes one SAMPLE of at most [`MOST_PAGES`] pages, so milliseconds, and a large process several answers, between which
-//! the worker goes on. The policy's budget is not charged.
+//! Some pages of each region are read for the answer: their states, and hashes that are looked for
+//! in the indexes, where nothing is entered. An answer takes one SAMPLE of at most [`MOST_PAGES`]
+//! pages, so milliseconds, and a large process several answers, between which the worker goes on.
+//! The policy's budget is not charged.
 //!
 //! # Units
 //! Pages.
@@ -166,8 +167,8 @@ where
     }
 }
 
-/// Which pages of the regions are read, a run for each: all, or evenly spread ones. Strides are odd, so that no pattern of huge pages is met
-/// at one place only.
+/// Which pages of the regions are read, a run for each: all, or evenly spread ones. Strides are
+/// odd, so that no pattern of huge pages is met at one place only.
 fn runs(space: SpaceId, regions: &[RegionReport]) -> Vec<Run> {
     let pages = |region: &RegionReport| (region.end - region.start) / PAGE_SIZE;
     let total: u64 = regions.iter().map(pages).sum();
@@ -192,7 +193,8 @@ fn runs(space: SpaceId, regions: &[RegionReport]) -> Vec<Run> {
     regions.iter().map(run).collect()
 }
 
-/// Hashes that several pages of one process have. Of equal pages one is in the index and stands for all: it meets nobody there.
+/// Hashes that several pages of one process have. Of equal pages one is in the index and stands for
+/// all: it meets nobody there.
 struct Twins {
     hashes: BTreeSet<u64>,
     /// What such a page could be merged with.

@@ -14,11 +14,12 @@ use super::{Device, Listed, Result, Verb, address, call, length, unless_interrup
 const FIRST_ROOM: usize = 512;
 
 impl Device {
-    /// Lists private mappings of a space from `start` on into `mappings`, which is emptied first: as
-    /// many as one call takes, ascending and disjoint; none if a signal interrupted.
+    /// Lists private mappings of a space from `start` on into `mappings`, which is emptied first:
+    /// as many as one call takes, ascending and disjoint; none if a signal interrupted.
     ///
     /// # Errors
-    /// No such space; an address that is no start of a page of user space; the target holds its locks.
+    /// No such space; an address that is no start of a page of user space; the target holds its
+    /// locks.
     pub fn mappings(
         &mut self,
         space: SpaceId,

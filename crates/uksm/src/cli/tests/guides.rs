@@ -1,8 +1,10 @@
 //! What the guides and the chart tell people to type is what this program takes.
 //!
-//! Approach: commands and configurations in `docs/guides/` stand in fenced blocks, `sh` and `toml`. Each command of `uksm` is parsed as the program parses it, each configuration is
-//! read and planned on a host without processes. The chart's templates are YAML but for Helm's actions: a line that is an action is left out, and one within a line is a
-//! word. `make helm-check` renders it with helm itself.
+//! Approach: commands and configurations in `docs/guides/` stand in fenced blocks, `sh` and `toml`.
+//! Each command of `uksm` is parsed as the program parses it, each configuration is read and
+//! planned on a host without processes. The chart's templates are YAML but for Helm's actions: a
+//! line that is an action is left out, and one within a line is a word. `make helm-check` renders
+//! it with helm itself.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

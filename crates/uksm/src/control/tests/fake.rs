@@ -1,4 +1,5 @@
-//! A daemon and workers for tests of those who ask: sockets, channels, threads and protocols are real, what they answer is made up.
+//! A daemon and workers for tests of those who ask: sockets, channels, threads and protocols are
+//! real, what they answer is made up.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +28,8 @@ pub(crate) struct FakeDaemon {
 }
 
 impl FakeDaemon {
-    /// One that answers this to each status that is asked for; it is told how many there were before.
+    /// One that answers this to each status that is asked for; it is told how many there were
+    /// before.
     pub(crate) fn new(path: &Path, answer: impl Fn(u64) -> Answer + Send + 'static) -> FakeDaemon {
         FakeDaemon::answering(path, move |request, before| {
             assert_eq!(*request, Request::Status);
@@ -92,10 +94,10 @@ impl FakeWorkers {
             let (ours, theirs) = Channel::pair().unwrap();
             let sleeper = Sleeper::new().unwrap();
             let waker = sleeper.waker().unwrap();
-            let (listener, line) = space_channel(theirs.try_clone().unwrap()).unwrap();
-            let control = supervisor_requests::control(theirs, listener, waker).unwrap();
+            let (inbox, spaces) = space_channel(theirs.try_clone().unwrap()).unwrap();
+            let control = supervisor_requests::control(theirs, inbox, waker).unwrap();
             let thread = std::thread::spawn(move || {
-                let _line = line;
+                let _spaces = spaces;
                 serve(sleeper, &control, |_| answer(number));
             });
             (ours, thread)

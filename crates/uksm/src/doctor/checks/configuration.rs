@@ -1,8 +1,8 @@
 //! The configuration, and the daemon: whether what was written can stand, names anybody, and runs.
 //!
 //! # Approach
-//! The configuration is read and planned by the code that `uksm run` has for it, so that its errors are the same. The
-//! daemon is asked as `uksm status` asks it.
+//! The configuration is read and planned by the code that `uksm run` has for it, so that its errors
+//! are the same. The daemon is asked as `uksm status` asks it.
 
 use crate::control::{Answer, NoAnswer};
 use crate::doctor::check::{Check, Severity, Verdict};

@@ -1,8 +1,10 @@
-//! The kernel: whether the module can be loaded into it and find what it needs, and what uksm does without.
+//! The kernel: whether the module can be loaded into it and find what it needs, and what uksm does
+//! without.
 //!
 //! # Source
-//! `kernel/compat.h` and `kernel/symbol_list.h` of the module, `docs/install.md`; kernel documentation `admin-guide/LSM`,
-//! `admin-guide/module-signing.rst`; UEFI §3.3 for the variable `SecureBoot`.
+//! `kernel/compat.h` and `kernel/symbol_list.h` of the module, `docs/install.md`; kernel
+//! documentation `admin-guide/LSM`, `admin-guide/module-signing.rst`; UEFI §3.3 for the variable
+//! `SecureBoot`.
 
 use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
@@ -116,8 +118,8 @@ const NEEDED: [&str; 4] = [
     "CONFIG_KALLSYMS",
 ];
 
-/// uksm was tested with it only. All that the module looks up by name are functions, which a kernel without it lists as well:
-/// `kernel-symbols` tells.
+/// uksm was tested with it only. All that the module looks up by name are functions, which a kernel
+/// without it lists as well: `kernel-symbols` tells.
 const TESTED_WITH: &str = "CONFIG_KALLSYMS_ALL";
 
 /// What it does not build with.

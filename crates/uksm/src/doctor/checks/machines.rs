@@ -1,11 +1,13 @@
 //! Virtual machines of QEMU: how they were started decides whether their memory can be merged.
 //!
 //! # Approach
-//! What matters is told from the command line, which anybody may read, in both of its forms: `key=value,...` and the JSON of
-//! libvirt. Options that are read from a file (`-readconfig`) are not seen. Whatever comes later on a line wins, as QEMU has it.
+//! What matters is told from the command line, which anybody may read, in both of its forms:
+//! `key=value,...` and the JSON of libvirt. Options that are read from a file (`-readconfig`) are
+//! not seen. Whatever comes later on a line wins, as QEMU has it.
 //!
 //! # Source
-//! qemu(1): `-machine mem-merge=`, `-mem-prealloc`, `-object memory-backend-*`, `-overcommit mem-lock=`, `-device virtio-balloon-*`.
+//! qemu(1): `-machine mem-merge=`, `-mem-prealloc`, `-object memory-backend-*`, `-overcommit
+//! mem-lock=`, `-device virtio-balloon-*`.
 
 use super::processes::severity;
 use crate::doctor::check::{Check, Severity, Verdict};

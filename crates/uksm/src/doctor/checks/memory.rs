@@ -1,9 +1,9 @@
-//! Memory of the host: settings of the kernel that decide how much can be merged, what else merges, and whether there is room for
-//! what was merged to come apart again.
+//! Memory of the host: settings of the kernel that decide how much can be merged, what else merges,
+//! and whether there is room for what was merged to come apart again.
 //!
 //! # Source
-//! Kernel documentation `admin-guide/mm/{transhuge,hugetlbpage,ksm,zswap}.rst`, `mm/overcommit-accounting.rst`,
-//! `admin-guide/cgroup-v2.rst`.
+//! Kernel documentation `admin-guide/mm/{transhuge,hugetlbpage,ksm,zswap}.rst`,
+//! `mm/overcommit-accounting.rst`, `admin-guide/cgroup-v2.rst`.
 
 use super::kernel::chosen;
 use crate::doctor::check::{Check, Severity, Verdict};

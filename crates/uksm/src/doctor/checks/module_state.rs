@@ -1,8 +1,10 @@
-//! The module: whether it is loaded, whether it is the one that is installed, and whether it speaks with this program.
+//! The module: whether it is loaded, whether it is the one that is installed, and whether it speaks
+//! with this program.
 //!
 //! # Approach
-//! What a module says of itself is in the section `.modinfo` of its file. A file that is compressed is not looked into.
-//! The device is opened and closed again by the same code as `uksm run` has, which makes a domain for that moment.
+//! What a module says of itself is in the section `.modinfo` of its file. A file that is compressed
+//! is not looked into. The device is opened and closed again by the same code as `uksm run` has,
+//! which makes a domain for that moment.
 //!
 //! # Source
 //! modinfo(8); `kernel/dkms.conf` for where DKMS puts the file.

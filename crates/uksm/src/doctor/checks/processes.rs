@@ -1,20 +1,24 @@
 //! Memory of processes that uksm cannot reach, by name and amount.
 //!
 //! # Problem
-//! uksm merges private memory. Sandboxes and virtual machines often have theirs in shared mappings, in huge pages of hugetlbfs, in
-//! files of the kernel, or locked or pinned, and then nothing is merged, however much is equal.
+//! uksm merges private memory. Sandboxes and virtual machines often have theirs in shared mappings,
+//! in huge pages of hugetlbfs, in files of the kernel, or locked or pinned, and then nothing is
+//! merged, however much is equal.
 //!
 //! # Approach
-//! `/proc/PID/status` has the amounts, and anybody may read it. What the memory is, is told by the names of mappings and of open
-//! files, which takes the right to trace; they are read only of processes that have [`LEAST`] of memory. Who cannot be
-//! looked into is counted. `smaps` and `smaps_rollup` are not read: they walk the page tables of a process while its mappings are
-//! locked, which a large virtual machine would feel. All is bounded: processes, mappings, open files.
+//! `/proc/PID/status` has the amounts, and anybody may read it. What the memory is, is told by the
+//! names of mappings and of open files, which takes the right to trace; they are read only of
+//! processes that have [`LEAST`] of memory. Who cannot be looked into is counted. `smaps` and
+//! `smaps_rollup` are not read: they walk the page tables of a process while its mappings are
+//! locked, which a large virtual machine would feel. All is bounded: processes, mappings, open
+//! files.
 //!
 //! # Units
 //! Bytes. The kernel's `kB` are 1024.
 //!
 //! # Source
-//! proc(5); the kernel's `virt/kvm/guest_memfd.c` and `drivers/vfio/vfio_main.c` for the names of their files.
+//! proc(5); the kernel's `virt/kvm/guest_memfd.c` and `drivers/vfio/vfio_main.c` for the names of
+//! their files.
 
 use uksm_policy::report::counted;
 
@@ -213,7 +217,8 @@ fn shared(host: &Host) -> Verdict {
     )
 }
 
-/// Names that gVisor, Kata, QEMU, crosvm and cloud-hypervisor give to the memory of a machine or sandbox.
+/// Names that gVisor, Kata, QEMU, crosvm and cloud-hypervisor give to the memory of a machine or
+/// sandbox.
 fn is_sandbox(name: &str) -> bool {
     const NAMES: [&str; 5] = [
         "runsc-memory",

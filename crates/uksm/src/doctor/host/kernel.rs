@@ -8,8 +8,8 @@ use procfs_core::{ConfigSetting, FromBufRead as _, KernelConfig};
 
 use crate::doctor::probe::{Root, Seen, unread};
 
-/// Functions that the module finds by name: of each list the kernel has one. Those that only some configurations need are
-/// left out.
+/// Functions that the module finds by name: of each list the kernel has one. Those that only some
+/// configurations need are left out.
 pub(in crate::doctor) const SYMBOLS: [&[&str]; 10] = [
     &["kallsyms_lookup_name"],
     &["flush_tlb_mm_range"],
@@ -105,8 +105,8 @@ fn unpacked(root: &Root, path: &str) -> Seen<Vec<u8>> {
     }
 }
 
-/// The list has hundreds of thousands of lines: it is not kept. Link-time optimisation of LLVM adds a suffix to a name,
-/// which the kernel ignores as well.
+/// The list has hundreds of thousands of lines: it is not kept. Link-time optimisation of LLVM adds
+/// a suffix to a name, which the kernel ignores as well.
 fn found_symbols(root: &Root, path: &str) -> Seen<BTreeSet<String>> {
     let file = match std::fs::File::open(root.at(Path::new(path))) {
         Ok(file) => file,

@@ -1,13 +1,16 @@
-//! Accounts of groups: the supervisor reads what each took, and writes it down.
+//! Accounts of groups: the cost and the savings of each group, for the ledger.
 //!
 //! # Problem
-//! A worker that is killed, or that its control group slows down to nothing, must be accounted for as well as others, and hold nobody up.
+//! A worker that was killed, or that its control group slows down to nothing, must be accounted for
+//! like any other, and may not delay the others.
 //!
 //! # Approach
-//! Only what a group saves, and its indexes, need the worker's word: all are asked at once, and who does not answer soon
-//! ([`crate::groups::supervisor::turns::task_turn`]) is booked with what it said last. Processor time and the domain's counts the supervisor reads itself. A record is written at each interval, when a worker
-//! has ended, and at the end of a domain or of the supervisor. A worker in whose domain nothing was merged, broken or freed since
-//! the last record is not woken for another one: that covers up to [`CALM_INTERVALS`] intervals.
+//! Only savings and indexes come from the worker: all workers are asked at once, and a worker that
+//! does not answer in time (`turns/task_turn.rs`) is booked with its last answer. The supervisor
+//! itself reads processor time and the counts of the domain. A record is written at each interval,
+//! after the end of a worker, and at the end of a domain or of the supervisor
+//! (`turns/ledger_writer.rs`). A worker in whose domain nothing was merged, broken or freed since
+//! the last record is not woken: the next record covers up to [`CALM_INTERVALS`] intervals.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,11 +28,13 @@ use crate::account::redistributed::RedistributedTotals;
 use crate::config::plan::Plan;
 use crate::setting::Daemon;
 
-/// The first record comes sooner than others, but not while all workers start and processes are looked at for the first time.
+/// The first record comes sooner than others, but not while all workers start and processes are
+/// looked at for the first time.
 const FIRST: Duration = Duration::from_secs(10);
 
-/// Most intervals of a record of a calm group. What its processes write is noticed so late: of hundreds of groups a worker that is calm
-/// lists its frames no sooner, and knows nothing new before.
+/// Most intervals of a record of a calm group. What its processes write is noticed so late: of
+/// hundreds of groups a worker that is calm lists its frames no sooner, and knows nothing new
+/// before.
 pub(super) const CALM_INTERVALS: u32 = 60;
 
 /// When records are due, and where they go.

@@ -1,12 +1,13 @@
 //! What is merged in each group's domain, for the log.
 //!
 //! # Problem
-//! Who must show that customers share nothing needs to know later which policy was in force when, and how much was merged
-//! under it; and not from a worker, which may be taken over.
+//! Who must show that customers share nothing needs to know later which policy was in force when,
+//! and how much was merged under it; and not from a worker, which may be taken over.
 //!
 //! # Approach
-//! A line when a domain begins, when it ends, and each hour, with the module's own counts and the policy that it keeps. A change of
-//! policy has a line of its own, and ends the domain. Messages begin with "audit", and their fields have one meaning each:
+//! A line when a domain begins, when it ends, and each hour, with the module's own counts and the
+//! policy that it keeps. A change of policy has a line of its own, and ends the domain. Messages
+//! begin with "audit", and their fields have one meaning each:
 //!
 //! | field | is |
 //! |---|---|
@@ -43,7 +44,8 @@ pub(super) fn keeps(plan: &Plan, info: &Info) -> bool {
     (policy(info), info.least_spaces) == (merge, least_spaces.max(1))
 }
 
-/// Whether the domain has the limits of a plan. What the plan leaves open is as in a new domain, if that is known.
+/// Whether the domain has the limits of a plan. What the plan leaves open is as in a new domain, if
+/// that is known.
 pub(super) fn has_limits(plan: &Plan, info: &Info, fresh: Option<&Info>) -> bool {
     let wanted = plan.resolved.configuration(0);
     let frames = match wanted.frame_limit {

@@ -1,13 +1,14 @@
-//! When the supervisor looks for processes.
+//! The times at which the supervisor looks for processes.
 //!
 //! # Problem
-//! Newcomers are to be found at once, and a host on which nothing happens should not be woken for nothing; nor may a storm of
-//! processes take a processor.
+//! New processes should be found at once. An idle host should not be woken for nothing, and a storm
+//! of new processes may not take a whole processor.
 //!
 //! # Approach
-//! Each look is repaid by a pause in proportion to what it cost. While processes wait to be looked at, the share is that
-//! of the strongest governor of all groups, as each of them would have looked by itself. An event may end a pause after a shorter one; without events,
-//! looks are steady. What is left is for what events lost, or do not tell.
+//! Each look is repaid by a pause in proportion to its cost. While processes wait, the share of a
+//! core is that of the strongest governor of all groups, as if that group looked by itself. An
+//! event may end a pause early, after a shorter minimum; without events, looks come at a steady
+//! interval. Looks without a cause remain, for lost events and for changes without an event.
 //!
 //! # Units
 //! Nanoseconds of the monotonic clock and of processor time.
@@ -19,14 +20,16 @@ use uksm_policy::command::Nanos;
 const MILLISECOND: Nanos = 1_000_000;
 const SECOND: Nanos = 1_000_000_000;
 
-/// First looks at processes get at least this share of a core: each process is looked at for the first time once.
+/// First looks at processes get at least this share of a core: each process is looked at for the
+/// first time once.
 const LEAST_SHARE: f64 = 0.05;
 /// Of those, and after an event, none comes sooner than this after the last.
 const SHORTEST: Nanos = 10 * MILLISECOND;
 /// Looks that events caused take at most one part in so many of a core.
 const EVENTS: Nanos = 20;
-/// Looks without a cause: not sooner than this, and at most one part in so many; if moves are told as well, there is less to repair.
-/// If they are not, who has moved shares pages with those it left until it is looked at.
+/// Looks without a cause: not sooner than this, and at most one part in so many; if moves are told
+/// as well, there is less to repair. If they are not, who has moved shares pages with those it left
+/// until it is looked at.
 const REPAIR: Nanos = SECOND;
 const REPAIR_PART: Nanos = 250;
 const REPAIR_ALL: Nanos = 4 * SECOND;
@@ -34,7 +37,8 @@ const REPAIR_ALL_PART: Nanos = 4000;
 /// The same, if there are no events.
 const POLL: Nanos = 100 * MILLISECOND;
 const POLL_PART: Nanos = 200;
-/// Spaces are measured not sooner than this after the last time, and at most one part in so many of a core goes into that.
+/// Spaces are measured not sooner than this after the last time, and at most one part in so many of
+/// a core goes into that.
 const MEASURE: Nanos = 2 * SECOND;
 const MEASURE_PART: Nanos = 2000;
 
@@ -136,53 +140,57 @@ mod tests {
 
     #[test]
     fn a_look_is_repaid_by_the_pause_after_it() {
-        let mut pace = DiscoverySchedule::new(0.5);
-        assert_eq!((pace.due(), pace.told_from()), (0, 0));
-        pace.looked(NOW, 4 * MILLISECOND, (true, Events::Processes));
-        assert_eq!(pace.due(), NOW + SHORTEST);
-        pace.looked(NOW, 40 * MILLISECOND, (true, Events::Processes));
-        assert_eq!(pace.due(), NOW + 40 * MILLISECOND);
-        pace.looked(NOW, 8 * MILLISECOND, (false, Events::Processes));
+        let mut schedule = DiscoverySchedule::new(0.5);
+        assert_eq!((schedule.due(), schedule.told_from()), (0, 0));
+        schedule.looked(NOW, 4 * MILLISECOND, (true, Events::Processes));
+        assert_eq!(schedule.due(), NOW + SHORTEST);
+        schedule.looked(NOW, 40 * MILLISECOND, (true, Events::Processes));
+        assert_eq!(schedule.due(), NOW + 40 * MILLISECOND);
+        schedule.looked(NOW, 8 * MILLISECOND, (false, Events::Processes));
         assert_eq!(
-            (pace.due(), pace.told_from()),
+            (schedule.due(), schedule.told_from()),
             (NOW + 2 * SECOND, NOW + 160 * MILLISECOND)
         );
-        pace.looked(NOW, MILLISECOND / 10, (false, Events::Processes));
+        schedule.looked(NOW, MILLISECOND / 10, (false, Events::Processes));
         assert_eq!(
-            (pace.due(), pace.told_from()),
+            (schedule.due(), schedule.told_from()),
             (NOW + SECOND, NOW + SHORTEST)
         );
-        pace.looked(NOW, MILLISECOND, (false, Events::None));
-        assert_eq!(pace.due(), NOW + 200 * MILLISECOND);
-        pace.looked(NOW, MILLISECOND, (false, Events::All));
-        assert_eq!(pace.due(), NOW + 4 * SECOND);
-        pace.looked(NOW, 2 * MILLISECOND, (false, Events::All));
-        assert_eq!(pace.due(), NOW + 8 * SECOND);
-        pace.hurry();
-        assert_eq!(pace.due(), 0);
-        pace.measured(NOW, 9 * MILLISECOND);
-        assert_eq!(pace.measure_due(), NOW + 18 * SECOND);
-        pace.measured(NOW, MILLISECOND);
-        assert_eq!(pace.measure_due(), NOW + 2 * SECOND);
+        schedule.looked(NOW, MILLISECOND, (false, Events::None));
+        assert_eq!(schedule.due(), NOW + 200 * MILLISECOND);
+        schedule.looked(NOW, MILLISECOND, (false, Events::All));
+        assert_eq!(schedule.due(), NOW + 4 * SECOND);
+        schedule.looked(NOW, 2 * MILLISECOND, (false, Events::All));
+        assert_eq!(schedule.due(), NOW + 8 * SECOND);
+        schedule.hurry();
+        assert_eq!(schedule.due(), 0);
+        schedule.measured(NOW, 9 * MILLISECOND);
+        assert_eq!(schedule.measure_due(), NOW + 18 * SECOND);
+        schedule.measured(NOW, MILLISECOND);
+        assert_eq!(schedule.measure_due(), NOW + 2 * SECOND);
     }
 
     #[test]
     fn reports_of_a_worker_cause_no_look_that_is_not_paid_for() {
-        let mut pace = DiscoverySchedule::new(0.5);
-        pace.hurry_when_repaid();
-        assert_eq!(pace.due(), 0);
-        pace.looked(NOW, 40 * MILLISECOND, (false, Events::All));
-        pace.hurry_when_repaid();
-        assert_eq!(pace.due(), NOW + 800 * MILLISECOND);
-        pace.looked(NOW, 40 * MILLISECOND, (true, Events::All));
-        pace.hurry_when_repaid();
-        assert_eq!(pace.due(), NOW + 40 * MILLISECOND, "no later than without");
+        let mut schedule = DiscoverySchedule::new(0.5);
+        schedule.hurry_when_repaid();
+        assert_eq!(schedule.due(), 0);
+        schedule.looked(NOW, 40 * MILLISECOND, (false, Events::All));
+        schedule.hurry_when_repaid();
+        assert_eq!(schedule.due(), NOW + 800 * MILLISECOND);
+        schedule.looked(NOW, 40 * MILLISECOND, (true, Events::All));
+        schedule.hurry_when_repaid();
+        assert_eq!(
+            schedule.due(),
+            NOW + 40 * MILLISECOND,
+            "no later than without"
+        );
     }
 
     #[test]
     fn newcomers_are_found_whatever_the_governor() {
-        let mut pace = DiscoverySchedule::new(0.0001);
-        pace.looked(NOW, 4 * MILLISECOND, (true, Events::Processes));
-        assert_eq!(pace.due(), NOW + 76 * MILLISECOND);
+        let mut schedule = DiscoverySchedule::new(0.0001);
+        schedule.looked(NOW, 4 * MILLISECOND, (true, Events::Processes));
+        assert_eq!(schedule.due(), NOW + 76 * MILLISECOND);
     }
 }

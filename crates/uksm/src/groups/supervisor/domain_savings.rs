@@ -1,16 +1,19 @@
-//! What each group shows of itself, read by the supervisor from the group's domain: once a second, for who divides something by it.
+//! The savings of each group, which the supervisor reads from the group's domain: once a second,
+//! for redistribution.
 //!
 //! # Problem
-//! What a group saves decides about other groups' and members' memory, and its worker should neither be woken for it each second, nor be
-//! able to say whatever it likes.
+//! The savings of a group decide about memory of other groups and of members. Its worker should not
+//! be woken for them each second, and may not be trusted with them.
 //!
 //! # Approach
-//! The supervisor has the domain's file. What is saved now takes two counts that cost time in proportion to
-//! what is there: mappings of frames ([`frames`]), and pages by process ([`spaces`]). Both are done a piece at a time, and each
-//! piece is repaid by a pause, so that all groups together take a fixed share of a core however large they are. Of a
-//! small group both are done anew in each turn. A group of which a process holds its own locks, so that the module waits a
-//! tenth of a second for it, is counted by process again after [`LOCKED_PAUSE`] times the number of groups. Zero pages that were read and never merged look like merged ones; there
-//! are never more of those than the module has ever zeroed.
+//! The supervisor has the domain's file. Savings take two counts whose cost is in proportion to the
+//! memory: mappings of frames ([`frames`]), and pages by process ([`spaces`]). Both are done in
+//! pieces, and each piece is repaid by a pause, so that all groups together take a fixed share of a
+//! core however large they are. For a small group both are complete in each turn. If a process of a
+//! group holds its own locks, the module waits a tenth of a second for it; then that group is
+//! counted by process again after [`LOCKED_PAUSE`] times the number of groups. Zero pages that were
+//! read and never merged look like merged ones; they are never counted beyond the number of pages
+//! that the module has zeroed.
 //!
 //! # Units
 //! Pages, [`Nanos`] of processor time.
@@ -31,7 +34,8 @@ pub(super) const PART: Nanos = 500;
 /// Most time of one turn that goes into pages by process.
 pub(super) const STRETCH: Nanos = 5_000_000;
 
-/// After a call that has waited for a process: all groups together wait one part in thirty of the time.
+/// After a call that has waited for a process: all groups together wait one part in thirty of the
+/// time.
 pub(super) const LOCKED_PAUSE: Nanos = 3_000_000_000;
 
 /// What a group shows.

@@ -7,8 +7,9 @@
 //!
 //! # Approach
 //! The supervisor's loop goes on from the beginning: it serves groups whose workers are ready. Once
-//! a turn [`FirstStart::look`] asks how the workers stand. It is over when each of them works or has
-//! died once, or after [`TIMEOUT`]. Workers that have died are started again meanwhile, as always.
+//! a turn [`FirstStart::look`] asks how the workers stand. It is over when each of them works or
+//! has died once, or after [`TIMEOUT`]. Workers that have died are started again meanwhile, as
+//! always.
 //!
 //! # Units
 //! Instants of the monotonic clock.

@@ -1,14 +1,16 @@
-//! Groups that rules form come and go while the supervisor runs.
+//! Groups that rules form: they come and go while the supervisor runs.
 //!
 //! # Problem
-//! A group begins with its first process, which waits meanwhile, and ends when nobody comes any more. A worker for each
-//! process that runs for a moment would cost more than it saves, and frames that an earlier supervisor had are to be found again.
+//! A group begins with its first process, which waits meanwhile, and ends when no process is left.
+//! A worker for each process that runs for a moment would cost more than it saves. Frames of an
+//! earlier supervisor must find their group again.
 //!
 //! # Approach
-//! Who looks for processes says which groups were formed; each is given a worker, and its processes are attached as soon as that
-//! has a domain, as those of any group. A group whose last space is gone for as long as its rule says is dissolved. Space and
-//! worker are gone then, so there is nothing to break. What systemd has kept of formed groups is kept for
-//! [`KEPT`] after the start.
+//! The search for processes reports which groups were formed. Each gets a worker, and its processes
+//! are attached as soon as the worker has a domain, as in any group. A group whose last space has
+//! been gone for the time that its rule sets is dissolved (`turns/formation.rs`). Its spaces and
+//! its worker are gone then, so nothing has to be unmerged. Domains of formed groups that systemd
+//! has stored are kept for [`KEPT`] after the start.
 //!
 //! # Units
 //! Instants of the monotonic clock.
@@ -49,7 +51,8 @@ impl FormedGroups {
         }
     }
 
-    /// Keeps, of these domains, those that groups of the rules may have had; the others are given back.
+    /// Keeps, of these domains, those that groups of the rules may have had; the others are given
+    /// back.
     pub(super) fn keep(&mut self, kept: BTreeMap<String, OwnedFd>) -> BTreeMap<String, OwnedFd> {
         let is_formed = |name: &String| {
             let rule = name.split_once('@').map(|(rule, _)| rule);
@@ -105,13 +108,13 @@ mod tests {
 
     #[test]
     fn domains_that_formed_groups_may_have_had_are_kept() {
-        let mut forming = FormedGroups::new(rules("[rule.t]\nby = \"user\"\n"));
+        let mut formed = FormedGroups::new(rules("[rule.t]\nby = \"user\"\n"));
         let file = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let kept = ["t@7", "u@7", "t", "web"].map(|name| (name.to_owned(), file()));
-        let others = forming.keep(kept.into());
+        let others = formed.keep(kept.into());
         assert_eq!(others.into_keys().collect::<Vec<_>>(), ["t", "u@7", "web"]);
-        assert!(forming.kept.contains_key("t@7") && forming.has_kept());
-        assert!(forming.next().is_some(), "until they are let go");
+        assert!(formed.kept.contains_key("t@7") && formed.has_kept());
+        assert!(formed.next().is_some(), "until they are let go");
         let mut none = FormedGroups::new(vec![]);
         assert_eq!(none.keep(BTreeMap::new()).len(), 0);
         assert_eq!(none.next(), None, "nothing to wait for");
@@ -120,13 +123,13 @@ mod tests {
     #[test]
     fn after_a_reload_a_formed_group_is_what_its_rule_says_if_that_is_by_the_same() {
         let old = "[rule.t]\nby = \"user\"\n";
-        let forming = FormedGroups::new(rules(old));
+        let formed = FormedGroups::new(rules(old));
         let value = Value {
             text: "7".to_owned(),
             cgroup: None,
         };
         let of_t = ("t".to_owned(), value.clone());
-        let anew = |of: &(String, Value), text: &str| forming.anew(of, &rules(text));
+        let anew = |of: &(String, Value), text: &str| formed.anew(of, &rules(text));
         let plan = anew(&of_t, &format!("{old}governor = \"low\"\n")).unwrap();
         assert_eq!(
             (plan.name.as_str(), plan.resolved.daemon.governor.name()),

@@ -1,14 +1,15 @@
-//! What a worker is told of its spaces.
+//! The spaces of a group, and the news about them that its worker has yet to receive.
 //!
 //! # Problem
-//! A worker may be slow, dead, or not started yet, while processes come and go. A new one has to know of all spaces of its domain, of
-//! those as well that have left and are not parted from the group yet.
+//! A worker may be slow, dead, or not started yet, while processes come and go. A new worker has to
+//! know all spaces of its domain, and also those that have left and are not detached yet.
 //!
 //! # Approach
-//! A space is held here from ATTACH until the worker says that it has detached it. What is to be told waits in a queue, and is sent
-//! as far as the worker reads. A new worker is told of everything that is held, and again of what had left. A space
-//! that ends before the worker was told of it is not mentioned, and a size that has changed is told once: so there is never more
-//! to tell than three times what is held.
+//! A space is held here from ATTACH until the worker reports that it has detached the space. News
+//! waits in a queue, and is sent as fast as the worker reads. A new worker gets all spaces that are
+//! held, and then those that have left. A space that ends before its worker has received it is
+//! never sent, and a changed size is sent once: so the queue is never longer than three times the
+//! number of spaces.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -65,7 +66,8 @@ impl Handover {
         self.held.insert(space, held);
     }
 
-    /// A space has left. Answers whether it is to be detached at once, because its worker never heard of it.
+    /// A space has left. Answers whether it is to be detached at once, because its worker never
+    /// received it.
     pub(super) fn leave(&mut self, left: Left) -> bool {
         let Left { space, lives, .. } = left;
         let is_it = |news: &SpaceNews| matches!(news, SpaceNews::Arrived { arrival, .. } if arrival.space == space);
@@ -128,8 +130,8 @@ impl Handover {
         })
     }
 
-    /// These are the sizes of spaces that are here. A worker measures those that came by itself; it is told of
-    /// those that have changed since.
+    /// These are the sizes of spaces that are here. A worker measures those that came by itself; it
+    /// is told of those that have changed since.
     pub(super) fn measured(&mut self, sizes: &[SpaceSize]) {
         for &size in sizes {
             let Some(held) = self.held.get_mut(&size.space) else {
@@ -187,7 +189,8 @@ impl Handover {
     }
 }
 
-/// Whether a space is clearly of another size than before. Few pages more or less are no reason to wake its worker; they add up.
+/// Whether a space is clearly of another size than before. Few pages more or less are no reason to
+/// wake its worker; they add up.
 fn has_changed(before: &SpaceSize, now: &SpaceSize) -> bool {
     let change = now.anon_pages.abs_diff(before.anon_pages);
     (now.mappings, now.pages) != (before.mappings, before.pages)
@@ -234,8 +237,8 @@ mod tests {
         }
     }
 
-    /// What a worker hears, without ages.
-    fn heard(channel: &Channel) -> Vec<(u32, Option<bool>)> {
+    /// The notes that a worker receives, without ages.
+    fn received(channel: &Channel) -> Vec<(u32, Option<bool>)> {
         let mut all = Vec::new();
         while let Ok(Some((SupervisorMessage::Spaces(notes), _))) =
             channel.receive(Some(std::time::Duration::ZERO))
@@ -258,7 +261,7 @@ mod tests {
         let mut handover = Handover::default();
         (1..=3).for_each(|space| handover.arrive(arrived(space), false));
         handover.send(&ours).unwrap();
-        assert_eq!(heard(&theirs), [(1, None), (2, None), (3, None)]);
+        assert_eq!(received(&theirs), [(1, None), (2, None), (3, None)]);
         assert!(!handover.leave(left(1, true)) && !handover.leave(left(2, false)));
         assert_eq!(handover.here().collect::<Vec<_>>(), [SpaceId(3)]);
         handover.begin_again();
@@ -267,7 +270,7 @@ mod tests {
         assert!(!handover.detached(SpaceId(3)), "it has not left");
         handover.begin_again();
         handover.send(&ours).unwrap();
-        assert_eq!(heard(&theirs), [(1, None), (1, Some(true)), (3, None)]);
+        assert_eq!(received(&theirs), [(1, None), (1, Some(true)), (3, None)]);
     }
 
     #[test]
@@ -281,7 +284,7 @@ mod tests {
             "it may share what it was born with"
         );
         handover.send(&ours).unwrap();
-        assert_eq!(heard(&theirs), [(2, None), (2, Some(true))]);
+        assert_eq!(received(&theirs), [(2, None), (2, Some(true))]);
     }
 
     #[test]
@@ -298,7 +301,7 @@ mod tests {
                 anon_pages,
             }]);
             handover.send(&ours).unwrap();
-            heard(&theirs)
+            received(&theirs)
         };
         assert_eq!(
             measured(1000, 3),
@@ -321,10 +324,10 @@ mod tests {
         assert!(handover.is_waiting());
         let mut all = Vec::new();
         while handover.is_waiting() {
-            all.extend(heard(&theirs));
+            all.extend(received(&theirs));
             handover.send(&ours).unwrap();
         }
-        all.extend(heard(&theirs));
+        all.extend(received(&theirs));
         assert!(all.iter().map(|(space, _)| *space).eq(1..=20_000));
         drop(theirs);
         handover.arrive(arrived(1), false);

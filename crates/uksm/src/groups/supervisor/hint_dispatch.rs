@@ -1,16 +1,19 @@
-//! Hints of I/O for all groups: programs are loaded once, and each worker is told of its own spaces.
+//! Hints of I/O for all groups: programs are loaded once, and each worker gets the hints of its own
+//! spaces.
 //!
 //! # Problem
-//! If each worker loaded programs of its own, every read on the host would run those of all groups, and each worker would need the rights
-//! to load them.
+//! If each worker loaded programs of its own, every read on the host would run those of all groups,
+//! and each worker would need the right to load them.
 //!
 //! # Approach
-//! The supervisor loads them, if any group has hints on, follows the processes of those groups, and takes what they tell. A followed space has a number
-//! of its own here, since two domains may name two spaces alike; by that number a hint goes to its worker ([`HintSender`]). Who does not read
-//! for long loses the oldest of its hints, which is counted for that group alone.
+//! If any group has hints on, the supervisor loads the programs, follows the processes of those
+//! groups, and takes their hints. Two domains may give two spaces the same number, so each followed
+//! space has another number here; by that number a hint goes to its worker ([`HintSender`]). A
+//! worker that does not read for long loses its oldest hints, which are counted for its group
+//! alone.
 //!
-//! What it takes to take and pass them on is bounded by a pause after it; what comes meanwhile waits in the ring of the programs, of
-//! which each process has a part.
+//! A pause after each round bounds the cost of taking and sending hints. Hints that come meanwhile
+//! wait in the ring of the programs, of which each process has a part.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -28,7 +31,8 @@ use crate::groups::supervisor::worker_process::WorkerProcess;
 const PROGRAMS_AFTER: Duration = Duration::from_secs(5);
 /// While they are loaded, they are asked for so often.
 const LOADING: Nanos = 2_000_000_000;
-/// Hints are passed on not sooner than this after the last, and the pause is so many times as long as that took.
+/// Hints are passed on not sooner than this after the last, and the pause is so many times as long
+/// as that took.
 const SHORTEST: Nanos = 10_000_000;
 const PAUSE: Nanos = 4;
 /// A worker that does not read is tried again after so long.
@@ -161,7 +165,8 @@ impl HintDispatch {
         }
     }
 
-    /// When something is to be done, though nothing may be readable, and what is readable when hints have come.
+    /// When something is to be done, though nothing may be readable, and what is readable when
+    /// hints have come.
     pub(super) fn next(&self, now: Nanos) -> (Option<Nanos>, Option<BorrowedFd<'_>>) {
         if self.loading.is_some() {
             return (Some(now + LOADING), None);
@@ -199,8 +204,9 @@ impl HintDispatch {
     }
 }
 
-/// What each group is told of what was taken, with the spaces as its domain names them. What was lost in numbers is not known to be of a certain
-/// group: those hear of it of whose spaces some was.
+/// What each group is told of what was taken, with the spaces as its domain names them. What was
+/// lost in numbers is not known to be of a certain group: those hear of it of whose spaces some
+/// was.
 fn by_group(taken: Taken, places: &BTreeMap<u32, Place>) -> BTreeMap<GroupId, Taken> {
     let mut of: BTreeMap<GroupId, Taken> = BTreeMap::new();
     let place = |number: SpaceId| places.get(&number.0).copied();
@@ -244,12 +250,12 @@ mod tests {
 
     #[test]
     fn a_hint_goes_to_the_group_of_its_space_and_to_nobody_else() {
-        let mut hinting = HintDispatch::default();
+        let mut dispatch = HintDispatch::default();
         let (a, b) = (GroupId(1), GroupId(2));
         // Both domains name their space 5.
-        hinting.follow(100, (a, SpaceId(5)));
-        hinting.follow(200, (b, SpaceId(5)));
-        hinting.follow(300, (b, SpaceId(6)));
+        dispatch.follow(100, (a, SpaceId(5)));
+        dispatch.follow(200, (b, SpaceId(5)));
+        dispatch.follow(300, (b, SpaceId(6)));
         let taken = |numbers: &[u32]| Taken {
             hints: numbers.iter().map(|&number| hint(number)).collect(),
             grown: vec![SpaceId(2)],
@@ -257,7 +263,7 @@ mod tests {
             lost: 9,
             more: false,
         };
-        let of = by_group(taken(&[1, 2, 3, 4]), &hinting.places);
+        let of = by_group(taken(&[1, 2, 3, 4]), &dispatch.places);
         let spaces = |group: GroupId| -> Vec<u32> {
             of[&group].hints.iter().map(|hint| hint.space.0).collect()
         };
@@ -266,8 +272,8 @@ mod tests {
         assert_eq!((of[&a].lost, &of[&a].lost_of[..]), (1, &[SpaceId(5)][..]));
         assert_eq!((of[&b].lost, of[&a].grown.len()), (0, 0));
 
-        hinting.forget((a, SpaceId(5)));
-        let of = by_group(taken(&[1]), &hinting.places);
+        dispatch.forget((a, SpaceId(5)));
+        let of = by_group(taken(&[1]), &dispatch.places);
         assert!(!of.contains_key(&a), "nobody is told of what is forgotten");
     }
 }

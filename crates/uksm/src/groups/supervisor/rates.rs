@@ -1,18 +1,20 @@
-//! Dynamic rates, as the supervisor keeps them: what each group did is read, and workers are told what they may use now.
+//! Dynamic rates: the readings of each group, and the share of a core that its worker may use.
 //!
 //! # Problem
-//! What a worker frees and uses must be known each second, and a worker that has nothing to do must not be woken for that.
+//! The frees and the processor time of a worker must be known each second, and an idle worker may
+//! not be woken for that.
 //!
 //! # Approach
-//! The supervisor reads it all itself: a worker's processor time from its clock, what was freed from its domain's counts, and how long
-//! tasks wait from the control groups of the group's members, or else from that which pays for it, or else from the host. Of a worker that used
-//! nothing, nothing else is read. Turns come each second while anybody works, and ever more seldom, down to each
-//! [`LONGEST`], while nobody does. A worker that was not told, because it does not read, is told at the next turn; one that is started begins
-//! with what its group has.
+//! The supervisor reads all of it (`turns/rate_turn.rs`): processor time from the worker's clock,
+//! freed pages from the counts of its domain, and the waiting time of tasks from the control groups
+//! of the group's members, or else of its payer, or else of the host. Of an idle worker nothing
+//! else is read. Turns come each second while any worker is busy, and ever less often, down to one
+//! in [`LONGEST`], while all are idle. A worker that could not be sent its share is sent it in the
+//! next turn; a new worker begins with the share of its group.
 //!
 //! # Units
-//! Pages freed: those merged less frames made. What is written afterwards is not taken off: merging the same pages again and again
-//! counts each time.
+//! Pages freed: merged pages less frames made. Pages that are written later are not subtracted:
+//! merging the same pages again and again counts each time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -65,7 +67,8 @@ pub(super) struct Working {
     pub(super) memory: Waiting,
 }
 
-/// The kernel adds up every two seconds how long tasks waited: the share of the time between two sums holds until the next.
+/// The kernel adds up every two seconds how long tasks waited: the share of the time between two
+/// sums holds until the next.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Waiting {
     pub(super) at: Nanos,

@@ -1,15 +1,17 @@
-//! Redistribution, as the supervisor does it: once a second.
+//! Redistribution among the members of groups: limits, balloons, and the time of the next turn.
 //!
 //! # Problem
-//! What a group freed changes all the time, and nobody is to be woken, or believed, to know it.
+//! The memory that a group freed changes all the time. No worker should be woken to report it, and
+//! no worker may be trusted with it.
 //!
 //! # Approach
-//! In each turn the groups whose members are given something are read from their domains ([`crate::groups::supervisor::domain_savings`]). The supervisor, which is
-//! root outside of all groups, moves limits and balloons: no worker may.
-//! Whoever is configured anew is followed with the next turn, so that a reload needs to say nothing.
+//! In each turn (`turns/redistribution_turn.rs`) the groups with members are read from their
+//! domains (`domain_savings.rs`). The supervisor, which is root outside of all groups, moves limits
+//! and balloons: no worker may. A changed configuration takes effect with the next turn.
 //!
 //! # Units
-//! What a group freed: bytes, whatever its worker itself takes, which is booked on whoever pays for it.
+//! Freed memory is in bytes. The memory that a worker takes is not subtracted: its payer is charged
+//! for it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -69,7 +71,8 @@ impl GroupRedistribution {
     }
 }
 
-/// What was there before is kept beside the control socket, in a folder that does not outlive the machine either.
+/// What was there before is kept beside the control socket, in a folder that does not outlive the
+/// machine either.
 fn roots(proc_root: &Path, socket: &Path) -> Roots {
     let mut before = OsString::from(socket);
     before.push(".limits");
@@ -85,8 +88,8 @@ pub(crate) fn put_back(proc_root: &Path, socket: &Path) {
     log(&Redistribution::put_back_only(roots(proc_root, socket)));
 }
 
-/// Where no daemon runs, or can: puts back what one with groups left when it was killed, unless one runs at this socket. Answers whether
-/// nothing is left.
+/// Where no daemon runs, or can: puts back what one with groups left when it was killed, unless one
+/// runs at this socket. Answers whether nothing is left.
 pub(crate) fn put_back_alone(proc_root: &Path, socket: &Path) -> bool {
     let file = roots(proc_root, socket).before;
     if !file.exists() {
@@ -120,10 +123,10 @@ mod tests {
             socket: folder.path().join("control"),
             ..Daemon::standard()
         };
-        let mut giving = GroupRedistribution::new(Path::new("/proc"), &daemon);
-        assert!(giving.status().is_none());
-        giving.redistribution.follow(&[]);
-        assert!(giving.next().is_none());
+        let mut turns = GroupRedistribution::new(Path::new("/proc"), &daemon);
+        assert!(turns.status().is_none());
+        turns.redistribution.follow(&[]);
+        assert!(turns.next().is_none());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A request, a reload or the writing of accounts, which takes more than one turn.
+//! A task of the supervisor: a request, a reload or a record, in several steps over several turns.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};

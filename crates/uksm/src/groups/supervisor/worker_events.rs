@@ -1,11 +1,13 @@
-//! Which workers have something to say, or have ended.
+//! Events of workers: messages, and exits.
 //!
 //! # Problem
-//! With hundreds of workers, to look at each whenever one speaks would cost more than to listen.
+//! With hundreds of workers, polling every worker on each message would cost more than the
+//! messages.
 //!
 //! # Approach
-//! One epoll over all channels and processes; what is told is the worker's group. It is told again and again until the worker was heard
-//! (level-triggered). A descriptor that is closed is watched no longer.
+//! One epoll over all channels and processes; the data of an event is the worker's group. Events
+//! are level-triggered: a group stays ready until its messages are read. A closed descriptor is no
+//! longer watched.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,22 +17,22 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use uksm_linux::selection::GroupId;
 
-/// Most that are told at once; more are told the next time.
-const MOST: usize = 256;
+/// Events of one call; more are left for the next call.
+const MAX_EVENTS: usize = 256;
 
 const NOW: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
 
-/// Listens to all workers.
+/// An epoll over all workers.
 #[derive(Debug)]
 pub(super) struct WorkerEvents {
     epoll: OwnedFd,
 }
 
 impl WorkerEvents {
-    /// Listens to nobody yet.
+    /// One that watches nothing yet.
     ///
     /// # Errors
     /// No more file descriptors.
@@ -40,7 +42,7 @@ impl WorkerEvents {
         })
     }
 
-    /// Listens to this one, too.
+    /// Watches this descriptor of a group's worker, too.
     ///
     /// # Errors
     /// No memory, or too many.
@@ -50,7 +52,7 @@ impl WorkerEvents {
         Ok(())
     }
 
-    /// Waits for a worker that is to be heard, or for so long.
+    /// Waits until a worker is ready, or until the timeout.
     pub(super) fn wait(&self, timeout: Duration) {
         let mut here = [PollFd::new(&self.epoll, PollFlags::IN)];
         if let Ok(timeout) = Timespec::try_from(timeout) {
@@ -59,12 +61,12 @@ impl WorkerEvents {
         }
     }
 
-    /// The groups whose workers are to be heard.
+    /// The groups whose workers have sent a message or ended.
     pub(super) fn ready(&self) -> BTreeSet<GroupId> {
-        let mut events = Vec::with_capacity(MOST);
+        let mut events = Vec::with_capacity(MAX_EVENTS);
         let buffer = rustix::buffer::spare_capacity(&mut events);
         if let Err(errno) = epoll::wait(&self.epoll, buffer, Some(&NOW)) {
-            // Interrupted: they are told the next time.
+            // Interrupted: the events are left for the next call.
             tracing::debug!("waiting for workers: {errno}");
         }
         let group = |event: &epoll::Event| u32::try_from(event.data.u64()).ok().map(GroupId);
@@ -72,7 +74,7 @@ impl WorkerEvents {
     }
 }
 
-/// Readable while somebody is to be heard.
+/// Readable while a worker is ready.
 impl AsFd for WorkerEvents {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
@@ -85,7 +87,7 @@ mod tests {
     use crate::groups::wire::channel::Channel;
 
     #[test]
-    fn who_speaks_or_ends_is_heard_until_it_is_listened_to() {
+    fn a_worker_that_sends_or_ends_is_ready_until_it_is_read() {
         let events = WorkerEvents::new().unwrap();
         let (ours, theirs) = Channel::pair().unwrap();
         let (others, _quiet) = Channel::pair().unwrap();

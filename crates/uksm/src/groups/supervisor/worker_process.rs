@@ -1,15 +1,17 @@
 //! One worker process: how it is started, asked, and started again.
 //!
 //! # Problem
-//! A worker may die at any time, be killed for its control group's memory, or wait for a control group that is not there yet.
-//! None of that may stop another group's worker, nor lose a frame.
+//! A worker may die at any time, be killed for its control group's memory, or wait for a control
+//! group that is not there yet. None of that may stop another group's worker, nor lose a frame.
 //!
 //! # Approach
-//! The supervisor has the domain's file, so frames and attached spaces outlive the worker; a new one is handed that file, and told
-//! of the spaces. One that dies again and again is started ever more seldom, at least each [`LONGEST_PAUSE`].
+//! The supervisor has the domain's file, so frames and attached spaces outlive the worker; a new
+//! one is handed that file, and told of the spaces. One that dies again and again is started ever
+//! more seldom, at least each [`LONGEST_PAUSE`].
 //!
-//! No call of this file or of those below waits for the worker: its control group can stop it at any time. Messages are read as they
-//! come ([`messages`]), and a worker that is to end is killed if it takes too long ([`ending`]).
+//! No call of this file or of those below waits for the worker: its control group can stop it at
+//! any time. Messages are read as they come ([`messages`]), and a worker that is to end is killed
+//! if it takes too long ([`ending`]).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -106,7 +108,8 @@ pub(super) struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// One that is not started yet. `domain` is that of an earlier supervisor's worker, with nothing attached.
+    /// One that is not started yet. `domain` is that of an earlier supervisor's worker, with
+    /// nothing attached.
     pub(super) fn new(
         id: GroupId,
         (plan, seed): (Plan, u64),
@@ -387,7 +390,8 @@ impl WorkerProcess {
         now.saturating_sub(self.broken_before)
     }
 
-    /// Gives the domain up: its frames become orphans, and its processes are attached nowhere. Only after [`WorkerProcess::end`].
+    /// Gives the domain up: its frames become orphans, and its processes are attached nowhere. Only
+    /// after [`WorkerProcess::end`].
     pub(super) fn drop_domain(&mut self) {
         self.written.break_pages(self.broken());
         self.broken_before = 0;

@@ -1,12 +1,12 @@
 //! Messages between supervisor and worker, and the file of a domain with them.
 //!
 //! # Problem
-//! A worker that cannot open the device is handed the file of its domain; a new worker opens one in the control
-//! group that pays, and hands it to the supervisor.
+//! A worker that cannot open the device is handed the file of its domain; a new worker opens one in
+//! the control group that pays, and hands it to the supervisor.
 //!
 //! # Approach
-//! A pair of sockets that keep the bounds of messages (`SOCK_SEQPACKET`); a message is one line of JSON, and a file may go with
-//! it. The end of either side is the end of messages for the other.
+//! A pair of sockets that keep the bounds of messages (`SOCK_SEQPACKET`); a message is one line of
+//! JSON, and a file may go with it. The end of either side is the end of messages for the other.
 //!
 //! # Units
 //! Bytes; a longer message than [`LONGEST`] is an error of whoever sends it.
@@ -89,8 +89,8 @@ impl Channel {
         Ok(())
     }
 
-    /// The next message, and the file that came with it; waits for at most so long, or for ever. None at the end of all
-    /// messages.
+    /// The next message, and the file that came with it; waits for at most so long, or for ever.
+    /// None at the end of all messages.
     ///
     /// # Errors
     /// Nothing came in time; what came is no such message.

@@ -1,4 +1,4 @@
-//! What supervisor and worker tell each other.
+//! The messages between supervisor and worker.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,16 +1,16 @@
-//! The sandbox of a worker: no capabilities, and a filter of system calls that leaves it its memory, its
-//! time, its open files and the calls of the module.
+//! The sandbox of a worker: no capabilities, and a filter of system calls that leaves it its
+//! memory, its time, its open files and the calls of the module.
 //!
 //! # Problem
-//! A worker reads the memory of other processes. A compromised worker must reach nothing but the domain
-//! whose file it has. Without capabilities it is still of user 0. It could open files that everybody
-//! may open, make sockets, start programs, and end every process of root. By `fcntl(F_SETOWN)` the
-//! kernel would even send SIGKILL on its behalf to processes of all users: `sigio_perm()` asks user 0
-//! for no capability.
+//! A worker reads the memory of other processes. A compromised worker must reach nothing but the
+//! domain whose file it has. Without capabilities it is still of user 0. It could open files that
+//! everybody may open, make sockets, start programs, and end every process of root. By
+//! `fcntl(F_SETOWN)` the kernel would even send SIGKILL on its behalf to processes of all users:
+//! `sigio_perm()` asks user 0 for no capability.
 //!
 //! # Approach
-//! The domain is opened first, which is all that takes a capability: the supervisor attaches processes
-//! and loads programs that report I/O. Then all capabilities go. Without new privileges
+//! The domain is opened first, which is all that takes a capability: the supervisor attaches
+//! processes and loads programs that report I/O. Then all capabilities go. Without new privileges
 //! (`PR_SET_NO_NEW_PRIVS`) no program that the worker could execute gets them back. Capabilities
 //! belong to a thread, so they go before other threads start.
 //!

@@ -1,8 +1,9 @@
-//! A worker's end of the channel, as far as spaces go.
+//! The channel of a worker, as far as it carries messages about spaces.
 //!
 //! # Approach
-//! A thread of its own reads the channel ([`Control`](crate::control::Control)) and passes on what it hears of spaces; an event file is readable while there is
-//! some of it, so that a sleep ends. What the worker has to say it sends by itself.
+//! A thread reads the channel (`supervisor_requests.rs`) and puts messages about spaces into the
+//! inbox. An event file is readable while the inbox is not empty, so that a sleep ends. The worker
+//! sends its own messages about spaces directly.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -14,17 +15,17 @@ use uksm_linux::handed_over::{SpaceNews, SpaceWord, Supervisor};
 use crate::groups::wire::channel::Channel;
 use crate::groups::wire::messages::{SpaceAnswer, SpaceNote, WorkerMessage};
 
-/// Most that are said with one message.
-const BATCH: usize = 512;
+/// Words of one message.
+const MAX_BATCH: usize = 512;
 
-/// Where the thread that reads puts what it hears.
+/// The end for the thread that reads the channel.
 #[derive(Debug)]
 pub(crate) struct SpaceInbox {
     news: Sender<SpaceNews>,
     event: Arc<OwnedFd>,
 }
 
-/// The supervisor, for the machine.
+/// The end for the machine.
 #[derive(Debug)]
 pub(crate) struct SpaceChannel {
     news: Receiver<SpaceNews>,
@@ -32,7 +33,7 @@ pub(crate) struct SpaceChannel {
     channel: Channel,
 }
 
-/// Both ends; the channel is for what is said.
+/// Both ends; the channel is for messages of the worker.
 ///
 /// # Errors
 /// No more file descriptors.
@@ -44,16 +45,16 @@ pub(crate) fn space_channel(channel: Channel) -> std::io::Result<(SpaceInbox, Sp
         news: sender,
         event: Arc::clone(&event),
     };
-    let line = SpaceChannel {
+    let spaces = SpaceChannel {
         news: receiver,
         event,
         channel,
     };
-    Ok((inbox, line))
+    Ok((inbox, spaces))
 }
 
 impl SpaceInbox {
-    /// Passes this on. A worker that has ended is ignored.
+    /// Puts these into the inbox. A worker that has ended is ignored.
     pub(crate) fn push(&self, notes: Vec<SpaceNote>) {
         for note in notes {
             let _gone = self.news.send(note.into());
@@ -74,7 +75,7 @@ impl Supervisor for SpaceChannel {
     }
 
     fn tell(&mut self, words: &[SpaceWord]) -> bool {
-        words.chunks(BATCH).all(|words| {
+        words.chunks(MAX_BATCH).all(|words| {
             let words = words.iter().map(|&word| SpaceAnswer::from(word)).collect();
             self.channel
                 .send(&WorkerMessage::Spaces(words), None)
@@ -93,40 +94,40 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use uksm_policy::command::SpaceId;
 
-    fn is_readable(line: &SpaceChannel) -> bool {
+    fn is_readable(spaces: &SpaceChannel) -> bool {
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        let events = line.events();
+        let events = spaces.events();
         let mut watched = [PollFd::from_borrowed_fd(events, PollFlags::IN)];
         poll(&mut watched, Some(&now)).unwrap() > 0
     }
 
     #[test]
-    fn what_is_heard_is_taken_once_and_what_is_said_arrives() {
+    fn a_note_is_taken_once_and_a_word_arrives() {
         let (ours, theirs) = Channel::pair().unwrap();
-        let (inbox, mut line) = space_channel(ours).unwrap();
-        assert!(!is_readable(&line) && line.take().is_none());
+        let (inbox, mut spaces) = space_channel(ours).unwrap();
+        assert!(!is_readable(&spaces) && spaces.take().is_none());
         let left = |space| SpaceNews::Left {
             space: SpaceId(space),
             lives: true,
         };
         inbox.push(vec![left(1).into(), left(2).into()]);
-        assert!(is_readable(&line));
+        assert!(is_readable(&spaces));
         assert_eq!(
-            [line.take(), line.take(), line.take()],
+            [spaces.take(), spaces.take(), spaces.take()],
             [Some(left(1)), Some(left(2)), None]
         );
-        assert!(!is_readable(&line));
+        assert!(!is_readable(&spaces));
         let words = [SpaceWord::Dead(SpaceId(3)), SpaceWord::Detached(SpaceId(4))];
-        assert!(line.tell(&words));
+        assert!(spaces.tell(&words));
         let Some((WorkerMessage::Spaces(said), _)) = theirs.receive(None).unwrap() else {
             panic!("nothing of spaces was said");
         };
         let said: Vec<SpaceWord> = said.into_iter().map(Into::into).collect();
         assert_eq!(said, words);
         drop(theirs);
-        assert!(!line.tell(&words));
+        assert!(!spaces.tell(&words));
     }
 }

@@ -1,8 +1,8 @@
 //! The requests of a supervisor, as its worker takes them.
 //!
 //! # Approach
-//! A thread of its own reads the channel: it passes on requests and shares to the worker, and messages
-//! about spaces to the inbox of the machine.
+//! A thread of its own reads the channel: it passes on requests and shares to the worker, and
+//! messages about spaces to the inbox of the machine.
 
 use std::sync::mpsc::{self, Sender};
 
@@ -13,7 +13,8 @@ use crate::groups::wire::channel::Channel;
 use crate::groups::wire::messages::{SupervisorMessage, WorkerMessage};
 use crate::groups::worker::space_channel::SpaceInbox;
 
-/// Takes questions from a supervisor, and passes on to the inbox what it tells of spaces; its end asks for a stop.
+/// Takes questions from a supervisor, and passes on to the inbox what it tells of spaces; its end
+/// asks for a stop.
 ///
 /// # Errors
 /// No thread can be started: one line.

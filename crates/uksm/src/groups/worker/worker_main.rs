@@ -1,7 +1,8 @@
 //! `uksm worker`: one group's worker, started by the supervisor.
 //!
-//! Its standard input is the channel to the supervisor. It opens a domain, or is handed the one its predecessor had, and works
-//! like a daemon of its own, but that spaces and questions come from the supervisor. It ends with the supervisor.
+//! Standard input is the channel to the supervisor. The worker opens a domain, or gets that of its
+//! predecessor. It works like a daemon of its own, except that its spaces and requests come from
+//! the supervisor. It ends with the supervisor.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
@@ -30,7 +31,8 @@ use crate::{log, precedence, signals, startup};
 /// The supervisor tells at once what to do.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Works until the supervisor ends or asks for it. What goes wrong the supervisor is told, who says it.
+/// Works until the supervisor ends or asks for it. What goes wrong the supervisor is told, who says
+/// it.
 ///
 /// # Errors
 /// No supervisor has started it.

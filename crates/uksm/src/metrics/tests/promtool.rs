@@ -1,4 +1,5 @@
-//! What Prometheus's own tool says of metrics and rules. `make metrics-check` gets it and runs these.
+//! What Prometheus's own tool says of metrics and rules. `make metrics-check` gets it and runs
+//! these.
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};

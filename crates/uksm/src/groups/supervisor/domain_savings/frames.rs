@@ -4,8 +4,9 @@
 //! Only the page of each frame knows how often it is mapped, and a domain can have millions.
 //!
 //! # Approach
-//! One count looks at the frames of [`STRETCH`] ids and replaces what was known of those, so that a change shows when its stretch is
-//! next, and not at the end of all. A stretch that was never counted saves nothing yet.
+//! One count looks at the frames of [`STRETCH`] ids and replaces what was known of those, so that a
+//! change shows when its stretch is next, and not at the end of all. A stretch that was never
+//! counted saves nothing yet.
 //!
 //! # Units
 //! Pages.
@@ -22,14 +23,16 @@ const FEW: u32 = 64;
 /// What is known of the frames of a domain.
 #[derive(Debug, Default)]
 pub(in crate::groups::supervisor) struct Frames {
-    /// What each stretch saves: mappings less frames, which is less than nothing where nobody maps them.
+    /// What each stretch saves: mappings less frames, which is less than nothing where nobody maps
+    /// them.
     stretches: BTreeMap<u32, i64>,
     /// The stretch to be counted next.
     next: u32,
 }
 
 impl Frames {
-    /// Counts the next stretch by `list`, which lists so many frames at most from an id on. One that is interrupted is counted anew.
+    /// Counts the next stretch by `list`, which lists so many frames at most from an id on. One
+    /// that is interrupted is counted anew.
     ///
     /// # Errors
     /// As the module's.
@@ -56,7 +59,8 @@ impl Frames {
     }
 }
 
-/// What a stretch saves, and the first frame behind it, 0 if there is none. None if nothing was heard.
+/// What a stretch saves, and the first frame behind it, 0 if there is none. None if nothing was
+/// heard.
 fn stretch(
     at: u32,
     mut list: impl FnMut(u32, u32) -> Result<Listing>,

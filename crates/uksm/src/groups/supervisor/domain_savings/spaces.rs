@@ -1,16 +1,18 @@
 //! How many merged pages each process of a domain has, counted a piece at a time.
 //!
 //! # Problem
-//! What a process contributes, and pages of zeros, show in page tables only, which are as large as the processes are.
+//! What a process contributes, and pages of zeros, show in page tables only, which are as large as
+//! the processes are.
 //!
 //! # Approach
-//! Space after space is counted, in ascending order and over and over, for a bounded time; the next time it goes on in the middle of a space. One
-//! that was not counted yet is taken to have as large a part of its memory merged as those that were, or as all have, if none was.
-//! A space whose process holds its own locks keeps what was counted last, and waits ([`Locked`]); a turn ends with the first of those,
-//! so that all turns together wait little for them.
+//! Space after space is counted, in ascending order and over and over, for a bounded time; the next
+//! time it goes on in the middle of a space. One that was not counted yet is taken to have as large
+//! a part of its memory merged as those that were, or as all have, if none was. A space whose
+//! process holds its own locks keeps what was counted last, and waits ([`Locked`]); a turn ends
+//! with the first of those, so that all turns together wait little for them.
 //!
-//! A process contributed what its mappings of frames save, which is what all frames save in proportion to mappings, and its pages of
-//! zeros.
+//! A process contributed what its mappings of frames save, which is what all frames save in
+//! proportion to mappings, and its pages of zeros.
 //!
 //! # Units
 //! Pages.
@@ -55,8 +57,9 @@ pub(in crate::groups::supervisor) struct Spaces {
 }
 
 impl Spaces {
-    /// Counts on by `count` while it is time, and each of the spaces that are here once at most. They are in ascending order.
-    /// Answers whether a call has waited for a process that holds its own locks.
+    /// Counts on by `count` while it is time, and each of the spaces that are here once at most.
+    /// They are in ascending order. Answers whether a call has waited for a process that holds its
+    /// own locks.
     ///
     /// # Errors
     /// As the module's; a space that is gone is none.
@@ -186,7 +189,8 @@ mod tests {
 
     use super::*;
 
-    /// Counts as the module would where each space has its id of frames and ten times that of zeros in each half.
+    /// Counts as the module would where each space has its id of frames and ten times that of zeros
+    /// in each half.
     fn half(space: SpaceId, from: u64) -> Counted {
         let mut pages = [0; 16];
         pages[PageState::Frame as usize] = u64::from(space.0);

@@ -1,13 +1,14 @@
-//! The supervisor looks for processes, once for all groups.
+//! The search for processes, once for all groups.
 //!
 //! # Problem
-//! If each worker looked for its own processes, 200 groups would cost 200 times what one does, and each worker would need the
-//! right to look.
+//! If each worker searched for its own processes, 200 groups would cost 200 times the search of
+//! one, and each worker would need the right to search.
 //!
 //! # Approach
-//! The supervisor follows the processes of all groups ([`Processes`]), attaches each in the domain of its group, and tells the worker there
-//! of its space ([`Handover`](crate::groups::supervisor::handover::Handover)). A worker that detaches a space, or finds it dead, says so. The sizes of all spaces are
-//! watched here, too: a worker whose processes do nothing sleeps.
+//! The supervisor follows the processes of all groups ([`Processes`]), attaches each in the domain
+//! of its group, and sends the space to the worker (`handover.rs`). A worker reports each space
+//! that it has detached or found dead. The supervisor also measures the sizes of all spaces, so
+//! that a worker with idle processes sleeps.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -49,8 +50,9 @@ impl Attach for Domains<'_> {
     }
 }
 
-/// Whether a process can have frames of a group that it is not in: it can have been forked there, since there have been groups; and
-/// before a supervisor that took groups over from an earlier one it can have moved.
+/// Whether a process can have frames of a group that it is not in: it can have been forked there,
+/// since there have been groups; and before a supervisor that took groups over from an earlier one
+/// it can have moved.
 fn is_mixed(uptime: Duration, has_taken_over: bool, age: Duration) -> bool {
     has_taken_over || age < uptime
 }
@@ -91,7 +93,8 @@ impl Supervisor<'_> {
         self.note_reports();
     }
 
-    /// Notes what workers have said of their spaces, whenever that was, and which of them have a domain now.
+    /// Notes what workers have said of their spaces, whenever that was, and which of them have a
+    /// domain now.
     pub(in crate::groups::supervisor) fn note_reports(&mut self) {
         let mut parted = BTreeSet::new();
         let mut are_any_dead = false;
@@ -165,7 +168,8 @@ impl Supervisor<'_> {
             for spaces in spaces.chunks(raw::UKSM_MAX_SIZES) {
                 match domain.sizes(spaces) {
                     Ok(sizes) => worker.handover.measured(&sizes),
-                    // Measured the next time; and a worker can detach what it should not, at its own cost.
+                    // Measured the next time; and a worker can detach what it should not, at its
+                    // own cost.
                     Err(error) if error.is_short() || error.errno() == Some(Errno::NOENT) => {}
                     Err(error) => return Err(error),
                 }
@@ -209,7 +213,8 @@ impl Supervisor<'_> {
         self.workers.iter_mut().for_each(WorkerProcess::send_spaces);
     }
 
-    /// Sleeps until a question, a signal, a worker that speaks or ends, an event of processes, or the time of something.
+    /// Sleeps until a question, a signal, a worker that speaks or ends, an event of processes, or
+    /// the time of something.
     pub(in crate::groups::supervisor) fn sleep(&mut self, notice: Nanos) {
         let now = clock::now();
         let told_from = self.schedule.told_from();
@@ -246,7 +251,8 @@ impl Supervisor<'_> {
         self.is_told = matches!(woken, Woken::Readable(which) if which >= others.len());
     }
 
-    /// When the next worker is to be started, members are to be given something, or accounts are to be written.
+    /// When the next worker is to be started, members are to be given something, or accounts are to
+    /// be written.
     fn next_turn(&self, now: Nanos) -> Option<Nanos> {
         let workers = self.workers.iter().chain(&self.leaving);
         let starts = workers.filter_map(WorkerProcess::due);

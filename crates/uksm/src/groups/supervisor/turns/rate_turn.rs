@@ -50,7 +50,7 @@ impl Supervisor<'_> {
         if self.rates.is_idle() || Instant::now() < self.rates.next {
             return;
         }
-        let rating = &mut self.rates;
+        let rates = &mut self.rates;
         let mut seen = BTreeMap::new();
         for worker in self
             .workers
@@ -58,32 +58,32 @@ impl Supervisor<'_> {
             .filter(|worker| worker.plan.rate.is_some())
         {
             let name = &worker.plan.name;
-            let read = rating.read.entry(name.clone()).or_default();
+            let read = rates.read.entry(name.clone()).or_default();
             if let Some(did) = look(worker, read, &self.roots.proc_root) {
                 seen.insert(name.clone(), did);
             }
         }
         let works = |did: &Seen| did.cpu > did.time / WORK;
         let is_first = seen.is_empty();
-        rating.interval = if is_first || seen.values().any(works) {
+        rates.interval = if is_first || seen.values().any(works) {
             INTERVAL
         } else {
-            (2 * rating.interval).min(LONGEST)
+            (2 * rates.interval).min(LONGEST)
         };
-        rating.next = Instant::now() + rating.interval;
-        let changes = rating.rates.turn(&seen);
+        rates.next = Instant::now() + rates.interval;
+        let changes = rates.rates.turn(&seen);
         changes.iter().for_each(log);
-        let untold = std::mem::take(&mut rating.untold);
+        let untold = std::mem::take(&mut rates.untold);
         let changed = changes.iter().map(|change| &change.group).chain(&untold);
         let changed: Vec<String> = changed.cloned().collect();
         for worker in &mut self.workers {
             if !changed.contains(&worker.plan.name) {
                 continue;
             }
-            let share = rating.rates.share(&worker.plan.name);
+            let share = rates.rates.share(&worker.plan.name);
             let share = share.unwrap_or_else(|| millionths(worker.plan.resolved.params.cpu));
             if let Err(name) = allow(worker, share) {
-                rating.untold.push(name);
+                rates.untold.push(name);
             }
         }
     }

@@ -1,15 +1,17 @@
 //! `uksm reload`: the configuration is read again while the groups run.
 //!
 //! # Problem
-//! One bad line must change nothing; a good file must take effect without that memory is merged all over again, and no process may go on
-//! sharing with a group that it is not in any more.
+//! One bad line must change nothing. A good file must take effect without merging all memory again,
+//! and no process may go on sharing with a group that it has left.
 //!
 //! # Approach
-//! The whole plan is made before anything is done. Then, by what has changed in a group: nothing; its processes, which its
-//! worker learns while it works; its settings, for which its worker is started again with the frames it has; what is fixed when a
-//! domain is made (its limits, its seed, what may be merged, the control group that pays), for which it gets a new domain as well. A group that is gone
-//! has all its pages broken first. In the end all processes are looked at again: who is of another group now parts from the old one.
-//! What takes time (the end of workers, breaking) is done before, a step a turn ([`crate::groups::supervisor::turns::task_turn`]).
+//! The whole plan is made before anything is done. The change of a group decides the work: if only
+//! its processes change, its worker learns that while it works; if settings change, its worker is
+//! started again with the same frames; if a constant of the domain changes (limits, seed, policy of
+//! merging, payer), the group gets a new domain as well. A group that is gone has all its pages
+//! unmerged first. In the end all processes are checked again: a process of another group parts
+//! from its old one. Slow steps (the end of workers, unmerging) come before, one step a turn
+//! (`task_turn.rs`).
 
 use std::collections::BTreeMap;
 
@@ -100,7 +102,8 @@ impl Supervisor<'_> {
             Fate::Becomes(plan) => match change(&worker.plan, &plan) {
                 Change::Nothing | Change::Processes => None,
                 change => {
-                    // Of a domain that is gone nobody parts, and what may not be shared any more is shared.
+                    // Of a domain that is gone nobody parts, and what may not be shared any more is
+                    // shared.
                     let loses = change == Change::Domain && worker.plan.selection != plan.selection;
                     Some((worker.id, loses || shares_less(&worker.plan, &plan)))
                 }
@@ -109,8 +112,8 @@ impl Supervisor<'_> {
         affected.collect()
     }
 
-    /// The groups become what is wanted. Workers of those that are affected have ended, or hang, and what may not be shared is broken, but
-    /// for groups with faults, which stay as they are.
+    /// The groups become what is wanted. Workers of those that are affected have ended, or hang,
+    /// and what may not be shared is broken, but for groups with faults, which stay as they are.
     ///
     /// # Errors
     /// What could not be changed, in one line; everything else was.

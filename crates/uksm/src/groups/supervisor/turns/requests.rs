@@ -1,4 +1,4 @@
-//! What the supervisor answers: it asks its workers ([`crate::groups::supervisor::turns::task_turn`]), and adds what only it knows.
+//! Answers to requests: the supervisor asks its workers (`task_turn.rs`), and adds its own figures.
 
 use std::collections::BTreeMap;
 

@@ -10,7 +10,8 @@
 //! once a turn whether they have answered; after its deadline it goes on without those that have
 //! not, and names them. A change of groups takes four stages: accounts are written, workers end
 //! whose groups change, what may not be shared any more is broken ([`Breaking`]), and the groups
-//! become what is wanted ([`crate::groups::supervisor::turns::reload`]). It is said to be done only when all of that is true.
+//! become what is wanted ([`crate::groups::supervisor::turns::reload`]). It is said to be done only
+//! when all of that is true.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

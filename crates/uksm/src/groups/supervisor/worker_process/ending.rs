@@ -18,7 +18,8 @@ use super::{FIRST_PAUSE, STEADY, WorkerProcess};
 pub(in crate::groups::supervisor) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// A worker exits so soon after its channel was closed, or is killed.
 const CLOSED_TIMEOUT: Duration = Duration::from_secs(1);
-/// A worker that is ended on purpose stays so until [`WorkerProcess::go_on`]: longer than anything lasts.
+/// A worker that is ended on purpose stays so until [`WorkerProcess::go_on`]: longer than anything
+/// lasts.
 const HELD: Duration = Duration::from_secs(1 << 30);
 
 impl WorkerProcess {

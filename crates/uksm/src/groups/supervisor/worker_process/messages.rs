@@ -1,15 +1,14 @@
-//! What a worker is asked, and what it sends.
+//! Requests to a worker, and its messages.
 //!
 //! # Problem
-//! A worker answers late, or never, and one that was taken over sends whatever it likes, as much as
-//! it likes.
+//! A worker answers late, or never. A compromised worker sends anything, in any amount.
 //!
 //! # Approach
-//! One question at a time is passed on, and its answer is kept when it comes; whoever asked looks
-//! for it, and has a deadline of its own. In each turn at most [`MAX_MESSAGES`] messages of a
-//! worker are read, none longer than the channel allows. Of spaces it may only speak of those that
-//! it has, and of not more than [`MAX_SAID`] before the supervisor has taken that in: the rest
-//! stays in the socket, where the kernel has a bound for it.
+//! One request at a time is sent, and its answer is kept until somebody takes it; every asker has a
+//! deadline of its own. In each turn at most [`MAX_MESSAGES`] messages of a worker are read, none
+//! longer than the channel allows. Reports about spaces count only for spaces of its own group, and
+//! at most [`MAX_SAID`] of them wait for the supervisor: the rest stays in the socket, where the
+//! kernel has a bound for it.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
