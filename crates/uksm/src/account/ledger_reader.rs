@@ -1,12 +1,12 @@
-//! Reads a ledger, record by record.
+//! A reader of ledgers, record by record.
 //!
 //! # Problem
-//! A ledger of months is large, and its last line may be torn. A bill may leave out what a crash
-//! has torn if it says so, but not what it does not understand.
+//! A ledger of months is large, and its last line may be torn. A bill may leave out a torn record
+//! if it says so, but no record that it does not understand.
 //!
 //! # Approach
-//! Lines are read one at a time. One that ends too early, or in the zero bytes that a machine's
-//! crash leaves in a file, is torn: its place is answered. Anything else that is no record is an
+//! Lines are read one at a time. A line that ends early, or in the zero bytes that a crash of the
+//! machine leaves in a file, is torn: its place is returned. Any other line that is no record is an
 //! error, with file and line. Files of days before the span are not opened: a record is in the file
 //! of the day on which it ends.
 

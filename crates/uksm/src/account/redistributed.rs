@@ -1,12 +1,12 @@
-//! What members were given and what was taken back, as counts that only grow.
+//! Memory given to members and taken back, as counts that only grow.
 //!
 //! # Problem
-//! Redistribution knows what each member may have now. A bill needs what came and went in between,
-//! also of members that are configured no more.
+//! Redistribution knows the present size of each member. A bill needs the changes in between, also
+//! of members that are no longer configured.
 //!
 //! # Approach
-//! Each turn's amounts are compared with those of the turn before. A member that is gone has given
-//! all of it back.
+//! The amounts of each turn are compared with those of the turn before. A member that is gone has
+//! given all of it back.
 //!
 //! # Units
 //! Bytes above a member's base.

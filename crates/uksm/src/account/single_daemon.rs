@@ -1,7 +1,7 @@
-//! The account of a daemon without groups, which is one group: all that it merges.
+//! The account of a daemon without groups, which is one group of all that it merges.
 //!
-//! It has no control group of its own to be booked on, and no supervisor that would outlive it. So
-//! it keeps its own meter, and what it took since its last record is lost if it is killed.
+//! The daemon has no control group of its own that pays, and no supervisor that would outlive it.
+//! So it has a meter of its own, and loses the amounts since its last record if it is killed.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -6,12 +6,12 @@
 //!
 //! # Approach
 //! 1. The kernel is asked for the memory of each process, the largest first, with half of the
-//! budget. Who is not reached is left out, and the least is lost.
+//!    budget. Who is not reached is left out, and the least is lost.
 //! 2. Trials on the largest process tell what it takes to open a process, to read a place among all
-//! its neighbours, and to read one by itself.
+//!    its neighbours, and to read one by itself.
 //! 3. If the rest of the budget, less what estimating takes, lasts for all places, all are read;
-//! else each is chosen with the probability for which it lasts. A part of the budget is kept for
-//! what the trials do not know.
+//!    else each is chosen with the probability for which it lasts. A part of the budget is kept for
+//!    what the trials do not know.
 //!
 //! A process that ends meanwhile is left out with all its pages. Should reading take a quarter more
 //! than the budget, the processes that were not reached are left out as well: the largest come

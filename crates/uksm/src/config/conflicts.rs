@@ -1,14 +1,15 @@
-//! Whether a process is in two groups.
+//! Conflicts between groups: a process in two of them.
 //!
 //! # Problem
-//! Which group a process is in must not depend on chance: that decides with whom it shares memory.
+//! The group of a process decides with which processes it shares memory. It may not depend on
+//! chance.
 //!
 //! # Approach
-//! Two selectors that say the same, or of which one holds the other, contradict each other as they
-//! stand: that is an error. Whether a pattern and a path do, or a program's name and a control
-//! group, depends on the processes, so those that run at the start are tried, unless all groups
-//! name control groups by their paths. Of a process in two groups the first one by name has it, at
-//! the start as later: that is a warning only, because any user can give a process such a name.
+//! Two selectors that are the same, or of which one includes the other, are an error. Whether a
+//! pattern and a path overlap, or a program's name and a control group, depends on the processes:
+//! so the processes at the start are tried, unless all groups name control groups by their paths. A
+//! process in two groups belongs to the first by name, at the start as later. That is a warning
+//! only, because any user can give a process such a name.
 
 use std::collections::BTreeMap;
 

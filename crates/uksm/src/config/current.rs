@@ -1,19 +1,19 @@
-//! Groups that are added, changed and removed while the daemon runs.
+//! The configuration in force: the files as they were read last, and the groups that commands
+//! added.
 //!
 //! # Problem
-//! Whoever starts a customer's machine wants a group for it now. That must not read a file that
-//! somebody is editing, nor start anybody else's worker again, nor let a group come to be that a
-//! file could not have.
+//! An operator who starts a customer's machine wants a group for it now. That may not read a file
+//! that somebody is editing, nor start another group's worker again, nor make a group that a file
+//! could not describe.
 //!
 //! # Approach
-//! The configuration as it was read last is kept, and the groups that were added beside it, by
-//! their keys. One group is planned against all others and then becomes what was said, as with a
-//! reload. A reload plans the added ones again, with what the file says now; if it names one of
-//! them, that is an error, and everything stays. Groups that a file or a rule names are changed
-//! there.
+//! The configuration of the last read is kept, and beside it the keys of the groups that commands
+//! added. One group is planned against all others, and then takes effect as in a reload. A reload
+//! plans the added groups again, with the new files; if a file names one of them, that is an error,
+//! and nothing changes. Groups of a file or of a rule are changed there.
 //!
-//! Processes named by id were found once: who has ended meanwhile is nobody, and a later process
-//! with that id is not meant.
+//! Processes named by id were looked up once: those that have ended are left out, and a later
+//! process with the same id is not meant.
 
 use std::collections::BTreeMap;
 

@@ -1,14 +1,14 @@
-//! Settings of a group that are told while the daemon runs, key by key.
+//! The keys of a group that a command adds or changes.
 //!
 //! # Problem
-//! Who adds a group by a command must be able to say all that a file can, and be refused for the
-//! same reasons. Two readers of the same keys would come to differ.
+//! A command must be able to set all keys that a file can, and be refused for the same reasons. Two
+//! readers of the same keys would come to differ.
 //!
 //! # Approach
-//! The keys are made into the text of a table, as a file would have it, and that is read as files
-//! are; only where something stands is said otherwise ("uksm group add web: cpu"). No value can be
-//! more than one value, whatever is in it: texts are quoted by the library that reads them, and
-//! what looks like a list is read by itself first.
+//! The keys are written as the text of a table, and that is read as files are; only the origin in
+//! errors differs ("uksm group add web: cpu"). No value can become more than one value: texts are
+//! quoted by the library that reads them, and a text that looks like a list is parsed by itself
+//! first.
 
 use std::collections::BTreeMap;
 

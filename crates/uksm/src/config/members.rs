@@ -1,14 +1,14 @@
-//! What a configuration says of redistribution: the rule of a group, and its members.
+//! The configuration of redistribution: the rule of a group, and its members.
 //!
 //! # Problem
-//! Memory that a group freed is given to control groups and virtual machines, which must be named,
-//! with what each may not fall below. A mistake must show at its line before anything is changed,
-//! and no two groups may move one limit.
+//! Freed memory is given to control groups and virtual machines. The configuration names them, with
+//! the size that each may not fall below. A mistake must be reported with its line before anything
+//! is changed, and no two groups may move one limit.
 //!
 //! # Approach
 //! Keys of `[group.NAME]` and of `[group.NAME.member.MEMBER]` are rows as all settings are, and are
-//! kept as texts with their origins until all are there. That a control group or a socket is not
-//! there yet is no mistake: machines start later.
+//! kept as texts with their origins until all are there. A control group or a socket that does not
+//! exist yet is no mistake: machines start later.
 //!
 //! # Units
 //! Bytes.

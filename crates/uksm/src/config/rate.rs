@@ -1,8 +1,8 @@
-//! What a configuration says of a group's rate: fixed, or dynamic within bounds.
+//! The configuration of a group's rate: fixed, or dynamic within bounds.
 //!
 //! # Problem
-//! Groups whose rate is dynamic divide what they may use. What cannot be kept must show at its
-//! line: bounds that contradict each other, and a total that is less than what groups must have.
+//! Groups with a dynamic rate divide a share of a core. Bounds that contradict each other must be
+//! reported with their line.
 //!
 //! # Approach
 //! Keys of `[group.NAME]` are rows as all settings are, kept as texts with their origins until all

@@ -1,16 +1,15 @@
 //! A rule as it will run, and the names of the groups that it forms.
 //!
 //! # Problem
-//! A group that nobody wrote down needs a name: for people who read a bill, for the file of its
-//! seed, and for systemd, which keeps its frames. Values come from whoever makes control groups,
-//! and can be anything. Two of them must never have one name, also if somebody wants them to: a new
-//! supervisor would give the frames of the one to the other.
+//! A formed group needs a name: for readers of a bill, for the file of its seed, and for systemd,
+//! which stores its frames. Its value comes from the owner of a control group, and can be any text.
+//! Two values may never have the same name, even if somebody wants that: a new supervisor would
+//! give the frames of one group to the other.
 //!
 //! # Approach
-//! The name is the rule's, `@`, and the value, where `/` is written as `+`. No group that is
-//! configured has an `@` in its name. A value with anything else that is not plain, or that is too
-//! long, is cut, has `_` in those places, and ends in `~` and [`DIGITS`] hexadecimal digits of its
-//! SHA-256.
+//! The name is the rule's name, `@`, and the value, where `/` is written as `+`. No configured
+//! group has an `@` in its name. A value with other special characters, or one that is too long, is
+//! cut, has `_` in those places, and ends in `~` and [`DIGITS`] hexadecimal digits of its SHA-256.
 //!
 //! # Units
 //! Nanoseconds; bytes of names.

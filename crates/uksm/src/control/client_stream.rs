@@ -1,13 +1,13 @@
-//! ClientStream from and to a client, bounded in length and time.
+//! Messages from and to a client, bounded in length and time.
 //!
 //! # Problem
-//! The library reads a message of any length for as long as it takes. One client that says a byte a
-//! second, or never ends, would keep all others from asking, and the daemon's memory with it.
+//! The library reads a message of any length for as long as it takes. A client that sends one byte
+//! a second, or never ends, would keep all others from asking, and fill the daemon's memory.
 //!
 //! # Approach
-//! A message is read here, as far as its end (a zero byte), before anybody looks at it: of a
-//! bounded length, within a time for all of it and not for each read. Replies are written within a
-//! time as well.
+//! A message is read up to its end (a zero byte) before it is parsed: within a bound of length, and
+//! within one deadline for all of it and not for each read. Replies are written within a deadline
+//! as well.
 //!
 //! # Units
 //! Bytes; instants of the monotonic clock.
@@ -16,10 +16,10 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// How much is read at once.
-const PART: usize = 4096;
+/// Bytes of one read.
+const READ_BYTES: usize = 4096;
 
-/// A client, and what it has said beyond its last message.
+/// The stream of a client, and the bytes after its last message.
 #[derive(Debug)]
 pub(super) struct ClientStream {
     client: UnixStream,
@@ -34,7 +34,7 @@ fn left(deadline: Instant) -> io::Result<Duration> {
 }
 
 impl ClientStream {
-    /// Those of this client.
+    /// The stream of this client.
     pub(super) fn of(client: UnixStream) -> ClientStream {
         ClientStream {
             client,
@@ -63,7 +63,7 @@ impl ClientStream {
                 return Err(io::Error::new(ErrorKind::InvalidData, what));
             }
             self.client.set_read_timeout(Some(left(deadline)?))?;
-            let mut part = [0; PART];
+            let mut part = [0; READ_BYTES];
             match self.client.read(&mut part) {
                 Ok(0) => return Ok(None),
                 Ok(read) => self.said.extend_from_slice(&part[..read]),

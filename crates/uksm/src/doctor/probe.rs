@@ -1,12 +1,12 @@
-//! Reads small files below a root.
+//! Small files below a root.
 //!
 //! # Problem
-//! That a file is not there, that it may not be read, and what is in it are three different
-//! answers.
+//! A file that does not exist, a file that may not be read, and the contents of a file are three
+//! different answers.
 //!
 //! # Approach
 //! [`Seen`] is one of the three. The root is `/`, or a folder of a test. Files are cut at [`MOST`],
-//! so that whatever lies there ends.
+//! so that reading ends.
 
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};

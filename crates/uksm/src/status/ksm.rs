@@ -1,8 +1,8 @@
-//! What `uksm status` says of a daemon that drives in-kernel KSM.
+//! The answer to `uksm status` of a daemon that drives in-kernel KSM.
 //!
-//! The kernel counts what is saved for the whole host, and for each process how many of its pages
-//! are merged. Which savings are uksm's own cannot be told where others have mergeable memory, so
-//! both are said.
+//! The kernel counts savings for the whole host, and the merged pages of each process. The savings
+//! of uksm alone are unknown where other processes have mergeable memory, so both figures are in
+//! the status.
 
 use std::fmt;
 
