@@ -16,7 +16,8 @@ use crate::tree::{has_extension, small_tree, sources, text, tree};
 /// - `crates/agent`: `connection.rs` and `lib.rs`;
 /// - `crates/simulator`: the experiments with their table, the host with its parts, `check.rs` with
 ///   the checks, `seed.rs` with its parts;
-/// - `vm`: `boot.rs` with `qemu.rs` and `accel.rs`; `kernel.rs` with `source.rs` and `built_kernel.rs`;
+/// - `vm`: `boot.rs` with `qemu.rs` and `accel.rs`; `kernel.rs` with `source.rs` and
+///   `built_kernel.rs`;
 /// - `guest-tests`: cases that use each other, and fixtures that use cases.
 const CRATES: [&str; 7] = [
     "bench",
