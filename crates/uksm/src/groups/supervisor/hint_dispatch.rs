@@ -8,7 +8,7 @@
 //! # Approach
 //! If any group has hints on, the supervisor loads the programs, follows the processes of those
 //! groups, and takes their hints. Two domains may give two spaces the same number, so each followed
-//! space has another number here; by that number a hint goes to its worker ([`HintSender`]). A
+//! space has another number here; by that number a hint goes to its worker (`HintSender`). A
 //! worker that does not read for long loses its oldest hints, which are counted for its group
 //! alone.
 //!

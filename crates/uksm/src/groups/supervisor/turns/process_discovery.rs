@@ -5,7 +5,7 @@
 //! one, and each worker would need the right to search.
 //!
 //! # Approach
-//! The supervisor follows the processes of all groups ([`Processes`]), attaches each in the domain
+//! The supervisor follows the processes of all groups (`Processes`), attaches each in the domain
 //! of its group, and sends the space to the worker (`handover.rs`). A worker reports each space
 //! that it has detached or found dead. The supervisor also measures the sizes of all spaces, so
 //! that a worker with idle processes sleeps.
