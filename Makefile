@@ -255,7 +255,7 @@ metrics-check: setup
 board-check:
 	@scripts/board-check
 
-# Helm is in no package of Debian. What can be told without it, the tests of crates/uksm/src/guides.rs tell.
+# Helm is in no package of Debian. What can be told without it, the tests of crates/uksm/src/cli/tests/guides.rs tell.
 CHART := packaging/helm/uksm
 helm-check:
 	@command -v helm >/dev/null || { echo "no helm here: it comes from https://helm.sh, put it in the search path" >&2; exit 1; }

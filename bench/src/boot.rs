@@ -7,6 +7,7 @@ use crate::by_function;
 use crate::demo::display::Display;
 use crate::experiment;
 use crate::measure::clock::Clock;
+use crate::needs::Needs;
 use crate::{plot, result::Report};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -20,14 +21,15 @@ use std::time::Instant;
 /// Memory of the demo's guest: five redis-servers, the workload, and room.
 const DEMO_MIB: u32 = 1024;
 
-/// Every program at the same addresses, each time it is started. Emulation translates a program anew
-/// at every new address, which took a tenth of a second of CPU a start, and no processor does.
+/// Every program at the same addresses, each time it is started. Emulation translates a program
+/// anew at every new address, which took a tenth of a second of CPU a start, and no processor does.
 const FIXED_ADDRESSES: &str = "norandmaps";
 
 /// CPUs of the guest, by what is counted. On a clock of instructions those of all CPUs add up to
 /// one time, so that a process would be charged with what others do beside it on another CPU: only
-/// with one CPU a nanosecond of CPU is an instruction. A guest that runs guests is emulated one CPU after the
-/// other, and what is charged there while another CPU has its turn would be no less wrong.
+/// with one CPU a nanosecond of CPU is an instruction. A guest that runs guests is emulated one CPU
+/// after the other, and what is charged there while another CPU has its turn would be no less
+/// wrong.
 fn cpus(clock: Clock, needs: &Needs) -> &'static str {
     match clock {
         Clock::Time if needs.packed.contains(&"--nested") => "1",
@@ -36,17 +38,8 @@ fn cpus(clock: Clock, needs: &Needs) -> &'static str {
     }
 }
 
-/// What the guest needs for some work.
-pub(crate) struct Needs {
-    /// Memory at the default sizes, MiB.
-    pub memory_mib: u32,
-    /// Options of the harness for what is packed beside the workspace's programs.
-    pub packed: &'static [&'static str],
-    /// Whether each program is at addresses of its own, as on any machine, each time it is started.
-    pub random_addresses: bool,
-}
-
-/// What the harness does so that emulation distorts less. Each can be left out, which shows what it does.
+/// What the harness does so that emulation distorts less. Each can be left out, which shows what it
+/// does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Switch {
     /// Each program is at the same addresses each time it is started
@@ -94,7 +87,8 @@ pub(crate) fn experiment(name: &str, guest: &Guest) -> Result<()> {
     run(name, guest, None)
 }
 
-/// The same, and has the emulator count the guest's instructions by task and code, and model caches if wanted.
+/// The same, and has the emulator count the guest's instructions by task and code, and model caches
+/// if wanted.
 pub(crate) fn profiled(name: &str, guest: &Guest, caches: bool) -> Result<()> {
     ensure!(
         guest.count == Clock::Instructions,
@@ -155,7 +149,8 @@ fn run(name: &str, guest: &Guest, profile: Option<Profile>) -> Result<()> {
     draw(&json)
 }
 
-/// Runs the demo, showing its progress: servers in one guest, then virtual machines in another one, where that many are wanted.
+/// Runs the demo, showing its progress: servers in one guest, then virtual machines in another one,
+/// where that many are wanted.
 pub(crate) fn demo(guest: &Guest, machines: usize) -> Result<()> {
     let begin = Instant::now();
     let needs = Needs {

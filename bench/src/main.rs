@@ -14,6 +14,7 @@ mod experiment;
 mod guests;
 mod measure;
 mod native_ksm;
+mod needs;
 mod plot;
 mod postgres;
 mod profile;
@@ -52,7 +53,8 @@ enum Command {
     Bench {
         /// Name of the experiment
         experiment: String,
-        /// Show where the guest's instructions go, by owner and function; needs --count instructions
+        /// Show where the guest's instructions go, by owner and function; needs --count
+        /// instructions
         #[arg(long)]
         profile: bool,
         /// Model a processor's caches as well: many times slower; needs --profile
@@ -108,7 +110,8 @@ enum Command {
         #[arg(long, default_value = "crates/simulator/costs/counted.toml")]
         output: PathBuf,
     },
-    /// Hold the model of caches against this machine: what is done to pages is timed here, and counted in a guest
+    /// Hold the model of caches against this machine: what is done to pages is timed here, and
+    /// counted in a guest
     CalibrateCaches {
         /// Runs of each here; the median counts
         #[arg(long, default_value_t = 7)]
@@ -119,8 +122,8 @@ enum Command {
     /// Run the same workloads in guests that count instructions and on simulated hosts, and say how
     /// well they agree
     Realism(realism::Options),
-    /// Measure `uksm run --backend ksm` beside in-kernel KSM on this machine, as root; changes KSM's knobs
-    /// meanwhile, and puts them back
+    /// Measure `uksm run --backend ksm` beside in-kernel KSM on this machine, as root; changes
+    /// KSM's knobs meanwhile, and puts them back
     NativeKsm(native_ksm::Options),
     /// Print where the daemon's CPU went, from the results of several experiments
     Profile {

@@ -1,21 +1,25 @@
-//! `uksm run --backend ksm` beside in-kernel KSM as shipped, faster, with its advisor and unlimited: on this machine, not in a guest.
+//! `uksm run --backend ksm` beside in-kernel KSM as shipped, faster, with its advisor and
+//! unlimited: on this machine, not in a guest.
 //!
 //! # Problem
-//! Where no module can be loaded, all variants are the same ksmd, driven in other ways. What they save and take can be measured
-//! natively, as nothing but KSM's knobs is changed; but the knobs are the host's, and so is ksmd.
+//! Where no module can be loaded, all variants are the same ksmd, driven in other ways. What they
+//! save and take can be measured natively, as nothing but KSM's knobs is changed; but the knobs are
+//! the host's, and so is ksmd.
 //!
 //! # Approach
-//! The workloads of static-mixed and sparse-majority in both orders, and clones, small. In each round every variant meets the same contents, in an order
-//! that is drawn. The variant runs first; then the workload's memory appears, which is offered to KSM as a whole for KSM's own
-//! settings, and not at all for uksm, whose agent is in the workload. The clock starts when memory is
-//! filled; processor time counts from before that: of uksm from its start, of KSM's own settings from when memory begins to appear. A run ends when nine tenths of what can be saved are, or at the end of its window, and its
-//! figures are of that moment. Only processes that this program started are mergeable: it refuses to begin where others are. The
-//! knobs are put back by a watcher, should this program be killed.
+//! The workloads of static-mixed and sparse-majority in both orders, and clones, small. In each
+//! round every variant meets the same contents, in an order that is drawn. The variant runs first;
+//! then the workload's memory appears, which is offered to KSM as a whole for KSM's own settings,
+//! and not at all for uksm, whose agent is in the workload. The clock starts when memory is filled;
+//! processor time counts from before that: of uksm from its start, of KSM's own settings from when
+//! memory begins to appear. A run ends when nine tenths of what can be saved are, or at the end of
+//! its window, and its figures are of that moment. Only processes that this program started are
+//! mergeable: it refuses to begin where others are. The knobs are put back by a watcher, should
+//! this program be killed.
 //!
 //! # Units
 //! Seconds, pages, MiB. Processor time is of ksmd, of the daemon, and of the agent's thread.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,27 +29,26 @@ use clap::Args;
 use serde_json::json;
 use uksm_linux::ksm::before::Before;
 use uksm_linux::ksm::memory;
-use uksm_linux::ksm::sysfs::{KSM_PATH, ScanRate, Sysfs};
+use uksm_linux::ksm::sysfs::{KSM_PATH, Sysfs};
 use uksm_linux::proc::Proc;
 
 use crate::draws::{Draws, shuffle};
 use crate::measure::cpu::CpuClock;
 use crate::system::System as _;
-use crate::system::ksm::{Ksm, Settings, settle};
-use crate::workload::{Behaviour, ChildExit as _, Contents, MIB_PAGES, Part, Process, Spec};
+use crate::system::ksm::{Ksm, settle};
+use crate::workload::{ChildExit as _, Process};
 
 mod table;
+mod workloads;
 
 use table::{Figures, Run};
+use workloads::{VARIANTS, Variant, WORKLOADS, Workload};
 
 /// Of what can be saved, this is waited for.
 const WAITED_FOR: f64 = 0.9;
 
 /// Between two looks at the counters.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// Family of the contents of clones.
-const CLONED: u64 = 3;
 
 /// Names the draws of orders.
 const ORDER: u64 = 1 << 42;
@@ -74,137 +77,6 @@ pub(crate) struct Options {
     /// Where the figures of all runs go, as JSON
     #[arg(long, default_value = "results/native-ksm.json")]
     output: PathBuf,
-}
-
-/// A way to have ksmd driven.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Variant {
-    Shipped,
-    Thousand,
-    Advisor,
-    Unlimited,
-    Uksm,
-}
-
-const VARIANTS: [Variant; 5] = [
-    Variant::Uksm,
-    Variant::Unlimited,
-    Variant::Thousand,
-    Variant::Shipped,
-    Variant::Advisor,
-];
-
-/// What memory appears.
-#[derive(Debug, Clone, Copy)]
-struct Workload {
-    name: &'static str,
-    layout: Layout,
-}
-
-/// What lies where, in MiB. ksmd walks addresses upwards.
-#[derive(Debug, Clone, Copy)]
-enum Layout {
-    Mixed {
-        identical: usize,
-        random: usize,
-        random_first: bool,
-    },
-    /// The same distinct pages twice: nothing can be left out.
-    Clones { each: usize },
-}
-
-const fn mixed(
-    name: &'static str,
-    identical: usize,
-    random: usize,
-    random_first: bool,
-) -> Workload {
-    let layout = Layout::Mixed {
-        identical,
-        random,
-        random_first,
-    };
-    Workload { name, layout }
-}
-
-const WORKLOADS: [Workload; 5] = [
-    mixed("static-mixed", 128, 128, true),
-    mixed("static-mixed-identical-first", 128, 128, false),
-    mixed("sparse-majority", 64, 448, true),
-    mixed("sparse-majority-identical-first", 64, 448, false),
-    Workload {
-        name: "clone",
-        layout: Layout::Clones { each: 64 },
-    },
-];
-
-impl Workload {
-    fn spec(self, seed: u64) -> Spec {
-        let mut spec = match self.layout {
-            Layout::Mixed {
-                identical,
-                random,
-                random_first,
-            } => Spec::mixed(seed, identical, random, random_first),
-            Layout::Clones { each } => Spec {
-                seed,
-                parts: vec![Part::still(Contents::Distinct, CLONED, each); 2],
-                huge: false,
-                mergeable: false,
-            },
-        };
-        for part in &mut spec.parts {
-            *part = part.with(Behaviour::Appears);
-        }
-        spec
-    }
-
-    /// Pages that can be saved.
-    fn possible(self) -> usize {
-        match self.layout {
-            Layout::Mixed { identical, .. } => identical * MIB_PAGES - 1,
-            Layout::Clones { each } => each * MIB_PAGES,
-        }
-    }
-}
-
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Layout::Mixed {
-                identical,
-                random,
-                random_first: true,
-            } => write!(f, "{random} MiB random, then {identical} MiB identical"),
-            Layout::Mixed {
-                identical, random, ..
-            } => write!(f, "{identical} MiB identical, then {random} MiB random"),
-            Layout::Clones { each } => write!(f, "{each} MiB of distinct pages twice"),
-        }
-    }
-}
-
-impl Variant {
-    fn name(self) -> &'static str {
-        match self {
-            Variant::Shipped => "ksm-shipped",
-            Variant::Thousand => "ksm-1000",
-            Variant::Advisor => "ksm-advisor",
-            Variant::Unlimited => "ksm-unlimited",
-            Variant::Uksm => "uksm",
-        }
-    }
-
-    /// KSM's settings; none if uksm makes them.
-    fn settings(self) -> Option<Settings> {
-        Some(match self {
-            Variant::Shipped => Settings::at(ScanRate::SHIPPED),
-            Variant::Thousand => Settings::at(ScanRate::THOUSAND),
-            Variant::Advisor => Settings::advisor(),
-            Variant::Unlimited => Settings::at(ScanRate::UNLIMITED),
-            Variant::Uksm => return None,
-        })
-    }
 }
 
 /// Runs all, prints the table.
@@ -365,7 +237,8 @@ impl Place {
         process.ready()?;
         std::thread::sleep(CONNECTED);
         if variant != Variant::Uksm {
-            // Without sleep ksmd walks in circles while there is nothing to scan: that wait is of this program's making.
+            // Without sleep ksmd walks in circles while there is nothing to scan: that wait is of
+            // this program's making.
             ksmd_before = ksmd.now()?;
         }
         process.appear()?;

@@ -1,11 +1,13 @@
 //! calibrate: what each cost of the simulator is here, by micro-benchmarks alone.
 //!
 //! The simulator moves its time by what things cost, from a file. This experiment measures each of
-//! those costs by itself: calls into the module with partners known by plan, listings of processes and
-//! mappings, the engine's own steps, and scans of ksmd over memory of one kind. No cost is fitted to a
-//! workload, so that workloads can show whether the simulator is right (`uksm-bench realism`).
+//! those costs by itself: calls into the module with partners known by plan, listings of processes
+//! and mappings, the engine's own steps, and scans of ksmd over memory of one kind. No cost is
+//! fitted to a workload, so that workloads can show whether the simulator is right (`uksm-bench
+//! realism`).
 
 mod calls;
+mod costs;
 mod ksmd;
 mod listings;
 mod meter;
@@ -14,11 +16,8 @@ use crate::cost_file::{COSTS, Source};
 use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use anyhow::{Result, ensure};
-use std::collections::BTreeMap;
+use costs::Costs;
 use uksm_simulator::steps::StepCosts;
-
-/// Costs by their names in the file, in nanoseconds.
-pub(crate) type Costs = BTreeMap<&'static str, f64>;
 
 /// Runs the experiment.
 pub(super) fn run(setup: &Setup) -> Result<Report> {

@@ -36,7 +36,7 @@ mod watch;
 pub(crate) use race::{Race, Run, interleave_by, start_workload};
 pub(crate) use watch::Watch;
 
-use crate::boot::Needs;
+use crate::needs::Needs;
 use crate::result::Report;
 use crate::setup::Setup;
 use anyhow::{Context, Result, ensure};

@@ -1,14 +1,15 @@
 //! What runs came to: a table, and ratios with their intervals.
 //!
-//! A cell is the median of a variant's runs, with the least and the most in brackets. Ratios are of pairs, the two variants
-//! in one round. Where a variant did not get there within its window, its row says so: its figures are of another amount of work.
+//! A cell is the median of a variant's runs, with the least and the most in brackets. Ratios are of
+//! pairs, the two variants in one round. Where a variant did not get there within its window, its
+//! row says so: its figures are of another amount of work.
 
 use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 use uksm_results::interval::Interval;
 
-use super::{VARIANTS, WORKLOADS, Workload};
+use super::workloads::{VARIANTS, WORKLOADS, Workload};
 
 /// What one run came to.
 #[derive(Debug, Clone, Copy, Serialize)]

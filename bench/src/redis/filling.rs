@@ -1,11 +1,12 @@
 //! What servers of one service hold: most keys in common, put in by each in an order of its own.
 //!
-//! Where a value lies in a server's memory depends on what came before it. A value that is longer than the allocator's
-//! small ones has whole pages of its own, wherever it lies; short ones share pages with others, so that pages of two servers are
-//! equal only where the same short values lie side by side, which is next to never. So part of what is in common can be merged, as
-//! in real services.
+//! Where a value lies in a server's memory depends on what came before it. A value that is longer
+//! than the allocator's small ones has whole pages of its own, wherever it lies; short ones share
+//! pages with others, so that pages of two servers are equal only where the same short values lie
+//! side by side, which is next to never. So part of what is in common can be merged, as in real
+//! services.
 
-use super::{PIPELINE, value};
+use super::values::{PIPELINE, value};
 use crate::draws::{Draws, shuffle};
 use anyhow::{Context, Result};
 use redis::Connection;

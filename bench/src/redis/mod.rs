@@ -1,24 +1,24 @@
 //! Real redis-servers as a workload, and a light write load.
 //!
-//! Problem: real processes are to be deduplicated while they work, and not one byte of theirs may change.
-//! Approach: either all load one file ([`make_file`]), or each is filled in an order of its own ([`fill`]). After the same last
-//! writes, `DEBUG DIGEST` of each is what it was before anything was merged.
+//! Problem: real processes are to be deduplicated while they work, and not one byte of theirs may
+//! change. Approach: either all load one file ([`make_file`]), or each is filled in an order of its
+//! own ([`fill`]). After the same last writes, `DEBUG DIGEST` of each is what it was before
+//! anything was merged.
 
 mod filling;
 mod load;
 mod server;
+mod values;
 
 pub(crate) use filling::fill;
 pub(crate) use load::{WriteLoad, Writes, p99, request_in_turn, write_all};
 pub(crate) use server::{Place, Server};
 
 use anyhow::{Context, Result};
+use values::{PIPELINE, value};
 
 /// Bytes of a value: with redis' and jemalloc's overhead, four values take a little over a page.
 const VALUE_BYTES: usize = 1000;
-/// Values inserted in one go.
-const PIPELINE: usize = 512;
-
 /// Makes the file that all servers load: this many MiB of seeded values.
 pub(crate) fn make_file(place: &Place, mib: usize, seed: u64) -> Result<()> {
     let mut server = Server::start(place, "source", false)?;
@@ -54,17 +54,4 @@ pub(crate) fn provide_file(place: &Place, there: bool) -> Result<()> {
         (shown, hidden)
     };
     std::fs::rename(&from, &to).with_context(|| from.display().to_string())
-}
-
-/// A seeded value.
-fn value(seed: u64, number: u64, bytes: usize) -> Vec<u8> {
-    let mut value = Vec::with_capacity(bytes);
-    let mut words = [0; crate::contents::WORDS];
-    for part in 0..bytes.div_ceil(crate::contents::PAGE) as u64 {
-        let key = crate::contents::key(seed, u64::MAX - part, number);
-        crate::contents::fill(&mut words, key);
-        let more = words.iter().flat_map(|word| word.to_le_bytes());
-        value.extend(more.take(bytes - value.len()));
-    }
-    value
 }

@@ -6,7 +6,7 @@
 //! ksmd clean up before the next one.
 //! Source: Documentation/admin-guide/mm/ksm.rst.
 
-use super::System;
+use super::running::System;
 use crate::measure::cpu::CpuClock;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, getpriority_process, setpriority_process};
@@ -59,7 +59,8 @@ pub(crate) struct Settings {
     pub switches: Vec<(Switch, bool)>,
     /// The niceness of ksmd while it runs, if not its own, which is 5.
     pub nice: Option<i32>,
-    /// How many may share a frame, `max_page_sharing`, if it is not to stay as it is. It is not put back.
+    /// How many may share a frame, `max_page_sharing`, if it is not to stay as it is. It is not put
+    /// back.
     pub sharers: Option<u64>,
 }
 
@@ -134,7 +135,8 @@ impl Ksm {
             before.push((switch, sysfs.read(switch.file())?));
         }
         settings.apply(&sysfs)?;
-        // The kernel takes another limit only while nothing is merged, so this is the moment, and the end would be none.
+        // The kernel takes another limit only while nothing is merged, so this is the moment, and
+        // the end would be none.
         if let Some(sharers) = settings.sharers {
             sysfs.write(LIMIT, sharers)?;
         }

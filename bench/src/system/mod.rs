@@ -6,14 +6,13 @@
 
 pub(crate) mod ksm;
 mod nobody;
+mod running;
 pub(crate) mod uksm;
 
 use crate::setup::Setup;
 use anyhow::Result;
 use ksm::ScanRate;
-
-use std::collections::BTreeMap;
-use std::time::Duration;
+pub(crate) use running::System;
 
 /// A named setting of a system.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,8 +65,8 @@ impl Variant {
         self
     }
 
-    /// The same KSM, of whose frames each may be shared by so many. The limit stays when it has ended: who sets it for one
-    /// variant sets it for all.
+    /// The same KSM, of whose frames each may be shared by so many. The limit stays when it has
+    /// ended: who sets it for one variant sets it for all.
     pub(crate) fn with_sharers(mut self, sharers: u64) -> Variant {
         if let Setting::Ksm(settings) = &mut self.setting {
             settings.sharers = Some(sharers);
@@ -75,8 +74,8 @@ impl Variant {
         self
     }
 
-    /// The same system, by a name that says so, at niceness 0: it stands back for nobody. Both stand back by 5
-    /// otherwise.
+    /// The same system, by a name that says so, at niceness 0: it stands back for nobody. Both
+    /// stand back by 5 otherwise.
     pub(crate) fn at_nice_0(mut self) -> Variant {
         self.name.push_str("-nice-0");
         match &mut self.setting {
@@ -173,8 +172,8 @@ impl Variant {
         wanted
     }
 
-    /// Starts the system on these processes; of uksm, on all there are and will be, if none is named.
-    /// KSM serves those that offer their memory.
+    /// Starts the system on these processes; of uksm, on all there are and will be, if none is
+    /// named. KSM serves those that offer their memory.
     pub(crate) fn start(&self, setup: &Setup, pids: &[u32]) -> Result<Box<dyn System>> {
         Ok(match &self.setting {
             Setting::Ksm(settings) => Box::new(ksm::Ksm::start(settings)?),
@@ -185,33 +184,6 @@ impl Variant {
             }
         })
     }
-}
-
-/// A running system under test. Dropping it stops it.
-pub(crate) trait System {
-    /// CPU used since its start: daemon and kernel threads together.
-    fn cpu(&self) -> Result<Duration>;
-
-    /// Called at every look; what keeps a share of CPU adjusts here.
-    fn adjust(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    /// Memory the system itself takes, MiB; what it keeps in the kernel is not seen here.
-    fn own_mib(&self) -> f64 {
-        0.0
-    }
-
-    /// Figures of its own for the result: where its CPU went.
-    fn figures(&self) -> BTreeMap<String, f64> {
-        BTreeMap::new()
-    }
-
-    /// What it says of itself, while running.
-    fn report(&self) -> Option<serde_json::Value>;
-
-    /// Stops it; memory stays merged.
-    fn stop(&mut self) -> Result<()>;
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! No system at all, to which what the others do is held.
 
-use super::System;
+use super::running::System;
 use anyhow::Result;
 use std::time::Duration;
 

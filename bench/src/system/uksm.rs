@@ -4,7 +4,7 @@
 //! mappings are part of what a variant costs. It works inside its own system calls, so its clock
 //! holds the module's work as well.
 
-use super::System;
+use super::running::System;
 use crate::measure::cpu::{CpuClock, split};
 use crate::workload::ChildExit;
 use anyhow::{Context, Result, bail};
@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// So long after its start the daemon has loaded its programs, which it does after five seconds, for 0.3·10⁹ instructions.
+/// So long after its start the daemon has loaded its programs, which it does after five seconds,
+/// for 0.3·10⁹ instructions.
 pub(crate) const LOADED: Duration = Duration::from_secs(8);
 /// Longest wait for the daemon to end after SIGTERM.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -100,9 +101,9 @@ impl Uksm {
     }
 }
 
-/// Has a program lead a session of its own, as systemd has a service: where the kernel shares processors between
-/// sessions first (autogroup, sched(7)), it would have to share that of the harness with all that is measured, which
-/// ksmd, in no session, does not.
+/// Has a program lead a session of its own, as systemd has a service: where the kernel shares
+/// processors between sessions first (autogroup, sched(7)), it would have to share that of the
+/// harness with all that is measured, which ksmd, in no session, does not.
 fn lead_a_session(command: &mut Command) {
     let lead = || rustix::process::setsid().map(drop).map_err(io::Error::from);
     // SAFETY: a system call is all that happens between fork and exec.

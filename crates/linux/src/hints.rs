@@ -32,36 +32,21 @@ use uksm_bpf::{
     GROWTH_PROGRAM, IO_PROGRAMS, UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST,
     UKSM_HINT_COUNT_NANOSECONDS, UKSM_HINT_COUNT_OTHER, UKSM_HINT_GROWTH, uksm_follower, uksm_hint,
 };
-use uksm_policy::command::{Hint, SpaceId};
+use uksm_policy::command::SpaceId;
 
 use crate::heap;
 
 mod feed;
 mod handed_over;
+mod taken;
 
 pub use feed::Feed;
 pub use handed_over::{HandedHints, HintSender, pair};
-
-/// Most hints of one [`Hints::take`]: some hundred microseconds.
-const MOST: usize = 4096;
+use taken::MAX_TAKEN;
+pub use taken::Taken;
 
 /// What is told of a process counts as waiting until so many of all have been taken.
 const TURN: u64 = 512;
-
-/// Hints that were taken.
-#[derive(Debug, Default)]
-pub struct Taken {
-    /// In the order in which they came.
-    pub hints: Vec<Hint>,
-    /// How many were lost since the last time that this was known.
-    pub lost: u64,
-    /// Of these spaces some were.
-    pub lost_of: Vec<SpaceId>,
-    /// These spaces have grown.
-    pub grown: Vec<SpaceId>,
-    /// Whether more wait.
-    pub more: bool,
-}
 
 /// Why there are no hints.
 #[derive(Debug, thiserror::Error)]
@@ -200,7 +185,7 @@ impl Hints {
     /// The hints that have come, a bounded number.
     pub fn take(&mut self) -> Taken {
         let (mut hints, mut grown) = (vec![], vec![]);
-        while hints.len() < MOST {
+        while hints.len() < MAX_TAKEN {
             let Some(record) = self.ring.next() else {
                 break;
             };
@@ -215,7 +200,7 @@ impl Hints {
             hints.push(handed_over::hint_of(&told));
         }
         let mut taken = Taken {
-            more: hints.len() == MOST,
+            more: hints.len() == MAX_TAKEN,
             hints,
             grown,
             ..Taken::default()

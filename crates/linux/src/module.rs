@@ -23,11 +23,12 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 pub use uksm_interface as raw;
 
+mod answers;
 mod error;
 pub mod ioctl;
 
-pub use error::Error;
-pub use ioctl::{Attached, Broken, Configuration, Counted, Listed, Listing};
+pub use answers::{Attached, Broken, Configuration, Counted, Listed, Listing};
+pub use error::{Error, Result};
 pub use raw::{Verb, uksm_info as Info};
 
 /// Where the module puts its device.
@@ -46,9 +47,6 @@ pub const WORKER_CALLS: [u32; 9] = [
     raw::UKSM_IOC_SIZES,
     raw::UKSM_IOC_MAPPINGS,
 ];
-
-/// A result of the device.
-pub type Result<T> = std::result::Result<T, Error>;
 
 /// One domain of the module.
 #[derive(Debug)]

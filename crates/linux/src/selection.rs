@@ -7,15 +7,16 @@
 //! # Approach
 //! A process becomes a target if a selector of [`Selection::chosen`] matches and none of
 //! [`Selection::excluded`] does. When the run starts, [`Selection::pin`] ties a process id to the
-//! start time of its process, so that the selection never matches a later process with the same id. A
-//! control group includes those below it. Of several groups, a process is in the first that has it ([`Grouping`]). Program
-//! names are the kernel's (`comm`), with `*`, `?` and `[...]`.
+//! start time of its process, so that the selection never matches a later process with the same id.
+//! A control group includes those below it. Of several groups, a process is in the first that has
+//! it ([`Grouping`]). Program names are the kernel's (`comm`), with `*`, `?` and `[...]`.
 
 use std::cell::OnceCell;
 
 use crate::proc::{self, Proc, Stat};
 
 mod excluded;
+mod group_id;
 mod grouping;
 mod labels;
 mod libvirt;
@@ -23,7 +24,8 @@ mod of_users;
 mod rule;
 mod selector;
 
-pub use grouping::{GroupId, Grouping, RuleWithGroups};
+pub use group_id::GroupId;
+pub use grouping::{Grouping, RuleWithGroups};
 pub use labels::Labels;
 pub use libvirt::LibvirtDomain;
 pub use rule::{By, Formed, Rule, Value};
@@ -195,7 +197,8 @@ pub enum Error {
     },
 }
 
-/// Whether each of these has a process, which is read once for all of them. One whose control group cannot be read is in none that asks for it.
+/// Whether each of these has a process, which is read once for all of them. One whose control group
+/// cannot be read is in none that asks for it.
 pub fn include_each<'a>(
     selections: &'a [&'a Selection],
     proc: &'a Proc,
@@ -258,8 +261,8 @@ impl Selection {
         self.chosen.pin(proc)
     }
 
-    /// As [`Selection::pin`], but a process by id that is not as it should be never matches, and is no error: whoever owns a process can end
-    /// it. Answers why not, of each.
+    /// As [`Selection::pin`], but a process by id that is not as it should be never matches, and is
+    /// no error: whoever owns a process can end it. Answers why not, of each.
     ///
     /// # Errors
     /// Nothing is named, or this process.

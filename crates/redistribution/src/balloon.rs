@@ -1,13 +1,15 @@
 //! A member that is a virtual machine: its balloon, over QMP.
 //!
 //! # Problem
-//! A guest is made smaller by its balloon driver, which takes memory from it as it can: at once, slowly, or never. QEMU may hang, close
-//! its socket, speak to somebody else, or be newer than what is known here.
+//! A guest is made smaller by its balloon driver, which takes memory from it as it can: at once,
+//! slowly, or never. QEMU may hang, close its socket, speak to somebody else, or be newer than what
+//! is known here.
 //!
 //! # Approach
-//! The crate `qapi` has the protocol and its types. It reads through [`Answers`], which bounds time and length and leaves events
-//! out, so that nothing that QEMU says can hold this up or end it. The connection is kept while all is well; after any error a new one
-//! is made at the next call, because an answer that came late would be taken for the next one. The size is always read back.
+//! The crate `qapi` has the protocol and its types. It reads through [`Answers`], which bounds time
+//! and length and leaves events out, so that nothing that QEMU says can hold this up or end it. The
+//! connection is kept while all is well; after any error a new one is made at the next call,
+//! because an answer that came late would be taken for the next one. The size is always read back.
 //!
 //! # Units
 //! Bytes. A call takes [`TIMEOUT`] for each command at most.
@@ -17,7 +19,7 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use qapi::{ExecuteError, Qmp, qmp};
@@ -145,7 +147,8 @@ impl Balloon {
         Ok(Identity::of(&found))
     }
 
-    /// The size before the first change: what it is now, if there was none, which may be known already.
+    /// The size before the first change: what it is now, if there was none, which may be known
+    /// already.
     fn before(&mut self, now: Option<u64>) -> Result<(Identity, u64), Error> {
         let identity = self.identity()?;
         if let Some(known) = self.before
@@ -163,7 +166,8 @@ impl Balloon {
 
     fn put_back(&mut self) -> Result<(), Error> {
         let identity = self.identity()?;
-        // A machine that was started anew has its own size, and of one that is not written down nothing was changed.
+        // A machine that was started anew has its own size, and of one that is not written down
+        // nothing was changed.
         let before = self.book.find(&self.place, identity);
         match before.and_then(|text| text.parse().ok()) {
             Some(before) => self.ask(before),
@@ -217,12 +221,6 @@ impl Actuator for Balloon {
         self.connection = None;
         done
     }
-}
-
-/// Time is left until then.
-fn left(deadline: Instant) -> Option<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    (!left.is_zero()).then_some(left)
 }
 
 #[cfg(test)]

@@ -1,16 +1,18 @@
 //! A member that is a control group: its limit is raised and lowered.
 //!
 //! # Problem
-//! `memory.high` slows a control group down and never kills; `memory.max` kills when nothing can be reclaimed, also at the
-//! moment that it is lowered. The control group may vanish, or be of another kind than it should.
+//! `memory.high` slows a control group down and never kills; `memory.max` kills when nothing can be
+//! reclaimed, also at the moment that it is lowered. The control group may vanish, or be of another
+//! kind than it should.
 //!
 //! # Approach
-//! The value that was there is remembered at the first look and put back at the end. `memory.high` is written as asked: the kernel
-//! reclaims while it writes, and slows the processes down until they fit. Before `memory.max` is lowered below what is in use, the
-//! kernel is asked to reclaim the difference (`memory.reclaim`), and then the limit goes only as low as what is left in
-//! use and [`MARGIN`]: nobody is killed by a limit that moves. It goes further with the next step. A value that somebody else
-//! wrote is written over. Each call opens the control group once, so that all it does is done to
-//! the same one.
+//! The value that was there is remembered at the first look and put back at the end. `memory.high`
+//! is written as asked: the kernel reclaims while it writes, and slows the processes down until
+//! they fit. Before `memory.max` is lowered below what is in use, the kernel is asked to reclaim
+//! the difference (`memory.reclaim`), and then the limit goes only as low as what is left in use
+//! and [`MARGIN`]: nobody is killed by a limit that moves. It goes further with the next step. A
+//! value that somebody else wrote is written over. Each call opens the control group once, so that
+//! all it does is done to the same one.
 //!
 //! # Units
 //! Bytes.
@@ -18,48 +20,16 @@
 //! # Source
 //! Kernel documentation, `admin-guide/cgroup-v2.rst`, "Memory Interface Files".
 
-use std::fmt;
 use std::path::{Path, PathBuf};
-
-use serde::{Deserialize, Serialize};
 
 use crate::actuator::{Actuator, Error, Sizes};
 use crate::before::{Book, Identity};
 use crate::cgroup_tree::{CgroupTree, Folder};
 use crate::processes;
-use crate::settings::Place;
+use crate::settings::{Limit, Place};
 
 /// `memory.max` stays so far above what is in use while it is lowered.
 const MARGIN: u64 = 4 << 20;
-
-/// Which limit of a control group moves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Limit {
-    /// `memory.high`: whoever is above is slowed down.
-    #[default]
-    #[serde(rename = "memory.high")]
-    High,
-    /// `memory.max`: whoever would go above is killed.
-    #[serde(rename = "memory.max")]
-    Max,
-}
-
-impl Limit {
-    /// The name of its file.
-    #[must_use]
-    pub fn file(self) -> &'static str {
-        match self {
-            Limit::High => "memory.high",
-            Limit::Max => "memory.max",
-        }
-    }
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.file())
-    }
-}
 
 /// A control group.
 #[derive(Debug)]
@@ -172,7 +142,8 @@ impl Cgroup {
     fn put_back(&mut self) -> Result<(), Error> {
         let folder = self.open()?;
         let identity = self.identity(&folder)?;
-        // Nothing is known of one that was made anew, and nothing was changed of one that is not written down.
+        // Nothing is known of one that was made anew, and nothing was changed of one that is not
+        // written down.
         let Some(before) = self.book.find(&self.place, identity) else {
             return Ok(());
         };
@@ -195,7 +166,8 @@ impl Cgroup {
         if self.limit == Limit::High || too_much == 0 {
             return Ok(wanted);
         }
-        // That not all of it could be reclaimed, or that this kernel has no such file, shows in what is used then.
+        // That not all of it could be reclaimed, or that this kernel has no such file, shows in
+        // what is used then.
         let _ = self.write(folder, "memory.reclaim", &too_much.to_string());
         let lowest = self.used(folder)?.saturating_add(MARGIN).max(wanted);
         Ok(lowest)
@@ -271,7 +243,8 @@ mod tests {
             fs::write(self.0.path().join(name), text).unwrap();
         }
 
-        /// A file's first line: writing does not cut a file off, as in the kernel's own it need not.
+        /// A file's first line: writing does not cut a file off, as in the kernel's own it need
+        /// not.
         fn read(&self, name: &str) -> String {
             let text = fs::read_to_string(self.0.path().join(name)).unwrap();
             text.lines().next().unwrap_or_default().to_owned()

@@ -1,11 +1,12 @@
 //! What an earlier daemon changed and did not put back, of those who are no members any more.
 //!
 //! # Problem
-//! A daemon was killed, and the next one is configured otherwise: nobody would ever put those limits and balloons back.
+//! A daemon was killed, and the next one is configured otherwise: nobody would ever put those
+//! limits and balloons back.
 //!
 //! # Approach
-//! Each has a thread that puts it back, as members have; one that does not answer is tried again after [`PAUSE`]. Who is gone needs
-//! nothing.
+//! Each has a thread that puts it back, as members have; one that does not answer is tried again
+//! after [`PAUSE`]. Who is gone needs nothing.
 //!
 //! # Units
 //! [`Nanos`].
@@ -17,7 +18,7 @@ use crate::cgroup_tree::CgroupTree;
 use crate::event::Event;
 use crate::guard::Nanos;
 use crate::hand::Hand;
-use crate::redistribution::actuator;
+use crate::place_actuator::actuator;
 use crate::settings::Place;
 
 /// One that could not be put back is tried again after so long.

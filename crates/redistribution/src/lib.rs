@@ -1,22 +1,26 @@
 //! Redistribution: what a group's merging freed goes back to its members.
 //!
 //! # Problem
-//! Memory that merging frees is the host's, although the members of one group made it. They are to have it: as larger limits of
-//! their control groups, or as larger virtual machines. It is theirs only as long as pages stay merged, so it must come
-//! back in time, and nobody may lose what is its own.
+//! Memory that merging frees is the host's, although the members of one group made it. They are to
+//! have it: as larger limits of their control groups, or as larger virtual machines. It is theirs
+//! only as long as pages stay merged, so it must come back in time, and nobody may lose what is its
+//! own.
 //!
 //! # Approach
-//! [`policy`] and [`guard`] decide: how large each member is to be, and whether anything may be given now. They are
-//! pure, know neither clock nor file, and the same input gives the same output. [`Redistribution`] is the loop between them and the
-//! [`Actuator`]s, each of which has a thread of its own, so that one that hangs delays nobody.
+//! [`policy`] and [`guard`] decide: how large each member is to be, and whether anything may be
+//! given now. They are pure, know neither clock nor file, and the same input gives the same output.
+//! [`Redistribution`] is the loop between them and the [`Actuator`]s, each of which has a thread of
+//! its own, so that one that hangs delays nobody.
 //!
-//! [`rates`] decides how much of a processor the merging of each group may use: how fast it has anything to give.
+//! [`rates`] decides how much of a processor the merging of each group may use: how fast it has
+//! anything to give.
 //!
 //! # Units
 //! Sizes are bytes. Times are [`Nanos`] of one monotonic clock.
 //!
 //! # Source
-//! Euro-Par'11 §3.1 (redistributor of a group), §3.2, §4.1, §5.2, §5.3; design of the balloon: ESX (OSDI'02) §3.
+//! Euro-Par'11 §3.1 (redistributor of a group), §3.2, §4.1, §5.2, §5.3; design of the balloon: ESX
+//! (OSDI'02) §3.
 
 mod actuator;
 mod balloon;
@@ -29,6 +33,7 @@ pub mod guard;
 mod hand;
 mod host;
 mod leftovers;
+mod place_actuator;
 pub mod policy;
 pub mod pressure;
 mod processes;

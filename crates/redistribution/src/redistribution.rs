@@ -1,13 +1,16 @@
 //! The loop between policy, guard and members: one turn a second.
 //!
 //! # Problem
-//! What a group freed changes all the time; members answer late or not at all; groups come and go when a configuration is read again.
+//! What a group freed changes all the time; members answer late or not at all; groups come and go
+//! when a configuration is read again.
 //!
 //! # Approach
-//! A turn takes in what each group freed, reads what each member's thread saw last, lets guard and policy decide, and leaves orders with
-//! the threads. It never waits. What a group freed counts on for [`KNOWN_FOR`] if its worker does not answer: its frames are there
-//! still. A member that was configured anew is begun with; until it was seen, or could not be, nobody who divides with it is given
-//! more, because what it holds is not known. One that is configured no more puts back what was there.
+//! A turn takes in what each group freed, reads what each member's thread saw last, lets guard and
+//! policy decide, and leaves orders with the threads. It never waits. What a group freed counts on
+//! for [`KNOWN_FOR`] if its worker does not answer: its frames are there still. A member that was
+//! configured anew is begun with; until it was seen, or could not be, nobody who divides with it is
+//! given more, because what it holds is not known. One that is configured no more puts back what
+//! was there.
 //!
 //! # Units
 //! Bytes, [`Nanos`].
@@ -19,10 +22,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::actuator::Actuator;
-use crate::balloon::Balloon;
 use crate::before::Book;
-use crate::cgroup::Cgroup;
 use crate::cgroup_tree::CgroupTree;
 use crate::contribution::contributions;
 use crate::event::Event;
@@ -30,8 +30,9 @@ use crate::guard::{Guard, Marks, Nanos, Phase};
 use crate::hand::{Hand, Report};
 use crate::host;
 use crate::leftovers::Leftovers;
+use crate::place_actuator::actuator;
 use crate::policy;
-use crate::settings::{Group, Member, Place, Scope};
+use crate::settings::{Group, Member, Scope};
 use crate::status::{GroupStatus, MemberStatus, Status};
 
 const SECOND: Nanos = 1_000_000_000;
@@ -65,7 +66,8 @@ pub struct Roots {
     pub proc: PathBuf,
     /// The control groups of members.
     pub cgroups: CgroupTree,
-    /// What was there before the first change is kept in this file, for the next daemon if this one is killed.
+    /// What was there before the first change is kept in this file, for the next daemon if this one
+    /// is killed.
     pub before: PathBuf,
 }
 
@@ -138,8 +140,8 @@ impl Redistribution {
         }
     }
 
-    /// Takes over these groups. Members that are as they were go on. The first time, what an earlier daemon left is put back where nobody is a
-    /// member any more.
+    /// Takes over these groups. Members that are as they were go on. The first time, what an
+    /// earlier daemon left is put back where nobody is a member any more.
     pub fn follow(&mut self, groups: &[Group]) {
         let members = groups.iter().flat_map(|group| &group.members);
         let places: Vec<_> = members.map(|member| &member.place).collect();
@@ -171,7 +173,8 @@ impl Redistribution {
             && self.leftovers.as_ref().is_some_and(Leftovers::is_empty)
     }
 
-    /// Puts back what an earlier daemon left, and waits for that a bounded time: for a daemon that gives nothing to anybody.
+    /// Puts back what an earlier daemon left, and waits for that a bounded time: for a daemon that
+    /// gives nothing to anybody.
     #[must_use]
     pub fn put_back_only(roots: Roots) -> Vec<Event> {
         let mut own = Redistribution::new(roots, Marks::standard());
@@ -243,7 +246,8 @@ impl Redistribution {
         }
     }
 
-    /// Puts everything back as it was, also what an earlier daemon left, and waits for that a bounded time.
+    /// Puts everything back as it was, also what an earlier daemon left, and waits for that a
+    /// bounded time.
     pub fn release(&mut self) -> Vec<Event> {
         let leftovers = self.leftovers.take();
         let groups = std::mem::take(&mut self.groups);
@@ -285,14 +289,6 @@ impl Redistribution {
             available_bytes: self.available,
             groups: self.groups.iter().map(Giving::status).collect(),
         }
-    }
-}
-
-/// What makes this one larger and smaller.
-pub(crate) fn actuator(place: &Place, tree: &CgroupTree, book: &Book) -> Box<dyn Actuator> {
-    match place {
-        Place::Cgroup { folder, limit } => Box::new(Cgroup::new(tree, folder, *limit, book)),
-        Place::Machine { socket } => Box::new(Balloon::new(socket, book)),
     }
 }
 

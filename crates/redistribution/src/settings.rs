@@ -8,7 +8,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::cgroup::Limit;
 pub use crate::policy::Rule;
 
 /// Among whom what a group freed is divided.
@@ -18,7 +17,8 @@ pub enum Scope {
     /// The members of the group.
     #[default]
     Group,
-    /// The members of all groups of this scope, which put together what they freed (NOGRP in Euro-Par'11).
+    /// The members of all groups of this scope, which put together what they freed (NOGRP in
+    /// Euro-Par'11).
     All,
 }
 
@@ -43,6 +43,35 @@ pub struct Group {
 pub const STEP: u64 = 64 << 20;
 /// Least that is worth a rise, if nothing else is said.
 pub const LEAST: u64 = 4 << 20;
+
+/// Which limit of a control group moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Limit {
+    /// `memory.high`: whoever is above is slowed down.
+    #[default]
+    #[serde(rename = "memory.high")]
+    High,
+    /// `memory.max`: whoever would go above is killed.
+    #[serde(rename = "memory.max")]
+    Max,
+}
+
+impl Limit {
+    /// The name of its file.
+    #[must_use]
+    pub fn file(self) -> &'static str {
+        match self {
+            Limit::High => "memory.high",
+            Limit::Max => "memory.max",
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.file())
+    }
+}
 
 /// What is made larger and smaller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,13 +1,14 @@
 //! Contents that a process has very often.
 //!
 //! # Problem
-//! A sketch keeps one content in many. One that a process has a hundred thousand times (memory that an allocator or a
-//! guest fills with a pattern) is probably not kept, and nothing that was kept tells of it.
+//! A sketch keeps one content in many. One that a process has a hundred thousand times (memory that
+//! an allocator or a guest fills with a pattern) is probably not kept, and nothing that was kept
+//! tells of it.
 //!
 //! # Approach
-//! A fixed number of counters. A page whose content has none takes a free one; if there is none free, each counter
-//! loses one. A content's counter lacks at most what was lost, and whatever makes up more than one page in
-//! [`COUNTERS`] is left with one.
+//! A fixed number of counters. A page whose content has none takes a free one; if there is none
+//! free, each counter loses one. A content's counter lacks at most what was lost, and whatever
+//! makes up more than one page in [`COUNTERS`] is left with one.
 //!
 //! # Source
 //! J. Misra and D. Gries, "Finding repeated elements", 1982.
@@ -15,7 +16,7 @@
 use std::collections::BTreeMap;
 
 use crate::content::Hash;
-use crate::sketch::Tally;
+use crate::tally::Tally;
 
 /// Counters of a process.
 const COUNTERS: usize = 256;

@@ -1,34 +1,38 @@
 //! How many pages would be saved: within one process, and between several.
 //!
 //! # Problem
-//! What a group saves is its pages less its distinct contents. A difference of two large estimates is mostly error.
+//! What a group saves is its pages less its distinct contents. A difference of two large estimates
+//! is mostly error.
 //!
 //! # Approach
 //! Savings are taken apart, and each part is estimated by itself:
-//! - *self-sharing*: the copies within one process, beyond the first of each content. It is estimated from the process's own
-//!   sketch, and exact for a small process. Frequent contents are counted, not sampled.
-//! - *inter-sharing*: of each content the processes that have it, beyond the first. It is estimated below the lowest of
-//!   their bounds, where all sketches are complete.
+//! - *self-sharing*: the copies within one process, beyond the first of each content. It is
+//!   estimated from the process's own sketch, and exact for a small process. Frequent contents are
+//!   counted, not sampled.
+//! - *inter-sharing*: of each content the processes that have it, beyond the first. It is estimated
+//!   below the lowest of their bounds, where all sketches are complete.
 //!
-//! What a group saves is the sum. The same is done with only the pages that are shared already, by fork or because they
-//! were merged, of which each content is taken for one frame.
+//! What a group saves is the sum. The same is done with only the pages that are shared already, by
+//! fork or because they were merged, of which each content is taken for one frame.
 //!
-//! Where processes were read in part: of two that have a content once, both were met with the product of the parts
-//! read, so one such pair stands for the inverse of that. A content met in three processes or more is taken for met
-//! in one pair at the least, and each of its processes stands for the inverse of its part. So contents
-//! that lie in many processes, or several times in one, are overestimated, by at most some times; self-sharing
-//! of contents that occur only a few times is underestimated.
+//! Where processes were read in part: of two that have a content once, both were met with the
+//! product of the parts read, so one such pair stands for the inverse of that. A content met in
+//! three processes or more is taken for met in one pair at the least, and each of its processes
+//! stands for the inverse of its part. So contents that lie in many processes, or several times in
+//! one, are overestimated, by at most some times; self-sharing of contents that occur only a few
+//! times is underestimated.
 //!
 //! # Units
 //! Pages.
 //!
 //! # Source
-//! Self-sharing and inter-sharing as in S. Barker and others, "An empirical study of memory sharing in virtual
-//! machines", USENIX ATC'12.
+//! Self-sharing and inter-sharing as in S. Barker and others, "An empirical study of memory sharing
+//! in virtual machines", USENIX ATC'12.
 
 use crate::content::Hash;
 use crate::estimate::{Estimate, Sampled};
-use crate::sketch::{Sketch, Tally, lower, probability};
+use crate::sketch::{Sketch, lower, probability};
+use crate::tally::Tally;
 
 /// Which pages are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,43 +1,29 @@
 //! A sketch: some of a process's contents, chosen by the contents themselves.
 //!
 //! # Problem
-//! Of a sample of pages, those of two processes hardly ever meet: of two equal pages both are in a sample of one in a
-//! hundred once in ten thousand times.
+//! Of a sample of pages, those of two processes hardly ever meet: of two equal pages both are in a
+//! sample of one in a hundred once in ten thousand times.
 //!
 //! # Approach
-//! A content is kept if its hash lies below a bound, so that all processes keep the same ones. How often each occurs is
-//! counted. There are at most [`Sketch::MOST`] contents: if more lie below the bound, the bound goes down to the largest, which is dropped.
-//! A process with fewer contents than that has all of them in its sketch, and is known exactly. The probability
-//! that a content is kept is the bound over 2^64; that the bound depends on the contents biases nothing, since it is the hash of a
-//! content that was dropped (rank conditioning, Cohen and Kaplan §4).
+//! A content is kept if its hash lies below a bound, so that all processes keep the same ones. How
+//! often each occurs is counted. There are at most [`Sketch::MOST`] contents: if more lie below the
+//! bound, the bound goes down to the largest, which is dropped. A process with fewer contents than
+//! that has all of them in its sketch, and is known exactly. The probability that a content is kept
+//! is the bound over 2^64; that the bound depends on the contents biases nothing, since it is the
+//! hash of a content that was dropped (rank conditioning, Cohen and Kaplan §4).
 //!
-//! Of a process of which only a part of the pages was read, a content that was met once is taken for one that it has once, and
-//! that was met by chance; one that was met several times would have been met in any case.
+//! Of a process of which only a part of the pages was read, a content that was met once is taken
+//! for one that it has once, and that was met by chance; one that was met several times would have
+//! been met in any case.
 //!
 //! # Units
 //! Pages. A hash below the bound is kept, one at the bound is not.
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
 
 use crate::content::{Content, Hash};
 use crate::frequent::Frequent;
-
-/// How often a process has a content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
-    /// Pages of this content.
-    pub pages: u64,
-    /// How many of these somebody maps besides: shared by fork, or merged already.
-    pub shared: u64,
-}
-
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Tally) {
-        self.pages += other.pages;
-        self.shared += other.shared;
-    }
-}
+use crate::tally::Tally;
 
 /// What is known of one process's contents.
 #[derive(Debug, Clone, Default)]
@@ -66,7 +52,8 @@ impl Sketch {
         };
         self.read += 1;
         match content {
-            // The kernel's own page of zeros takes no memory of the process, and a shared one is taken for that.
+            // The kernel's own page of zeros takes no memory of the process, and a shared one is
+            // taken for that.
             Content::Zero if shared => {}
             Content::Zero => self.zero += 1,
             Content::Hashed(hash) => {

@@ -1,25 +1,29 @@
 //! `uksm account`: what each group took and saved over time, and what that is to be billed for.
 //!
 //! # Problem
-//! A status says how things stand now. Who pays for a group, or is paid for what it gives, wants to know of last month: how much memory
-//! was saved and for how long, and which processor time and memory that took.
+//! A status says how things stand now. Who pays for a group, or is paid for what it gives, wants to
+//! know of last month: how much memory was saved and for how long, and which processor time and
+//! memory that took.
 //!
 //! # Approach
-//! The daemon writes a [`ledger`]: a [`record`] for each group and interval, which says what was added since the last one. A
-//! [`meter`] adds that up, from readings of counters that only grow and of levels that go up and down; [`cpu`] knows
-//! the processor time of workers, also of those that died. [`own`] is the meter of a daemon without groups. [`totals`] are sums that go on
-//! over restarts, for monitoring. The command reads the ledger and sums it to a [`bill`]; it needs no daemon, but has one that runs write first what has accrued.
+//! The daemon writes a [`ledger`]: a [`record`] for each group and interval, which says what was
+//! added since the last one. A [`meter`] adds that up, from readings of counters that only grow and
+//! of levels that go up and down; [`cpu`] knows the processor time of workers, also of those that
+//! died. [`single_daemon`] is the meter of a daemon without groups. [`totals`] are sums that go on
+//! over restarts, for monitoring. The command reads the ledger and sums it to a [`bill`]; it needs
+//! no daemon, but has one that runs write first what has accrued.
 //!
 //! # Units
 //! Byte-seconds: a GiB that was saved for an hour is 3600 times 2^30 of them.
 
-mod bill;
+pub(crate) mod bill;
 pub(crate) mod cpu;
 pub(crate) mod ledger;
+mod ledger_reader;
 pub(crate) mod meter;
-pub(crate) mod own;
-mod reading;
 mod record;
+pub(crate) mod redistributed;
+pub(crate) mod single_daemon;
 mod time;
 mod totals;
 
@@ -28,18 +32,15 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use jiff::Timestamp;
-use uksm_policy::report::{Counters as _, Field};
 
-use crate::Failure;
 use crate::cli::{AccountArgs, SpanArgs};
 use crate::control::{self, Answer, NoAnswer, Request};
+use crate::failure::Failure;
 use crate::log::say;
+use crate::setting::ACCOUNT_FOLDER;
 pub(crate) use bill::{GroupBill, Sums};
-pub(crate) use reading::read;
+pub(crate) use ledger_reader::read;
 pub(crate) use record::{Amounts, Record, Stretch, written};
-
-/// Where the ledger is if nothing else is said.
-pub(crate) const FOLDER: &str = "/var/lib/uksm/accounts";
 
 /// The group of a daemon without groups.
 pub(crate) const ALL: &str = "all";
@@ -121,13 +122,14 @@ impl Part {
         let folder = args.dir.clone().or(told);
         Part {
             bounds,
-            folder: folder.unwrap_or_else(|| PathBuf::from(FOLDER)),
+            folder: folder.unwrap_or_else(|| PathBuf::from(ACCOUNT_FOLDER)),
             group: args.group.clone(),
         }
     }
 }
 
-/// Has the daemon write what has accrued, and answers where; else says why the ledger alone must do.
+/// Has the daemon write what has accrued, and answers where; else says why the ledger alone must
+/// do.
 fn bring_up_to_date(socket: &Path) -> Option<PathBuf> {
     let alone = |why: &str| say(&format!("{why}: what was written before is all there is"));
     match control::ask_within(socket, &Request::Account, PATIENCE) {
@@ -144,12 +146,4 @@ fn bring_up_to_date(socket: &Path) -> Option<PathBuf> {
         Err(NoAnswer::NotRunning) => alone(&format!("{}: no daemon answers", socket.display())),
     }
     None
-}
-
-/// What a bill and a record have: what it is about, fields.
-pub(crate) fn sections() -> [(String, Vec<Field>); 2] {
-    [
-        (GroupBill::about(), GroupBill::fields()),
-        (record::Record::about(), record::Record::fields()),
-    ]
 }

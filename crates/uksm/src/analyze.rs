@@ -1,18 +1,21 @@
 //! `uksm analyze`: how much memory of this host is duplicate, before anything is installed.
 //!
 //! # Problem
-//! Whether deduplication is worth its trouble is asked first, of a host that must not notice. What of its memory is equal, where,
-//! how much of that in-kernel KSM finds or could find, and what it would cost to find all, must be told within little time of a processor,
-//! with a bound of how wrong it may be.
+//! Whether deduplication is worth its trouble is asked first, of a host that must not notice. What
+//! of its memory is equal, where, how much of that in-kernel KSM finds or could find, and what it
+//! would cost to find all, must be told within little time of a processor, with a bound of how
+//! wrong it may be.
 //!
 //! # Approach
-//! [`reading`] asks the kernel what memory each process has, and reads as many pages as the budget allows, chosen by chance. Nothing is
-//! stopped, attached, advised or written. [`uksm_sketch::redundancy`] counts where equal pages were met, and
-//! [`uksm_sketch::occupancy`] tells what that means for all pages. [`figures`] puts that into [`report`], which people and programs read, and
-//! [`page`] draws it.
+//! [`reading`] asks the kernel what memory each process has, and reads as many pages as the budget
+//! allows, chosen by chance. Nothing is stopped, attached, advised or written.
+//! [`uksm_sketch::redundancy`] counts where equal pages were met, and [`uksm_sketch::occupancy`]
+//! tells what that means for all pages. [`figures`] puts that into [`report`], which people and
+//! programs read, and [`page`] draws it.
 //!
-//! At the end [`watch`] reads some of the pages again, and [`lifetimes`] says how long pages live. That is last, so that the time which estimating is
-//! slept for passes between the readings as well.
+//! At the end [`watch`] reads some of the pages again, and [`lifetimes`] says how long pages live.
+//! That is last, so that the time which estimating is slept for passes between the readings as
+//! well.
 //!
 //! # Units
 //! Pages of 4 KiB, seconds; shares are parts of one.
@@ -25,20 +28,23 @@ use uksm_sketch::content::Salt;
 
 use crate::cli::AnalyzeArgs;
 use crate::document::DocumentFile;
-use crate::{Failure, seed};
+use crate::failure::Failure;
+use crate::seed;
 
 mod figures;
 mod lifetimes;
 mod page;
+mod plan;
 mod progress;
 mod reading;
 mod report;
 #[cfg(test)]
 mod tests;
+mod units;
 mod watch;
 
 use lifetimes::Lifetimes;
-use reading::Plan;
+use plan::Plan;
 use watch::Watch;
 
 /// Reads, estimates and prints.

@@ -1,8 +1,8 @@
 //! `uksm break`: gives merged pages their own copies again.
 //!
-//! A running daemon is asked: it unmerges, and leaves those processes alone from then on. If another
-//! program unmerged them, the daemon would merge them again at once. Without a daemon the device is
-//! opened here: the pages of an earlier daemon are orphans, which any domain may break.
+//! A running daemon is asked: it unmerges, and leaves those processes alone from then on. If
+//! another program unmerged them, the daemon would merge them again at once. Without a daemon the
+//! device is opened here: the pages of an earlier daemon are orphans, which any domain may break.
 
 use anyhow::{Context as _, anyhow};
 use uksm_linux::breaking::BreakUp;
@@ -14,8 +14,10 @@ use uksm_linux::wake::Sleeper;
 use uksm_policy::report::counted;
 
 use crate::cli::BreakArgs;
-use crate::control::{Answer, NoAnswer, Request, ask};
-use crate::{Failure, run};
+use crate::control::client::{self, NoAnswer};
+use crate::control::{Answer, Request};
+use crate::failure::Failure;
+use crate::startup;
 
 /// Unmerges the selected processes and prints how many pages that were.
 ///
@@ -28,7 +30,7 @@ pub(crate) fn break_up(args: &BreakArgs) -> Result<(), Failure> {
     // The daemon does not look for what nobody may name so.
     selectors.check_units(&proc).map_err(|line| anyhow!(line))?;
     let request = Request::Break((&selectors).into());
-    let done = match ask(&args.socket, &request) {
+    let done = match client::ask(&args.socket, &request) {
         Ok(Answer::Broken {
             processes,
             pages,
@@ -71,7 +73,7 @@ pub(crate) fn break_up(args: &BreakArgs) -> Result<(), Failure> {
 }
 
 fn alone(args: &BreakArgs, proc: Proc, selectors: &Selectors) -> anyhow::Result<BreakUp> {
-    let mut device = run::open(&args.device, &args.roots.ksm_root)?;
+    let mut device = startup::open_device(&args.device, &args.roots.ksm_root)?;
     let targets = Selection {
         chosen: selectors.clone(),
         ..Selection::default()

@@ -7,14 +7,15 @@
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use uksm_linux::selection::{Cgroup, Comm, LibvirtDomain, ProcessName, Selection, Selectors, Unit};
+use uksm_linux::selection::{Selection, Selectors};
 use uksm_policy::params::Row;
-use uksm_policy::params::form::Form;
 use uksm_policy::report::Field;
 
+use crate::account::bill;
+use crate::paths::Roots;
 use crate::setting::{self, Origin, Settings};
-use crate::{account, status};
 
+mod accepted;
 mod analyze;
 mod doctor;
 mod exec;
@@ -23,7 +24,9 @@ mod group;
 mod metrics;
 mod report;
 mod span;
+mod status;
 mod suggest;
+mod targets;
 mod top;
 
 pub(crate) use analyze::AnalyzeArgs;
@@ -34,7 +37,9 @@ pub(crate) use group::{GroupAction, GroupArgs};
 pub(crate) use metrics::MetricsArgs;
 pub(crate) use report::ReportArgs;
 pub(crate) use span::SpanArgs;
+pub(crate) use status::StatusArgs;
 pub(crate) use suggest::SuggestArgs;
+use targets::{ExcludeArgs, TargetArgs};
 pub(crate) use top::TopArgs;
 
 /// The whole command line.
@@ -57,7 +62,8 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
-    /// Say how much memory of this host is duplicate; reads only, and needs neither module nor daemon
+    /// Say how much memory of this host is duplicate; reads only, and needs neither module nor
+    /// daemon
     Analyze(AnalyzeArgs),
     /// Merge equal pages of the named processes until stopped
     Run(RunArgs),
@@ -117,70 +123,15 @@ pub(crate) struct RunArgs {
     /// Read no configuration file
     #[arg(long, conflicts_with = "config")]
     pub(crate) no_config: bool,
-    /// Put back limits and balloons that a killed daemon had set for members of its groups, and end; does nothing while a daemon runs
+    /// Put back limits and balloons that a killed daemon had set for members of its groups, and
+    /// end; does nothing while a daemon runs
     #[arg(long)]
     pub(crate) put_back: bool,
     /// Where what was set of KSM is kept while `--backend ksm` drives it.
     #[arg(long, hide = true, default_value = "/run/uksm/ksm-before.json")]
     pub(crate) ksm_before: PathBuf,
     #[command(flatten)]
-    pub(crate) roots: RootArgs,
-}
-
-/// Where the kernel's file systems are; tests put folders here.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct RootArgs {
-    /// The process file system.
-    #[arg(long, hide = true, default_value = "/proc")]
-    pub(crate) proc_root: PathBuf,
-    /// KSM's folder, by which a kernel with KSM is told.
-    #[arg(long, hide = true, default_value = "/sys/kernel/mm/ksm")]
-    pub(crate) ksm_root: PathBuf,
-}
-
-/// Which processes.
-#[derive(Debug, Args)]
-pub(crate) struct TargetArgs {
-    /// A process by id, or PID@START with its start time in ticks [repeatable]
-    #[arg(long, value_name = "PID")]
-    pid: Vec<ProcessName>,
-    /// All processes of a control group and those below it; * ? [] match within a name of the path [repeatable]
-    #[arg(long, value_name = "PATH")]
-    cgroup: Vec<Cgroup>,
-    /// All processes of a service, scope or slice of systemd's system manager; * ? [] match [repeatable]
-    #[arg(long, value_name = "UNIT")]
-    unit: Vec<Unit>,
-    /// All processes of a virtual machine of libvirt; * ? [] match [repeatable]
-    #[arg(long, value_name = "NAME")]
-    libvirt: Vec<LibvirtDomain>,
-    /// All processes of this program name; * ? [] match [repeatable]
-    #[arg(long, value_name = "NAME")]
-    comm: Vec<Comm>,
-    /// All processes
-    #[arg(long)]
-    all: bool,
-}
-
-/// Which processes not.
-#[derive(Debug, Args)]
-struct ExcludeArgs {
-    /// Leave processes alone: a program name, or pid:PID, cgroup:PATH, unit:UNIT, libvirt:NAME, comm:NAME [repeatable]
-    #[arg(long, value_name = "WHAT")]
-    exclude: Vec<String>,
-}
-
-/// Options of `status`.
-#[derive(Debug, Args)]
-pub(crate) struct StatusArgs {
-    /// Of this group only
-    #[arg(long, value_name = "NAME")]
-    pub(crate) group: Option<String>,
-    /// As one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// The daemon's socket
-    #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
-    pub(crate) socket: PathBuf,
+    pub(crate) roots: Roots,
 }
 
 /// Options of `account`.
@@ -213,7 +164,7 @@ pub(crate) struct BreakArgs {
     #[arg(long, value_name = "PATH", default_value = uksm_linux::module::DEVICE_PATH)]
     pub(crate) device: PathBuf,
     #[command(flatten)]
-    pub(crate) roots: RootArgs,
+    pub(crate) roots: Roots,
 }
 
 impl RunArgs {
@@ -247,49 +198,8 @@ impl BreakArgs {
     }
 }
 
-impl TargetArgs {
-    /// What was named and not excluded.
-    ///
-    /// # Errors
-    /// A bad `--exclude`.
-    fn selection(&self, excluded: &ExcludeArgs) -> Result<Selection, String> {
-        let mut targets = Selection {
-            all: self.all,
-            chosen: self.selectors(),
-            ..Selection::default()
-        };
-        for text in &excluded.exclude {
-            exclude(text, &mut targets.excluded).map_err(|e| format!("--exclude {e}"))?;
-        }
-        Ok(targets)
-    }
-
-    fn selectors(&self) -> Selectors {
-        Selectors {
-            pids: self.pid.clone(),
-            cgroups: self.cgroup.clone(),
-            units: self.unit.clone(),
-            libvirt: self.libvirt.clone(),
-            comms: self.comm.clone(),
-        }
-    }
-}
-
-/// Adds one `--exclude` to the selectors.
-fn exclude(text: &str, selectors: &mut Selectors) -> Result<(), String> {
-    match text.split_once(':') {
-        Some(("pid", pid)) => selectors.pids.push(pid.parse()?),
-        Some(("cgroup", path)) => selectors.cgroups.push(path.parse()?),
-        Some(("unit", name)) => selectors.units.push(name.parse()?),
-        Some(("libvirt", name)) => selectors.libvirt.push(name.parse()?),
-        Some(("comm", name)) => selectors.comms.push(name.parse()?),
-        _ => selectors.comms.push(text.parse()?),
-    }
-    Ok(())
-}
-
-/// The command with all settings as options.
-pub(crate) fn command() -> clap::Command {
+/// The command with all settings as options. `checks` is the help of `uksm doctor`.
+pub(crate) fn command(checks: String) -> clap::Command {
     Cli::command()
         .mut_subcommand("run", |run| setting::rows().fold(run, with_option))
         .mut_subcommand("status", |status| {
@@ -298,9 +208,7 @@ pub(crate) fn command() -> clap::Command {
         .mut_subcommand("account", |account| {
             account.after_long_help(fields_of_accounts())
         })
-        .mut_subcommand("doctor", |doctor| {
-            doctor.after_long_help(crate::doctor::checks_in_words())
-        })
+        .mut_subcommand("doctor", |doctor| doctor.after_long_help(checks))
 }
 
 /// What each field of a bill and of a record is.
@@ -309,7 +217,7 @@ fn fields_of_accounts() -> String {
                     torn (records that a crash has torn, which are left out) and groups. Pages are 4 KiB. GiB h of \
                     the table are byte-seconds divided by 3600 * 2^30.\n"
         .to_owned();
-    for (about, fields) in account::sections() {
+    for (about, fields) in bill::sections() {
         text += &format!("\n{about}\n");
         for Field { name, doc } in fields {
             text += &format!("  {name}: {doc}\n");
@@ -324,7 +232,7 @@ fn fields_of_status() -> String {
         "Fields of the JSON object. Pages are 4 KiB, shares are parts of one core. Each \
                     line for reading has the name of its object.\n"
             .to_owned();
-    for (section, about, fields) in status::sections() {
+    for (section, about, fields) in crate::status::sections() {
         text += &format!("\n{about}\n");
         for Field { name, doc } in fields {
             let dot = if section.is_empty() { "" } else { "." };
@@ -362,15 +270,17 @@ fn with_option(run: clap::Command, row: Row) -> clap::Command {
     run.arg(arg)
 }
 
-/// Parses the command line; settings of `run` go to `settings`.
+/// Parses the command line; settings of `run` go to `settings`. `checks` is the help of `uksm
+/// doctor`.
 ///
 /// # Errors
 /// clap's, also for `--help` and `--version`.
 pub(crate) fn parse(
     words: impl IntoIterator<Item = std::ffi::OsString>,
     settings: &mut Settings,
+    checks: String,
 ) -> Result<Cli, clap::Error> {
-    let matches = command().try_get_matches_from(words)?;
+    let matches = command(checks).try_get_matches_from(words)?;
     let cli = Cli::from_arg_matches(&matches)?;
     if let Some(run) = matches.subcommand_matches("run") {
         take_settings(run, settings);
@@ -385,15 +295,6 @@ fn take_settings(run: &ArgMatches, settings: &mut Settings) {
             settings.set(name, value.clone(), Origin::Option(option));
         }
     }
-}
-
-/// What a text says in this form.
-///
-/// # Errors
-/// It says none that is accepted.
-fn accepted<F: Form>(form: &F, text: &str) -> Result<F::Value, String> {
-    let value = form.read(text).filter(|value| form.accepts(value));
-    value.ok_or_else(|| format!("must be {}", form.bounds()))
 }
 
 /// The first line of a clap error, and where to look further.
@@ -424,25 +325,28 @@ pub(crate) fn one_line(error: &clap::Error) -> String {
 mod tests {
     use super::*;
 
+    mod guides;
+
     fn words(text: &str) -> Vec<std::ffi::OsString> {
         text.split_whitespace().map(Into::into).collect()
     }
 
     #[test]
     fn every_setting_is_an_option() {
-        command().debug_assert();
+        command(String::new()).debug_assert();
         for row in setting::rows() {
             let option = format!("--{}", setting::option(row.name));
             let mut settings = Settings::default();
             let line = format!("uksm run --pid 1 {option}={}", row.value);
-            parse(words(&line), &mut settings).unwrap_or_else(|e| panic!("{line}: {e}"));
+            parse(words(&line), &mut settings, String::new())
+                .unwrap_or_else(|e| panic!("{line}: {e}"));
             assert_eq!(settings.text(row.name), Some(&*row.value), "{option}");
         }
     }
 
     #[test]
     fn help_says_of_every_setting_what_it_does_and_may_be() {
-        let mut command = command();
+        let mut command = command(crate::doctor::checks_in_words());
         let run = command.find_subcommand_mut("run").unwrap();
         let help = run.render_help().to_string();
         for row in setting::rows() {
@@ -460,8 +364,12 @@ mod tests {
 
     #[test]
     fn an_unknown_option_is_one_line_that_names_it() {
-        let error =
-            parse(words("uksm run --all --v-dupe 1"), &mut Settings::default()).unwrap_err();
+        let error = parse(
+            words("uksm run --all --v-dupe 1"),
+            &mut Settings::default(),
+            String::new(),
+        )
+        .unwrap_err();
         let line = one_line(&error);
         assert!(
             line.contains("--v-dupe") && line.contains("--v-dup'"),
@@ -474,7 +382,10 @@ mod tests {
     fn exclude_takes_names_ids_and_groups() {
         let line =
             "uksm run --all --exclude sshd --exclude pid:7 --exclude cgroup:/a --exclude comm:x*";
-        let Action::Run(run) = parse(words(line), &mut Settings::default()).unwrap().action else {
+        let Action::Run(run) = parse(words(line), &mut Settings::default(), String::new())
+            .unwrap()
+            .action
+        else {
             panic!("not run")
         };
         let targets = run.targets().unwrap();
@@ -492,9 +403,10 @@ mod tests {
 
     #[test]
     fn break_without_targets_is_an_error() {
-        let Action::Break(args) = parse(words("uksm break"), &mut Settings::default())
-            .unwrap()
-            .action
+        let Action::Break(args) =
+            parse(words("uksm break"), &mut Settings::default(), String::new())
+                .unwrap()
+                .action
         else {
             panic!("not break")
         };

@@ -14,23 +14,54 @@ use toml::de::{DeTable, DeValue};
 use uksm_linux::regular_file;
 use uksm_linux::selection::{Selection, Selectors};
 
-use crate::groups::members::{self, Told};
-use crate::groups::{Group, rate, rules};
 use crate::setting::{self, Origin, Settings};
 
-pub(crate) mod told;
+pub(crate) mod cgroups;
+mod conflicts;
+pub(crate) mod cpu_total;
+pub(crate) mod current;
+pub(crate) mod group;
+mod group_keys;
+pub(crate) mod members;
+pub(crate) mod plan;
+pub(crate) mod plans;
+pub(crate) mod rate;
+pub(crate) mod rule_plan;
+pub(crate) mod rules;
+
+use group::Group;
+use members::RedistributionConfig;
+use rules::RuleConfig;
 
 /// The file that is read if none is named.
 pub(crate) const DEFAULT: &str = "/etc/uksm/config.toml";
+
+/// A configuration: settings that hold for all, groups, and rules that form groups.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Config {
+    /// Settings for all groups, and the processes of a daemon without groups.
+    pub(crate) settings: Settings,
+    /// Groups of processes that may share pages with each other only.
+    pub(crate) groups: Vec<Group>,
+    /// Rules that form groups by themselves, in their order.
+    pub(crate) rules: Vec<RuleConfig>,
+}
+
+impl Config {
+    /// Whether there are groups, or may be.
+    pub(crate) fn has_groups(&self) -> bool {
+        !self.groups.is_empty() || !self.rules.is_empty()
+    }
+}
 
 /// Reads the file and then those of `conf.d` beside it, by name. A file that was not `named` need
 /// not be there.
 ///
 /// # Errors
 /// Unreadable, not TOML, an unknown key, a value of the wrong kind: file, line and key.
-pub(crate) fn read(path: &Path, named: bool, settings: &mut Settings) -> Result<(), String> {
+pub(crate) fn read(path: &Path, named: bool, config: &mut Config) -> Result<(), String> {
     match regular_file::read_text(path) {
-        Ok(text) => parse(path, &text, settings)?,
+        Ok(text) => parse(path, &text, config)?,
         Err(error) if !named && error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(unreadable(path, &error)),
     }
@@ -53,7 +84,7 @@ pub(crate) fn read(path: &Path, named: bool, settings: &mut Settings) -> Result<
     files.sort();
     for file in files {
         let text = regular_file::read_text(&file).map_err(|error| unreadable(&file, &error))?;
-        parse(&file, &text, settings)?;
+        parse(&file, &text, config)?;
     }
     Ok(())
 }
@@ -62,7 +93,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> String {
     format!("{}: cannot read the configuration: {error}", path.display())
 }
 
-fn parse(path: &Path, text: &str, settings: &mut Settings) -> Result<(), String> {
+fn parse(path: &Path, text: &str, config: &mut Config) -> Result<(), String> {
     let file = File {
         source: Source::File(path),
         text,
@@ -78,10 +109,10 @@ fn parse(path: &Path, text: &str, settings: &mut Settings) -> Result<(), String>
     for (key, value) in table.get_ref() {
         let name = key.get_ref().as_ref();
         match name {
-            "targets" => file.targets(key, value, &mut settings.targets)?,
-            "group" => file.groups(key, value, &mut settings.groups)?,
-            "rule" => file.rules(key, value, &mut settings.rules)?,
-            _ => file.setting(key, value, "", settings)?,
+            "targets" => file.targets(key, value, &mut config.settings.targets)?,
+            "group" => file.groups(key, value, &mut config.groups)?,
+            "rule" => file.rules(key, value, &mut config.rules)?,
+            _ => file.setting(key, value, "", &mut config.settings)?,
         }
     }
     Ok(())
@@ -99,8 +130,8 @@ type Value<'a> = Spanned<DeValue<'a>>;
 #[derive(Clone, Copy)]
 enum Source<'a> {
     File(&'a Path),
-    /// It was made of what somebody told.
-    Told(&'a str),
+    /// The keys of a command.
+    Command(&'a str),
 }
 
 struct File<'a> {
@@ -122,7 +153,7 @@ impl File<'_> {
                 self.line(&key.span()),
                 key.get_ref()
             ),
-            Source::Told(who) => format!("{who}: {}: {what}", key.get_ref()),
+            Source::Command(who) => format!("{who}: {}: {what}", key.get_ref()),
         }
     }
 
@@ -186,7 +217,7 @@ impl File<'_> {
                 line: self.line(&key.span()),
                 key: key.get_ref().to_string(),
             },
-            Source::Told(who) => Origin::Option(format!("{who}: {}", key.get_ref())),
+            Source::Command(who) => Origin::Option(format!("{who}: {}", key.get_ref())),
         }
     }
 
@@ -194,7 +225,7 @@ impl File<'_> {
     fn origin_of_group(&self, key: &Key<'_>) -> Origin {
         match self.source {
             Source::File(_) => self.origin(key),
-            Source::Told(who) => Origin::Option(who.to_owned()),
+            Source::Command(who) => Origin::Option(who.to_owned()),
         }
     }
 
@@ -268,10 +299,10 @@ impl File<'_> {
                     let book = self.scalar(key, value)?;
                     group.book(&book).map_err(|error| self.fault(key, &error))?;
                 } else if key.get_ref() == "member" {
-                    self.members(key, value, &mut group.told)?;
+                    self.members(key, value, &mut group.redistribution)?;
                 } else if let Some(name) = known(key, members::names()) {
                     let text = self.scalar(key, value)?;
-                    group.told.set(name, text, self.origin(key));
+                    group.redistribution.set(name, text, self.origin(key));
                 } else if let Some(name) = known(key, rate::names()) {
                     let text = self.scalar(key, value)?;
                     group.rate.set(name, text, self.origin(key));
@@ -289,12 +320,12 @@ impl File<'_> {
         &self,
         key: &Key<'_>,
         value: &Value<'_>,
-        rules: &mut Vec<rules::Told>,
+        rules: &mut Vec<RuleConfig>,
     ) -> Result<(), String> {
         let mut tables: Vec<_> = self.table(key, value)?.iter().collect();
         tables.sort_by_key(|(key, _)| key.span().start);
         for (key, value) in tables {
-            let mut rule = rules::Told::new(key.get_ref().as_ref(), self.origin(key))
+            let mut rule = RuleConfig::new(key.get_ref().as_ref(), self.origin(key))
                 .map_err(|error| self.fault(key, &error))?;
             if let Some(other) = rules.iter().find(|other| other.name == rule.name) {
                 return Err(self.fault(key, &format!("stands in {} already", other.origin)));
@@ -317,9 +348,14 @@ impl File<'_> {
     }
 
     /// Those who are given what a group freed.
-    fn members(&self, key: &Key<'_>, value: &Value<'_>, told: &mut Told) -> Result<(), String> {
+    fn members(
+        &self,
+        key: &Key<'_>,
+        value: &Value<'_>,
+        members: &mut RedistributionConfig,
+    ) -> Result<(), String> {
         for (key, value) in self.table(key, value)? {
-            let member = told.member(key.get_ref().as_ref(), self.origin(key));
+            let member = members.member(key.get_ref().as_ref(), self.origin(key));
             for (key, value) in self.table(key, value)? {
                 let Some(name) = known(key, members::member_names()) else {
                     return Err(self.unknown(key, "member"));
@@ -381,9 +417,9 @@ mod tests {
     use super::*;
 
     fn settings(text: &str) -> Result<Settings, String> {
-        let mut settings = Settings::default();
-        parse(Path::new("/etc/uksm/config.toml"), text, &mut settings)?;
-        Ok(settings)
+        let mut config = Config::default();
+        parse(Path::new("/etc/uksm/config.toml"), text, &mut config)?;
+        Ok(config.settings)
     }
 
     #[test]
@@ -496,8 +532,9 @@ mod tests {
         )
         .unwrap();
         std::fs::write(root.path().join("conf.d/notes.txt"), "not toml").unwrap();
-        let mut settings = Settings::default();
-        read(&main, true, &mut settings).unwrap();
+        let mut config = Config::default();
+        read(&main, true, &mut config).unwrap();
+        let settings = config.settings;
         assert_eq!(settings.text("v_dup"), Some("0.3"));
         assert_eq!(settings.targets.chosen.comms.len(), 2);
     }
@@ -506,8 +543,8 @@ mod tests {
     fn a_missing_file_is_an_error_only_if_it_was_named() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("config.toml");
-        read(&path, false, &mut Settings::default()).unwrap();
-        let error = read(&path, true, &mut Settings::default()).unwrap_err();
+        read(&path, false, &mut Config::default()).unwrap();
+        let error = read(&path, true, &mut Config::default()).unwrap_err();
         assert!(
             error.contains("config.toml: cannot read the configuration: "),
             "{error}"

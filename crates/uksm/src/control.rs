@@ -5,189 +5,46 @@
 //! slow or silent must not stop it.
 //!
 //! # Approach
-//! A thread of its own accepts one client at a time, reads a call of the varlink interface ([`protocol`]), hands it to the worker
-//! through a channel, wakes the worker, and writes back its answer. The worker answers between two commands. The socket's folder and file are
-//! root's alone, or a group's as well ([`peer`]); messages are bounded in length and time ([`message`]). A lock beside the socket is held while the
-//! daemon lives: it tells a running daemon from a socket that an ended one left.
+//! A thread of its own accepts one client at a time, reads a call of the varlink interface
+//! ([`protocol`]), hands it to the worker through a channel, wakes the worker, and writes back its
+//! answer. The worker answers between two commands. The socket's folder and file are root's alone,
+//! or a group's as well ([`peer`]); messages are bounded in length and time ([`client_stream`]). A
+//! lock beside the socket is held while the daemon lives: it tells a running daemon from a socket
+//! that an ended one left.
 //!
-//! Between supervisor and workers, the same questions travel through a channel of their own, and not as varlink.
+//! Between supervisor and workers, the same questions ([`message`]) travel through a channel of
+//! their own, and not as varlink.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 use uksm_linux::socket_file::{self, SocketFile};
 use uksm_linux::wake::Waker;
 use varlink::{ConnectionHandler as _, VarlinkService};
 
-use crate::explain::evidence::Evidence;
-use crate::groups::channel::Channel;
-use crate::groups::line::Listener;
-use crate::groups::setup::{Order, Word};
-use crate::ksm::status::KsmStatus;
-use crate::selectors::SelectorTexts;
-use crate::status::Status;
-use crate::status::groups::GroupsStatus;
-use crate::status::processes::{Processes, Spaces};
-
-mod client;
-#[cfg(test)]
-pub(crate) mod fake;
+pub(crate) mod client;
+mod client_stream;
 mod message;
 mod peer;
 mod protocol;
 
-pub(crate) use client::{NoAnswer, ask, ask_within};
-use message::Messages;
+pub(crate) use client::{NoAnswer, ask_within};
+use client_stream::ClientStream;
+use message::CLIENT_TIMEOUT;
+pub(crate) use message::{Answer, Change, Request};
 use peer::Members;
 
 /// Longest message of a client: some thousand process ids.
 const LONGEST: usize = 64 << 10;
 
-/// A client says what it wants, and takes its answer, within so long. One that has been here for longer when it is answered is let go.
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Who has no right is not waited for for longer.
 const STRANGER_TIMEOUT: Duration = Duration::from_millis(250);
-
-/// Longest wait for something to be done: breaking up large processes takes long.
-const LONGEST_DEED: Duration = Duration::from_secs(600);
-
-/// Longest wait for something to be told.
-const LONGEST_ANSWER: Duration = Duration::from_secs(60);
-
-/// What a client asks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Request {
-    /// How are you?
-    Status,
-    /// How is the group of this name?
-    Group(String),
-    /// Write down what has accrued since the last record of the ledger.
-    Account,
-    /// Read the configuration again.
-    Reload,
-    /// Add, change or remove a group.
-    Change(Change),
-    /// Unmerge these, and leave them alone from now on.
-    Break(SelectorTexts),
-    /// Unmerge these spaces; a supervisor's to its worker.
-    BreakSpaces(Vec<u32>),
-    /// What is known of a process, from this address on.
-    Explain {
-        /// Its id.
-        pid: u32,
-        /// Regions that end before are left out.
-        from: u64,
-    },
-    /// What of each process is merged: of the group of this name, or of a daemon without groups.
-    Processes(Option<String>),
-    /// The same of spaces; a supervisor's to its worker.
-    Spaces,
-    /// What is known of a space; a supervisor's to its worker.
-    ExplainSpace {
-        /// Which.
-        space: u32,
-        /// As above.
-        from: u64,
-    },
-}
-
-impl Request {
-    /// How long the worker may take.
-    const fn patience(&self) -> Duration {
-        match self {
-            Request::Break(_) | Request::BreakSpaces(_) | Request::Change(_) | Request::Reload => {
-                LONGEST_DEED
-            }
-            Request::Status
-            | Request::Group(_)
-            | Request::Account
-            | Request::Explain { .. }
-            | Request::Processes(_)
-            | Request::Spaces
-            | Request::ExplainSpace { .. } => LONGEST_ANSWER,
-        }
-    }
-}
-
-/// What is to become of a group that no file names. Keys are those of `[group.NAME]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Change {
-    /// It is added.
-    Add {
-        /// Its name.
-        name: String,
-        /// What it is.
-        keys: BTreeMap<String, String>,
-    },
-    /// It is changed.
-    Set {
-        /// Its name.
-        name: String,
-        /// What is set.
-        keys: BTreeMap<String, String>,
-        /// What is not set any more.
-        unset: Vec<String>,
-    },
-    /// It is removed.
-    Remove {
-        /// Its name.
-        name: String,
-    },
-}
-
-/// What the daemon answers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Answer {
-    /// To [`Request::Status`] of a daemon without groups, and to [`Request::Group`].
-    Status(Box<Status>),
-    /// To [`Request::Status`] of one with groups.
-    Groups(Box<GroupsStatus>),
-    /// To [`Request::Status`] of one that drives in-kernel KSM.
-    Ksm(Box<KsmStatus>),
-    /// To [`Request::Break`] and [`Request::BreakSpaces`].
-    Broken {
-        /// Processes looked at.
-        processes: u64,
-        /// Pages unmerged.
-        pages: u64,
-        /// Processes in which memory did not suffice.
-        stopped: u64,
-        /// Processes that held their own locks all the time.
-        locked: u64,
-    },
-    /// To [`Request::Account`].
-    Accounted {
-        /// The folder of the ledger; none if none is written.
-        folder: Option<PathBuf>,
-        /// Why it could not be written, in one line.
-        fault: Option<String>,
-    },
-    /// To [`Request::Reload`] and [`Request::Change`].
-    Changed {
-        /// Groups there are now.
-        groups: u64,
-    },
-    /// To [`Request::Explain`] and [`Request::ExplainSpace`].
-    Explained(Box<Evidence>),
-    /// To [`Request::Processes`].
-    Processes(Box<Processes>),
-    /// To [`Request::Spaces`].
-    Spaces(Box<Spaces>),
-    /// It could not be done.
-    Error(String),
-}
 
 /// A request that waits for the worker.
 #[derive(Debug)]
@@ -281,33 +138,13 @@ impl Control {
         })
     }
 
-    /// Takes questions from a supervisor, and passes on to the listener what it tells of spaces; its end asks for a stop.
-    ///
-    /// # Errors
-    /// No thread can be started: one line.
-    pub(crate) fn of_supervisor(
-        channel: Channel,
-        listener: Listener,
-        waker: Waker,
-    ) -> Result<Control, String> {
-        let (sender, requests) = mpsc::channel();
-        let (share_sender, shares) = mpsc::channel();
-        std::thread::Builder::new()
-            .name("uksm-control".to_owned())
-            .stack_size(512 << 10)
-            .spawn(move || {
-                let worker = (sender, share_sender);
-                if let Err(error) = obey(&channel, &listener, &worker, &waker) {
-                    tracing::warn!("the supervisor cannot be heard: {error}");
-                }
-                waker.stop();
-            })
-            .map_err(|error| format!("cannot start a thread: {error}"))?;
-        Ok(Control {
+    /// One whose requests and shares come through these, and not from a socket.
+    pub(crate) fn of_channels(requests: Receiver<Pending>, shares: Receiver<f64>) -> Control {
+        Control {
             requests,
             shares,
             _place: None,
-        })
+        }
     }
 
     /// The next request, if one waits.
@@ -387,28 +224,32 @@ fn attend(
     service: &VarlinkService,
 ) -> std::io::Result<()> {
     let is_allowed = peer::may_ask(&client, members)?;
-    let mut messages = Messages::of(client);
+    let mut stream = ClientStream::of(client);
     let until = Instant::now() + CLIENT_TIMEOUT;
     if !is_allowed {
         // Who closes before the call was read takes the reply away from the caller.
-        let _call = messages.next(LONGEST, Instant::now() + STRANGER_TIMEOUT);
+        let _call = stream.next(LONGEST, Instant::now() + STRANGER_TIMEOUT);
         let refused = protocol::no_right().map_err(std::io::Error::other)?;
-        return messages.write(&refused, until);
+        return stream.write(&refused, until);
     }
     while Instant::now() < until
-        && let Some(message) = messages.next(LONGEST, until)?
+        && let Some(message) = stream.next(LONGEST, until)?
     {
         let mut reply = Vec::new();
         service
             .handle(&mut &message[..], &mut reply, None)
             .map_err(std::io::Error::other)?;
-        messages.write(&reply, Instant::now() + CLIENT_TIMEOUT)?;
+        stream.write(&reply, Instant::now() + CLIENT_TIMEOUT)?;
     }
     Ok(())
 }
 
 /// Has the worker answer. None if it has ended.
-fn hand_over(request: Request, worker: &Sender<Pending>, waker: &Waker) -> Option<Answer> {
+pub(crate) fn hand_over(
+    request: Request,
+    worker: &Sender<Pending>,
+    waker: &Waker,
+) -> Option<Answer> {
     let (sender, answer) = sync_channel(1);
     let patience = request.patience();
     let pending = Pending {
@@ -423,39 +264,5 @@ fn hand_over(request: Request, worker: &Sender<Pending>, waker: &Waker) -> Optio
     }))
 }
 
-/// Passes on what a supervisor asks, until it ends or the worker does.
-fn obey(
-    channel: &Channel,
-    listener: &Listener,
-    (worker, shares): &(Sender<Pending>, Sender<f64>),
-    waker: &Waker,
-) -> std::io::Result<()> {
-    while let Some((order, _)) = channel.receive(None)? {
-        let (number, request) = match order {
-            Order::Ask(number, request) => (number, request),
-            Order::Spaces(notes) => {
-                listener.hear(notes);
-                continue;
-            }
-            Order::Share(share) => {
-                // A worker that has ended is ignored.
-                let _gone = shares.send(share);
-                waker.wake();
-                continue;
-            }
-            // It has begun long ago.
-            Order::Setup(_) | Order::Hints => continue,
-        };
-        let Some(answer) = hand_over(request, worker, waker) else {
-            break;
-        };
-        if let Err(error) = channel.send(&Word::Answer(number, answer), None) {
-            let line = Answer::Error(format!("the answer cannot be sent: {error}"));
-            channel.send(&Word::Answer(number, line), None)?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,13 +1,16 @@
 //! `uksm explain`: why memory of a process is, or is not, merged, and what would change that.
 //!
 //! # Problem
-//! Sums say that little is merged, and not why. The reasons are known in three places: the engine decides by standing and estimate, the module
-//! refuses pages, and the kernel keeps memory that nobody looks at.
+//! Sums say that little is merged, and not why. The reasons are known in three places: the engine
+//! decides by standing and estimate, the module refuses pages, and the kernel keeps memory that
+//! nobody looks at.
 //!
 //! # Approach
-//! The daemon is asked for what it knows of each process, part after part ([`evidence`]); this program reads the mappings itself ([`mappings`]),
-//! so that a process with 60,000 of them holds up nobody who merges. [`sorting`] puts each page to the one reason that is true of it
-//! ([`reasons`]), and [`report`] says how much memory that is. Nothing is kept or counted for it while nobody asks.
+//! The daemon is asked for what it knows of each process, part after part
+//! ([`evidence`](crate::status::evidence)); this program reads the mappings itself ([`mappings`]),
+//! so that a process with 60,000 of them holds up nobody who merges. [`sorting`] puts each page to
+//! the one reason that is true of it ([`reasons`]), and [`report`] says how much memory that is.
+//! Nothing is kept or counted for it while nobody asks.
 //!
 //! A process that ends meanwhile is told as gone. What takes too long is cut, and that is said.
 
@@ -20,16 +23,17 @@ use uksm_linux::proc::{self, Proc, Stat};
 use uksm_linux::selection::Selectors;
 
 use crate::cli::ExplainArgs;
+use crate::control::client::{asked, unanswered};
 use crate::control::{self, Answer, Request};
-use crate::{Failure, asked, unanswered};
+use crate::failure::Failure;
+use crate::status::evidence::{Evidence, Place};
 
-pub(crate) mod evidence;
+mod estimate;
 mod mappings;
 mod reasons;
 mod report;
 mod sorting;
 
-use evidence::{Evidence, Place};
 use mappings::Mappings;
 use report::{Memory, Process, Report};
 use sorting::Sorted;
@@ -83,7 +87,8 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What it says of one process, for who shows that among other things; it takes no longer than about twice the patience.
+/// What it says of one process, for who shows that among other things; it takes no longer than
+/// about twice the patience.
 ///
 /// # Errors
 /// The process is gone, or the daemon does not answer: one line.

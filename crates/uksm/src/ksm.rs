@@ -1,14 +1,15 @@
 //! `uksm run --backend ksm`: drives in-kernel KSM where the module cannot be loaded.
 //!
 //! # Problem
-//! In-kernel KSM has one tree for the whole host, and takes advice from a process about its own memory only. What the
-//! module does for uksm (groups, hashes, exact outcomes) it cannot do.
+//! In-kernel KSM has one tree for the whole host, and takes advice from a process about its own
+//! memory only. What the module does for uksm (groups, hashes, exact outcomes) it cannot do.
 //!
 //! # Approach
-//! Processes cooperate ([`exec`]), or have offered their memory themselves. The daemon samples them from outside, has
-//! those blocks offered that pay, and runs ksmd in bursts ([`work`]); what was set before comes back, however the
-//! daemon ends ([`knobs`]). A setting that means nothing here is an error, and so are groups: whoever relies
-//! on them must not get less than they say. Limits are said at the start and in each status ([`status`]).
+//! Processes cooperate ([`exec`]), or have offered their memory themselves. The daemon samples them
+//! from outside, has those blocks offered that pay, and runs ksmd in bursts ([`work`]); what was
+//! set before comes back, however the daemon ends ([`knobs`]). A setting that means nothing here is
+//! an error, and so are groups: whoever relies on them must not get less than they say. Limits are
+//! said at the start and in each status ([`status`](crate::status::ksm)).
 //!
 //! # Source
 //! `docs/ksm-backend.md`, `docs/decisions/0044-ksm-backend.md`.
@@ -22,14 +23,15 @@ use uksm_linux::selection::Selection;
 use uksm_linux::wake::Sleeper;
 
 use crate::cli::RunArgs;
+use crate::config::Config;
 use crate::control::Control;
-use crate::groups::giving;
+use crate::failure::Failure;
+use crate::groups::supervisor::redistribution;
 use crate::setting::{self, Backend, Resolved, Settings};
-use crate::{Failure, log, precedence, run, seed};
+use crate::{log, precedence, seed, signals, startup};
 
 pub(crate) mod exec;
 pub(crate) mod knobs;
-pub(crate) mod status;
 mod targets;
 mod work;
 
@@ -53,19 +55,12 @@ const HONOURED: [&str; 12] = [
     "log",
 ];
 
-/// What it cannot do, for people.
-pub(crate) const LIMITS: [&str; 4] = [
-    "global: ksmd also serves, and pays for, whatever else on this host is mergeable",
-    "one tree: nothing is isolated; whoever has mergeable memory may share with anybody who has",
-    "only processes that cooperate: started by `uksm exec`, or that offer their memory themselves",
-    "ranges, not pages: ksmd reads again what was sampled, and each burst scans all that is offered",
-];
-
 /// Whether the settings ask for this; groups are refused with it.
 ///
 /// # Errors
 /// Groups are configured, or a setting has no meaning here: one line.
-pub(crate) fn is_asked_for(settings: &Settings) -> Result<bool, String> {
+pub(crate) fn is_asked_for(config: &Config) -> Result<bool, String> {
+    let settings = &config.settings;
     let Some(asked) = settings.text("backend") else {
         return Ok(false);
     };
@@ -75,7 +70,7 @@ pub(crate) fn is_asked_for(settings: &Settings) -> Result<bool, String> {
     let says = settings
         .origin("backend")
         .map_or(String::new(), ToString::to_string);
-    if settings.has_groups() {
+    if config.has_groups() {
         return Err(format!(
             "{says} = ksm: in-kernel KSM has one tree for the whole host and keeps no groups apart: remove the groups, or load the module"
         ));
@@ -95,14 +90,14 @@ pub(crate) fn is_asked_for(settings: &Settings) -> Result<bool, String> {
 /// # Errors
 /// What is wrong, in one line.
 pub(crate) fn run(
-    args: &RunArgs,
+    (args, has_configuration): (&RunArgs, bool),
     (settings, by_command): (&Settings, &Selection),
     resolved: &Resolved,
 ) -> Result<(), Failure> {
     let daemon = &resolved.daemon;
     log::start(daemon.log);
     let proc = Proc::at(&args.roots.proc_root);
-    let named = run::pinned(&settings.targets, by_command, &proc)?;
+    let named = startup::pinned(&settings.targets, by_command, &proc)?;
     let sysfs = match Sysfs::at(&args.roots.ksm_root, proc.clone()) {
         Err(sysfs::Error::Missing { path }) => {
             return Err(anyhow!(
@@ -118,11 +113,11 @@ pub(crate) fn run(
         .context("cannot find ksmd in /proc, by which its processor time is known")?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
-    let hangups = run::hangups_of(args, &sleeper)?;
+    let hangups = signals::hangups_of(has_configuration, &sleeper)?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let group = daemon.socket_group.as_deref();
     let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
-    giving::put_back(&args.roots.proc_root, &daemon.socket);
+    redistribution::put_back(&args.roots.proc_root, &daemon.socket);
     // The lock comes first: the socket of a daemon that runs must stay.
     let knobs = Knobs::take(sysfs, &args.roots, &args.ksm_before)?;
     let agents = Agents::listen(&daemon.agent_socket).with_context(|| {
@@ -135,7 +130,7 @@ pub(crate) fn run(
         Some(seed) => seed,
         None => seed::random()?,
     };
-    run::raise_descriptor_limit();
+    startup::raise_descriptor_limit();
     precedence::stand_back(daemon.nice);
     let frames = Frames::of(&args.roots.proc_root);
     let targets = Targets::new(

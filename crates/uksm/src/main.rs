@@ -1,8 +1,8 @@
 //! The program `uksm`: merges equal memory of processes that were named.
 //!
 //! One program is the daemon and asks the daemon. The command line is parsed here and handed to the
-//! module of each action. An error is one line on standard error; the exit status is 1 for a failure
-//! and 2 for a wrong command line or configuration.
+//! module of each action. An error is one line on standard error; the exit status is 1 for a
+//! failure and 2 for a wrong command line or configuration.
 
 // They panic where their stream is closed: see `log`.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
@@ -16,21 +16,24 @@ mod control;
 mod doctor;
 mod document;
 mod explain;
+mod failure;
 mod groups;
-#[cfg(test)]
-mod guides;
 mod ksm;
 mod log;
 mod metrics;
 mod own_program;
+mod paths;
 mod precedence;
 mod report;
 mod run;
 mod seed;
 mod selectors;
 mod setting;
+mod signals;
+mod startup;
 mod status;
 mod suggest;
+mod systemd;
 mod top;
 mod worker;
 
@@ -39,37 +42,21 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
 
-/// Why an action failed.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    error: anyhow::Error,
-    status: u8,
-}
-
-impl Failure {
-    /// The command line or configuration is wrong.
-    #[must_use]
-    pub(crate) fn usage(line: String) -> Failure {
-        Failure {
-            error: anyhow!(line),
-            status: 2,
-        }
-    }
-}
-
-impl From<anyhow::Error> for Failure {
-    fn from(error: anyhow::Error) -> Failure {
-        Failure { error, status: 1 }
-    }
-}
+use control::client::{asked, show};
+use failure::Failure;
 
 fn main() -> ExitCode {
-    // A supervisor starts hundreds of them; to describe all options takes longer than what they do at their start.
+    // A supervisor starts hundreds of them; to describe all options takes longer than what they do
+    // at their start.
     if std::env::args_os().skip(1).eq(["worker"]) {
-        return groups::link::worker().unwrap_or_else(|failure| fail(&failure));
+        return groups::worker::worker_main::worker().unwrap_or_else(|failure| fail(&failure));
     }
     let mut settings = setting::Settings::default();
-    let cli = match cli::parse(std::env::args_os(), &mut settings) {
+    let cli = match cli::parse(
+        std::env::args_os(),
+        &mut settings,
+        doctor::checks_in_words(),
+    ) {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => return fail(&Failure::usage(cli::one_line(&error))),
         // Help and version.
@@ -82,7 +69,7 @@ fn main() -> ExitCode {
         cli::Action::Run(args) => run::run(&args, settings),
         cli::Action::Exec(args) => ksm::exec::exec(&args),
         cli::Action::KsmWatcher(args) => ksm::knobs::watcher(&args).map_err(Failure::from),
-        cli::Action::Worker => groups::link::worker().map(drop),
+        cli::Action::Worker => groups::worker::worker_main::worker().map(drop),
         cli::Action::Status(args) => show_status(&args),
         cli::Action::Group(args) => match args.action {
             cli::GroupAction::List(list) => show_groups(&list.status(None)),
@@ -111,11 +98,17 @@ fn main() -> ExitCode {
         cli::Action::Reload(args) => reload(&args.socket),
         cli::Action::Break(args) => break_up::break_up(&args),
         cli::Action::Completions { shell } => {
-            clap_complete::generate(shell, &mut cli::command(), "uksm", &mut std::io::stdout());
+            clap_complete::generate(
+                shell,
+                &mut cli::command(doctor::checks_in_words()),
+                "uksm",
+                &mut std::io::stdout(),
+            );
             Ok(())
         }
         cli::Action::Man { folder } => {
-            let written = clap_mangen::generate_to(cli::command(), &folder);
+            let written =
+                clap_mangen::generate_to(cli::command(doctor::checks_in_words()), &folder);
             written
                 .with_context(|| folder.display().to_string())
                 .map_err(Failure::from)
@@ -183,49 +176,4 @@ fn answer(args: &cli::StatusArgs) -> Result<control::Answer, Failure> {
         None => control::Request::Status,
     };
     asked(&args.socket, &request)
-}
-
-/// What the daemon answers.
-pub(crate) fn asked(socket: &Path, request: &control::Request) -> Result<control::Answer, Failure> {
-    control::ask(socket, request).map_err(|why| unanswered(socket, why))
-}
-
-/// Why a question was not answered, for who can do something about it.
-pub(crate) fn unanswered(socket: &Path, why: control::NoAnswer) -> Failure {
-    use control::NoAnswer;
-    let line = match why {
-        NoAnswer::Failed(line) => line,
-        NoAnswer::NotRunning => format!(
-            "{}: no daemon answers: start one with `uksm run` or `systemctl start uksm`, or \
-             name its socket with --socket",
-            socket.display()
-        ),
-    };
-    anyhow!(line).into()
-}
-
-fn show(answer: &control::Answer, json: bool) -> Result<(), Failure> {
-    use control::Answer;
-    fn text<T: serde::Serialize + std::fmt::Display>(of: &T, json: bool) -> anyhow::Result<String> {
-        match json {
-            true => Ok(serde_json::to_string_pretty(of)?),
-            false => Ok(of.to_string()),
-        }
-    }
-    let text = match answer {
-        Answer::Status(status) => text(status, json)?,
-        Answer::Groups(status) => text(status, json)?,
-        Answer::Ksm(status) => text(status, json)?,
-        Answer::Error(error) => return Err(anyhow!(error.clone()).into()),
-        Answer::Accounted { .. }
-        | Answer::Broken { .. }
-        | Answer::Changed { .. }
-        | Answer::Explained(_)
-        | Answer::Processes(_)
-        | Answer::Spaces(_) => {
-            return Err(anyhow!("the daemon answered another question").into());
-        }
-    };
-    log::answer(&text);
-    Ok(())
 }

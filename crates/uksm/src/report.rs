@@ -1,16 +1,20 @@
 //! `uksm report`: one file that shows what merging saved over a span of time, and at what price.
 //!
 //! # Problem
-//! A table of sums does not show when memory was saved, what it cost then, or that nothing was known for half of the time. Who decides whether
-//! uksm stays on a host looks at that once, on another machine, without this program.
+//! A table of sums does not show when memory was saved, what it cost then, or that nothing was
+//! known for half of the time. Who decides whether uksm stays on a host looks at that once, on
+//! another machine, without this program.
 //!
 //! # Approach
-//! All figures are of the ledger that the daemon writes (`crate::account`), so that they go on over restarts of the daemon and nothing must run.
-//! [`figures`] puts the records of the span into steps of equal length by [`span`], [`endings`] tells how many merged pages ended without the daemon's
-//! doing, [`page`] makes a [`document`](crate::document) of it, with the plots of [`plot`]. What the ledger does not know is not in it.
+//! All figures are of the ledger that the daemon writes (`crate::account`), so that they go on over
+//! restarts of the daemon and nothing must run. [`figures`] puts the records of the span into steps
+//! of equal length by [`span`], [`endings`] tells how many merged pages ended without the daemon's
+//! doing, [`page`] makes a [`document`](crate::document) of it, with the plots of [`plot`]. What
+//! the ledger does not know is not in it.
 //!
 //! # Units
-//! As in the ledger: seconds, bytes, pages of 4 KiB, byte-seconds. GiB h are byte-seconds divided by 3600 times 2^30.
+//! As in the ledger: seconds, bytes, pages of 4 KiB, byte-seconds. GiB h are byte-seconds divided
+//! by 3600 times 2^30.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -18,10 +22,10 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow};
 use jiff::Timestamp;
 
-use crate::Failure;
 use crate::account::Part;
 use crate::cli::ReportArgs;
 use crate::document::DocumentFile;
+use crate::failure::Failure;
 
 mod endings;
 mod figures;

@@ -18,9 +18,6 @@ use uksm_policy::params::form::{Choice, Form, choice, count, optional, share, sw
 use uksm_policy::params::{Governor, ParamError, Params, Row};
 use uksm_redistribution::guard::Marks;
 
-use crate::account::FOLDER;
-use crate::groups::{Group, rules};
-
 mod backend;
 mod paths;
 
@@ -32,6 +29,9 @@ const MINUTE: Nanos = 60 * SECOND;
 
 /// Where the daemon listens.
 pub(crate) const SOCKET: &str = "/run/uksm/uksm.sock";
+
+/// Where the ledger is.
+pub(crate) const ACCOUNT_FOLDER: &str = "/var/lib/uksm/accounts";
 
 /// Where agents reach it.
 pub(crate) const AGENT_SOCKET: &str = "/run/uksm/agents.sock";
@@ -55,15 +55,18 @@ uksm_policy::parameters! {
         /// Sample and report, merge nothing.
         dry_run: bool = false, switch();
 
-        /// How far behind other tasks it stands where a processor is wanted by several: ksmd's niceness is 5.
+        /// How far behind other tasks it stands where a processor is wanted by several: ksmd's
+        /// niceness is 5.
         nice: u64 = 5, count(0..=19);
 
-        /// What merges: the module, or in-kernel KSM, which is global and merges processes that cooperate.
+        /// What merges: the module, or in-kernel KSM, which is global and merges processes that
+        /// cooperate.
         ///
         /// `docs/ksm-backend.md`.
         backend: Backend = Backend::Module, Backend::form();
 
-        /// Where agents of processes that `uksm exec` started reach a daemon with `backend = "ksm"`.
+        /// Where agents of processes that `uksm exec` started reach a daemon with `backend =
+        /// "ksm"`.
         agent_socket: PathBuf = PathBuf::from(AGENT_SOCKET), path();
 
         /// The module's device.
@@ -76,7 +79,7 @@ uksm_policy::parameters! {
         socket_group: Option<String> = None, NameOrNone;
 
         /// Where what groups took and saved is written down, for `account`.
-        account_dir: Option<PathBuf> = Some(PathBuf::from(FOLDER)), FolderOrNone;
+        account_dir: Option<PathBuf> = Some(PathBuf::from(ACCOUNT_FOLDER)), FolderOrNone;
 
         /// How often that is done.
         account_interval: Nanos = MINUTE, time(SECOND..=24 * 60 * MINUTE);
@@ -89,16 +92,19 @@ uksm_policy::parameters! {
         /// `None` is what `cpu` says of each.
         cpu_total: Option<f64> = None, optional("none", share(0.002..=1024.0));
 
-        /// With less of the host's memory available, members of groups are given nothing more; 0% never.
+        /// With less of the host's memory available, members of groups are given nothing more; 0%
+        /// never.
         headroom_hold: f64 = Marks::standard().hold_below, share(0.0..=1.0);
 
         /// With less of it available, what was given comes back; 0% never.
         headroom_take: f64 = Marks::standard().take_below, share(0.0..=1.0);
 
-        /// While some task waits for memory in more than this part of the time, nothing more is given; 100% never.
+        /// While some task waits for memory in more than this part of the time, nothing more is
+        /// given; 100% never.
         pressure_hold: f64 = Marks::standard().some_above, share(0.001..=1.0);
 
-        /// While all tasks wait in more than this part of the time, what was given comes back; 100% never.
+        /// While all tasks wait in more than this part of the time, what was given comes back; 100%
+        /// never.
         pressure_take: f64 = Marks::standard().full_above, share(0.001..=1.0);
 
         /// How much to log, to standard error.
@@ -201,10 +207,6 @@ pub(crate) struct Settings {
     texts: Texts,
     /// The processes.
     pub(crate) targets: Selection,
-    /// Groups of processes that may share pages with each other only.
-    pub(crate) groups: Vec<Group>,
-    /// Rules that form groups by themselves, in their order.
-    pub(crate) rules: Vec<rules::Told>,
 }
 
 /// Everything the daemon was told, understood.
@@ -261,20 +263,6 @@ impl Settings {
     /// Sets one; a later call wins. The name must be one of [`rows`].
     pub(crate) fn set(&mut self, name: &'static str, text: String, origin: Origin) {
         self.texts.insert(name, (text, origin));
-    }
-
-    /// Whether there are groups, or may be.
-    pub(crate) fn has_groups(&self) -> bool {
-        !self.groups.is_empty() || !self.rules.is_empty()
-    }
-
-    /// What is set for all groups, without any of them.
-    pub(crate) fn of_all(&self) -> Settings {
-        Settings {
-            texts: self.texts.clone(),
-            targets: self.targets.clone(),
-            ..Settings::default()
-        }
     }
 
     /// Those of [`Resolved::texts`].
@@ -400,7 +388,10 @@ mod tests {
         };
         assert_eq!(resolved.configuration(0), configuration);
         assert_eq!(resolved.daemon.socket, PathBuf::from(SOCKET));
-        assert_eq!(resolved.daemon.account_dir, Some(PathBuf::from(FOLDER)));
+        assert_eq!(
+            resolved.daemon.account_dir,
+            Some(PathBuf::from(ACCOUNT_FOLDER))
+        );
     }
 
     #[test]
@@ -517,11 +508,11 @@ mod tests {
             let names = fields.into_iter().map(|field| field.name);
             names.chain([section])
         });
-        let accounts = crate::account::sections().into_iter();
+        let accounts = crate::account::bill::sections().into_iter();
         let accounts = accounts.flat_map(|(_, fields)| fields.into_iter().map(|field| field.name));
-        let given = crate::groups::members::names().into_iter();
-        let given = given.chain(crate::groups::rate::names());
-        let of_rules = rules::names();
+        let given = crate::config::members::names().into_iter();
+        let given = given.chain(crate::config::rate::names());
+        let of_rules = crate::config::rules::names();
         let known = settings.chain(fields).chain(accounts).chain(given);
         let of_all = groups.as_object().unwrap().keys().map(String::as_str);
         let known: BTreeSet<&str> = known.chain(of_rules).chain(of_all).collect();

@@ -4,12 +4,15 @@
 //! Its sections are reports of [`counters!`](uksm_policy::counters). The policy's are taken over as
 //! they are; what only the daemon or the module knows is described here.
 //!
-//! Pages saved are the kernel's counts: mappings of frames less frames held. Zero pages have no such
-//! count, because the kernel's zero page counts no mappings. The policy's count stands for them,
-//! never more than the module ever zeroed. Savings are net of what the daemon itself takes.
+//! Pages saved are the kernel's counts: mappings of frames less frames held. Zero pages have no
+//! such count, because the kernel's zero page counts no mappings. The policy's count stands for
+//! them, never more than the module ever zeroed. Savings are net of what the daemon itself takes.
 
+pub(crate) mod evidence;
 mod giving;
 pub(crate) mod groups;
+pub(crate) mod ksm;
+pub(crate) mod ledger;
 mod print;
 pub(crate) mod processes;
 pub(crate) mod table;
@@ -24,7 +27,7 @@ use uksm_policy::report::{
     SamplingReport, SpacesReport, StrengthReport,
 };
 
-use crate::account::Amounts;
+use ledger::Amounts;
 
 /// Declares the sections of a status: [`Status`] and what help says of them.
 macro_rules! sections {
@@ -92,15 +95,18 @@ uksm_policy::counters! {
         unread: u64 = "failed reads" or "failed read" unless "0",
         /// Processes that were named and could not be attached, and why; each is tried again.
         failed: Vec<Failed>,
-        /// Processes that have held the lock of their own mappings for 5 s or longer, at every try: nothing can be seen or merged there.
+        /// Processes that have held the lock of their own mappings for 5 s or longer, at every try:
+        /// nothing can be seen or merged there.
         locked_processes: u64 = "processes that hold their own locks" or "process that holds its own locks" unless "0",
         /// Those of them that have done so for the longest time, 32 at most; each is tried again.
         locked: Vec<HoldsLocks>,
-        /// Calls that gave up on a process because of its locks, after a tenth of a second; each is made again later.
+        /// Calls that gave up on a process because of its locks, after a tenth of a second; each is
+        /// made again later.
         lock_timeouts: u64,
         /// Whether the kernel tells of new processes by events; else they are looked for only.
         told: bool,
-        /// Pages that were given their own copy because their process left the group, or came from another one.
+        /// Pages that were given their own copy because their process left the group, or came from
+        /// another one.
         parted_pages: u64 = "pages parted" or "page parted" unless "0",
         /// How often events were lost; each time all processes were searched.
         events_lost: u64 = "losses of events" or "loss of events" unless "0",
@@ -128,8 +134,8 @@ uksm_policy::counters! {
         seconds: f64,
     }
 
-    /// Pages merged since the start, by what they were merged with, those broken since included; and
-    /// what is left.
+    /// Pages merged since the start, by what they were merged with, those broken since included;
+    /// and what is left.
     pub(crate) struct Merged {
         /// Merged pages that processes of the whole host wrote since the daemon started, by the
         /// kernel's count of copies; null where KSM merges too, and of a group.
@@ -159,8 +165,8 @@ uksm_policy::counters! {
     pub(crate) struct Saved {
         /// Mappings of frames less frames held.
         frames_pages: i64,
-        /// Pages that map the kernel's zero page now, as the policy believes; at most as many as the
-        /// module zeroed.
+        /// Pages that map the kernel's zero page now, as the policy believes; at most as many as
+        /// the module zeroed.
         zero_pages: u64,
         /// Memory of the daemon itself.
         daemon_pages: u64,
@@ -196,8 +202,8 @@ uksm_policy::counters! {
         regions: RegionMemory,
     }
 
-    /// Hints of I/O: memory that a file or block device was read into, or written from, is looked at
-    /// first.
+    /// Hints of I/O: memory that a file or block device was read into, or written from, is looked
+    /// at first.
     pub(crate) struct Hints {
         /// Who tells of I/O: `programs` in the kernel, `nobody` because hints are turned off, or
         /// `nobody` and why not.
@@ -227,9 +233,9 @@ uksm_policy::counters! {
         policy: HugeReport,
     }
 
-    /// The module's counts since the daemon opened it. They must satisfy `tried = merged + already +
-    /// zeroed + differed + busy + gone + full + refused`; the printed line says IS NOT if they do not,
-    /// which is a bug to report.
+    /// The module's counts since the daemon opened it. They must satisfy
+    /// `tried = merged + already + zeroed + differed + busy + gone + full + refused`; the printed
+    /// line says IS NOT if they do not, which is a bug to report.
     pub(crate) struct Kernel {
         /// Whether the equation holds.
         equation_holds: bool,
@@ -314,7 +320,8 @@ impl Failed {
 const MAX_LOCKED: usize = 32;
 
 impl Targets {
-    /// Names these processes, which hold their own locks for so many seconds, beside those that are named already.
+    /// Names these processes, which hold their own locks for so many seconds, beside those that are
+    /// named already.
     pub(crate) fn add_locked(&mut self, locked: impl Iterator<Item = (u32, f64)>) {
         for (pid, seconds) in locked {
             if self.locked.iter().any(|known| known.pid == pid) {

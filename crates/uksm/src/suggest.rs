@@ -1,13 +1,15 @@
 //! `uksm group suggest`: which processes should form a group, told from what they hold.
 //!
 //! # Problem
-//! An operator knows who may share with whom, but not who would share anything. To try groups takes hours, and merges.
+//! An operator knows who may share with whom, but not who would share anything. To try groups takes
+//! hours, and merges.
 //!
 //! # Approach
-//! The processes that the operator names are read once, slowly, into sketches, and nothing is changed. Within each trust
-//! boundary groups are proposed ([`uksm_sketch::grouping`]); sketches of two boundaries are never compared. The
-//! answer has what each group would save, and a configuration to paste ([`report`]). Neither module nor daemon is needed, and
-//! a daemon that runs is not asked: what it has merged counts as shared already.
+//! The processes that the operator names are read once, slowly, into sketches, and nothing is
+//! changed. Within each trust boundary groups are proposed ([`uksm_sketch::grouping`]); sketches of
+//! two boundaries are never compared. The answer has what each group would save, and a
+//! configuration to paste ([`report`]). Neither module nor daemon is needed, and a daemon that runs
+//! is not asked: what it has merged counts as shared already.
 //!
 //! # Source
 //! Euro-Par'11 §5.1 and §5.2.
@@ -25,7 +27,8 @@ use uksm_sketch::grouping::{Worth, propose};
 use uksm_sketch::sketch::Sketch;
 
 use crate::cli::SuggestArgs;
-use crate::{Failure, seed};
+use crate::failure::Failure;
+use crate::seed;
 
 mod configuration;
 mod members;
@@ -131,7 +134,8 @@ fn read_and_propose(
     Ok(report)
 }
 
-/// That so many processes were named and none of them was read: the id, the name and the reason of the first.
+/// That so many processes were named and none of them was read: the id, the name and the reason of
+/// the first.
 pub(crate) fn nobody_read(named: usize, first: Option<(u32, &str, &str)>) -> anyhow::Error {
     let Some((pid, comm, why)) = first else {
         return anyhow!("no process that runs now is named: there is nothing to read");

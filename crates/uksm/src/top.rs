@@ -1,20 +1,23 @@
 //! `uksm top`: what the daemon does and saves, as it changes.
 //!
 //! # Problem
-//! Who has just started uksm, or wonders about a group or a process, wants to see figures move without a monitoring system. A terminal may be
-//! small, without colours, or none at all, and must be as it was when this ends, however it ends.
+//! Who has just started uksm, or wonders about a group or a process, wants to see figures move
+//! without a monitoring system. A terminal may be small, without colours, or none at all, and must
+//! be as it was when this ends, however it ends.
 //!
 //! # Approach
-//! A thread asks the daemon ([`asking`]): for its status, which has all groups, once an interval, for the processes that are looked at, and
-//! why one of them stands as it does. The [`View`] keeps the last answers, what was saved before, and what
-//! keys have chosen; the [`screen`] is made of nothing else. ratatui and crossterm keep the terminal: it is given back at the end, at an error, at a panic
-//! and at signals. `--once` is the same as text ([`once`]).
+//! A thread asks the daemon ([`asking`]): for its status, which has all groups, once an interval,
+//! for the processes that are looked at, and why one of them stands as it does. The [`View`] keeps
+//! the last answers, what was saved before, and what keys have chosen; the [`screen`] is made of
+//! nothing else. ratatui and crossterm keep the terminal: it is given back at the end, at an error,
+//! at a panic and at signals. `--once` is the same as text ([`once`]).
 //!
 //! # Units
 //! MiB, percent of one core, pages of 4 KiB.
 
 mod asking;
 mod list;
+mod look;
 mod once;
 mod screen;
 mod tables;
@@ -32,12 +35,12 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::crossterm::terminal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::Failure;
 use crate::cli::TopArgs;
 use crate::control::Request;
+use crate::failure::Failure;
 
 use asking::{Answered, Said, Wish};
-use screen::Look;
+use look::Look;
 use view::View;
 
 /// Signals and answers are looked for so often.
@@ -52,7 +55,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
     if !args.once {
         can_draw(is_terminal)?;
     }
-    let answer = crate::asked(&args.socket, &Request::Status)?;
+    let answer = crate::control::client::asked(&args.socket, &Request::Status)?;
     let answer = Answered::of(answer).map_err(|line| anyhow!(line))?;
     if args.once {
         let told = std::env::var("COLUMNS").ok();
@@ -110,8 +113,9 @@ impl Drop for Restored {
     }
 }
 
-/// Whether a signal asked for the end. A second one ends the program at once. SIGHUP does so by itself: the terminal is gone, nothing
-/// can be given back to it, and waiting for its keys never ends.
+/// Whether a signal asked for the end. A second one ends the program at once. SIGHUP does so by
+/// itself: the terminal is gone, nothing can be given back to it, and waiting for its keys never
+/// ends.
 fn signals() -> std::io::Result<Arc<AtomicBool>> {
     let stopped = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {

@@ -1,12 +1,14 @@
 //! The worker: one engine, one domain, one loop.
 //!
-//! The loop that merges must also answer questions, feed systemd's watchdog and stop when told. None
-//! of that may be charged to the policy's budget or hold it up. The policy makes commands short;
-//! between two of them the worker looks for a stop, a request and the time of the next notice. It
-//! does not know the command line, so that a supervisor can start it as well.
+//! The loop that merges must also answer questions, feed systemd's watchdog and stop when told.
+//! None of that may be charged to the policy's budget or hold it up. The policy makes commands
+//! short; between two of them the worker looks for a stop, a request and the time of the next
+//! notice. It does not know the command line, so that a supervisor can start it as well.
 
 pub(crate) mod explaining;
+mod locate;
 mod processes;
+pub(crate) mod start;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -26,21 +28,21 @@ use uksm_policy::Engine;
 use uksm_policy::command::{Command, Nanos, SpaceId};
 use uksm_policy::report::{HintsReport, Report, counted};
 
-use crate::account::own::Own;
+use crate::account::single_daemon::Own;
 use crate::control::{Answer, Control, Pending, Request};
-use crate::run;
 use crate::status::written::WrittenPages;
 use crate::status::{
     Cpu, Daemon, Failed, Frames, Hints, Huge, Kernel, Memory, Merged, Saved, Status, Targets,
 };
-use explaining::Locate;
+use crate::{signals, systemd};
+use locate::Locate;
 
-/// So many frames are counted for a status, which takes 10 ms. Of more, the policy's own counts must
-/// do: nothing may hold up merging for long.
+/// So many frames are counted for a status, which takes 10 ms. Of more, the policy's own counts
+/// must do: nothing may hold up merging for long.
 const MOST_COUNTED: u64 = 30_000;
 
-/// So long after the start the programs that tell of I/O are loaded: what is there before is read in full
-/// anyway.
+/// So long after the start the programs that tell of I/O are loaded: what is there before is read
+/// in full anyway.
 const PROGRAMS_AFTER: Duration = Duration::from_secs(5);
 
 /// While programs are loaded, they are asked for so often.
@@ -148,7 +150,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         LinuxMachine<D, P>: Unmerge + Locate,
     {
         let mut driver = Driver::new(HostClocks);
-        let interval = run::notify_interval(NOTIFY_INTERVAL);
+        let interval = systemd::notify_interval(NOTIFY_INTERVAL);
         let interval = Nanos::try_from(interval.as_nanos())
             .unwrap_or(Nanos::MAX)
             .max(1);
@@ -179,7 +181,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
                 &mut self.host,
             )?;
             self.take_programs();
-            self.hangups.iter().for_each(run::ignore_hangup);
+            self.hangups.iter().for_each(signals::ignore_hangup);
             if let Some(share) = self.control.share()
                 && let Err(error) = self.engine.set_cpu(share)
             {
@@ -203,7 +205,8 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         Ok(status)
     }
 
-    /// Writes what it took and saved; if it cannot be had now, as for want of memory, the next time does.
+    /// Writes what it took and saved; if it cannot be had now, as for want of memory, the next time
+    /// does.
     fn attend_account(&mut self) {
         if let Err(error) = self.accounted() {
             tracing::warn!("accounts: {error}");
@@ -222,7 +225,8 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         })
     }
 
-    /// Takes in the programs that tell of I/O, once they are loaded. Without them the daemon runs as well.
+    /// Takes in the programs that tell of I/O, once they are loaded. Without them the daemon runs
+    /// as well.
     fn take_programs(&mut self) {
         let Some(loaded) = self.loading.as_mut().and_then(Loading::take) else {
             return;

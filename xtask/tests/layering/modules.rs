@@ -43,9 +43,15 @@ struct Module {
     tests: BTreeSet<String>,
 }
 
-/// Who needs whom among the files below a crate's `src`.
+/// The files that each file below a crate's `src` needs. The root is `lib.rs`, or `main.rs` where
+/// there is no library.
 pub(crate) fn needs(src: &Path) -> Needs {
     let mut modules: BTreeMap<Names, Module> = BTreeMap::new();
+    let root = if src.join("lib.rs").exists() {
+        "lib.rs"
+    } else {
+        "main.rs"
+    };
     for path in sources(src, &["rs"]) {
         let within = path.strip_prefix(src).expect("a file of the crate");
         let mut names: Names = within
@@ -53,7 +59,8 @@ pub(crate) fn needs(src: &Path) -> Needs {
             .iter()
             .map(|name| name.to_string_lossy().into_owned())
             .collect();
-        names.pop_if(|last| last == "mod" || (last == "lib" && within.iter().count() == 1));
+        let is_root = within == Path::new(root);
+        names.pop_if(|last| last == "mod" || is_root);
         let mut module = Module {
             file: within.display().to_string(),
             ..Module::default()

@@ -1,9 +1,9 @@
 //! What the module's calls cost, part by part.
 //!
-//! Each part is the difference between two calls that differ in that part alone. Partners are known by
-//! plan, and hashes come from SAMPLE, so that FOLD does what it does for the daemon.
+//! Each part is the difference between two calls that differ in that part alone. Partners are known
+//! by plan, and hashes come from SAMPLE, so that FOLD does what it does for the daemon.
 
-use super::Costs;
+use super::costs::Costs;
 use super::meter::Meter;
 use crate::contents::PAGE;
 use crate::experiment::cost::attach;

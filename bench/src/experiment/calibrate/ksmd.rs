@@ -1,12 +1,13 @@
 //! What in-kernel KSM's parts cost: full scans over memory of one kind.
 //!
-//! In the first scan of unique pages each is entered in a list and gets a checksum. In later ones each
-//! gets another one, and is looked for in the unstable tree, which grows meanwhile; smart scan, which
-//! would leave pages out, is off then. Pages that all are equal show what a merge with a frame
-//! costs, and in the scan after that, what a merged page costs that is passed by. Pairs show what a
-//! frame costs that is made. How many levels a search goes down is counted as the simulator counts it.
+//! In the first scan of unique pages each is entered in a list and gets a checksum. In later ones
+//! each gets another one, and is looked for in the unstable tree, which grows meanwhile; smart
+//! scan, which would leave pages out, is off then. Pages that all are equal show what a merge with
+//! a frame costs, and in the scan after that, what a merged page costs that is passed by. Pairs
+//! show what a frame costs that is made. How many levels a search goes down is counted as the
+//! simulator counts it.
 
-use super::Costs;
+use super::costs::Costs;
 use crate::experiment::race::start_workload;
 use crate::experiment::sample_cost::scan_end;
 use crate::setup::Setup;
@@ -20,8 +21,8 @@ use uksm_simulator::steps::line;
 
 /// MiB of each kind of memory.
 const MIB: usize = 64;
-/// The heights of two trees: MiB of unique pages, and scans of them. The end of a scan is noticed late,
-/// by up to a tick of the clock, so that it takes several.
+/// The heights of two trees: MiB of unique pages, and scans of them. The end of a scan is noticed
+/// late, by up to a tick of the clock, so that it takes several.
 const TREES: [(usize, usize); 2] = [(8, 32), (64, 5)];
 /// MiB of pages that have a twin, whose frames make a stable tree.
 const STABLE_MIB: usize = 16;

@@ -1,6 +1,6 @@
 //! What it costs to know of processes and mappings, to wake, and to start.
 
-use super::Costs;
+use super::costs::Costs;
 use super::meter::Meter;
 use crate::experiment::race::start_workload;
 use crate::setup::Setup;

@@ -1,22 +1,22 @@
 //! hints-guests: real virtual machines read the files of equal disks (see [`crate::guests`]).
 //!
-//! Two machines (`--crowd N`: N of them) of 128 MiB (`--size`) boot. Then a system starts, and after ten
-//! seconds the machines begin to read, 768 KiB a second each, so that most of what they come to hold is the
-//! same. A case is as in the other experiments of hints: how QEMU asks for what is on the disk, and how
-//! much CPU there is.
+//! Two machines (`--crowd N`: N of them) of 128 MiB (`--size`) boot. Then a system starts, and
+//! after ten seconds the machines begin to read, 768 KiB a second each, so that most of what they
+//! come to hold is the same. A case is as in the other experiments of hints: how QEMU asks for what
+//! is on the disk, and how much CPU there is.
 //!
-//! Nobody plans what is in which page here. So the oracle is a run of its own in which nothing merges and
-//! the contents of the machines are compared every few seconds, and each run has its own comparison at
-//! its end.
+//! Nobody plans what is in which page here. So the oracle is a run of its own in which nothing
+//! merges and the contents of the machines are compared every few seconds, and each run has its own
+//! comparison at its end.
 //!
-//! What counts is the machines' memory, which is what QEMU offers to KSM. What QEMU itself holds, such as the
-//! files of kernel and initramfs, counts for nobody.
+//! What counts is the machines' memory, which is what QEMU offers to KSM. What QEMU itself holds,
+//! such as the files of kernel and initramfs, counts for nobody.
 //!
-//! Nobody gets huge pages, as in all experiments; with `--huge` the kernel gives them to QEMU, which asks for
-//! them, as it does by default.
+//! Nobody gets huge pages, as in all experiments; with `--huge` the kernel gives them to QEMU,
+//! which asks for them, as it does by default.
 
 use super::case::Case;
-use super::{against_ksm, figures_since, ratios};
+use super::figures::{against_ksm, figures_since, hint_figures, ratios};
 use crate::guests::{Disk, Disks, Guest, Spec, again_if_lost, huge_pages};
 use crate::measure::duplicates::mergeable_pages_of;
 use crate::measure::frames::{Frames, saved_pages};
@@ -294,7 +294,7 @@ impl Course {
         measured.cpu_seconds_of_runs = vec![measured.cpu_seconds];
         let percent = 100.0 * measured.cpu_seconds / measured.wall_seconds;
         measured.figures.insert("cpu_percent".to_owned(), percent);
-        super::hint_figures(&mut measured);
+        hint_figures(&mut measured);
         Ok(measured)
     }
 }

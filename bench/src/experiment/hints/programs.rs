@@ -1,6 +1,7 @@
 //! hints-programs: real programs that read the same files, redis-servers and Pythons.
 //!
-//! A case is `PROGRAM-CPU`: which program, and how much CPU there is as in the other experiments of hints.
+//! A case is `PROGRAM-CPU`: which program, and how much CPU there is as in the other experiments of
+//! hints.
 //!
 //! | program | does |
 //! |---|---|
@@ -8,11 +9,12 @@
 //! | `python` | four Pythons import the large modules of the standard library |
 //! | `python_alike` | the same without what is drawn for each process: addresses of mappings, by the kernel, and the seed of hashes, by Python |
 //!
-//! The programs run and wait when a system starts; after ten seconds they are told to load. What could
-//! be merged is known at the end, from contents: see [`crate::measure::sharing`] for the times.
+//! The programs run and wait when a system starts; after ten seconds they are told to load. What
+//! could be merged is known at the end, from contents: see [`crate::measure::sharing`] for the
+//! times.
 
 use super::case::{Cpu, cpu_named};
-use super::{against_ksm, figures_since, hint_figures, ratios};
+use super::figures::{against_ksm, figures_since, hint_figures, ratios};
 use crate::guests::huge_pages;
 use crate::measure::duplicates::equal_pages;
 use crate::measure::pagemap::Place as Page;

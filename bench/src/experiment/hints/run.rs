@@ -1,7 +1,7 @@
 //! One variant against two machines, watched from its start to their end.
 
-use super::AREA;
 use super::case::Case;
+use super::figures::AREA;
 use super::merges::Merges;
 use crate::measure::frames::{Frames, saved_pages};
 use crate::measure::pagemap::Seen;
@@ -258,8 +258,8 @@ impl Replay {
     }
 }
 
-/// Pages that a system looked at: of uksm those sampled and those tried, of KSM those scanned, where
-/// this kernel counts them.
+/// Pages that a system looked at: of uksm those sampled and those tried, of KSM those scanned,
+/// where this kernel counts them.
 fn visited(measured: &Measured, scanned_before: Option<u64>) -> Result<Option<u64>> {
     if measured.name.starts_with("ksm-") {
         let scanned = scanned_before.zip(ksm::scanned_pages()?);

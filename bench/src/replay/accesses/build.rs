@@ -1,29 +1,30 @@
 //! A build of a kernel (XLH §5.2).
 //!
-//! `build.txt` holds a build of Linux 6.1 that was recorded: for each compiled file, how long it is, how
-//! long the object is that was made of it, and which headers it read that none before it had read. After
-//! the last one the list begins again, with other contents. All machines build the same, but each starts
-//! later and is slower than the one before it. What linking reads and what programs hold in memory is not
-//! replayed.
+//! `build.txt` holds a build of Linux 6.1 that was recorded: for each compiled file, how long it
+//! is, how long the object is that was made of it, and which headers it read that none before it
+//! had read. After the last one the list begins again, with other contents. All machines build the
+//! same, but each starts later and is slower than the one before it. What linking reads and what
+//! programs hold in memory is not replayed.
 
-use super::{Access, OBJECTS, SOURCES};
+use super::files::{Access, OBJECTS, SOURCES};
 use crate::draws::Draws;
 use crate::replay::{HEADERS, Machine};
 use std::time::Duration;
 
-/// What was recorded: a line for each compiled file, in the order of the build. First the pages of the
-/// source, then those of the object, then `PAGESxUSES` for each new header.
+/// What was recorded: a line for each compiled file, in the order of the build. First the pages of
+/// the source, then those of the object, then `PAGESxUSES` for each new header.
 const RECORDED: &str = include_str!("build.txt");
 
 /// Pages that are read for the first time or written, a second: the paper's builds shared so many.
 const PAGES_PER_SECOND: f64 = 150.0;
 
-/// Each machine starts this much later than the one before it, in seconds, and is slower by this part.
+/// Each machine starts this much later than the one before it, in seconds, and is slower by this
+/// part.
 const LATER: f64 = 3.0;
 const SLOWER: f64 = 0.03;
 
-/// Headers are read again by one file in so many, for all of these: what is in the page cache needs no
-/// disk, and it matters only that it stays there.
+/// Headers are read again by one file in so many, for all of these: what is in the page cache needs
+/// no disk, and it matters only that it stays there.
 const READ_AGAIN_EVERY: usize = 8;
 
 /// A compiled file.

@@ -1,16 +1,17 @@
 //! A web server that serves files in an order of its own (XLH §5.2, "Apache").
 //!
-//! Both servers have the same files, twice as many as fit into a page cache. The same request asks each
-//! for another file, so equal files are read at different times; half of what one caches is cached by the
-//! other.
+//! Both servers have the same files, twice as many as fit into a page cache. The same request asks
+//! each for another file, so equal files are read at different times; half of what one caches is
+//! cached by the other.
 
-use super::{Access, Files, SERVED_FILES, every};
+use super::files::{Access, Files, SERVED_FILES, every};
 use crate::draws::Draws;
 use crate::replay::{Machine, REQUESTS};
 use std::time::Duration;
 
 /// Between two requests. With the sizes of the files and caches that hold half of them, 240 pages a
-/// second are read from the disk; the paper's servers, by what could be shared in all, read about as many.
+/// second are read from the disk; the paper's servers, by what could be shared in all, read about
+/// as many.
 const EVERY: Duration = Duration::from_millis(25);
 
 /// Mean size of a file, in pages.

@@ -1,13 +1,15 @@
 //! Hints that a supervisor hands over to the workers of groups.
 //!
 //! # Problem
-//! Programs that tell of I/O are loaded once for all groups, by the supervisor, which has the right to; and a worker must hear of
-//! its own spaces only.
+//! Programs that tell of I/O are loaded once for all groups, by the supervisor, which has the right
+//! to; and a worker must hear of its own spaces only.
 //!
 //! # Approach
-//! A pair of sockets for each worker. A message is some records as the programs make them ([`uksm_hint`]), with the space as the worker's domain
-//! names it. The supervisor never waits: what a worker does not take in time is kept for it, up to a bound; of more the oldest is dropped, and counted, and so is
-//! what was lost before it came here; both are told as records of their own.
+//! A pair of sockets for each worker. A message is some records as the programs make them
+//! ([`uksm_hint`]), with the space as the worker's domain names it. The supervisor never waits:
+//! what a worker does not take in time is kept for it, up to a bound; of more the oldest is
+//! dropped, and counted, and so is what was lost before it came here; both are told as records of
+//! their own.
 //!
 //! # Units
 //! 40 bytes a record; 512 of them a message at most.
@@ -23,16 +25,18 @@ use rustix::net::{
 use uksm_bpf::{UKSM_HINT_GROWTH, UKSM_HINT_LOST, UKSM_HINT_READ, UKSM_HINT_WRITE, uksm_hint};
 use uksm_policy::command::{FilePlace, Hint, HintSource, SpaceId};
 
-use super::{MOST, Taken};
+use super::taken::{MAX_TAKEN, Taken};
 
 /// Most records of a message.
 const MESSAGE: usize = 512;
 const RECORD: usize = size_of::<uksm_hint>();
 
-/// Most records that wait for a worker to read, beside what the socket holds: 640 KiB. In a sleep of some seconds as many can come.
+/// Most records that wait for a worker to read, beside what the socket holds: 640 KiB. In a sleep
+/// of some seconds as many can come.
 const MOST_WAITING: usize = 1 << 14;
 
-/// Spaces of which it is remembered that hints were dropped; of more it is told without their names.
+/// Spaces of which it is remembered that hints were dropped; of more it is told without their
+/// names.
 const MOST_LOST: usize = 1024;
 
 /// What came is lost in numbers, not of a certain space.
@@ -116,7 +120,8 @@ pub(super) fn hint_of(told: &uksm_hint) -> Hint {
 }
 
 impl HintSender {
-    /// Hands this over, as far as the worker takes it; the rest waits for [`HintSender::flush`], the oldest of too many is lost.
+    /// Hands this over, as far as the worker takes it; the rest waits for [`HintSender::flush`],
+    /// the oldest of too many is lost.
     pub fn send(&mut self, taken: &Taken) {
         self.lost += taken.lost;
         for &space in &taken.lost_of {
@@ -204,7 +209,7 @@ impl HandedHints {
     pub fn take(&mut self) -> Taken {
         let mut taken = Taken::default();
         let mut bytes = vec![0; MESSAGE * RECORD];
-        while taken.hints.len() < MOST {
+        while taken.hints.len() < MAX_TAKEN {
             let length = match recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
                 Ok((_, length)) if length > 0 => length,
                 Err(Errno::INTR) => continue,

@@ -39,6 +39,7 @@ mod connection;
 mod peer;
 
 use connection::Connection;
+pub use connection::Lost;
 use peer::Peer;
 
 /// Connections that wait to be taken.
@@ -94,10 +95,6 @@ pub struct Agents {
     lost: Vec<SpaceId>,
 }
 
-/// It is let go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lost;
-
 /// What has come from agents.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Collected {
@@ -108,8 +105,8 @@ pub struct Collected {
 }
 
 impl Agents {
-    /// Listens at `path`, which nobody else may be using. The folder of it becomes one that everybody may pass, if
-    /// it is this user's own.
+    /// Listens at `path`, which nobody else may be using. The folder of it becomes one that
+    /// everybody may pass, if it is this user's own.
     ///
     /// # Errors
     /// The place cannot be had.

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-use super::ioctl::meaning;
 use super::raw::{self, Verb};
+
+/// A result of the device.
+pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error of the device.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -124,5 +126,32 @@ fn update_hint(found: u32) -> &'static str {
         "update and reload the module"
     } else {
         "update this program"
+    }
+}
+
+/// What an errno of a call means, as the header says it.
+fn meaning(verb: Verb, errno: Errno) -> &'static str {
+    match (verb, errno) {
+        (Verb::Attach, Errno::PERM) => {
+            "no right to this process: run as root or with CAP_SYS_PTRACE over it"
+        }
+        (Verb::Attach, Errno::SRCH) => "it has no memory: a kernel thread, a zombie, or exiting",
+        (Verb::Attach, Errno::BUSY) => "another running uksm owns its memory",
+        (Verb::Attach, Errno::NOSPC) => "this domain has as many spaces as the module allows",
+        (Verb::Attach, Errno::BADF) => "not a process descriptor",
+        (Verb::Attach, Errno::NXIO) => "its group has no domain yet",
+        (Verb::Attach, Errno::AGAIN) => {
+            "the process is in an exec that does not end: it waits for I/O of its own"
+        }
+        (Verb::Configure, Errno::BUSY) => "the domain is in use already",
+        (Verb::Fold, Errno::PERM) => "the policy of the domain allows the zero page only",
+        (_, Errno::NOTTY) => "the module does not know this call: update it",
+        (_, Errno::FAULT) => "bad pointer",
+        (_, Errno::INVAL) => "the module refuses a field of the request",
+        (_, Errno::TOOBIG) => "more than the module takes at once",
+        (_, Errno::NOMEM) => "no memory left in the kernel",
+        (_, Errno::NOENT) => "no such space in this domain",
+        (_, Errno::AGAIN) => "the process holds the lock of its own mappings",
+        _ => "",
     }
 }

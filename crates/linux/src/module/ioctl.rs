@@ -12,89 +12,18 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
-use uksm_policy::command::{
-    FoldBatch, FoldOutcome, Frame, FrameId, Lines, Page, Run, SpaceId, SpaceSize,
-};
-use uksm_policy::params::Contents;
+use uksm_policy::command::{FoldBatch, FoldOutcome, FrameId, Lines, Page, Run, SpaceId, SpaceSize};
 
 use super::raw::{self, Request, Verb};
-use super::{Device, Error, Info, Result};
+use super::{
+    Attached, Broken, Configuration, Counted, Device, Error, Info, Listed, Listing, Result,
+};
 use crate::domain::{Domain, Whose};
 
 mod mappings;
 mod words;
 
-pub use mappings::Listed;
 use words::{entry_of, frame_of, outcome_of, page_of, run_of, size_of_space};
-
-/// Constants of a domain; 0 keeps the module's default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Configuration {
-    /// Seed of the line hash; 0: random.
-    pub hash_seed: u64,
-    /// Most frames the domain may hold; 0: a quarter of the machine's pages.
-    pub frame_limit: u64,
-    /// Most mappings of one frame; 0: as many as the module allows, 256; 1 is refused.
-    pub sharer_limit: u32,
-    /// What may be merged.
-    pub merge: Contents,
-    /// So many spaces must hold what a frame is made of; 0: one.
-    pub least_spaces: u32,
-}
-
-impl Configuration {
-    /// The flags of its policy.
-    #[must_use]
-    pub fn policy(&self) -> u32 {
-        match self.merge {
-            Contents::All => 0,
-            Contents::Between => raw::UKSM_POLICY_BETWEEN,
-            Contents::Zero => raw::UKSM_POLICY_ZERO,
-        }
-    }
-}
-
-/// An attached address space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attached {
-    /// Its id.
-    pub space: SpaceId,
-    /// Whether this domain had it already (a thread, or a vfork child).
-    pub existing: bool,
-}
-
-/// What a BREAK did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Broken {
-    /// Where to go on; the end of the range when through.
-    pub next: u64,
-    /// Pages that got their own copy.
-    pub pages: u64,
-    /// Whether it stopped because a copy would have needed memory that is not there.
-    pub stopped: bool,
-}
-
-/// Pages of a range by state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counted {
-    /// Where to go on; the end of the range when through.
-    pub next: u64,
-    /// Pages by the number of their `PageState`.
-    pub pages: [u64; 16],
-    /// How many of the `Anon` ones are part of a huge page.
-    pub huge: u64,
-}
-
-/// A part of the listing of frames.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listing {
-    /// Frames, in ascending order of their ids.
-    pub frames: Vec<Frame>,
-    /// Where to go on; 0 when through.
-    pub cursor: u32,
-    /// How many of them were freed by this listing.
-    pub freed: u32,
-}
 
 /// Issues any request at all, for tests that mean to send nonsense.
 ///
@@ -131,33 +60,6 @@ unsafe fn call<T: Request>(device: BorrowedFd<'_>, request: &mut T) -> Result<()
     // SAFETY: `Request` pairs number and structure; the caller vouches for the pointers in it.
     let answer = unsafe { any(device, T::VERB.request(), argument) };
     answer.map(drop).map_err(|errno| failed(T::VERB, errno))
-}
-
-/// What an errno of a call means, as the header says it.
-pub(super) fn meaning(verb: Verb, errno: Errno) -> &'static str {
-    match (verb, errno) {
-        (Verb::Attach, Errno::PERM) => {
-            "no right to this process: run as root or with CAP_SYS_PTRACE over it"
-        }
-        (Verb::Attach, Errno::SRCH) => "it has no memory: a kernel thread, a zombie, or exiting",
-        (Verb::Attach, Errno::BUSY) => "another running uksm owns its memory",
-        (Verb::Attach, Errno::NOSPC) => "this domain has as many spaces as the module allows",
-        (Verb::Attach, Errno::BADF) => "not a process descriptor",
-        (Verb::Attach, Errno::NXIO) => "its group has no domain yet",
-        (Verb::Attach, Errno::AGAIN) => {
-            "the process is in an exec that does not end: it waits for I/O of its own"
-        }
-        (Verb::Configure, Errno::BUSY) => "the domain is in use already",
-        (Verb::Fold, Errno::PERM) => "the policy of the domain allows the zero page only",
-        (_, Errno::NOTTY) => "the module does not know this call: update it",
-        (_, Errno::FAULT) => "bad pointer",
-        (_, Errno::INVAL) => "the module refuses a field of the request",
-        (_, Errno::TOOBIG) => "more than the module takes at once",
-        (_, Errno::NOMEM) => "no memory left in the kernel",
-        (_, Errno::NOENT) => "no such space in this domain",
-        (_, Errno::AGAIN) => "the process holds the lock of its own mappings",
-        _ => "",
-    }
 }
 
 fn failed(verb: Verb, errno: Errno) -> Error {
@@ -426,8 +328,8 @@ impl Device {
         })
     }
 
-    /// Those of at most `count` frames from `cursor` on that no longer hold what they held when this was first asked. Hashes
-    /// each in full.
+    /// Those of at most `count` frames from `cursor` on that no longer hold what they held when
+    /// this was first asked. Hashes each in full.
     ///
     /// # Errors
     /// A request the module refuses.
@@ -444,8 +346,8 @@ impl Device {
         Ok(changed.map(|frame| FrameId(frame.frame)).collect())
     }
 
-    /// Gives up a frame that has changed: who maps it keeps it, and nothing more is merged into it. A frame that has
-    /// not stays.
+    /// Gives up a frame that has changed: who maps it keeps it, and nothing more is merged into it.
+    /// A frame that has not stays.
     ///
     /// # Errors
     /// A request the module refuses.

@@ -1,20 +1,18 @@
 //! Which group a process is in.
 //!
 //! # Problem
-//! A process may match the selectors of several groups, and must be in one: that decides with whom it shares memory.
+//! A process may match the selectors of several groups, and must be in one: that decides with whom
+//! it shares memory.
 //!
 //! # Approach
-//! Groups are in an order, and a process is in the first that has it, whatever has it later: those that name their processes, then those
-//! that rules form ([`Rule`]), in the order of the rules, then those of all others. Who excludes processes from all of
-//! them need not know the groups.
+//! Groups are in an order, and a process is in the first that has it, whatever has it later: those
+//! that name their processes, then those that rules form ([`Rule`]), in the order of the rules,
+//! then those of all others. Who excludes processes from all of them need not know the groups.
 
+use super::group_id::GroupId;
 use super::rule::{Forming, Word};
 use super::{Candidate, Formed, ProcessName, Rule, Selection, Selectors, Value};
 use crate::proc::{self, Proc, Stat};
-
-/// A group, as long as it lives; never used again for another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct GroupId(pub u32);
 
 /// Groups of processes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -49,7 +47,8 @@ impl Grouping {
         GroupId(self.last)
     }
 
-    /// These groups and rules from now on; what was excluded stays so. What was formed and is not among the rules' groups is forgotten.
+    /// These groups and rules from now on; what was excluded stays so. What was formed and is not
+    /// among the rules' groups is forgotten.
     pub fn regroup(&mut self, groups: Vec<(GroupId, Selection)>, rules: Vec<RuleWithGroups>) {
         self.groups = groups;
         let rules = rules.into_iter();
@@ -59,8 +58,8 @@ impl Grouping {
         self.formed.clear();
     }
 
-    /// These are in no group from now on. Processes by id that have ended since are forgotten, and nothing is kept twice: each look at
-    /// a process goes through all of them.
+    /// These are in no group from now on. Processes by id that have ended since are forgotten, and
+    /// nothing is kept twice: each look at a process goes through all of them.
     pub fn exclude(&mut self, selectors: Selectors, proc: &Proc) {
         self.excluded.add(selectors, proc);
     }
@@ -78,8 +77,8 @@ impl Grouping {
         std::mem::take(&mut self.formed)
     }
 
-    /// Rules that have left out processes since the last time, because they have as many groups as they may: the rule's name and bound, and
-    /// what the first process had.
+    /// Rules that have left out processes since the last time, because they have as many groups as
+    /// they may: the rule's name and bound, and what the first process had.
     pub fn take_left_out(&mut self) -> Vec<(String, usize, Value)> {
         let left_out = self.rules.iter_mut().filter_map(|forming| {
             let value = forming.take_left_out()?;
@@ -96,7 +95,8 @@ impl Grouping {
         self.formed.retain(|formed| formed.group != group);
     }
 
-    /// The group of a process that is in the group `current`, or in none yet. One is formed, if need be.
+    /// The group of a process that is in the group `current`, or in none yet. One is formed, if
+    /// need be.
     ///
     /// # Errors
     /// What its group depends on cannot be read.
@@ -143,8 +143,8 @@ impl Grouping {
         Ok(None)
     }
 
-    /// Whether a process would be in a group, were it not excluded from that or from all. One whose control group cannot be read is not
-    /// said to be.
+    /// Whether a process would be in a group, were it not excluded from that or from all. One whose
+    /// control group cannot be read is not said to be.
     #[must_use]
     pub fn excludes(&self, proc: &Proc, pid: u32, stat: &Stat) -> bool {
         let candidate = Candidate::new(proc, pid, stat);
@@ -155,7 +155,8 @@ impl Grouping {
             .any(|of| is_excluded || has(&of.excluded))
     }
 
-    /// Whether a process that nobody has looked at yet may come into a group when it is. One that cannot be read may.
+    /// Whether a process that nobody has looked at yet may come into a group when it is. One that
+    /// cannot be read may.
     #[must_use]
     pub fn may_choose(&self, proc: &Proc, pid: u32, stat: &Stat) -> bool {
         let candidate = Candidate::new(proc, pid, stat);
@@ -183,7 +184,8 @@ impl Grouping {
         !self.excluded.comms.is_empty() || self.any(Selection::depends_on_names)
     }
 
-    /// Whether a process can come to be in another group by something that no event tells, as by another control group.
+    /// Whether a process can come to be in another group by something that no event tells, as by
+    /// another control group.
     #[must_use]
     pub fn depends_on_cgroups(&self) -> bool {
         !self.rules.is_empty()
@@ -191,7 +193,8 @@ impl Grouping {
             || self.any(Selection::depends_on_cgroups)
     }
 
-    /// Whether a process can come to be in another group by the environment of a program that it calls.
+    /// Whether a process can come to be in another group by the environment of a program that it
+    /// calls.
     #[must_use]
     pub fn depends_on_environments(&self) -> bool {
         self.rules

@@ -1,18 +1,17 @@
 //! What a monitor says, line by line, with bounds.
 //!
 //! # Problem
-//! A reader of lines waits for ever for a line that does not end, takes any amount of it, and the protocol's types know the events of
-//! the QEMU that they were made for only.
+//! A reader of lines waits for ever for a line that does not end, takes any amount of it, and the
+//! protocol's types know the events of the QEMU that they were made for only.
 //!
 //! # Approach
-//! Whole lines are passed on, of at most [`LONGEST`] bytes, within the time that was allowed for a command, however it drips.
-//! Lines that are events are left out: nobody here waits for one. The end of what is said is an error, not an empty answer.
+//! Whole lines are passed on, of at most [`LONGEST`] bytes, within the time that was allowed for a
+//! command, however it drips. Lines that are events are left out: nobody here waits for one. The
+//! end of what is said is an error, not an empty answer.
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
-
-use super::left;
 
 /// Longest line. The greeting and the answers that are asked for take some hundred bytes.
 const LONGEST: usize = 64 << 10;
@@ -98,8 +97,8 @@ impl Answers {
     }
 }
 
-/// An event is an object with a key of that name at its top. Anything that is no object is an answer, which the protocol's
-/// types then refuse; a blank line is nothing.
+/// An event is an object with a key of that name at its top. Anything that is no object is an
+/// answer, which the protocol's types then refuse; a blank line is nothing.
 fn is_answer(line: &[u8]) -> bool {
     let said = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(line);
     let is_event = said.is_ok_and(|said| said.contains_key("event"));
@@ -140,4 +139,10 @@ impl Write for Answers {
     fn flush(&mut self) -> io::Result<()> {
         self.stream.flush()
     }
+}
+
+/// Time is left until then.
+fn left(deadline: Instant) -> Option<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    (!left.is_zero()).then_some(left)
 }

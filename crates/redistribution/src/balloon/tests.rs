@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use proptest::prelude::*;
 
@@ -59,7 +60,8 @@ fn command(line: &str) -> &str {
     behind.split('"').next().unwrap_or_default()
 }
 
-/// A monitor that does all well but what `answer` says otherwise: to a command and how often it came.
+/// A monitor that does all well but what `answer` says otherwise: to a command and how often it
+/// came.
 fn play(
     stream: &UnixStream,
     heard: &mut Vec<String>,

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixListener;
 
 use super::*;
 use crate::guard::Phase;
+use crate::settings::Place;
 use crate::settings::{Limit, Rule};
 
 const MIB: u64 = 1 << 20;

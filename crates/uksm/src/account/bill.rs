@@ -4,8 +4,8 @@
 //! A span begins and ends within records.
 //!
 //! # Approach
-//! Of a record that is only partly in the span, the part of its time that is counts, as if all of it had come evenly. Levels cannot
-//! be split: they are those at the end of a group's last record.
+//! Of a record that is only partly in the span, the part of its time that is counts, as if all of
+//! it had come evenly. Levels cannot be split: they are those at the end of a group's last record.
 //!
 //! # Units
 //! As in [`record`](super::record). The table has GiB h: GiB saved or used, times hours.
@@ -15,6 +15,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use uksm_policy::report::{Counters as _, Field};
 
 use super::record::{Amounts, Levels, Record, Stretch, VERSION, written};
 use crate::status::table;
@@ -222,6 +223,14 @@ const MIB: f64 = 1024.0 * 1024.0;
 
 /// Byte-seconds of a GiB in an hour.
 const GIB_HOUR: f64 = 3600.0 * 1024.0 * MIB;
+
+/// The fields of a bill and of a record, each with its subject.
+pub(crate) fn sections() -> [(String, Vec<Field>); 2] {
+    [
+        (GroupBill::about(), GroupBill::fields()),
+        (Record::about(), Record::fields()),
+    ]
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,22 +1,24 @@
 //! The ledger: files of records, one a day, to which lines are added and nothing else.
 //!
 //! # Problem
-//! A crash at any moment, a full disk or a folder that nobody may write must not make what is there worthless, and never stop the
-//! daemon.
+//! A crash at any moment, a full disk or a folder that nobody may write must not make what is there
+//! worthless, and never stop the daemon.
 //!
 //! # Approach
-//! `YYYY-MM-DD.jsonl` has the records that end on that day in UTC, one JSON object a line, each added by one write. If that fails,
-//! what was written of it is cut off again. A line that a crash has torn is ended by the next record, and whoever
-//! reads leaves it out. The file is opened for each record, so that a folder that comes and goes is no
-//! matter. What fails is said once, until it works again.
+//! `YYYY-MM-DD.jsonl` has the records that end on that day in UTC, one JSON object a line, each
+//! added by one write. If that fails, what was written of it is cut off again. A line that a crash
+//! has torn is ended by the next record, and whoever reads leaves it out. The file is opened for
+//! each record, so that a folder that comes and goes is no matter. What fails is said once, until
+//! it works again.
 //!
-//! Old files are removed once a day. A file is old if its day is more than `days` days ago *and* `days`
-//! later files exist: a clock that jumps forward, even by years, removes nothing that is not old by the
-//! second condition too. A file of a day to come (such a clock wrote it) is kept and named in the log,
-//! since nothing tells how old it is.
+//! Old files are removed once a day. A file is old if its day is more than `days` days ago *and*
+//! `days` later files exist: a clock that jumps forward, even by years, removes nothing that is not
+//! old by the second condition too. A file of a day to come (such a clock wrote it) is kept and
+//! named in the log, since nothing tells how old it is.
 //!
-//! One daemon at a time writes into a folder: it holds a lock on the file [`LOCK`] there. Another daemon
-//! says so and writes nothing, since each would count the records of the other in its own totals.
+//! One daemon at a time writes into a folder: it holds a lock on the file [`LOCK`] there. Another
+//! daemon says so and writes nothing, since each would count the records of the other in its own
+//! totals.
 //!
 //! # Units
 //! Days of UTC.
@@ -31,11 +33,9 @@ use jiff::civil::Date;
 use jiff::{Timestamp, ToSpan as _};
 use rustix::fs::{FlockOperation, flock};
 
+use super::ledger_reader::{ENDING, files};
 use super::record::{Amounts, Record};
 use super::totals::{Totals, day_of};
-
-/// What the name of a file ends with.
-const ENDING: &str = ".jsonl";
 
 /// The file whose lock the daemon that writes into a folder holds.
 const LOCK: &str = "lock";
@@ -73,8 +73,8 @@ impl State {
 }
 
 impl Ledger {
-    /// One in this folder, which is made when there is something to write; without a folder nothing is written. Files are
-    /// kept for so many days.
+    /// One in this folder, which is made when there is something to write; without a folder nothing
+    /// is written. Files are kept for so many days.
     pub(crate) fn new(folder: Option<PathBuf>, days: u64) -> Ledger {
         Ledger {
             folder,
@@ -254,29 +254,10 @@ fn ends_torn(file: &File, length: u64) -> io::Result<bool> {
     Ok(byte != *b"\n")
 }
 
-/// The files of a ledger by day, the oldest first. Other names are no part of it.
-///
-/// # Errors
-/// The folder cannot be read.
-pub(super) fn files(folder: &Path) -> io::Result<Vec<(Date, PathBuf)>> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let day = name.to_str().and_then(|name| name.strip_suffix(ENDING));
-        let parsed = day.and_then(|day| day.parse::<Date>().ok().filter(|d| d.to_string() == day));
-        if let Some(date) = parsed {
-            files.push((date, entry.path()));
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::account::reading;
+    use crate::account::ledger_reader;
 
     fn record(group: &str) -> Record {
         let mut record = Record {
@@ -302,7 +283,7 @@ mod tests {
 
     fn read(folder: &Path) -> (Vec<Record>, Vec<String>) {
         let mut records = Vec::new();
-        let torn = reading::read(folder, None, &mut |record, _| records.push(record));
+        let torn = ledger_reader::read(folder, None, &mut |record, _| records.push(record));
         (records, torn.unwrap())
     }
 

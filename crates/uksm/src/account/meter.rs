@@ -1,14 +1,16 @@
 //! Adds up what a group takes and saves, until a record of it is written.
 //!
 //! # Problem
-//! Counters go on from where they are, levels go up and down between two looks, a worker can be gone when it is looked at, and a
-//! disk can be full. Nothing may be lost by any of that, nor counted twice.
+//! Counters go on from where they are, levels go up and down between two looks, a worker can be
+//! gone when it is looked at, and a disk can be full. Nothing may be lost by any of that, nor
+//! counted twice.
 //!
 //! # Approach
-//! Each [`Reading`] is taken in at its time. Of counters, the growth is added. Of levels, the mean of both ends times what lies between
-//! them: on a straight line, so that what comes and goes within an interval is not seen. A level that nobody tells is
-//! taken to stay: merged pages stay merged without a worker. What was added is forgotten only when the ledger has
-//! it; else the next record covers that, too.
+//! Each [`Reading`] is taken in at its time. Of counters, the growth is added. Of levels, the mean
+//! of both ends times what lies between them: on a straight line, so that what comes and goes
+//! within an interval is not seen. A level that nobody tells is taken to stay: merged pages stay
+//! merged without a worker. What was added is forgotten only when the ledger has it; else the next
+//! record covers that, too.
 //!
 //! # Units
 //! Nanoseconds of a clock that does not jump; byte-seconds.
@@ -23,9 +25,10 @@ use super::ledger::Ledger;
 use super::record::{Amounts, Record, VERSION, unix_seconds, written};
 pub(crate) use super::record::{Counts, Told};
 use super::record::{Hinted, Levels};
-use crate::groups::given::Given;
+use crate::account::redistributed::RedistributedTotals;
 
-/// What a group shows at one time. Counters are since its domain or its first worker was made, and never go back.
+/// What a group shows at one time. Counters are since its domain or its first worker was made, and
+/// never go back.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reading {
     /// Processor time of all its workers.
@@ -37,7 +40,7 @@ pub(crate) struct Reading {
     /// Workers replaced.
     pub(crate) restarts: u64,
     /// What its members were given.
-    pub(crate) given: Given,
+    pub(crate) given: RedistributedTotals,
 }
 
 /// The meter of one group.
@@ -52,7 +55,7 @@ pub(crate) struct Meter {
     /// Of the present worker.
     hinted: Hinted,
     restarts: u64,
-    given: Given,
+    given: RedistributedTotals,
     levels: Option<Levels>,
     /// Nothing was merged before the first reading, and there were no indexes.
     was_empty: bool,
@@ -60,7 +63,8 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// One that begins now. `kept` is what the domain counted already, if it is not new: an earlier supervisor has written that.
+    /// One that begins now. `kept` is what the domain counted already, if it is not new: an earlier
+    /// supervisor has written that.
     pub(crate) fn new(group: &str, ledger: Arc<Ledger>, now: Nanos, kept: Option<Counts>) -> Meter {
         Meter {
             group: group.to_owned(),
@@ -71,7 +75,7 @@ impl Meter {
             counts: kept.unwrap_or_default(),
             hinted: Hinted::default(),
             restarts: 0,
-            given: Given::default(),
+            given: RedistributedTotals::default(),
             levels: None,
             accrued: Amounts::default(),
         }
@@ -106,7 +110,8 @@ impl Meter {
         }
     }
 
-    /// Whether nothing was merged, broken or freed since the last reading, which told levels and is not older than so long.
+    /// Whether nothing was merged, broken or freed since the last reading, which told levels and is
+    /// not older than so long.
     pub(crate) fn is_calm(&self, now: Nanos, counts: Option<Counts>, longest: Nanos) -> bool {
         let is_recent = now.saturating_sub(self.at) < longest;
         counts == Some(self.counts) && self.levels.is_some() && is_recent
@@ -142,8 +147,8 @@ impl Meter {
         accrued.held_byte_seconds += mean(from.held_bytes as f64, to.held_bytes as f64);
     }
 
-    /// Writes what has accrued up to the last reading. Nothing is written while nothing was told of levels, unless this is `last`:
-    /// what is not known yet is in the record after.
+    /// Writes what has accrued up to the last reading. Nothing is written while nothing was told of
+    /// levels, unless this is `last`: what is not known yet is in the record after.
     ///
     /// # Errors
     /// The ledger cannot be written, in one line; it is tried again with the next record.
@@ -197,7 +202,7 @@ fn seconds(time: Nanos) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::account::reading;
+    use crate::account::ledger_reader;
 
     const SECOND: Nanos = 1_000_000_000;
 
@@ -227,7 +232,7 @@ mod tests {
             let mut records = Vec::new();
             let path = self.folder.path().join("accounts");
             if path.is_dir() {
-                let torn = reading::read(&path, None, &mut |record, _| records.push(record));
+                let torn = ledger_reader::read(&path, None, &mut |record, _| records.push(record));
                 assert!(torn.unwrap().is_empty());
             }
             records
@@ -253,7 +258,7 @@ mod tests {
                 ..Told::default()
             }),
             restarts: 0,
-            given: Given::default(),
+            given: RedistributedTotals::default(),
         }
     }
 
@@ -327,7 +332,7 @@ mod tests {
     fn what_members_were_given_is_counted_and_what_they_hold_is_a_level() {
         let mut place = Place::new();
         let with = |held, given| Reading {
-            given: Given {
+            given: RedistributedTotals {
                 held,
                 given,
                 taken_back: given - held,

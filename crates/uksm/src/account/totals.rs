@@ -1,8 +1,8 @@
 //! Totals of a ledger: what each group took and saved since they were first kept.
 //!
 //! # Problem
-//! Monitoring wants counters that go on over restarts of daemon and workers. To sum the ledger for each look is too much, and such a sum
-//! falls each day, when the oldest file goes.
+//! Monitoring wants counters that go on over restarts of daemon and workers. To sum the ledger for
+//! each look is too much, and such a sum falls each day, when the oldest file goes.
 //!
 //! # Approach
 //! The daemon adds each record that it writes, and keeps the sums in `totals.json` beside the
@@ -17,7 +17,8 @@
 //! records.
 //!
 //! # Units
-//! As in [`record`](super::record). What was saved counts at least as nothing, where the ledger has less than that: totals never fall.
+//! As in [`record`](super::record). What was saved counts at least as nothing, where the ledger has
+//! less than that: totals never fall.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -30,8 +31,8 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::ledger_reader;
 use super::record::{Amounts, Record};
-use super::{ledger, reading};
 
 /// Where they are kept.
 const NAME: &str = "totals.json";
@@ -132,7 +133,7 @@ impl Totals {
     /// Of what comes from now on.
     fn beginning(folder: &Path) -> Totals {
         // A folder that is not there has no files.
-        let files = ledger::files(folder).unwrap_or_default();
+        let files = ledger_reader::files(folder).unwrap_or_default();
         let length = |path: &Path| path.metadata().map_or(0, |of| of.len());
         let summed = files.iter().map(|(day, path)| (*day, length(path)));
         Totals {
@@ -167,12 +168,12 @@ impl Totals {
 
     /// Adds what files have beyond what is summed.
     fn catch_up(&mut self, folder: &Path) -> Result<(), String> {
-        let files = ledger::files(folder);
+        let files = ledger_reader::files(folder);
         let files = files.map_err(|error| format!("{}: {error}", folder.display()))?;
         for (day, path) in files {
             let from = self.summed.get(&day).copied().unwrap_or(0);
             let mut torn = Vec::new();
-            let length = reading::read_file(&path, from, &mut torn, &mut |record, _| {
+            let length = ledger_reader::read_file(&path, from, &mut torn, &mut |record, _| {
                 self.add(&record, day);
             })?;
             self.summed.insert(day, length);
@@ -212,7 +213,8 @@ impl Totals {
             .retain(|name, of| !is_formed(name) || (of.last, of.place) > newest);
     }
 
-    /// Adds a record that is now in the file of this day, which has this length with it, and may write the totals.
+    /// Adds a record that is now in the file of this day, which has this length with it, and may
+    /// write the totals.
     pub(super) fn take(&mut self, record: &Record, day: Date, length: u64) {
         self.add(record, day);
         let before = self.summed.insert(day, length).unwrap_or(0);

@@ -1,12 +1,15 @@
 //! How long pages live, for people and for programs.
 //!
 //! # Approach
-//! Pages that were read twice ([`watch`](super::watch)) are counted by what has become of them, and [`uksm_sketch::lifetime`] tells what that means for
-//! all that were read: those by which something could be saved, whose merging would be lost, and the others. Pages that are swapped out or were not
-//! reached count as neither lost nor unchanged. Where next to no time passed between the readings, that is said, and no rate.
+//! Pages that were read twice ([`watch`](super::watch)) are counted by what has become of them, and
+//! [`uksm_sketch::lifetime`] tells what that means for all that were read: those by which something
+//! could be saved, whose merging would be lost, and the others. Pages that are swapped out or were
+//! not reached count as neither lost nor unchanged. Where next to no time passed between the
+//! readings, that is said, and no rate.
 //!
-//! The counts by time between the readings say whether one constant rate, which figures of a minute and of half of the pages assume, is like what
-//! was met: pages that are rewritten all the time are lost after a second already, and no more of them after ten.
+//! The counts by time between the readings say whether one constant rate, which figures of a minute
+//! and of half of the pages assume, is like what was met: pages that are rewritten all the time are
+//! lost after a second already, and no more of them after ten.
 //!
 //! # Units
 //! Pages; seconds; shares are parts of one.
@@ -17,7 +20,7 @@ use serde::Serialize;
 use uksm_policy::report::counted;
 use uksm_sketch::lifetime::{self, Estimate};
 
-use super::report::duration;
+use super::units::duration;
 use super::watch::{Fate, Twice};
 use crate::status::table;
 

@@ -1,8 +1,9 @@
 //! The result as one file for a browser.
 //!
 //! # Approach
-//! A [`document`](crate::document) with a plot of bars for the host, for control groups and for processes, and tables of the same figures. Names
-//! of processes and control groups are what others chose: they are escaped.
+//! A [`document`](crate::document) with a plot of bars for the host, for control groups and for
+//! processes, and tables of the same figures. Names of processes and control groups are what others
+//! chose: they are escaped.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -15,7 +16,8 @@ use plotters::prelude::{
 };
 
 use super::lifetimes::Lifetimes;
-use super::report::{Report, Row, duration, mib};
+use super::report::{Report, Row};
+use super::units::{duration, mib};
 use crate::document;
 
 const WIDTH: u32 = 900;

@@ -1,18 +1,21 @@
 //! Reads a sample of the memory of processes within a budget of processor time.
 //!
 //! # Problem
-//! How many pages a budget lasts for depends on the host, the kernel and on how full mappings are. If the budget ended in the middle, the pages
-//! behind would have had no chance to be chosen.
+//! How many pages a budget lasts for depends on the host, the kernel and on how full mappings are.
+//! If the budget ended in the middle, the pages behind would have had no chance to be chosen.
 //!
 //! # Approach
-//! 1. The kernel is asked for the memory of each process, the largest first, with half of the budget. Who is not reached is
-//!    left out, and the least is lost.
-//! 2. Trials on the largest process tell what it takes to open a process, to read a place among all its neighbours, and to read one by itself.
-//! 3. If the rest of the budget, less what estimating takes, lasts for all places, all are read; else each is chosen with the probability for which it lasts. A
-//!    part of the budget is kept for what the trials do not know.
+//! 1. The kernel is asked for the memory of each process, the largest first, with half of the
+//!    budget. Who is not reached is left out, and the least is lost.
+//! 2. Trials on the largest process tell what it takes to open a process, to read a place among all
+//!    its neighbours, and to read one by itself.
+//! 3. If the rest of the budget, less what estimating takes, lasts for all places, all are read;
+//!    else each is chosen with the probability for which it lasts. A part of the budget is kept for
+//!    what the trials do not know.
 //!
-//! A process that ends meanwhile is left out with all its pages. Should reading take a quarter more than the budget, the processes that
-//! were not reached are left out as well: the largest come first.
+//! A process that ends meanwhile is left out with all its pages. Should reading take a quarter more
+//! than the budget, the processes that were not reached are left out as well: the largest come
+//! first.
 //!
 //! A tenth of the budget is kept for reading some pages again at the end ([`Watch`]).
 //!
@@ -27,10 +30,10 @@ use uksm_linux::clock;
 use uksm_linux::contents::{Met, Sampler, Survey};
 use uksm_linux::proc::{self, Proc, Stat};
 use uksm_linux::selection::Selection;
-use uksm_policy::command::Nanos;
 use uksm_sketch::content::Content;
 use uksm_sketch::redundancy::Page;
 
+use super::plan::Plan;
 use super::progress::Progress;
 use super::watch::{self, Watch};
 use crate::suggest::{chosen, nobody_read};
@@ -41,7 +44,8 @@ const TRIAL: u64 = 4096;
 /// Chosen places of the trial that reads single ones, roughly.
 const SINGLE: f64 = 256.0;
 
-/// Of what is left of the budget, reading is planned to take this part. Estimating takes most of the rest.
+/// Of what is left of the budget, reading is planned to take this part. Estimating takes most of
+/// the rest.
 const PLANNED: f64 = 0.75;
 
 /// At least so many places are chosen, whatever the budget.
@@ -49,31 +53,6 @@ const LEAST: f64 = 512.0;
 
 /// Pages between two looks at how far it is.
 const SHOWN: u64 = 256;
-
-/// What may be spent on what.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Plan {
-    /// In all.
-    pub(super) budget: Nanos,
-    /// What was spent before the start.
-    pub(super) cpu_before: Nanos,
-}
-
-impl Plan {
-    fn spent(&self) -> Nanos {
-        clock::process_cpu().saturating_sub(self.cpu_before)
-    }
-
-    /// What is kept for reading some pages again.
-    pub(super) fn kept(&self) -> Nanos {
-        self.budget / 10
-    }
-
-    /// Whether more was spent than can be borne.
-    pub(super) fn is_over(&self) -> bool {
-        self.spent() > self.budget + self.budget / 4
-    }
-}
 
 /// A process that was read.
 #[derive(Debug)]

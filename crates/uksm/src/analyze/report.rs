@@ -8,6 +8,7 @@ use uksm_policy::report::counted;
 use uksm_sketch::occupancy::Range;
 
 use super::lifetimes::Lifetimes;
+use super::units::{duration, mib};
 use crate::status::table;
 
 /// Processes that are named of those left out for one reason.
@@ -145,21 +146,6 @@ pub(super) struct LeftOut {
     pub(super) why: String,
     /// Pages it has in memory that are of no file.
     pub(super) pages: u64,
-}
-
-/// In MiB.
-pub(super) fn mib(pages: f64) -> String {
-    format!("{:.1}", pages / 256.0)
-}
-
-/// A time for reading.
-pub(super) fn duration(seconds: f64) -> String {
-    match seconds {
-        ..0.1 => format!("{:.0} ms", seconds * 1e3),
-        ..100.0 => format!("{seconds:.1} s"),
-        ..6000.0 => format!("{:.0} min", seconds / 60.0),
-        _ => format!("{:.1} h", seconds / 3600.0),
-    }
 }
 
 /// The end of a name that is too long.

@@ -1,22 +1,25 @@
 //! Some of the pages that were read, and what has become of them.
 //!
 //! # Problem
-//! Which pages are read again must not depend on what they hold or whose they are; how many pages there will be is not known before they are
-//! read; and millions of addresses are not to be kept.
+//! Which pages are read again must not depend on what they hold or whose they are; how many pages
+//! there will be is not known before they are read; and millions of addresses are not to be kept.
 //!
 //! # Approach
-//! Each page that is read has a number, drawn by hashing its place with the run's salt. Those with the lowest numbers are kept, with the time:
-//! a uniform sample of all that were read, as many as the budget lasts for and [`MOST`] at most. Which pages are read at all is chosen apart from this,
-//! and is the same with it and without.
+//! Each page that is read has a number, drawn by hashing its place with the run's salt. Those with
+//! the lowest numbers are kept, with the time: a uniform sample of all that were read, as many as
+//! the budget lasts for and [`MOST`] at most. Which pages are read at all is chosen apart from
+//! this, and is the same with it and without.
 //!
-//! They are read again after all else is done, so that as much time as possible passes between: the processes in an order that is drawn as well, so
-//! that what the budget does not reach is not always the same. Nothing is waited for. Only what is still in memory is read.
+//! They are read again after all else is done, so that as much time as possible passes between: the
+//! processes in an order that is drawn as well, so that what the budget does not reach is not
+//! always the same. Nothing is waited for. Only what is still in memory is read.
 //!
 //! # Units
 //! Nanoseconds; addresses in bytes.
 //!
 //! # Source
-//! Samples of the lowest numbers: E. Cohen and H. Kaplan, "Summarizing data using bottom-k sketches", PODC'07.
+//! Samples of the lowest numbers: E. Cohen and H. Kaplan, "Summarizing data using bottom-k
+//! sketches", PODC'07.
 
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -27,9 +30,10 @@ use uksm_policy::command::Nanos;
 use uksm_sketch::content::{Content, Salt};
 use uksm_sketch::redundancy::Page;
 
-use super::reading::Plan;
+use super::plan::Plan;
 
-/// At most so many pages are read again: a share of them is told to two percent of all, and they take some 20 ms.
+/// At most so many pages are read again: a share of them is told to two percent of all, and they
+/// take some 20 ms.
 pub(super) const MOST: usize = 2000;
 
 /// Pages of a process that are read again between two looks at the budget.
@@ -71,7 +75,8 @@ pub(super) enum Fate {
 pub(super) struct Twice {
     /// What has become of it.
     pub(super) fate: Fate,
-    /// Whether it was of zeros, or a page of the same contents was read as well: something could be saved by it.
+    /// Whether it was of zeros, or a page of the same contents was read as well: something could be
+    /// saved by it.
     pub(super) can_be_saved: bool,
     /// Time between the readings.
     pub(super) seconds: f64,
@@ -180,7 +185,8 @@ pub(super) struct Again {
 }
 
 impl Again {
-    /// Reads them, with what of the budget was kept for it, unless more than the budget was spent before.
+    /// Reads them, with what of the budget was kept for it, unless more than the budget was spent
+    /// before.
     pub(super) fn read(self, plan: Plan, sampler: &mut Sampler, proc: &Proc) -> Vec<Twice> {
         let before = clock::process_cpu();
         let in_budget = || !plan.is_over() && clock::process_cpu() - before < plan.kept();

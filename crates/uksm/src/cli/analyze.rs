@@ -7,8 +7,9 @@ use uksm_linux::selection::Selection;
 use uksm_policy::command::Nanos;
 use uksm_policy::params::form::{count, share, time};
 
-use super::accepted;
-use super::{ExcludeArgs, RootArgs, TargetArgs};
+use super::accepted::accepted;
+use super::targets::{ExcludeArgs, TargetArgs};
+use crate::paths::Roots;
 
 /// Options of `analyze`.
 #[derive(Debug, Args)]
@@ -40,7 +41,7 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) roots: RootArgs,
+    pub(crate) roots: Roots,
 }
 
 impl AnalyzeArgs {

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use uksm_linux::selection::Selectors;
 
-use super::{RootArgs, TargetArgs};
+use super::targets::TargetArgs;
+use crate::paths::Roots;
 
 /// Options of `explain`.
 #[derive(Debug, Args)]
@@ -25,7 +26,7 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
     pub(crate) socket: PathBuf,
     #[command(flatten)]
-    pub(crate) roots: RootArgs,
+    pub(crate) roots: Roots,
 }
 
 impl ExplainArgs {
@@ -67,7 +68,10 @@ mod tests {
 
     fn selectors(line: &str) -> Result<uksm_linux::selection::Selectors, String> {
         let words = line.split_whitespace().map(Into::into);
-        match parse(words, &mut Settings::default()).unwrap().action {
+        match parse(words, &mut Settings::default(), String::new())
+            .unwrap()
+            .action
+        {
             Action::Explain(args) => args.selectors(),
             other => panic!("not explain: {other:?}"),
         }

@@ -1,11 +1,16 @@
-//! The client's end: asks a daemon.
+//! The client's end: asks a daemon, and prints its answer.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Answer, CLIENT_TIMEOUT, Request, protocol};
+use anyhow::anyhow;
+
+use super::message::{Answer, CLIENT_TIMEOUT, Request};
+use super::protocol;
+use crate::failure::Failure;
+use crate::log;
 
 /// Why a client got no answer.
 #[derive(Debug)]
@@ -76,4 +81,54 @@ pub(crate) fn ask_within(
             "{path}: the daemon's answer was not understood: {error}"
         ))
     })
+}
+
+/// The answer of the daemon at `socket`; an error names the remedy.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn asked(socket: &Path, request: &Request) -> Result<Answer, Failure> {
+    ask(socket, request).map_err(|why| unanswered(socket, why))
+}
+
+/// Why there is no answer, and what the user can do about it.
+pub(crate) fn unanswered(socket: &Path, why: NoAnswer) -> Failure {
+    let line = match why {
+        NoAnswer::Failed(line) => line,
+        NoAnswer::NotRunning => format!(
+            "{}: no daemon answers: start one with `uksm run` or `systemctl start uksm`, or \
+             name its socket with --socket",
+            socket.display()
+        ),
+    };
+    anyhow!(line).into()
+}
+
+/// Prints an answer, as JSON or for people.
+///
+/// # Errors
+/// The answer is an error, or belongs to another question.
+pub(crate) fn show(answer: &Answer, json: bool) -> Result<(), Failure> {
+    fn text<T: serde::Serialize + std::fmt::Display>(of: &T, json: bool) -> anyhow::Result<String> {
+        match json {
+            true => Ok(serde_json::to_string_pretty(of)?),
+            false => Ok(of.to_string()),
+        }
+    }
+    let text = match answer {
+        Answer::Status(status) => text(status, json)?,
+        Answer::Groups(status) => text(status, json)?,
+        Answer::Ksm(status) => text(status, json)?,
+        Answer::Error(error) => return Err(anyhow!(error.clone()).into()),
+        Answer::Accounted { .. }
+        | Answer::Broken { .. }
+        | Answer::Changed { .. }
+        | Answer::Explained(_)
+        | Answer::Processes(_)
+        | Answer::Spaces(_) => {
+            return Err(anyhow!("the daemon answered another question").into());
+        }
+    };
+    log::answer(&text);
+    Ok(())
 }

@@ -1,158 +1,153 @@
-//! Messages from and to a client, bounded in length and time.
+//! What a client can ask of the daemon, and what the daemon can answer.
 //!
-//! # Problem
-//! The library reads a message of any length for as long as it takes. One client that says a byte a second, or never ends, would keep all others from
-//! asking, and the daemon's memory with it.
-//!
-//! # Approach
-//! A message is read here, as far as its end (a zero byte), before anybody looks at it: of a bounded length, within a time for all of it and not for
-//! each read. Replies are written within a time as well.
-//!
-//! # Units
-//! Bytes; instants of the monotonic clock.
+//! Between supervisor and workers the same requests and answers travel as they are here; on the
+//! daemon's socket they are calls of a varlink interface (`protocol`).
 
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
 
-/// How much is read at once.
-const PART: usize = 4096;
+use serde::{Deserialize, Serialize};
 
-/// A client, and what it has said beyond its last message.
-#[derive(Debug)]
-pub(super) struct Messages {
-    client: UnixStream,
-    said: Vec<u8>,
+use crate::selectors::SelectorTexts;
+use crate::status::Status;
+use crate::status::evidence::Evidence;
+use crate::status::groups::GroupsStatus;
+use crate::status::ksm::KsmStatus;
+use crate::status::processes::{Processes, Spaces};
+
+/// Longest time that a client takes for its call, and for its answer. The connection of a slower
+/// client is closed.
+pub(super) const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Longest wait for something to be done: breaking up large processes takes long.
+const LONGEST_DEED: Duration = Duration::from_secs(600);
+
+/// Longest wait for something to be told.
+const LONGEST_ANSWER: Duration = Duration::from_secs(60);
+
+/// What a client asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Request {
+    /// How are you?
+    Status,
+    /// How is the group of this name?
+    Group(String),
+    /// Write down what has accrued since the last record of the ledger.
+    Account,
+    /// Read the configuration again.
+    Reload,
+    /// Add, change or remove a group.
+    Change(Change),
+    /// Unmerge these, and leave them alone from now on.
+    Break(SelectorTexts),
+    /// Unmerge these spaces; a supervisor's to its worker.
+    BreakSpaces(Vec<u32>),
+    /// What is known of a process, from this address on.
+    Explain {
+        /// Its id.
+        pid: u32,
+        /// Regions that end before are left out.
+        from: u64,
+    },
+    /// What of each process is merged: of the group of this name, or of a daemon without groups.
+    Processes(Option<String>),
+    /// The same of spaces; a supervisor's to its worker.
+    Spaces,
+    /// What is known of a space; a supervisor's to its worker.
+    ExplainSpace {
+        /// Which.
+        space: u32,
+        /// As above.
+        from: u64,
+    },
 }
 
-fn left(deadline: Instant) -> io::Result<Duration> {
-    match deadline.saturating_duration_since(Instant::now()) {
-        Duration::ZERO => Err(ErrorKind::TimedOut.into()),
-        left => Ok(left),
-    }
-}
-
-impl Messages {
-    /// Those of this client.
-    pub(super) fn of(client: UnixStream) -> Messages {
-        Messages {
-            client,
-            said: Vec::new(),
+impl Request {
+    /// How long the worker may take.
+    pub(super) const fn patience(&self) -> Duration {
+        match self {
+            Request::Break(_) | Request::BreakSpaces(_) | Request::Change(_) | Request::Reload => {
+                LONGEST_DEED
+            }
+            Request::Status
+            | Request::Group(_)
+            | Request::Account
+            | Request::Explain { .. }
+            | Request::Processes(_)
+            | Request::Spaces
+            | Request::ExplainSpace { .. } => LONGEST_ANSWER,
         }
-    }
-
-    /// The next message, with the zero byte that ends it. None if the client has ended.
-    ///
-    /// # Errors
-    /// It is longer than `longest`, or not there in time.
-    pub(super) fn next(
-        &mut self,
-        longest: usize,
-        deadline: Instant,
-    ) -> io::Result<Option<Vec<u8>>> {
-        let mut searched = 0;
-        loop {
-            if let Some(at) = self.said[searched..].iter().position(|&byte| byte == 0) {
-                let rest = self.said.split_off(searched + at + 1);
-                return Ok(Some(std::mem::replace(&mut self.said, rest)));
-            }
-            searched = self.said.len();
-            if searched >= longest {
-                let what = format!("a message of more than {longest} bytes");
-                return Err(io::Error::new(ErrorKind::InvalidData, what));
-            }
-            self.client.set_read_timeout(Some(left(deadline)?))?;
-            let mut part = [0; PART];
-            match self.client.read(&mut part) {
-                Ok(0) => return Ok(None),
-                Ok(read) => self.said.extend_from_slice(&part[..read]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Writes a reply.
-    ///
-    /// # Errors
-    /// The client is gone, or does not read in time.
-    pub(super) fn write(&mut self, mut reply: &[u8], deadline: Instant) -> io::Result<()> {
-        while !reply.is_empty() {
-            self.client.set_write_timeout(Some(left(deadline)?))?;
-            match self.client.write(reply) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(written) => reply = &reply[written..],
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// What is to become of a group that no file names. Keys are those of `[group.NAME]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Change {
+    /// It is added.
+    Add {
+        /// Its name.
+        name: String,
+        /// What it is.
+        keys: BTreeMap<String, String>,
+    },
+    /// It is changed.
+    Set {
+        /// Its name.
+        name: String,
+        /// What is set.
+        keys: BTreeMap<String, String>,
+        /// What is not set any more.
+        unset: Vec<String>,
+    },
+    /// It is removed.
+    Remove {
+        /// Its name.
+        name: String,
+    },
+}
 
-    fn pair() -> (Messages, UnixStream) {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        (Messages::of(ours), theirs)
-    }
-
-    fn soon() -> Instant {
-        Instant::now() + Duration::from_millis(50)
-    }
-
-    fn late() -> Instant {
-        Instant::now() + Duration::from_secs(60)
-    }
-
-    #[test]
-    fn messages_end_where_they_end_however_they_come() {
-        let (mut messages, mut client) = pair();
-        client.write_all(b"one\0two\0th").unwrap();
-        assert_eq!(messages.next(100, late()).unwrap().unwrap(), b"one\0");
-        assert_eq!(messages.next(100, late()).unwrap().unwrap(), b"two\0");
-        client.write_all(b"ree\0four").unwrap();
-        assert_eq!(messages.next(100, late()).unwrap().unwrap(), b"three\0");
-        drop(client);
-        assert_eq!(messages.next(100, late()).unwrap(), None, "cut short");
-    }
-
-    #[test]
-    fn who_says_too_much_or_too_slowly_is_let_go() {
-        let (mut messages, mut client) = pair();
-        client.write_all(&[b'x'; 9000]).unwrap();
-        let error = messages.next(5000, late()).unwrap_err();
-        assert_eq!(error.to_string(), "a message of more than 5000 bytes");
-
-        let (mut messages, mut client) = pair();
-        let slow = std::thread::spawn(move || {
-            // Each byte comes in time, the whole does not.
-            while client.write_all(b"x").is_ok() {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        });
-        let begun = Instant::now();
-        let error = messages.next(1 << 20, soon()).unwrap_err();
-        let is_late = [ErrorKind::TimedOut, ErrorKind::WouldBlock].contains(&error.kind());
-        assert!(
-            is_late && begun.elapsed() < Duration::from_secs(30),
-            "{error}"
-        );
-        drop(messages);
-        slow.join().unwrap();
-    }
-
-    #[test]
-    fn who_does_not_read_is_let_go() {
-        let (mut messages, client) = pair();
-        let error = messages.write(&vec![b'x'; 64 << 20], soon()).unwrap_err();
-        assert!(
-            [ErrorKind::TimedOut, ErrorKind::WouldBlock].contains(&error.kind()),
-            "{error}"
-        );
-        drop(client);
-        assert!(messages.write(b"x", late()).is_err());
-    }
+/// What the daemon answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    /// To [`Request::Status`] of a daemon without groups, and to [`Request::Group`].
+    Status(Box<Status>),
+    /// To [`Request::Status`] of one with groups.
+    Groups(Box<GroupsStatus>),
+    /// To [`Request::Status`] of one that drives in-kernel KSM.
+    Ksm(Box<KsmStatus>),
+    /// To [`Request::Break`] and [`Request::BreakSpaces`].
+    Broken {
+        /// Processes looked at.
+        processes: u64,
+        /// Pages unmerged.
+        pages: u64,
+        /// Processes in which memory did not suffice.
+        stopped: u64,
+        /// Processes that held their own locks all the time.
+        locked: u64,
+    },
+    /// To [`Request::Account`].
+    Accounted {
+        /// The folder of the ledger; none if none is written.
+        folder: Option<PathBuf>,
+        /// Why it could not be written, in one line.
+        fault: Option<String>,
+    },
+    /// To [`Request::Reload`] and [`Request::Change`].
+    Changed {
+        /// Groups there are now.
+        groups: u64,
+    },
+    /// To [`Request::Explain`] and [`Request::ExplainSpace`].
+    Explained(Box<Evidence>),
+    /// To [`Request::Processes`].
+    Processes(Box<Processes>),
+    /// To [`Request::Spaces`].
+    Spaces(Box<Spaces>),
+    /// It could not be done.
+    Error(String),
 }

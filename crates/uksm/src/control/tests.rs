@@ -1,10 +1,15 @@
 //! The socket: who may ask, what is refused, and what comes back.
 
+pub(crate) mod fake;
+
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
 
 use proptest::prelude::*;
 
+use super::client::ask;
 use super::*;
+use crate::selectors::SelectorTexts;
 use uksm_linux::wake::Sleeper;
 
 fn place() -> (tempfile::TempDir, PathBuf, Sleeper) {

@@ -1,14 +1,17 @@
 //! All verdicts together: for people, and as one JSON object.
 //!
-//! The lines for people fit a terminal of 80 columns, and have no colours. What is right is a list of names; what is worst
-//! stands last, where the eye is. Names of programs are written with what could steer a terminal escaped.
+//! The lines for people fit a terminal of 80 columns, and have no colours. What is right is a list
+//! of names; what is worst stands last, where the eye is. Names of programs are written with what
+//! could steer a terminal escaped.
 
 use std::fmt;
 
 use serde::Serialize;
 use uksm_policy::report::counted;
 
-use super::{Check, Host, Severity, catalogue};
+use super::check::{Check, Severity};
+use super::checks::catalogue;
+use super::host::Host;
 use uksm_input::plain::plain;
 
 /// Columns of a terminal.
@@ -173,7 +176,8 @@ fn wrapped(f: &mut fmt::Formatter<'_>, first: &str, rest: &str, text: &str) -> f
     Ok(())
 }
 
-/// A line for a shell; a long one is continued, so that it can still be pasted. A word is never broken.
+/// A line for a shell; a long one is continued, so that it can still be pasted. A word is never
+/// broken.
 fn command_lines(f: &mut fmt::Formatter<'_>, command: &str) -> fmt::Result {
     let options = textwrap::Options::new(WIDTH - 2)
         .initial_indent("      $ ")

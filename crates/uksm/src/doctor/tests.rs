@@ -1,5 +1,5 @@
-//! Each check on a host where all is right, and on hosts of which one thing was spoiled; the catalogue, its document and what is
-//! printed.
+//! Each check on a host where all is right, and on hosts of which one thing was spoiled; the
+//! catalogue, its document and what is printed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,8 +8,10 @@ use std::sync::LazyLock;
 use rustix::io::Errno;
 use uksm_linux::module;
 
+use super::check::Severity;
+use super::checks::catalogue;
+use super::host::kernel;
 use super::report::{Report, Row};
-use super::{Severity, catalogue, kernel};
 use crate::control::NoAnswer;
 
 mod cases;
@@ -367,7 +369,9 @@ fn the_symbols_are_those_that_the_module_looks_up() {
 
 #[test]
 fn this_host_is_read() {
-    use super::{Asked, Host, Root};
+    use crate::doctor::asked::Asked;
+    use crate::doctor::host::Host;
+    use crate::doctor::probe::Root;
     let asked = Asked {
         mappings_apart: &|| false,
         device: &|path| {

@@ -1,16 +1,17 @@
 //! Why memory is not merged: one row a reason.
 //!
 //! # Problem
-//! A reason must be named the same for people, for programs and in the documentation, and must say what would change it: a setting,
-//! time, or nothing.
+//! A reason must be named the same for people, for programs and in the documentation, and must say
+//! what would change it: a setting, time, or nothing.
 //!
 //! # Approach
-//! One table. [`super::sorting`] decides which reason is true of a page; here are its words. What a reason says of this host (how long, how much)
-//! is filled in from the circumstances of the process. `docs/explain.md` has every row; a test compares.
+//! One table. [`super::sorting`] decides which reason is true of a page; here are its words. What a
+//! reason says of this host (how long, how much) is filled in from the circumstances of the
+//! process. `docs/explain.md` has every row; a test compares.
 
 use serde::{Serialize, Serializer};
 
-use super::evidence::{Region, Terms};
+use crate::status::evidence::{Region, Terms};
 
 /// Declares the reasons: name in text and JSON, what it means, what changes it.
 macro_rules! reasons {
@@ -197,7 +198,7 @@ impl Reason {
             Reason::TooFew => Some(format!("{} must", terms.spaces_needed)),
             Reason::SampledOnly => {
                 let region = region?;
-                let most = super::sorting::at_most(region.hits, region.sampled, terms.coverage);
+                let most = super::estimate::at_most(region.hits, region.sampled, terms.coverage);
                 Some(format!(
                     "of {} samples {} had partners: at most {} of the pages do, at 95 %; v_dup is {}",
                     region.sampled,

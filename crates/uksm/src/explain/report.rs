@@ -7,9 +7,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::evidence::{Evidence, Place, Region, Terms};
+use super::estimate::Estimate;
 use super::reasons::{Reason, percent, time};
-use super::sorting::{Estimate, Sorted};
+use super::sorting::Sorted;
+use crate::status::evidence::{Evidence, Place, Region, Terms};
 
 /// Reasons of less than this are not printed, unless nothing else is: 64 KiB.
 const LEAST: f64 = 16.0;
@@ -272,11 +273,11 @@ impl fmt::Display for Process {
 /// The regions of a process, one a line.
 fn write_regions(f: &mut fmt::Formatter<'_>, regions: &[Region]) -> fmt::Result {
     let cells = |region: &Region| {
-        let pages = |what: &dyn Fn(&super::evidence::Sighting) -> bool| -> u64 {
+        let pages = |what: &dyn Fn(&crate::status::evidence::Sighting) -> bool| -> u64 {
             let seen = region.seen.iter().filter(|sighting| what(sighting));
             seen.map(|sighting| sighting.pages).sum()
         };
-        use super::evidence::{Partner, Seen};
+        use crate::status::evidence::{Partner, Seen};
         let standing = serde_json::to_value(region.standing).unwrap_or_default();
         let left = region.left_seconds.map_or_else(String::new, time);
         [

@@ -1,17 +1,20 @@
 //! Sorts the memory of a process by the reason for which it is not merged.
 //!
 //! # Problem
-//! Several things keep a page from being merged at once: it is locked, its region is too young, and nobody knows an equal one. One of
-//! them is told: the one that would keep it unmerged were it the only one, and that decides first.
+//! Several things keep a page from being merged at once: it is locked, its region is too young, and
+//! nobody knows an equal one. One of them is told: the one that would keep it unmerged were it the
+//! only one, and that decides first.
 //!
 //! # Approach
-//! Pages in regions are judged by what was seen of them, by the standing of their region, and by the settings, in the order in which module
-//! and engine ask ([`why`]). Of a large region some pages were read, and stand for all. Memory in no region is judged by its mapping. All
-//! amounts add up to what is resident, but for what changed between reading the one and the other.
+//! Pages in regions are judged by what was seen of them, by the standing of their region, and by
+//! the settings, in the order in which module and engine ask ([`why`]). Of a large region some
+//! pages were read, and stand for all. Memory in no region is judged by its mapping. All amounts
+//! add up to what is resident, but for what changed between reading the one and the other.
 //!
-//! How much of what is not merged has partners is an estimate for two reasons: some pages were read, and not all that they could
-//! equal is indexed. Of a sample the interval of Wilson is taken, with the correction for a finite number of pages; where only a part
-//! of the possible partners is indexed, its upper end is that much higher.
+//! How much of what is not merged has partners is an estimate for two reasons: some pages were
+//! read, and not all that they could equal is indexed. Of a sample the interval of Wilson is taken,
+//! with the correction for a finite number of pages; where only a part of the possible partners is
+//! indexed, its upper end is that much higher.
 //!
 //! # Units
 //! Pages; shares 0 to 1.
@@ -21,15 +24,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
 use uksm_policy::command::PAGE_SIZE;
 
-use super::evidence::{Evidence, Partner, Place, Region, Seen, Stands, Terms};
+use super::estimate::{Estimate, estimate};
 use super::mappings::{Kind, Mapping, Mappings};
 use super::reasons::Reason;
-
-/// Of a standard normal distribution, 95 % are within so many standard deviations.
-const Z: f64 = 1.96;
+use crate::status::evidence::{Evidence, Partner, Place, Region, Seen, Stands, Terms};
 
 /// Less than so many pages that no region has are a difference in time.
 const NOISE: f64 = 16.0;
@@ -44,17 +44,6 @@ pub(crate) struct Amount {
     /// What is said of that region beyond the reason.
     pub(crate) details: Option<String>,
     most: f64,
-}
-
-/// An estimate with its interval at 95 %.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub(crate) struct Estimate {
-    /// Pages.
-    pub(crate) pages: f64,
-    /// At least so many.
-    pub(crate) low: f64,
-    /// At most so many.
-    pub(crate) high: f64,
 }
 
 /// The memory of a process.
@@ -104,7 +93,8 @@ pub(crate) fn of_process(evidence: &Evidence) -> Option<Reason> {
     })
 }
 
-/// Why a page of a region that was seen so is not merged; none for one that is, or is not in memory.
+/// Why a page of a region that was seen so is not merged; none for one that is, or is not in
+/// memory.
 pub(crate) fn why(what: Seen, partner: Partner, region: &Region, terms: &Terms) -> Option<Reason> {
     let is_huge = match what {
         Seen::Frame | Seen::Zero | Seen::Nothing => return None,
@@ -192,7 +182,8 @@ impl Sorted {
             let name = mappings.all.get(at).map_or("", |mapping| &mapping.name);
             let place = (region.start, region.end, name);
             let mut resident = 0.0;
-            // Of a mapping that is never looked at any more the mapping tells, but for what was merged before.
+            // Of a mapping that is never looked at any more the mapping tells, but for what was
+            // merged before.
             let is_open = mappings.all.get(at).is_none_or(|mapping| {
                 mapping.start > region.start || mapping.kind == Kind::Mergeable
             });
@@ -408,42 +399,6 @@ fn uncovered(mapping: &Mapping, evidence: &Evidence, is_in_part: bool) -> Option
     } else {
         None
     }
-}
-
-/// The share that is at most true where of so many samples these had partners, of which this part is indexed.
-pub(crate) fn at_most(hits: u64, samples: u64, coverage: f64) -> f64 {
-    if samples == 0 {
-        return 1.0;
-    }
-    let (_, high) = wilson(hits as f64 / samples as f64, samples as f64, Z * Z);
-    (high / coverage.max(1e-6)).min(1.0)
-}
-
-/// How many of `all` pages have partners where `hits` have by what was read, which are `read` pages.
-fn estimate(hits: f64, all: f64, read: f64, coverage: f64) -> Estimate {
-    if all <= 0.0 || read <= 0.0 {
-        return Estimate::default();
-    }
-    let share = (hits / all).min(1.0);
-    // Where all was read there is nothing left to chance.
-    let unread = ((all - read) / (all - 1.0).max(1.0)).clamp(0.0, 1.0);
-    let (low, high) = wilson(share, read, Z * Z * unread);
-    Estimate {
-        pages: hits,
-        low: low * all,
-        high: (high / coverage.max(1e-6)).min(1.0) * all,
-    }
-}
-
-/// The interval of Wilson for a share of so many samples.
-fn wilson(share: f64, samples: f64, z2: f64) -> (f64, f64) {
-    let middle = share + z2 / (2.0 * samples);
-    let half = (z2 * (share * (1.0 - share) / samples + z2 / (4.0 * samples * samples))).sqrt();
-    let scale = 1.0 + z2 / samples;
-    (
-        ((middle - half) / scale).max(0.0),
-        ((middle + half) / scale).min(1.0),
-    )
 }
 
 #[cfg(test)]

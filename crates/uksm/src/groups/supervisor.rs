@@ -1,4 +1,28 @@
-//! The supervisor: keeps a worker for each group, and looks for processes for all of them.
+//! The supervisor: one worker for each group, and one search for the processes of all groups.
+//!
+//! # Approach
+//! This file has the state and the loop. Each step of the loop is a turn in `turns/`; a turn may
+//! use the state of other turns, and no two files need each other. No turn waits for a worker.
+
+mod accounts;
+mod audit;
+mod breaking;
+mod discovery_schedule;
+mod domain_savings;
+mod fd_store;
+mod first_start;
+mod formed_groups;
+mod handover;
+mod hint_dispatch;
+mod placement;
+mod rates;
+pub(crate) mod redistribution;
+mod rights;
+mod task;
+mod turns;
+mod wanted;
+mod worker_events;
+mod worker_process;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -7,34 +31,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use accounts::Accounts;
 use anyhow::{Context as _, anyhow};
+use discovery_schedule::DiscoverySchedule;
+use first_start::FirstStart;
+use formed_groups::FormedGroups;
+use hint_dispatch::HintDispatch;
+use rates::GroupRates;
+use redistribution::GroupRedistribution;
+use task::{ANSWER_TIMEOUT, END_TIMEOUT, Task};
 use uksm_linux::clock;
 use uksm_linux::module::Info;
 use uksm_linux::proc::{OwnMemory, Proc};
 use uksm_linux::processes::Processes;
-use uksm_linux::selection::{Cgroup, GroupId, Grouping};
+use uksm_linux::selection::{GroupId, Grouping};
 use uksm_linux::wake::Sleeper;
 use uksm_policy::command::Nanos;
 use uksm_policy::report::counted;
+use worker_events::WorkerEvents;
+use worker_process::WorkerProcess;
 
-use super::accounts::Accounts;
-use super::adding::Configuration;
-use super::ears::Ears;
-use super::forming::Forming;
-use super::giving::Giving;
-use super::hinting::Hinting;
-use super::pace::Pace;
-use super::placement::cgroup_tree;
-use super::rating::Rating;
-use super::rules::RulePlan;
-use super::starting::Starting;
-use super::tasks::{ANSWER_TIMEOUT, END_TIMEOUT, Task};
-use super::upkeep::Upkeep;
-use super::{Plan, Plans, audit, keeping, rights};
-use crate::cli::RootArgs;
+use crate::config::cgroups::check_cgroups;
+use crate::config::current::Configuration;
+use crate::config::plan::Plan;
+use crate::config::plans::Plans;
 use crate::control::Control;
+use crate::paths::Roots;
 use crate::status::written::WrittenPages;
-use crate::{precedence, run, seed};
+use crate::{precedence, seed, startup, systemd};
 
 /// systemd is told so often that all is well while workers start or end.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
@@ -49,7 +73,7 @@ const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
 /// A worker cannot be started: one line, before anything is merged.
 pub(crate) fn run(
     plans: Plans,
-    roots: &RootArgs,
+    roots: &Roots,
     configuration: Configuration<'_>,
 ) -> anyhow::Result<()> {
     check_cgroups(&plans.groups, &plans.rules, &Proc::at(&roots.proc_root))?;
@@ -61,8 +85,10 @@ pub(crate) fn run(
     rights::warn_of_missing(&rules);
     let daemon = resolved.daemon.clone();
     // What keeps all workers from starting is told before anything is changed.
-    let fresh = run::open(&daemon.device, &roots.ksm_root)?.info().ok();
-    run::raise_descriptor_limit();
+    let fresh = startup::open_device(&daemon.device, &roots.ksm_root)?
+        .info()
+        .ok();
+    startup::raise_descriptor_limit();
     // Its own niceness stays: all workers wait for it.
     precedence::stand_back_as_session(daemon.nice);
     let proc = Proc::at(&roots.proc_root);
@@ -72,10 +98,10 @@ pub(crate) fn run(
     let processes =
         Processes::of_groups(proc, Grouping::default()).context("cannot watch processes")?;
     let mut processes = processes.for_others();
-    if let Some(connector) = run::events() {
+    if let Some(connector) = startup::process_events() {
         processes = processes.told_by(connector);
     }
-    let ears = Ears::new().context("cannot watch workers")?;
+    let worker_events = WorkerEvents::new().context("cannot watch workers")?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
@@ -91,22 +117,22 @@ pub(crate) fn run(
         roots: roots.clone(),
         configuration,
         told: resolved.texts(),
-        forming: Forming::new(rules),
+        formed: FormedGroups::new(rules),
         is_reload_due,
         own_memory,
         processes,
         is_told: false,
         attachable: BTreeSet::new(),
-        pace: Pace::new(0.0),
-        ears,
+        schedule: DiscoverySchedule::new(0.0),
+        worker_events,
         sleeper,
         control,
-        giving: Giving::new(&roots.proc_root, &daemon),
-        hinting: Hinting::default(),
-        starting: None,
+        redistribution: GroupRedistribution::new(&roots.proc_root, &daemon),
+        hint_dispatch: HintDispatch::default(),
+        first_start: None,
         has_begun: false,
         accounts: Accounts::new(&daemon),
-        rating: Rating::default(),
+        rates: GroupRates::default(),
         written: Rc::new(WrittenPages::from_now_on(
             roots.proc_root.clone(),
             roots.ksm_root.clone(),
@@ -116,18 +142,18 @@ pub(crate) fn run(
         fresh,
         is_store_full: false,
     };
-    let mut kept = keeping::kept();
+    let mut kept = fd_store::stored();
     for plan in groups {
         let domain = kept.remove(&plan.name);
-        let worker = supervisor.upkeep(plan, domain)?;
+        let worker = supervisor.new_worker(plan, domain)?;
         supervisor.workers.push(worker);
     }
     supervisor.regroup();
-    for (group, file) in supervisor.forming.keep(kept) {
-        keeping::give_up(&group, file);
+    for (group, file) in supervisor.formed.keep(kept) {
+        fd_store::give_up(&group, file);
     }
     // Groups that rules form take theirs over later.
-    supervisor.has_taken_over |= supervisor.forming.has_kept();
+    supervisor.has_taken_over |= supervisor.formed.has_kept();
     let done = supervisor.work();
     supervisor.stop();
     if done.is_ok() {
@@ -136,76 +162,44 @@ pub(crate) fn run(
     done
 }
 
-/// # Errors
-/// Control groups are asked for, and there is no tree of control groups v2.
-pub(super) fn check_cgroups(
-    groups: &[Plan],
-    rules: &[RulePlan],
-    proc: &Proc,
-) -> anyhow::Result<()> {
-    let mount = Cgroup::MOUNT;
-    let is_mounted = || cgroup_tree().open(std::path::Path::new(mount)).is_ok();
-    let who = |is_so: &dyn Fn(&Plan) -> bool, is_rule_so: &dyn Fn(&RulePlan) -> bool| {
-        let group = groups.iter().find(|plan| is_so(plan));
-        let rule = rules.iter().find(|rule| is_rule_so(rule));
-        let group = group.map(|plan| format!("group {}", plan.name));
-        group.or_else(|| rule.map(|plan| format!("rule {}", plan.rule.name)))
-    };
-    if let Some(who) = who(&|plan| plan.book.is_some(), &RulePlan::has_book)
-        && !is_mounted()
-    {
-        return Err(anyhow!(
-            "{who}: {mount}: no tree of control groups v2: leave book out, or boot with \
-             systemd.unified_cgroup_hierarchy=1"
-        ));
-    }
-    let depends = |plan: &Plan| plan.selection.depends_on_cgroups();
-    if let Some(who) = who(&depends, &RulePlan::depends_on_cgroups) {
-        // This process is in a control group wherever there are any.
-        let own = proc.cgroup(std::process::id());
-        own.with_context(|| who)?;
-    }
-    Ok(())
-}
-
 /// All groups.
-pub(super) struct Supervisor<'a> {
+struct Supervisor<'a> {
     /// By name, then a group of all others, then those that rules have formed.
-    pub(super) workers: Vec<Upkeep>,
+    workers: Vec<WorkerProcess>,
     /// Of groups that are gone, and whose workers do not end.
-    pub(super) leaving: Vec<Upkeep>,
+    leaving: Vec<WorkerProcess>,
     /// What is being done for somebody.
-    pub(super) task: Option<Task>,
-    pub(super) roots: RootArgs,
-    pub(super) configuration: Configuration<'a>,
+    task: Option<Task>,
+    roots: Roots,
+    configuration: Configuration<'a>,
     /// The settings of the daemon as a whole.
-    pub(super) told: BTreeMap<String, String>,
-    pub(super) forming: Forming,
+    told: BTreeMap<String, String>,
+    formed: FormedGroups,
     /// SIGHUP came.
     is_reload_due: Arc<AtomicBool>,
-    pub(super) own_memory: OwnMemory,
-    pub(super) processes: Processes,
+    own_memory: OwnMemory,
+    processes: Processes,
     /// An event of processes has come.
-    pub(super) is_told: bool,
+    is_told: bool,
     /// Groups whose domain the processes know of.
-    pub(super) attachable: BTreeSet<GroupId>,
-    pub(super) pace: Pace,
-    pub(super) ears: Ears,
-    pub(super) sleeper: Sleeper,
+    attachable: BTreeSet<GroupId>,
+    schedule: DiscoverySchedule,
+    worker_events: WorkerEvents,
+    sleeper: Sleeper,
     control: Control,
-    pub(super) giving: Giving,
-    pub(super) hinting: Hinting,
+    redistribution: GroupRedistribution,
+    hint_dispatch: HintDispatch,
     /// Workers that start for the first time, until they work; none before and after that.
-    pub(super) starting: Option<Starting>,
+    first_start: Option<FirstStart>,
     /// Workers were started.
     has_begun: bool,
-    pub(super) accounts: Accounts,
-    pub(super) rating: Rating,
+    accounts: Accounts,
+    rates: GroupRates,
     /// Merged pages that processes of the host wrote.
-    pub(super) written: Rc<WrittenPages>,
-    pub(super) started: Instant,
+    written: Rc<WrittenPages>,
+    started: Instant,
     /// Some group goes on with a domain of an earlier supervisor.
-    pub(super) has_taken_over: bool,
+    has_taken_over: bool,
     /// A domain as the module makes it.
     fresh: Option<Info>,
     /// There were more groups than systemd keeps frames of, which was said.
@@ -213,52 +207,53 @@ pub(super) struct Supervisor<'a> {
 }
 
 impl Supervisor<'_> {
-    /// A group that is not started yet, with the domain of its name that was kept, if it is of its seed.
+    /// A group that is not started yet, with the domain of its name that was kept, if it is of its
+    /// seed.
     ///
     /// # Errors
     /// The kernel gives no random numbers.
-    pub(super) fn upkeep(&mut self, plan: Plan, kept: Option<OwnedFd>) -> anyhow::Result<Upkeep> {
+    fn new_worker(&mut self, plan: Plan, kept: Option<OwnedFd>) -> anyhow::Result<WorkerProcess> {
         let id = self.processes.grouping().new_group();
-        self.upkeep_of(id, plan, kept)
+        self.new_worker_of(id, plan, kept)
     }
 
     /// The same, of a group that has an id already.
     ///
     /// # Errors
-    /// As [`Supervisor::upkeep`].
-    pub(super) fn upkeep_of(
+    /// As [`Supervisor::new_worker`].
+    fn new_worker_of(
         &mut self,
         id: GroupId,
         plan: Plan,
         kept: Option<OwnedFd>,
-    ) -> anyhow::Result<Upkeep> {
+    ) -> anyhow::Result<WorkerProcess> {
         let daemon = &plan.resolved.daemon;
         let place = seed::of_group(&daemon.socket, &plan.name);
         let seed = seed::given_or_inherited(daemon.seed, &place)?;
         let domain =
-            kept.and_then(|file| keeping::of_plan(file, (&plan, seed), self.fresh.as_ref()));
+            kept.and_then(|file| fd_store::of_plan(file, (&plan, seed), self.fresh.as_ref()));
         self.has_taken_over |= domain.is_some();
         let account = self.accounts.of_group(&plan, domain.as_ref());
         let roots = self.roots.clone();
         let counts = (account, Rc::clone(&self.written));
-        Ok(Upkeep::new(id, (plan, seed), roots, domain, counts))
+        Ok(WorkerProcess::new(id, (plan, seed), roots, domain, counts))
     }
 
     /// The groups have changed: all processes are looked at again.
-    pub(super) fn regroup(&mut self) {
-        let rules = self.forming.grouping(&self.workers);
+    fn regroup(&mut self) {
+        let rules = self.formed.grouping(&self.workers);
         self.processes
             .regroup(Supervisor::grouping(&self.workers), rules);
         self.share_anew();
     }
 
     /// There are other groups than before: the largest share is another one, and a look is due.
-    pub(super) fn share_anew(&mut self) {
+    fn share_anew(&mut self) {
         self.warn_of_store();
-        self.pace.begin_again(Supervisor::share(&self.workers));
+        self.schedule.begin_again(Supervisor::share(&self.workers));
         self.divide();
-        self.hinting.regroup(&self.workers);
-        if self.has_begun && self.starting.is_none() {
+        self.hint_dispatch.regroup(&self.workers);
+        if self.has_begun && self.first_start.is_none() {
             self.load_programs();
         }
     }
@@ -266,7 +261,7 @@ impl Supervisor<'_> {
     /// Says if systemd does not keep the frames of all groups.
     fn warn_of_store(&mut self) {
         let groups = self.workers.len();
-        let is_full = keeping::max_files().filter(|&max| groups > max);
+        let is_full = fd_store::max_files().filter(|&max| groups > max);
         if let Some(max) = is_full
             && !self.is_store_full
         {
@@ -278,38 +273,39 @@ impl Supervisor<'_> {
         self.is_store_full = is_full.is_some();
     }
 
-    /// Has programs loaded in the kernel, if a group wants them: not while all workers start, which takes longer then.
+    /// Has programs loaded in the kernel, if a group wants them: not while all workers start, which
+    /// takes longer then.
     fn load_programs(&mut self) {
         self.processes.want_moves();
-        self.hinting.load(&self.workers);
+        self.hint_dispatch.load(&self.workers);
     }
 
     fn work(&mut self) -> anyhow::Result<()> {
         let begun = Instant::now();
         for worker in &mut self.workers {
-            worker.start(&self.ears);
+            worker.start(&self.worker_events);
         }
         tracing::debug!("workers were started in {:?}", begun.elapsed());
         self.has_begun = true;
-        self.starting = Some(Starting::of(&self.workers, Instant::now()));
-        let interval = run::notify_interval(NOTIFY_INTERVAL);
+        self.first_start = Some(FirstStart::of(&self.workers, Instant::now()));
+        let interval = systemd::notify_interval(NOTIFY_INTERVAL);
         let interval = Nanos::try_from(interval.as_nanos()).unwrap_or(Nanos::MAX);
         let mut next_notice = clock::now();
         let mut last_audit = Instant::now();
         while !self.sleeper.stopping() {
-            self.hear();
-            self.welcome()?;
-            self.keep_up();
-            self.look()?;
-            self.form();
+            self.receive();
+            self.await_ready()?;
+            self.start_due_workers();
+            self.discover()?;
+            self.form_groups();
             if !self.task.as_ref().is_some_and(Task::is_change) {
                 self.dissolve_deserted();
             }
             self.measure()?;
-            self.tell();
-            self.hinting.pass_on(&mut self.workers);
-            self.give();
-            self.rate();
+            self.send_spaces();
+            self.hint_dispatch.pass_on(&mut self.workers);
+            self.redistribute();
+            self.adjust_rates();
             self.account_if_due();
             if self.task.is_none() && self.is_reload_due.swap(false, Ordering::Relaxed) {
                 self.begin_reload();
@@ -317,9 +313,9 @@ impl Supervisor<'_> {
             if self.task.is_none()
                 && let Some(pending) = self.control.next()
             {
-                self.attend(pending);
+                self.handle(pending);
             }
-            if self.go_on() {
+            if self.continue_task() {
                 // Somebody else may wait.
                 continue;
             }
@@ -335,7 +331,7 @@ impl Supervisor<'_> {
             }
             self.sleep(next_notice);
         }
-        run::tell_systemd(&[sd_notify::NotifyState::Stopping]);
+        systemd::notify(&[sd_notify::NotifyState::Stopping]);
         Ok(())
     }
 
@@ -343,14 +339,14 @@ impl Supervisor<'_> {
     ///
     /// # Errors
     /// None works: why the first one does not, in one line.
-    fn welcome(&mut self) -> anyhow::Result<()> {
-        let Some(starting) = &mut self.starting else {
+    fn await_ready(&mut self) -> anyhow::Result<()> {
+        let Some(first_start) = &mut self.first_start else {
             return Ok(());
         };
-        let Some(done) = starting.look(&self.workers, Instant::now()) else {
+        let Some(done) = first_start.look(&self.workers, Instant::now()) else {
             return Ok(());
         };
-        self.starting = None;
+        self.first_start = None;
         for group in done.map_err(|line| anyhow!(line))? {
             tracing::warn!("group {group}: its worker is slow to start");
         }
@@ -361,38 +357,38 @@ impl Supervisor<'_> {
             env!("CARGO_PKG_VERSION"),
             self.counted_groups()
         );
-        run::tell_systemd(&[sd_notify::NotifyState::Ready]);
+        systemd::notify(&[sd_notify::NotifyState::Ready]);
         Ok(())
     }
 
     /// Reads messages of workers until `is_so` of each, or until the timeout. systemd gets its sign
     /// of life meanwhile.
-    fn await_workers(&mut self, timeout: Duration, is_so: impl Fn(&Upkeep) -> bool) {
+    fn await_workers(&mut self, timeout: Duration, is_so: impl Fn(&WorkerProcess) -> bool) {
         let deadline = Instant::now() + timeout;
         let mut last_sign = Instant::now();
         loop {
-            self.hear();
-            self.workers.iter_mut().for_each(Upkeep::see_off);
+            self.receive();
+            self.workers.iter_mut().for_each(WorkerProcess::reap);
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.workers.iter().all(&is_so) {
                 return;
             }
             if last_sign.elapsed() >= SIGN_OF_LIFE {
                 last_sign = Instant::now();
-                run::tell_systemd(&[sd_notify::NotifyState::Watchdog]);
+                systemd::notify(&[sd_notify::NotifyState::Watchdog]);
             }
-            let due = self.workers.iter().filter_map(Upkeep::due).min();
+            let due = self.workers.iter().filter_map(WorkerProcess::due).min();
             let due = due.map_or(left, |at| at.saturating_duration_since(Instant::now()));
-            self.ears
+            self.worker_events
                 .wait(left.min(SIGN_OF_LIFE).min(due.max(LEAST_WAIT)));
         }
     }
 
     /// Starts what is to be started; it says by itself when it works.
-    pub(super) fn keep_up(&mut self) {
+    fn start_due_workers(&mut self) {
         for worker in &mut self.workers {
-            worker.see_off();
-            worker.start(&self.ears);
+            worker.reap();
+            worker.start(&self.worker_events);
         }
     }
 
@@ -403,7 +399,7 @@ impl Supervisor<'_> {
     fn notify_systemd(&self) {
         let running = self.workers.iter().filter(|w| w.pid().is_some()).count();
         let text = format!("{running} of {} running", self.counted_groups());
-        run::tell_systemd(&[
+        systemd::notify(&[
             sd_notify::NotifyState::Watchdog,
             sd_notify::NotifyState::Status(&text),
         ]);
@@ -414,12 +410,12 @@ impl Supervisor<'_> {
         if let Some(task) = self.task.take() {
             task.give_up();
         }
-        self.giving.end();
+        self.redistribution.end();
         self.ask_for_accounts(|_| true);
         self.await_workers(ANSWER_TIMEOUT, |worker| !worker.is_asked());
         let _logged = self.write_accounts();
-        self.workers.iter_mut().for_each(Upkeep::end);
-        self.await_workers(END_TIMEOUT, Upkeep::has_ended);
+        self.workers.iter_mut().for_each(WorkerProcess::end);
+        self.await_workers(END_TIMEOUT, WorkerProcess::has_ended);
         for worker in &mut self.workers {
             let _logged = worker.write_account(None);
             worker.audit("is left");

@@ -4,10 +4,11 @@
 //! Only a process itself can offer its memory. Programs do not.
 //!
 //! # Approach
-//! With `--merge all` the kernel is told, before the program begins, that all of the process may be merged; it stays so
-//! over fork and exec, needs no daemon and no library, and leaves it to ksmd what pays. With `--merge advised` the dynamic
-//! linker loads the agent into the program, which takes advice from a daemon with `--backend ksm`, now or later. A static program
-//! loads no library, so that it is refused rather than left out without a word.
+//! With `--merge all` the kernel is told, before the program begins, that all of the process may be
+//! merged; it stays so over fork and exec, needs no daemon and no library, and leaves it to ksmd
+//! what pays. With `--merge advised` the dynamic linker loads the agent into the program, which
+//! takes advice from a daemon with `--backend ksm`, now or later. A static program loads no
+//! library, so that it is refused rather than left out without a word.
 //!
 //! # Source
 //! prctl(2) (`PR_SET_MEMORY_MERGE`, Linux 6.4), ld.so(8).
@@ -21,8 +22,8 @@ use anyhow::{Context as _, anyhow};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use rustix::io::Errno;
 
-use crate::Failure;
 use crate::cli::{ExecArgs, Merge};
+use crate::failure::Failure;
 use crate::log::say;
 
 /// Where the agent finds the daemon; `uksm_interface::advice` has the same name.
@@ -135,7 +136,8 @@ fn found(program: &Path) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Whether it is a program that no dynamic linker starts. What is no ELF file has an interpreter, of which nothing is known.
+/// Whether it is a program that no dynamic linker starts. What is no ELF file has an interpreter,
+/// of which nothing is known.
 fn is_static(path: &Path) -> bool {
     let Ok(bytes) = std::fs::read(path) else {
         return false;

@@ -1,14 +1,15 @@
 //! KSM's knobs while uksm has them, and how they come back.
 //!
 //! # Problem
-//! The knobs are the host's: whoever had set them wants them back when uksm ends, also if it is killed. Only one
-//! uksm may have them.
+//! The knobs are the host's: whoever had set them wants them back when uksm ends, also if it is
+//! killed. Only one uksm may have them.
 //!
 //! # Approach
-//! What was set is written to a file before the first change. A *watcher*, a process of its own that ignores the
-//! signals by which terminals and service managers end groups of processes, holds the other end of a pipe: if that
-//! closes without a word, it puts everything back and removes the file. Should the watcher be killed as well, the next start finds the
-//! file and does so. A lock on a file beside it is held by both, so that no other uksm changes anything before.
+//! What was set is written to a file before the first change. A *watcher*, a process of its own
+//! that ignores the signals by which terminals and service managers end groups of processes, holds
+//! the other end of a pipe: if that closes without a word, it puts everything back and removes the
+//! file. Should the watcher be killed as well, the next start finds the file and does so. A lock on
+//! a file beside it is held by both, so that no other uksm changes anything before.
 //!
 //! # Source
 //! flock(2): a lock belongs to the open file, which a child that inherits it shares.
@@ -32,8 +33,9 @@ use uksm_linux::ksm::before::Before;
 use uksm_linux::ksm::sysfs::{Counters, Sysfs};
 use uksm_linux::proc::Proc;
 
-use crate::cli::{KsmWatcherArgs, RootArgs};
+use crate::cli::KsmWatcherArgs;
 use crate::own_program;
+use crate::paths::Roots;
 
 /// The watcher of a daemon that was just killed needs some milliseconds.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -66,7 +68,7 @@ impl Knobs {
     ///
     /// # Errors
     /// Another uksm has them; they cannot be read, kept or set: one line.
-    pub(crate) fn take(sysfs: Sysfs, roots: &RootArgs, file: &Path) -> anyhow::Result<Knobs> {
+    pub(crate) fn take(sysfs: Sysfs, roots: &Roots, file: &Path) -> anyhow::Result<Knobs> {
         let lock = locked(file)?;
         if let Some(line) = recover(&sysfs, file)? {
             tracing::warn!("{line}");
@@ -244,7 +246,7 @@ fn recover(sysfs: &Sysfs, file: &Path) -> anyhow::Result<Option<String>> {
 }
 
 /// Starts the watcher, which shares the lock.
-fn watch(lock: &File, roots: &RootArgs, file: &Path) -> anyhow::Result<Child> {
+fn watch(lock: &File, roots: &Roots, file: &Path) -> anyhow::Result<Child> {
     let mut command = own_program::command(&[own_program::JOURNAL_STREAM]);
     command
         .arg("ksm-watcher")

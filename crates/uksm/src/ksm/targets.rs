@@ -1,13 +1,14 @@
 //! The processes whose memory is sampled and offered.
 //!
 //! # Problem
-//! A process that was named may take advice, may have offered its memory itself, or neither; that changes while it runs.
+//! A process that was named may take advice, may have offered its memory itself, or neither; that
+//! changes while it runs.
 //!
 //! # Approach
-//! [`Targets::look`] goes through the agents that have connected and through all processes of the host, and keeps the
-//! memory of those that were named and cooperate. One with an agent is known by its connection, which exec ends. One that
-//! has offered its memory itself is known by its id and start time; its blocks are sampled to tell when a series
-//! is due, and never advised.
+//! [`Targets::look`] goes through the agents that have connected and through all processes of the
+//! host, and keeps the memory of those that were named and cooperate. One with an agent is known by
+//! its connection, which exec ends. One that has offered its memory itself is known by its id and
+//! start time; its blocks are sampled to tell when a series is due, and never advised.
 //!
 //! A process can hold the lock of its mappings, for which the kernel's files of it wait: reads have
 //! a deadline ([`deadline`](uksm_linux::proc::deadline)), and of a process that has held one up
@@ -28,7 +29,7 @@ use uksm_policy::advice::estimates::{Change, Estimates, Probe, Seen};
 use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
 use uksm_policy::hash::LineHash;
 
-use super::status::Processes;
+use crate::status::ksm::Processes;
 
 /// Spaces from here on are of processes without an agent.
 const FIRST_FIXED: u32 = END_OF_SPACES;
@@ -39,7 +40,8 @@ const GROWTH: (u64, u64) = (16, 256);
 /// Probes between two looks at the clock: each is of up to 64 pages, some 100 µs.
 const PROBES: usize = 16;
 
-/// Where the kernel tells of each mapping only whether it is offered, a process is asked again after so long.
+/// Where the kernel tells of each mapping only whether it is offered, a process is asked again
+/// after so long.
 const CLOSELY: Nanos = 60_000_000_000;
 
 #[derive(Debug)]
@@ -127,7 +129,8 @@ impl Targets {
         &self.found
     }
 
-    /// Looks for processes, and at their mappings. Answers whether there is memory that nobody has looked at.
+    /// Looks for processes, and at their mappings. Answers whether there is memory that nobody has
+    /// looked at.
     pub(super) fn look(&mut self) -> bool {
         self.agents.expire(clock::now());
         self.hear();
@@ -441,7 +444,8 @@ impl Targets {
         merged.sum()
     }
 
-    /// Has the selected ones give their pages copies of their own, and leaves them alone from now on.
+    /// Has the selected ones give their pages copies of their own, and leaves them alone from now
+    /// on.
     ///
     /// # Errors
     /// One of them takes no advice, a unit is a user's, or too many were left alone already:

@@ -1,8 +1,8 @@
 //! The loop of a daemon that drives in-kernel KSM.
 //!
 //! # Problem
-//! Sampling and ksmd together must keep to the governor's share, new processes must be found soon, and questions
-//! answered at any time.
+//! Sampling and ksmd together must keep to the governor's share, new processes must be found soon,
+//! and questions answered at any time.
 //!
 //! # Approach
 //! One thread. It looks for processes every second, or more rarely if that took long; a look that
@@ -27,13 +27,12 @@ use uksm_linux::wake::{Sleeper, Woken};
 use uksm_policy::advice::bursts::{Bursts, Reading, Turn};
 use uksm_policy::command::Nanos;
 
-use super::LIMITS;
 use super::knobs::Knobs;
-use super::status::{Cpu, Daemon, KsmStatus, Ksmd, Offered, Saved};
 use super::targets::{Breaking, Targets};
 use crate::control::{Answer, Control, Pending, Request};
-use crate::run;
 use crate::setting::Resolved;
+use crate::status::ksm::{Cpu, Daemon, KsmStatus, Ksmd, LIMITS, Offered, Saved};
+use crate::{signals, systemd};
 
 const SECOND: Nanos = 1_000_000_000;
 
@@ -136,21 +135,21 @@ impl Work {
         self.scans_before = counters.full_scans;
         self.targets.look();
         self.say_limits();
-        run::tell_systemd(&[sd_notify::NotifyState::Ready]);
+        systemd::notify(&[sd_notify::NotifyState::Ready]);
         let mut next_notice = clock::now();
         while !self.sleeper.stopping() {
-            self.hangups.iter().for_each(run::ignore_hangup);
+            self.hangups.iter().for_each(signals::ignore_hangup);
             if let Some(pending) = self.control.next() {
                 self.attend(pending)?;
             }
             self.end_breaking();
             if clock::now() >= next_notice {
                 next_notice = clock::now() + NOTICE;
-                run::tell_systemd(&[sd_notify::NotifyState::Watchdog]);
+                systemd::notify(&[sd_notify::NotifyState::Watchdog]);
             }
             self.turn()?;
         }
-        run::tell_systemd(&[sd_notify::NotifyState::Stopping]);
+        systemd::notify(&[sd_notify::NotifyState::Stopping]);
         self.knobs.stop()?;
         tracing::info!(
             "stopped: {} pages saved on this host, {} MiB sampled; merged pages stay merged",

@@ -1,22 +1,26 @@
 //! The catalogue: every metric there is, a row each.
 //!
 //! # Problem
-//! What is exported, what the documents say of it, and what alerts and boards ask for must be the same.
+//! What is exported, what the documents say of it, and what alerts and boards ask for must be the
+//! same.
 //!
 //! # Approach
-//! A [`Row`] has the name, the kind, the labels, the text of HELP, and how its figures are taken from what the daemon answered. Everything
-//! else is made of rows: the exposition, and the table in `docs/metrics.md`, which a test compares line by line. Rows are of the daemon ([`of_daemon`]), of
-//! each group ([`of_groups`]), or of what a worker or a daemon without groups says ([`status::rows`]).
+//! A [`Row`] has the name, the kind, the labels, the text of HELP, and how its figures are taken
+//! from what the daemon answered. Everything else is made of rows: the exposition, and the table in
+//! `docs/metrics.md`, which a test compares line by line. Rows are of the daemon ([`of_daemon`]),
+//! of each group ([`of_groups`]), or of what a worker or a daemon without groups says
+//! ([`status::rows`]).
 //!
 //! # Units
-//! Base units, which the name ends with: `_bytes`, `_seconds`, `_ratio` (of one core), `_byte_seconds`. Anything else is a count; pages are of 4 KiB.
-//! Sums over a label mean something: what would not add up has a name of its own.
+//! Base units, which the name ends with: `_bytes`, `_seconds`, `_ratio` (of one core),
+//! `_byte_seconds`. Anything else is a count; pages are of 4 KiB. Sums over a label mean something:
+//! what would not add up has a name of its own.
 
 use prometheus_client::metrics::MetricType;
 use uksm_redistribution::guard::Phase;
 use uksm_redistribution::status::GroupStatus as Redistributed;
 
-use super::Snapshot;
+use super::snapshot::Snapshot;
 use crate::status::groups::GroupStatus;
 
 pub(super) mod status;

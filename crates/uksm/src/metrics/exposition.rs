@@ -1,8 +1,9 @@
 //! A snapshot as text.
 //!
 //! # Approach
-//! A collector of the library is given the snapshot and goes through the catalogue: a family for each row, a line for each group and
-//! value of the row's label. A row of which nothing is known is left out as a whole.
+//! A collector of the library is given the snapshot and goes through the catalogue: a family for
+//! each row, a line for each group and value of the row's label. A row of which nothing is known is
+//! left out as a whole.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::Snapshot;
 use super::catalogue::{self, Figure, PREFIX, Row, Sample};
+use super::snapshot::Snapshot;
 
 /// A form of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! Metrics over HTTP.
 //!
 //! # Problem
-//! Whoever reaches a port reads the figures, and can keep what serves them busy: each scrape wakes the daemon and its workers.
+//! Whoever reaches a port reads the figures, and can keep what serves them busy: each scrape wakes
+//! the daemon and its workers.
 //!
 //! # Approach
 //! An address is of this machine only unless more is asked for; a socket in the file system has
@@ -32,7 +33,7 @@ use tokio::task::AbortHandle;
 use uksm_linux::socket_file::remove_stale;
 
 use super::exposition::{self, Format};
-use super::{PATIENCE, Snapshot};
+use super::snapshot::{PATIENCE, Snapshot};
 
 /// Most connections at a time.
 const CLIENTS: usize = 32;
@@ -116,7 +117,7 @@ pub(super) fn serve(address: &Address, socket: &Path) -> Result<(), String> {
     runtime.block_on(async {
         let (listener, place) = bind(address)?;
         crate::log::say(&format!("metrics are at {place}"));
-        crate::run::tell_systemd(&[sd_notify::NotifyState::Ready]);
+        crate::systemd::notify(&[sd_notify::NotifyState::Ready]);
         accept(listener, source).await;
         Ok(())
     })

@@ -1,7 +1,13 @@
 //! What a daemon says is told once, in both forms, and soon enough.
 
+mod promtool;
+
+use std::time::{Duration, Instant};
+
 use super::*;
-use crate::control::fake::{self, FakeDaemon, FakeWorkers};
+use crate::control::Answer;
+use crate::control::tests::fake::{self, FakeDaemon, FakeWorkers};
+use crate::status::groups::GroupStatus;
 
 pub(super) fn asked(answer: Answer) -> Arc<Snapshot> {
     let root = tempfile::tempdir().unwrap();
@@ -104,7 +110,9 @@ fn every_row_has_a_figure_where_all_is_known() {
         members: vec![],
     };
     status.written_on_host = Some(3);
-    let redistribution = status.redistribution.insert(Redistribution::default());
+    let redistribution = status
+        .redistribution
+        .insert(uksm_redistribution::status::Status::default());
     redistribution.groups.push(freed);
     let text = exposition::text(&asked(Answer::Groups(status)), Format::OpenMetrics);
     let described = text
@@ -125,8 +133,9 @@ fn every_row_has_a_figure_where_all_is_known() {
     );
 }
 
-/// The bound is 50 ms for the program that is installed; tests are built without optimisation and run beside others. All is real but what
-/// workers say of themselves: that takes them two verbs of the module and a file of `/proc`.
+/// The bound is 50 ms for the program that is installed; tests are built without optimisation and
+/// run beside others. All is real but what workers say of themselves: that takes them two verbs of
+/// the module and a file of `/proc`.
 #[test]
 fn two_hundred_workers_are_asked_with_one_question_and_told_soon() {
     let root = tempfile::tempdir().unwrap();

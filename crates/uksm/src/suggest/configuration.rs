@@ -3,19 +3,18 @@
 use std::fmt::Write as _;
 
 use super::members::Member;
-use super::report::GroupReport;
 
-/// The groups as a part of a configuration file.
-pub(super) fn text<'a>(groups: impl Iterator<Item = &'a GroupReport>) -> String {
+/// These groups, by name, as a part of a configuration file.
+pub(super) fn text<'a>(groups: impl Iterator<Item = (&'a str, &'a [Member])>) -> String {
     let mut text = String::new();
-    for group in groups {
+    for (name, members) in groups {
         if text.is_empty() {
             text += "# Check first that those of each group may learn what the others hold.\n";
         }
-        let _never_fails = write!(text, "\n[group.{}]\n", group.name);
+        let _never_fails = write!(text, "\n[group.{name}]\n");
         let mut cgroups = Vec::new();
         let mut processes = Vec::new();
-        for member in &group.members {
+        for member in members {
             match member {
                 Member::Cgroup { cgroup, .. } => cgroups.push(format!("    {},\n", quoted(cgroup))),
                 Member::Process {
@@ -45,15 +44,10 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::config;
-    use crate::setting::Settings;
+    use crate::config::Config;
 
     #[test]
     fn what_is_proposed_is_read_as_it_was_meant() {
-        let group = |name: &str, members: Vec<Member>| GroupReport {
-            name: name.to_owned(),
-            members,
-            ..GroupReport::default()
-        };
         let cgroup = |path: &str| Member::Cgroup {
             cgroup: path.to_owned(),
             processes: 2,
@@ -65,16 +59,20 @@ mod tests {
         };
         let paths = [r"/machine.slice/machine-qemu\x2d1\x2d.scope", "/a b'c\"d"];
         let groups = [
-            group(
+            (
                 "user-0-1",
                 vec![cgroup(paths[0]), cgroup(paths[1]), process.clone()],
             ),
-            group("user-0-2", vec![process]),
+            ("user-0-2", vec![process]),
         ];
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.toml");
-        std::fs::write(&path, text(groups.iter())).unwrap();
-        let mut settings = Settings::default();
+        std::fs::write(
+            &path,
+            text(groups.iter().map(|(name, members)| (*name, &members[..]))),
+        )
+        .unwrap();
+        let mut settings = Config::default();
         config::read(&path, true, &mut settings).unwrap();
         let [first, second] = &settings.groups[..] else {
             panic!("{:?}", settings.groups)

@@ -127,7 +127,8 @@ impl Report {
     pub(super) fn add(&mut self, boundary: BoundaryReport) {
         self.boundaries.push(boundary);
         let groups = self.boundaries.iter().flat_map(|boundary| &boundary.groups);
-        self.configuration = configuration::text(groups);
+        self.configuration =
+            configuration::text(groups.map(|group| (&*group.name, &group.members[..])));
     }
 }
 
@@ -326,7 +327,7 @@ mod tests {
         assert_eq!(names.next("//"), "-1");
         for name in names.0 {
             let origin = crate::setting::Origin::Option("x".to_owned());
-            crate::groups::Group::new(&name, origin).unwrap();
+            crate::config::group::Group::new(&name, origin).unwrap();
         }
     }
 }

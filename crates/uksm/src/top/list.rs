@@ -1,13 +1,15 @@
 //! The processes that are looked at, and what lately was done for each.
 //!
 //! # Problem
-//! The daemon counts since a process is followed; who watches wants to know what goes on now. Processes come and go between answers, an id
-//! may be given again, and a worker that is started again counts anew.
+//! The daemon counts since a process is followed; who watches wants to know what goes on now.
+//! Processes come and go between answers, an id may be given again, and a worker that is started
+//! again counts anew.
 //!
 //! # Approach
-//! Two answers are compared: the work of a process since the one before, for the time between. A process that was not in that answer has
-//! done all its work since, unless the answer left some out. Where there is no answer to compare with, it is the mean over the time that the worker
-//! has run.
+//! Two answers are compared: the work of a process since the one before, for the time between. A
+//! process that was not in that answer has done all its work since, unless the answer left some
+//! out. Where there is no answer to compare with, it is the mean over the time that the worker has
+//! run.
 //!
 //! # Units
 //! Shares of a core.
@@ -79,8 +81,8 @@ impl List {
         let elapsed = answer.uptime_seconds - self.uptime;
         // Of a worker that was started again nothing can be compared.
         let before = before.filter(|_| elapsed > 0.0);
-        // One thread does the work, which counts when a call returns: of a call that began before the answer before, more is new than time has
-        // passed.
+        // One thread does the work, which counts when a call returns: of a call that began before
+        // the answer before, more is new than time has passed.
         let share = |work: f64, time: f64| (work / time.max(1e-9)).clamp(0.0, 1.0);
         let mean = |work: f64| share(work, answer.uptime_seconds);
         let was_whole = self.left_out == 0;
@@ -133,7 +135,7 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::fake;
+    use crate::control::tests::fake;
 
     /// Processes by id, with what work each took.
     fn answer(uptime_seconds: f64, left_out: u64, work: &[(u32, f64)]) -> Processes {

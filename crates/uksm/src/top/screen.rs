@@ -1,14 +1,14 @@
 //! The picture of a view.
 //!
 //! # Approach
-//! From the top: who answers and what all save; what was saved over time; levels and hints of whose processes are shown; the list, or a
-//! text; a word on what is chosen; the keys. What has no room is left out, the least wanted first: columns by their order of worth, then the curve, then
-//! levels and hints, then the keys. A terminal of [`NARROWEST`] columns shows names and what is saved.
+//! From the top: who answers and what all save; what was saved over time; levels and hints of whose
+//! processes are shown; the list, or a text; a word on what is chosen; the keys. What has no room
+//! is left out, the least wanted first: columns by their order of worth, then the curve, then
+//! levels and hints, then the keys. A terminal of [`NARROWEST`] columns shows names and what is
+//! saved.
 //!
 //! # Units
 //! MiB, percent of one core, pages.
-
-use std::ffi::OsString;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -19,6 +19,7 @@ use ratatui::widgets::{Paragraph, Sparkline, Widget as _, Wrap};
 
 use super::asking::Answered;
 use super::list::List;
+use super::look::Look;
 use super::tables::{Table, levels, short};
 use super::view::{Page, View};
 use crate::status::Status;
@@ -35,15 +36,6 @@ const ROOM_FOR_CURVE: u16 = 14;
 const SUMMARY: u16 = 2;
 const ROOM_FOR_SUMMARY: u16 = 10;
 
-/// What the terminal can show, or whoever looks wants.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
-    /// NO_COLOR is not set.
-    pub(super) is_coloured: bool,
-    /// The locale has blocks to draw with; else letters do.
-    pub(super) has_blocks: bool,
-}
-
 /// Bars without blocks.
 const LETTERS: bar::Set<'static> = bar::Set {
     full: "#",
@@ -56,29 +48,6 @@ const LETTERS: bar::Set<'static> = bar::Set {
     one_eighth: ".",
     empty: " ",
 };
-
-impl Look {
-    /// As the environment says it, by the names of its variables.
-    pub(super) fn of_environment(value: impl Fn(&str) -> Option<OsString>) -> Look {
-        let value = |name: &str| value(name).filter(|value| !value.is_empty());
-        // The first of them that is set counts, see locale(7).
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(value);
-        let locale = locale.unwrap_or_default().to_ascii_lowercase();
-        let locale = locale.to_string_lossy();
-        Look {
-            is_coloured: value("NO_COLOR").is_none(),
-            has_blocks: locale.contains("utf-8") || locale.contains("utf8"),
-        }
-    }
-
-    /// A style in this colour, if there are any.
-    pub(super) fn of(self, colour: Color) -> Style {
-        match self.is_coloured {
-            true => Style::new().fg(colour),
-            false => Style::new(),
-        }
-    }
-}
 
 /// Draws all of it.
 pub(super) fn draw(view: &View, look: Look, area: Rect, buffer: &mut Buffer) {

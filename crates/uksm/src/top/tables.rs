@@ -1,8 +1,9 @@
 //! The lists of groups and of processes as tables of any width.
 //!
 //! # Approach
-//! A table has names, cut where there is no room, and columns, the most wanted first: those that have no room are left out. What is saved is
-//! always shown. The same table is drawn or written as text.
+//! A table has names, cut where there is no room, and columns, the most wanted first: those that
+//! have no room are left out. What is saved is always shown. The same table is drawn or written as
+//! text.
 //!
 //! # Units
 //! MiB, percent of one core, pages.
@@ -15,7 +16,7 @@ use ratatui::widgets::{Cell, Row as Cells, StatefulWidget, Table as Drawn, Table
 use textwrap::core::display_width;
 
 use super::list::{Row, Sort};
-use super::screen::Look;
+use super::look::Look;
 use crate::status::Status;
 use crate::status::groups::GroupStatus;
 

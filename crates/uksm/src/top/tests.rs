@@ -1,5 +1,5 @@
-//! What is on the screen, at several sizes, and what keys do to it: of a daemon with groups here, of processes in [`processes`], and as text in
-//! [`as_text`].
+//! What is on the screen, at several sizes, and what keys do to it: of a daemon with groups here,
+//! of processes in [`processes`], and as text in [`as_text`].
 
 mod as_text;
 mod processes;
@@ -12,7 +12,7 @@ use ratatui::style::{Color, Modifier};
 
 use super::*;
 use crate::control::Answer;
-use crate::control::fake::{self, FakeDaemon};
+use crate::control::tests::fake::{self, FakeDaemon};
 use crate::status::groups::GroupStatus;
 use asking::Whose;
 
@@ -272,8 +272,9 @@ fn where_the_locale_has_no_blocks_all_is_ascii() {
     bars(4, " ##  #");
 }
 
-/// For a person: `UKSM_SOCKET=/tmp/x/uksm.sock cargo test -p uksm a_daemon_to_look_at -- --ignored`, with `UKSM_GROUPS=` for one without groups, and beside it
-/// `uksm top --socket /tmp/x/uksm.sock`. It answers until it is ended.
+/// For a person: `UKSM_SOCKET=/tmp/x/uksm.sock cargo test -p uksm a_daemon_to_look_at --
+/// --ignored`, with `UKSM_GROUPS=` for one without groups, and beside it `uksm top --socket
+/// /tmp/x/uksm.sock`. It answers until it is ended.
 #[test]
 #[ignore = "answers until it is ended, for whoever wants to look"]
 fn a_daemon_to_look_at() {
@@ -312,8 +313,8 @@ fn a_daemon_to_look_at() {
         }
         Request::Explain { .. } => {
             std::thread::sleep(Duration::from_secs(2));
-            let place = crate::explain::evidence::Place::NotChosen;
-            let evidence = crate::explain::evidence::Evidence::of(place, None);
+            let place = crate::status::evidence::Place::NotChosen;
+            let evidence = crate::status::evidence::Evidence::of(place, None);
             Answer::Explained(Box::new(evidence))
         }
         other => Answer::Error(format!("{other:?}: not here")),

@@ -1,13 +1,14 @@
 //! What a worker answers to who asks why memory of a process is not merged.
 //!
 //! # Problem
-//! The engine remembers why it treats a region as it does, but not what each page is: nothing is kept for a question that is
-//! seldom asked. And a question must not hold up merging.
+//! The engine remembers why it treats a region as it does, but not what each page is: nothing is
+//! kept for a question that is seldom asked. And a question must not hold up merging.
 //!
 //! # Approach
-//! Some pages of each region are read for the answer: their states, and hashes that are looked for in the indexes, where nothing
-//! is entered. An answer takes one SAMPLE of at most [`MOST_PAGES`] pages, so milliseconds, and a large process several answers, between which
-//! the worker goes on. The policy's budget is not charged.
+//! Some pages of each region are read for the answer: their states, and hashes that are looked for
+//! in the indexes, where nothing is entered. An answer takes one SAMPLE of at most [`MOST_PAGES`]
+//! pages, so milliseconds, and a large process several answers, between which the worker goes on.
+//! The policy's budget is not charged.
 //!
 //! # Units
 //! Pages.
@@ -16,18 +17,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uksm_linux::discovery::Discovery;
 use uksm_linux::domain::Domain;
-use uksm_linux::handed_over::{HandedOver, Supervisor};
 use uksm_linux::machine::LinuxMachine;
 use uksm_linux::module::{self, Verb};
-use uksm_linux::processes::{Target, Whereabouts};
+use uksm_linux::processes::Whereabouts;
 use uksm_policy::Engine;
 use uksm_policy::command::{Lines, PAGE_SIZE, Page, PageFlags, PageState, Run, SpaceId};
 use uksm_policy::params::{Contents, Thp};
 use uksm_policy::report::{RegionReport, SpaceReport};
 
 use super::Worker;
+use super::locate::Locate;
 use crate::control::{Answer, Request};
-use crate::explain::evidence::{
+use crate::status::evidence::{
     Evidence, MOST_REGIONS, Partner, Place, Range, Region, Seen, Sighting, Terms, seconds,
 };
 
@@ -35,44 +36,6 @@ use crate::explain::evidence::{
 const MOST_PAGES: u64 = 16_384;
 /// Of each region so many at least, if it has them.
 const LEAST_PAGES: u64 = 32;
-
-/// Knows processes.
-pub(crate) trait Locate {
-    /// What became of a process.
-    ///
-    /// # Errors
-    /// It knows none: one line.
-    fn locate(&self, pid: u32) -> Result<Whereabouts, String>;
-
-    /// Those that are followed, by id.
-    ///
-    /// # Errors
-    /// As [`Locate::locate`].
-    fn followed(&self) -> Result<Vec<Target>, String>;
-}
-
-/// What a worker of a group says who is asked for processes.
-const KNOWS_SPACES: &str = "only the supervisor knows processes";
-
-impl<D: Domain> Locate for LinuxMachine<D> {
-    fn locate(&self, pid: u32) -> Result<Whereabouts, String> {
-        Ok(self.processes().whereabouts(pid))
-    }
-
-    fn followed(&self) -> Result<Vec<Target>, String> {
-        Ok(self.processes().targets())
-    }
-}
-
-impl<D: Domain, S: Supervisor> Locate for LinuxMachine<D, HandedOver<S>> {
-    fn locate(&self, _: u32) -> Result<Whereabouts, String> {
-        Err(KNOWS_SPACES.to_owned())
-    }
-
-    fn followed(&self) -> Result<Vec<Target>, String> {
-        Err(KNOWS_SPACES.to_owned())
-    }
-}
 
 /// What is said of a process that is not followed; none of one that is.
 pub(crate) fn unfollowed(whereabouts: Whereabouts) -> Option<Evidence> {
@@ -204,8 +167,8 @@ where
     }
 }
 
-/// Which pages of the regions are read, a run for each: all, or evenly spread ones. Strides are odd, so that no pattern of huge pages is met
-/// at one place only.
+/// Which pages of the regions are read, a run for each: all, or evenly spread ones. Strides are
+/// odd, so that no pattern of huge pages is met at one place only.
 fn runs(space: SpaceId, regions: &[RegionReport]) -> Vec<Run> {
     let pages = |region: &RegionReport| (region.end - region.start) / PAGE_SIZE;
     let total: u64 = regions.iter().map(pages).sum();
@@ -230,7 +193,8 @@ fn runs(space: SpaceId, regions: &[RegionReport]) -> Vec<Run> {
     regions.iter().map(run).collect()
 }
 
-/// Hashes that several pages of one process have. Of equal pages one is in the index and stands for all: it meets nobody there.
+/// Hashes that several pages of one process have. Of equal pages one is in the index and stands for
+/// all: it meets nobody there.
 struct Twins {
     hashes: BTreeSet<u64>,
     /// What such a page could be merged with.

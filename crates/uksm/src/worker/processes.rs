@@ -1,14 +1,15 @@
 //! What a worker answers to who asks what of each process is merged.
 //!
-//! It is asked every second while somebody watches: no page is read and no module called for it. It costs the engine a pass over its
-//! regions, as a status does, and a millisecond or two where 10,000 spaces are put in order; the policy's budget is not charged.
+//! It is asked every second while somebody watches: no page is read and no module called for it. It
+//! costs the engine a pass over its regions, as a status does, and a millisecond or two where
+//! 10,000 spaces are put in order; the policy's budget is not charged.
 
 use uksm_linux::clock;
 use uksm_linux::discovery::Discovery;
 use uksm_linux::domain::Domain;
 use uksm_linux::machine::LinuxMachine;
 
-use super::explaining::Locate;
+use super::locate::Locate;
 use super::{Worker, seconds};
 use crate::control::{Answer, Request};
 use crate::status::processes::{MOST, Spaces};

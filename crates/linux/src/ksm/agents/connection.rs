@@ -16,8 +16,11 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use uksm_interface::advice::{Advice, LONGEST, MOST_RANGES, Message, Outcomes, Range};
 use uksm_policy::command::Nanos;
 
-use super::Lost;
 use super::peer::Peer;
+
+/// It is let go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost;
 
 /// An agent that has not answered after this long is let go. Unmerging 64 MiB takes a tenth of a
 /// second.

@@ -8,28 +8,18 @@ use std::os::fd::AsFd as _;
 use uksm_policy::command::SpaceId;
 
 use super::raw;
-use super::{Device, Result, Verb, address, call, length, unless_interrupted};
+use super::{Device, Listed, Result, Verb, address, call, length, unless_interrupted};
 
 /// Room of a list's first call.
 const FIRST_ROOM: usize = 512;
 
-/// How far a list of mappings came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Listed {
-    /// To the end.
-    Through,
-    /// The list goes on from this address.
-    Until(u64),
-    /// Nowhere: the space's process is gone.
-    Gone,
-}
-
 impl Device {
-    /// Lists private mappings of a space from `start` on into `mappings`, which is emptied first: as
-    /// many as one call takes, ascending and disjoint; none if a signal interrupted.
+    /// Lists private mappings of a space from `start` on into `mappings`, which is emptied first:
+    /// as many as one call takes, ascending and disjoint; none if a signal interrupted.
     ///
     /// # Errors
-    /// No such space; an address that is no start of a page of user space; the target holds its locks.
+    /// No such space; an address that is no start of a page of user space; the target holds its
+    /// locks.
     pub fn mappings(
         &mut self,
         space: SpaceId,

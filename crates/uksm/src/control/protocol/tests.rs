@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use varlink_parser::{IDL, VStruct, VStructOrEnum, VType, VTypeExt};
 
 use super::*;
-use crate::explain::evidence::{
+use crate::status::Status;
+use crate::status::evidence::{
     Evidence, Partner, Place, Range, Region, Seen, Sighting, Stands, Terms,
 };
-use crate::status::Status;
 use crate::status::processes::{Process, Processes, Sums};
 
 fn described() -> IDL<'static> {

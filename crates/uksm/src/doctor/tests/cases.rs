@@ -6,7 +6,7 @@ use uksm_linux::module;
 
 use super::fake::{CONFIG, Fake, MODULE, RELEASE, daemon, file_of_module};
 use crate::control::{Answer, NoAnswer};
-use crate::doctor::Severity::{self, Error, Note, Warning};
+use crate::doctor::check::Severity::{self, Error, Note, Warning};
 use crate::status::groups::{GroupStatus, GroupsStatus};
 
 /// One thing that is wrong.

@@ -9,9 +9,10 @@ use tempfile::TempDir;
 use uksm_linux::module;
 
 use crate::control::{Answer, NoAnswer};
-use crate::doctor::reading::Root;
+use crate::doctor::asked::Asked;
+use crate::doctor::host::Host;
+use crate::doctor::probe::Root;
 use crate::doctor::report::Report;
-use crate::doctor::{Asked, Host};
 use crate::status::{Daemon, Saved, Status};
 
 pub(super) const RELEASE: &str = "6.12.0-1-amd64";

@@ -1,8 +1,8 @@
 //! What a person reads, and what a program does.
 
 use super::*;
-use crate::explain::evidence::{Partner, Seen, Sighting, Stands};
 use crate::explain::mappings::{Kind, Mapping, Mappings};
+use crate::status::evidence::{Partner, Seen, Sighting, Stands};
 use uksm_policy::command::PAGE_SIZE;
 
 const START: u64 = 0x7f00_0000_0000;

@@ -1,7 +1,7 @@
 //! Each reason, staged by what the daemon and the kernel would say.
 
 use super::*;
-use crate::explain::evidence::{Range, Sighting};
+use crate::status::evidence::{Range, Sighting};
 
 const START: u64 = 0x10_0000;
 
@@ -321,29 +321,6 @@ fn a_process_that_is_not_followed_has_one_reason() {
     let silent = Evidence::of(Place::Followed, Some("dead".to_owned()));
     assert_eq!(of_process(&silent), Some(Reason::NoAnswer));
     assert_eq!(of_process(&evidence(vec![])), None);
-}
-
-#[test]
-fn the_interval_is_as_wide_as_what_was_not_read_and_not_indexed() {
-    let all = estimate(40.0, 100.0, 100.0, 1.0);
-    assert_eq!(
-        (all.pages, all.low.round(), all.high.round()),
-        (40.0, 40.0, 40.0)
-    );
-    let half_indexed = estimate(40.0, 100.0, 100.0, 0.5);
-    assert_eq!(
-        (half_indexed.low.round(), half_indexed.high.round()),
-        (40.0, 80.0)
-    );
-    let few = estimate(4000.0, 10_000.0, 10.0, 1.0);
-    assert!(few.low < 2000.0 && few.high > 6000.0, "{few:?}");
-    let many = estimate(4000.0, 10_000.0, 1000.0, 1.0);
-    assert!(many.low > 3600.0 && many.high < 4400.0, "{many:?}");
-    // That none of a hundred has a partner leaves room for a few.
-    let none = at_most(0, 100, 1.0);
-    assert!(none > 0.02 && none < 0.05, "{none}");
-    assert_eq!(at_most(0, 0, 1.0), 1.0);
-    assert!((at_most(0, 100, 0.5) - 2.0 * none).abs() < 1e-9);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use super::*;
 use crate::control::Answer;
-use crate::control::fake::{self, FakeDaemon};
+use crate::control::tests::fake::{self, FakeDaemon};
 
 fn refused(text: &str) -> String {
     Address::of(text, false).unwrap_err()

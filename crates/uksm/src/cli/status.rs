@@ -1,0 +1,19 @@
+//! Options of `uksm status`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Options of `status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Of this group only
+    #[arg(long, value_name = "NAME")]
+    pub(crate) group: Option<String>,
+    /// As one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The daemon's socket
+    #[arg(long, value_name = "PATH", default_value = crate::setting::SOCKET)]
+    pub(crate) socket: PathBuf,
+}

@@ -1,0 +1,178 @@
+//! The configuration in force: the files as they were read last, and the groups that commands
+//! added.
+//!
+//! # Problem
+//! An operator who starts a customer's machine wants a group for it now. That may not read a file
+//! that somebody is editing, nor start another group's worker again, nor make a group that a file
+//! could not describe.
+//!
+//! # Approach
+//! The configuration of the last read is kept, and beside it the keys of the groups that commands
+//! added. One group is planned against all others, and then takes effect as in a reload. A reload
+//! plans the added groups again, with the new files; if a file names one of them, that is an error,
+//! and nothing changes. Groups of a file or of a rule are changed there.
+//!
+//! Processes named by id were looked up once: those that have ended are left out, and a later
+//! process with the same id is not meant.
+
+use std::collections::BTreeMap;
+
+use uksm_linux::proc::Proc;
+use uksm_linux::selection::Selection;
+
+use super::cgroups::check_cgroups;
+use super::group::Group;
+use super::plan::{Plan, part_of_bottom, plan_one};
+use super::plans::{Plans, plan, sort};
+use super::{Config, conflicts, group_keys, members};
+
+/// Reads the configuration again, with what the command line said over it.
+pub(crate) type Read<'a> = Box<dyn Fn() -> Result<Config, String> + 'a>;
+
+/// What the daemon was told, by whomever.
+pub(crate) struct Configuration<'a> {
+    read: Read<'a>,
+    pub(crate) proc: Proc,
+    /// As it was read last.
+    config: Config,
+    /// By name.
+    pub(crate) added: BTreeMap<String, Added>,
+}
+
+/// A group that is to be added or changed, and what it will be.
+#[derive(Debug)]
+pub(crate) struct AddedPlan {
+    pub(crate) added: Added,
+    pub(crate) plan: Plan,
+}
+
+/// A group that was added.
+#[derive(Debug, Clone)]
+pub(crate) struct Added {
+    pub(crate) keys: BTreeMap<String, String>,
+    /// Its processes, as they were when it was told.
+    selection: Selection,
+}
+
+impl<'a> Configuration<'a> {
+    /// This one, which `read` reads again.
+    pub(crate) fn new(config: Config, proc: Proc, read: Read<'a>) -> Configuration<'a> {
+        Configuration {
+            read,
+            proc,
+            config,
+            added: BTreeMap::new(),
+        }
+    }
+
+    /// Everything that it asks for.
+    ///
+    /// # Errors
+    /// As [`plan`].
+    pub(crate) fn plan(&self) -> Result<Plans, String> {
+        plan(&self.with_added(&self.config)?, &self.proc)
+    }
+
+    /// Reads it again. What cannot stand is not taken over.
+    ///
+    /// # Errors
+    /// As [`plan`] and [`check_cgroups`], and a group that was added and stands in a file now.
+    pub(crate) fn reload(&mut self) -> Result<Plans, String> {
+        let config = (self.read)()?;
+        let all = self.with_added(&config)?;
+        if !all.has_groups() {
+            return Err("there are no groups any more: restart the daemon".to_owned());
+        }
+        let plans = plan(&all, &self.proc)?;
+        check_cgroups(&plans.groups, &plans.rules, &self.proc)
+            .map_err(|error| format!("{error:#}"))?;
+        self.config = config;
+        Ok(plans)
+    }
+
+    fn with_added(&self, config: &Config) -> Result<Config, String> {
+        let mut all = config.clone();
+        for (name, added) in &self.added {
+            if let Some(group) = config.groups.iter().find(|group| group.name == *name) {
+                return Err(format!(
+                    "{}: was added by `uksm group add` as well: remove it there, or by `uksm group remove {name}`",
+                    group.origin
+                ));
+            }
+            all.groups.push(added.group(name)?);
+        }
+        Ok(all)
+    }
+
+    /// What was added as, if it was.
+    ///
+    /// # Errors
+    /// It was not: who has it, or that nobody has.
+    pub(crate) fn added(&self, name: &str, workers: &[&Plan]) -> Result<&Added, String> {
+        if let Some(added) = self.added.get(name) {
+            return Ok(added);
+        }
+        let is_it = |plan: &&&Plan| plan.name == name;
+        Err(match workers.iter().find(is_it) {
+            Some(plan) if plan.formed.is_some() => format!(
+                "{name}: is of {}: change the rule, and `uksm reload`",
+                plan.origin
+            ),
+            Some(plan) => format!(
+                "{name}: stands in {}: change it there, and `uksm reload`",
+                plan.origin
+            ),
+            None => format!("{name}: no such group"),
+        })
+    }
+
+    /// Plans one group as it would be with these keys, beside those that run. Nothing is changed.
+    pub(crate) fn planned(
+        &self,
+        who: &str,
+        name: &str,
+        keys: BTreeMap<String, String>,
+        running: &[&Plan],
+    ) -> Result<(Added, Plan), String> {
+        let group = group_keys::group(who, name, &keys)?;
+        let mut all = self.with_added(&self.config)?;
+        all.groups.retain(|other| other.name != name);
+        all.groups.push(group.clone());
+        sort(&mut all.groups);
+        conflicts::between(&all.groups)?;
+        let parts = all.groups.len() + all.rules.len();
+        let new = plan_one(&all.settings, &group, &self.proc, part_of_bottom(parts, 1))?;
+        let plan_of = |of: &Group| match of.name == name {
+            true => Some(&new),
+            false => running.iter().find(|plan| plan.name == of.name).copied(),
+        };
+        let giving = all.groups.iter().map(|group| {
+            let plan = plan_of(group);
+            (
+                &group.redistribution,
+                plan.and_then(|plan| plan.giving.as_ref()),
+            )
+        });
+        members::between(giving)?;
+        let plans: Vec<Plan> = all.groups.iter().filter_map(plan_of).cloned().collect();
+        conflicts::warn_of_processes(&plans, &self.proc);
+        let mut selection = new.selection.clone();
+        // What is excluded for all is added each time.
+        selection.excluded = group.settings.targets.excluded.clone();
+        Ok((Added { keys, selection }, new))
+    }
+}
+
+impl Added {
+    fn group(&self, name: &str) -> Result<Group, String> {
+        let mut group = group_keys::group(&who("add", name), name, &self.keys)?;
+        group.settings.targets = self.selection.clone();
+        group.is_pinned = true;
+        Ok(group)
+    }
+}
+
+/// Who says it, in errors.
+pub(crate) fn who(what: &str, name: &str) -> String {
+    format!("uksm group {what} {}", name.escape_debug())
+}

@@ -1,0 +1,75 @@
+//! A group as it is configured.
+
+use uksm_linux::selection::Cgroup;
+
+use super::members::RedistributionConfig;
+use super::rate::RateConfig;
+use crate::setting::{Origin, Settings};
+
+/// Longest name, in bytes.
+pub(super) const MAX_NAME_BYTES: usize = 64;
+
+/// Whether a name may have this character.
+pub(super) fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.".contains(c)
+}
+
+/// A group as it was configured.
+#[derive(Debug, Clone)]
+pub(crate) struct Group {
+    /// Its name.
+    pub(crate) name: String,
+    /// Where it stands.
+    pub(crate) origin: Origin,
+    /// What is set for it, over what is set for all; and its processes.
+    pub(crate) settings: Settings,
+    /// The control group that pays for it; the daemon's own if none was named.
+    pub(crate) book: Option<Cgroup>,
+    /// The members that get the memory that it freed.
+    pub(crate) redistribution: RedistributionConfig,
+    /// How fast it may be.
+    pub(crate) rate: RateConfig,
+    /// Its processes were found before: who of them has ended is no mistake.
+    pub(crate) is_pinned: bool,
+}
+
+impl Group {
+    /// One of this name, without processes.
+    ///
+    /// # Errors
+    /// A name that could not stand in a file name.
+    pub(crate) fn new(name: &str, origin: Origin) -> Result<Group, String> {
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(is_plain) {
+            return Err(format!(
+                "a group's name has 1 to {MAX_NAME_BYTES} letters, digits, and - _ ."
+            ));
+        }
+        Ok(Group {
+            name: name.to_owned(),
+            origin,
+            settings: Settings::default(),
+            book: None,
+            redistribution: RedistributionConfig::default(),
+            rate: RateConfig::default(),
+            is_pinned: false,
+        })
+    }
+
+    /// Books its cost on this control group.
+    ///
+    /// # Errors
+    /// It is no control group, or several.
+    pub(crate) fn book(&mut self, text: &str) -> Result<(), String> {
+        let cgroup: Cgroup = text.parse()?;
+        if !cgroup.is_one() {
+            return Err(format!("'{text}': one control group pays for a group"));
+        }
+        self.book = Some(cgroup);
+        Ok(())
+    }
+
+    /// Whether it has what no other group has.
+    pub(super) fn is_rest(&self) -> bool {
+        self.settings.targets.all
+    }
+}

@@ -1,0 +1,296 @@
+//! The configuration of redistribution: the rule of a group, and its members.
+//!
+//! # Problem
+//! Freed memory is given to control groups and virtual machines. The configuration names them, with
+//! the size that each may not fall below. A mistake must be reported with its line before anything
+//! is changed, and no two groups may move one limit.
+//!
+//! # Approach
+//! Keys of `[group.NAME]` and of `[group.NAME.member.MEMBER]` are rows as all settings are, and are
+//! kept as texts with their origins until all are there. A control group or a socket that does not
+//! exist yet is no mistake: machines start later.
+//!
+//! # Units
+//! Bytes.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use uksm_input::names;
+use uksm_linux::selection::Cgroup;
+use uksm_policy::params::form::{choice, count, optional, size};
+use uksm_redistribution::settings::{self, LEAST, Limit, Place, Rule, STEP, Scope};
+
+use crate::setting::{Origin, Texts, refuse};
+
+/// Longest path of a socket.
+const LONGEST_SOCKET: usize = 107;
+const LARGEST: u64 = 1 << 50;
+
+uksm_policy::parameters! {
+    /// The rule of a group.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    struct Rules, made by standard() {
+        /// By what parts members are given what the group freed.
+        redistribute: Option<Rule> = None, choice("rule", [
+            ("none", None),
+            ("equal", Some(Rule::Equal)),
+            ("entitlement", Some(Rule::Entitlement)),
+            ("weights", Some(Rule::Weights)),
+        ]);
+
+        /// Whether it is divided in the group, or with all groups that say all.
+        redistribute_scope: Scope = Scope::Group, choice("scope", [
+            ("group", Scope::Group),
+            ("all", Scope::All),
+        ]);
+
+        /// Most that a member changes by in a second.
+        redistribute_step: u64 = STEP, size(1 << 20..=LARGEST);
+
+        /// Least that is worth making a member larger for.
+        redistribute_least: u64 = LEAST, size(4096..=LARGEST);
+    }
+}
+
+uksm_policy::parameters! {
+    /// What a member may have.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    struct Sizes, made by standard() {
+        /// Its size without anything given.
+        base: Option<u64> = None, optional("none", size(4096..=LARGEST));
+
+        /// Its largest size.
+        ceiling: Option<u64> = None, optional("none", size(4096..=LARGEST));
+
+        /// Its part where weights decide.
+        weight: u64 = 1, count(1..=10_000);
+
+        /// Which limit of a control group moves.
+        limit: Limit = Limit::High, choice("limit", [
+            (Limit::High.file(), Limit::High),
+            (Limit::Max.file(), Limit::Max),
+        ]);
+    }
+}
+
+/// Keys of a member that say what it is.
+const PLACES: [&str; 2] = ["cgroup", "qmp"];
+
+/// Redistribution in a group, as it is configured.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RedistributionConfig {
+    texts: Texts,
+    members: Vec<MemberConfig>,
+}
+
+/// A member as it is configured.
+#[derive(Debug, Clone)]
+pub(crate) struct MemberConfig {
+    name: String,
+    origin: Origin,
+    texts: Texts,
+}
+
+/// The keys of a group that are about this.
+pub(crate) fn names() -> Vec<&'static str> {
+    Rules::NAMES.to_vec()
+}
+
+/// The keys of a member.
+pub(crate) fn member_names() -> Vec<&'static str> {
+    Sizes::NAMES.iter().copied().chain(PLACES).collect()
+}
+
+impl RedistributionConfig {
+    /// Sets a key of the group, which is one of [`names`].
+    pub(crate) fn set(&mut self, name: &'static str, text: String, origin: Origin) {
+        self.texts.insert(name, (text, origin));
+    }
+
+    /// Begins a member.
+    pub(crate) fn member(&mut self, name: &str, origin: Origin) -> &mut MemberConfig {
+        self.members.push(MemberConfig {
+            name: name.to_owned(),
+            origin,
+            texts: Texts::new(),
+        });
+        let last = self.members.len() - 1;
+        &mut self.members[last]
+    }
+
+    /// Reads all of it. None if nobody is given anything.
+    ///
+    /// # Errors
+    /// What cannot stand, and its line.
+    pub(crate) fn resolve(&self, group: &str) -> Result<Option<settings::Group>, String> {
+        let mut rules = Rules::standard();
+        for (name, (text, _)) in &self.texts {
+            let set = rules.set(name, text);
+            set.map_err(|error| refuse(&self.texts, &error))?;
+        }
+        rules
+            .check_each()
+            .map_err(|error| refuse(&self.texts, &error))?;
+        let members: Result<Vec<settings::Member>, String> =
+            self.members.iter().map(MemberConfig::resolve).collect();
+        let members = members?;
+        if rules.redistribute_step < rules.redistribute_least {
+            let told = ["redistribute_step", "redistribute_least"];
+            let told = told.iter().find_map(|name| self.texts.get(name));
+            let origin = told.map_or(String::new(), |(_, origin)| origin.to_string());
+            return Err(format!(
+                "{origin}: the most in a second is less than the least worth a change"
+            ));
+        }
+        match (self.texts.get("redistribute"), self.members.first()) {
+            (None, Some(member)) => Err(format!(
+                "{}: a member, and nothing is redistributed: set redistribute in group {group}",
+                member.origin
+            )),
+            (Some((_, origin)), None) if rules.redistribute.is_some() => Err(format!(
+                "{origin}: to nobody: name who is given what was freed in [group.{group}.member.NAME]"
+            )),
+            _ => Ok(rules.redistribute.map(|rule| settings::Group {
+                name: group.to_owned(),
+                rule,
+                scope: rules.redistribute_scope,
+                step: rules.redistribute_step,
+                least: rules.redistribute_least,
+                members,
+            })),
+        }
+    }
+}
+
+impl MemberConfig {
+    /// Sets a key, which is one of [`member_names`].
+    pub(crate) fn set(&mut self, name: &'static str, text: String, origin: Origin) {
+        self.texts.insert(name, (text, origin));
+    }
+
+    fn resolve(&self) -> Result<settings::Member, String> {
+        let mut sizes = Sizes::standard();
+        for (name, (text, _)) in &self.texts {
+            if !PLACES.contains(name) {
+                let set = sizes.set(name, text);
+                set.map_err(|error| refuse(&self.texts, &error))?;
+            }
+        }
+        sizes
+            .check_each()
+            .map_err(|error| refuse(&self.texts, &error))?;
+        let Some(base) = sizes.base else {
+            return Err(format!(
+                "{}: has no base, the size that it never falls below",
+                self.origin
+            ));
+        };
+        let ceiling = sizes.ceiling.unwrap_or(u64::MAX);
+        if ceiling < base {
+            let (text, origin) = &self.texts["ceiling"];
+            return Err(format!("{origin} = {text}: less than its base"));
+        }
+        Ok(settings::Member {
+            name: self.name.clone(),
+            place: self.place(sizes.limit)?,
+            base,
+            ceiling,
+            weight: sizes.weight,
+        })
+    }
+
+    fn place(&self, limit: Limit) -> Result<Place, String> {
+        match (self.texts.get("cgroup"), self.texts.get("qmp")) {
+            (Some((text, origin)), None) => {
+                let refuse = |what: &str| format!("{origin}: {what}");
+                let cgroup: Cgroup = text.parse().map_err(|error: String| refuse(&error))?;
+                if !cgroup.is_one() || cgroup.path().is_empty() {
+                    return Err(refuse(&format!(
+                        "'{text}': a member is one control group, and not the root"
+                    )));
+                }
+                Ok(Place::Cgroup {
+                    folder: PathBuf::from(cgroup.folder()),
+                    limit,
+                })
+            }
+            (None, Some((text, origin))) => {
+                if let Some((_, origin)) = self.texts.get("limit") {
+                    return Err(format!(
+                        "{origin}: a machine has no limit, only control groups have"
+                    ));
+                }
+                let what = if !text.starts_with('/') {
+                    "is not a path from the root"
+                } else if names::first_no_name(text).is_some() || text == "/" {
+                    "has an empty name, '.' or '..' in its path"
+                } else if text.len() > LONGEST_SOCKET {
+                    "is too long for a socket"
+                } else if is_no_socket(text) {
+                    "is no socket"
+                } else {
+                    return Ok(Place::Machine {
+                        socket: PathBuf::from(text),
+                    });
+                };
+                Err(format!("{origin}: '{text}' {what}"))
+            }
+            (Some(_), Some((_, origin))) => Err(format!(
+                "{origin}: a member is a control group or a machine, not both"
+            )),
+            (None, None) => Err(format!("{}: is nothing: say cgroup or qmp", self.origin)),
+        }
+    }
+}
+
+/// Whether there is something else. A machine that does not run yet has nothing there.
+fn is_no_socket(path: &str) -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+    std::fs::metadata(path).is_ok_and(|found| !found.file_type().is_socket())
+}
+
+/// Whether groups contradict each other.
+///
+/// # Errors
+/// Two members are one control group or machine; groups that divide together have two rules.
+pub(super) fn between<'a>(
+    groups: impl Iterator<Item = (&'a RedistributionConfig, Option<&'a settings::Group>)> + Clone,
+) -> Result<(), String> {
+    let given = groups.filter_map(|(config, settings)| Some((config, settings?)));
+    let mut seen: BTreeMap<PathBuf, &Origin> = BTreeMap::new();
+    let mut of_all: Option<(Rule, &Origin)> = None;
+    for (config, settings) in given {
+        for (member, read) in config.members.iter().zip(&settings.members) {
+            let path = match &read.place {
+                Place::Cgroup { folder, .. } => folder,
+                Place::Machine { socket } => socket,
+            };
+            if let Some(other) = seen.insert(path.clone(), &member.origin) {
+                return Err(format!(
+                    "{}: {} is a member already ({other})",
+                    member.origin,
+                    path.display()
+                ));
+            }
+        }
+        let Some((_, origin)) = config.texts.get("redistribute") else {
+            continue;
+        };
+        if settings.scope != Scope::All {
+            continue;
+        }
+        match of_all {
+            Some((rule, other)) if rule != settings.rule => {
+                return Err(format!(
+                    "{origin}: groups that divide together need one rule ({other} has another)"
+                ));
+            }
+            _ => of_all = Some((settings.rule, origin)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! The configuration of a group's rate: fixed, or dynamic within bounds.
+//!
+//! # Problem
+//! Groups with a dynamic rate divide a share of a core. Bounds that contradict each other must be
+//! reported with their line.
+//!
+//! # Approach
+//! Keys of `[group.NAME]` are rows as all settings are, kept as texts with their origins until all
+//! are there.
+//!
+//! # Units
+//! Shares of one core; millionths of it for [`Terms`].
+
+use uksm_policy::params::Params;
+use uksm_policy::params::form::{choice, share};
+use uksm_redistribution::rates::{Terms, millionths};
+
+use crate::setting::{Origin, Texts, refuse};
+
+uksm_policy::parameters! {
+    /// How fast a group may be.
+    #[derive(Debug, Clone, PartialEq)]
+    struct Rate, made by standard() {
+        /// Whether its share of a core is fixed, or follows what it frees and how busy its
+        /// processes are.
+        rate: bool = false, choice("rate", [("fixed", false), ("dynamic", true)]);
+
+        /// Its least share of a core, if its rate is dynamic.
+        cpu_least: f64 = 0.01, share(0.002..=0.95);
+
+        /// Its largest share of a core, if its rate is dynamic.
+        cpu_most: f64 = 0.95, share(0.002..=0.95);
+    }
+}
+
+/// The rate of a group, as it is configured.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RateConfig(Texts);
+
+/// The keys of a group that are about this.
+pub(crate) fn names() -> Vec<&'static str> {
+    Rate::NAMES.to_vec()
+}
+
+impl RateConfig {
+    /// Sets a key, which is one of [`names`].
+    pub(crate) fn set(&mut self, name: &'static str, text: String, origin: Origin) {
+        self.0.insert(name, (text, origin));
+    }
+
+    /// Reads all of it, for a group with these parameters. None if its rate is fixed.
+    ///
+    /// # Errors
+    /// What cannot stand, and its line.
+    pub(crate) fn resolve(&self, params: &Params) -> Result<Option<Terms>, String> {
+        let mut rate = Rate::standard();
+        for (name, (text, _)) in &self.0 {
+            rate.set(name, text)
+                .map_err(|error| refuse(&self.0, &error))?;
+        }
+        rate.check_each().map_err(|error| refuse(&self.0, &error))?;
+        let origin = |names: &[&str]| {
+            let told = names.iter().find_map(|name| self.0.get(name));
+            told.map_or(String::new(), |(_, origin)| origin.to_string())
+        };
+        if !rate.rate {
+            return match ["cpu_least", "cpu_most"]
+                .iter()
+                .find(|name| self.0.contains_key(**name))
+            {
+                Some(name) => Err(format!(
+                    "{}: its rate is fixed, at cpu: say rate = \"dynamic\" as well",
+                    origin(&[name])
+                )),
+                None => Ok(None),
+            };
+        }
+        if rate.cpu_least > rate.cpu_most {
+            return Err(format!(
+                "{}: its least share is more than its largest",
+                origin(&["cpu_least", "cpu_most"])
+            ));
+        }
+        if params.bottom_cpu > rate.cpu_least {
+            return Err(format!(
+                "{}: cpu_least is less than bottom_cpu, what the lowest level may use",
+                origin(&["cpu_least", "rate"])
+            ));
+        }
+        if params.level_shares.is_some() {
+            return Err(format!(
+                "{}: level_shares are fixed: leave them out",
+                origin(&["rate"])
+            ));
+        }
+        Ok(Some(Terms {
+            least: millionths(rate.cpu_least),
+            most: millionths(rate.cpu_most),
+            start: millionths(params.cpu),
+        }))
+    }
+}

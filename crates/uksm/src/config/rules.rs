@@ -1,0 +1,119 @@
+//! Rules that form groups, as they are configured.
+//!
+//! # Units
+//! Nanoseconds; bytes of names.
+
+use uksm_linux::selection::Cgroup;
+use uksm_policy::command::Nanos;
+use uksm_policy::params::form::{count, time};
+
+use super::group::is_plain;
+use crate::setting::{Origin, Settings};
+
+/// Longest name of a rule, so that there is room for what tells its groups apart.
+pub(super) const MAX_NAME_BYTES: usize = 24;
+
+const SECOND: Nanos = 1_000_000_000;
+
+/// The value of `book` for the control group that a formed group is of.
+pub(super) const SELF: &str = "self";
+
+uksm_policy::parameters! {
+    /// The numbers of a rule.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub(super) struct Numbers, made by standard() {
+        /// Most groups that it forms. Processes that would form another one are in no group.
+        most: u64 = 256, count(1..=4096);
+
+        /// How long a group stays that has no process any more.
+        dissolve_after: Nanos = 30 * SECOND, time(SECOND..=24 * 3600 * SECOND);
+    }
+}
+
+/// Keys of a rule, besides those of a group.
+pub(crate) fn names() -> Vec<&'static str> {
+    Numbers::NAMES.iter().copied().chain(["by"]).collect()
+}
+
+/// A rule as it was configured.
+#[derive(Debug, Clone)]
+pub(crate) struct RuleConfig {
+    /// Its name.
+    pub(crate) name: String,
+    /// Where it stands.
+    pub(crate) origin: Origin,
+    /// What is set for its groups, over what is set for all; and the processes that it is about.
+    pub(crate) settings: Settings,
+    /// Keys that are a rule's only.
+    pub(super) texts: Vec<(&'static str, String, Origin)>,
+    pub(super) book: Option<Book>,
+}
+
+/// Who pays for formed groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Book {
+    /// For each the control group that it is of.
+    Own(Origin),
+    One(Cgroup),
+}
+
+impl RuleConfig {
+    /// One of this name, about all processes.
+    ///
+    /// # Errors
+    /// A name that could not stand in a file name.
+    pub(crate) fn new(name: &str, origin: Origin) -> Result<RuleConfig, String> {
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(is_plain) {
+            return Err(format!(
+                "a rule's name has 1 to {MAX_NAME_BYTES} letters, digits, and - _ ."
+            ));
+        }
+        Ok(RuleConfig {
+            name: name.to_owned(),
+            origin,
+            settings: Settings::default(),
+            texts: Vec::new(),
+            book: None,
+        })
+    }
+
+    /// Whether the groups are told apart by a variable of the environment.
+    pub(crate) fn is_by_environment(&self) -> bool {
+        let by = self.texts.iter().rfind(|(name, ..)| *name == "by");
+        by.is_some_and(|(_, text, _)| text.starts_with("env:"))
+    }
+
+    /// Most groups that it forms; the default, if what is set cannot stand.
+    pub(crate) fn most(&self) -> u64 {
+        let mut numbers = Numbers::standard();
+        for (name, text, _) in self.texts.iter().filter(|(name, ..)| *name != "by") {
+            // What cannot stand is said where the rule is planned.
+            let _said = numbers.set(name, text);
+        }
+        numbers.most
+    }
+
+    /// Sets a key, which is one of [`names`].
+    pub(crate) fn set(&mut self, name: &'static str, text: String, origin: Origin) {
+        self.texts.push((name, text, origin));
+    }
+
+    /// Books the cost of its groups on this control group, or on the group's own.
+    ///
+    /// # Errors
+    /// It is no control group, or several.
+    pub(crate) fn book(&mut self, text: &str, origin: Origin) -> Result<(), String> {
+        self.book = Some(if text == SELF {
+            Book::Own(origin)
+        } else {
+            let cgroup: Cgroup = text.parse()?;
+            if !cgroup.is_one() {
+                return Err(format!(
+                    "'{text}': one control group pays for a group: write '{SELF}' for that which it is of"
+                ));
+            }
+            Book::One(cgroup)
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! The catalogue of checks, by subject.
+
+use super::check::Check;
+
+pub(in crate::doctor) mod configuration;
+pub(in crate::doctor) mod guard;
+pub(in crate::doctor) mod kernel;
+pub(in crate::doctor) mod machines;
+pub(in crate::doctor) mod memory;
+pub(in crate::doctor) mod mergeable;
+pub(in crate::doctor) mod module_state;
+pub(in crate::doctor) mod processes;
+pub(in crate::doctor) mod rights;
+pub(in crate::doctor) mod service;
+
+/// All checks, by subject.
+pub(in crate::doctor) fn catalogue() -> impl Iterator<Item = &'static Check> {
+    [
+        kernel::CHECKS,
+        module_state::CHECKS,
+        guard::CHECKS,
+        rights::CHECKS,
+        memory::CHECKS,
+        processes::CHECKS,
+        mergeable::CHECKS,
+        machines::CHECKS,
+        configuration::CHECKS,
+        service::CHECKS,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// The catalogue for who asks for help.
+#[must_use]
+pub(crate) fn checks_in_words() -> String {
+    let mut text = "The exit status is 1 if there is an error, which means that uksm cannot run here, and 0 if there are notes and \
+                    warnings only; with --strict a warning is a failure, too. It is 2 for a wrong command line.\n\n\
+                    Checks, the worst that each can find, and when:\n"
+        .to_owned();
+    for check in catalogue() {
+        text += &format!("  {} ({}): {}\n", check.name, check.worst, check.finds);
+    }
+    text
+}

@@ -1,0 +1,211 @@
+//! The configuration, and the daemon: whether what was written can stand, names anybody, and runs.
+//!
+//! # Approach
+//! The configuration is read and planned by the code that `uksm run` has for it, so that its errors
+//! are the same. The daemon is asked as `uksm status` asks it.
+
+use crate::control::{Answer, NoAnswer};
+use crate::doctor::check::{Check, Severity, Verdict};
+use crate::doctor::host::Host;
+
+pub(in crate::doctor) const CHECKS: &[Check] = &[
+    Check {
+        name: "configuration",
+        finds: "a line of the configuration cannot stand; the finding is that line's error",
+        reads: "/etc/uksm/config.toml, /etc/uksm/conf.d",
+        worst: Severity::Error,
+        cost: "uksm run refuses to start, and uksm reload changes nothing",
+        mend: "correct the line that is named",
+        judge: configuration,
+    },
+    Check {
+        name: "targets",
+        finds: "the configuration names nobody; a note if there is none",
+        reads: "the configuration",
+        worst: Severity::Warning,
+        cost: "uksm merges only processes that are named: the service ends with status 2",
+        mend: "name processes below [targets], or in groups",
+        judge: targets,
+    },
+    Check {
+        name: "named-cgroups",
+        finds: "a control group that is named is not there",
+        reads: "the configuration, /sys/fs/cgroup",
+        worst: Severity::Note,
+        cost: "nothing is merged for a control group before it is there; a name that is mistaken waits for ever",
+        mend: "compare the name with `systemd-cgls`",
+        judge: named_cgroups,
+    },
+    Check {
+        name: "zero-and-hints",
+        finds: "only zeros are merged, and hints are on",
+        reads: "the configuration",
+        worst: Severity::Note,
+        cost: "hints find pages that were just read from files, and those are seldom zeros: time is spent on them for nothing",
+        mend: "set hint_runs = 0",
+        judge: zero_and_hints,
+    },
+    Check {
+        name: "dry-run",
+        finds: "dry_run is set",
+        reads: "the configuration",
+        worst: Severity::Warning,
+        cost: "the daemon samples and reports, and merges nothing",
+        mend: "set dry_run = false",
+        judge: dry_run,
+    },
+    Check {
+        name: "daemon",
+        finds: "the daemon does not answer as it should; a note if none runs",
+        reads: "the daemon's socket",
+        worst: Severity::Warning,
+        cost: "nothing new is merged while no daemon runs; what is merged stays so",
+        mend: "start it, or see `journalctl -u uksm`",
+        judge: daemon,
+    },
+    Check {
+        name: "daemon-version",
+        finds: "daemon and program are of two versions",
+        reads: "the daemon's status",
+        worst: Severity::Warning,
+        cost: "the daemon is from before an update: it does not have what the new program has",
+        mend: "restart the daemon: merged pages stay merged",
+        judge: daemon_version,
+    },
+    Check {
+        name: "groups-run",
+        finds: "a group's worker does not run",
+        reads: "the daemon's status",
+        worst: Severity::Warning,
+        cost: "nothing is merged in a group whose worker does not run",
+        mend: "see what the fault says, and the daemon's log",
+        judge: groups_run,
+    },
+    Check {
+        name: "unit",
+        finds: "the service is not installed, or does not start with the host",
+        reads: "/etc/systemd/system, /usr/lib/systemd/system",
+        worst: Severity::Note,
+        cost: "after the next start of the host no daemon runs",
+        mend: "install the unit of packaging/, and enable it",
+        judge: unit,
+    },
+];
+
+fn configuration(host: &Host) -> Verdict {
+    let configured = &host.configuration;
+    match (&configured.config, &configured.closed) {
+        (Err(_), Some(why)) => Verdict::unknown(why),
+        (Err(line), None) => Verdict::error(line),
+        (Ok(_), _) if !configured.is_there => {
+            Verdict::ok(format!("there is no {}", configured.name))
+        }
+        (Ok(_), _) => Verdict::ok(format!("{} can stand", configured.name)),
+    }
+}
+
+fn targets(host: &Host) -> Verdict {
+    let configured = &host.configuration;
+    let Ok(config) = &configured.config else {
+        return Verdict::unknown("the configuration cannot be read");
+    };
+    let named = config.settings.targets.all || !config.settings.targets.chosen.is_empty();
+    match (named || config.has_groups(), configured.is_there) {
+        (true, _) => Verdict::ok("the configuration names processes"),
+        (false, true) => Verdict::warning("the configuration names no processes")
+            .mend("uksm group suggest --all"),
+        (false, false) => Verdict::note("nobody is named, because there is no configuration")
+            .mend("install -Dm644 packaging/config.toml /etc/uksm/config.toml")
+            .mend("uksm group suggest --all"),
+    }
+}
+
+fn named_cgroups(host: &Host) -> Verdict {
+    let missing = &host.configuration.missing;
+    match missing.is_empty() {
+        true => Verdict::ok("the control groups that are named are there"),
+        false => {
+            Verdict::note("control groups that are named are not there").about(missing.clone())
+        }
+    }
+}
+
+fn zero_and_hints(host: &Host) -> Verdict {
+    use uksm_policy::params::Contents;
+    let Some(resolved) = &host.configuration.resolved else {
+        return Verdict::unknown("the configuration cannot be read");
+    };
+    match (resolved.params.merge, resolved.params.hint_runs) {
+        (Contents::Zero, 1..) => Verdict::note("only zeros are merged (merge), and hints are on"),
+        _ => Verdict::ok("hints are used for what they find"),
+    }
+}
+
+fn dry_run(host: &Host) -> Verdict {
+    match &host.configuration.resolved {
+        None => Verdict::unknown("the configuration cannot be read"),
+        Some(resolved) if resolved.daemon.dry_run => Verdict::warning("dry_run is set"),
+        Some(_) => Verdict::ok("what is found is merged"),
+    }
+}
+
+fn daemon(host: &Host) -> Verdict {
+    match &host.configuration.answer {
+        Ok(Answer::Error(line)) => Verdict::warning(format!("the daemon answers: {line}")),
+        Ok(_) => Verdict::ok("the daemon answers"),
+        Err(NoAnswer::NotRunning) => {
+            Verdict::note("no daemon runs").mend("systemctl enable --now uksm")
+        }
+        Err(NoAnswer::Failed(line)) if !host.rights.may_open() => Verdict::unknown(line),
+        Err(NoAnswer::Failed(line)) => Verdict::warning(line).mend("systemctl restart uksm"),
+    }
+}
+
+fn daemon_version(host: &Host) -> Verdict {
+    let version = match &host.configuration.answer {
+        Ok(Answer::Status(status)) => &status.daemon.version,
+        Ok(Answer::Groups(groups)) => &groups.version,
+        _ => return Verdict::ok("no daemon tells its version"),
+    };
+    let own = env!("CARGO_PKG_VERSION");
+    match version == own {
+        true => Verdict::ok(format!("daemon and program are of version {own}")),
+        false => Verdict::warning(format!(
+            "the daemon is of version {version}, this program of {own}"
+        ))
+        .mend("systemctl restart uksm"),
+    }
+}
+
+fn groups_run(host: &Host) -> Verdict {
+    let Ok(Answer::Groups(groups)) = &host.configuration.answer else {
+        return Verdict::ok("no daemon with groups answers");
+    };
+    let faults = groups.groups.iter().filter_map(|group| {
+        let fault = group.fault.as_ref()?;
+        Some(format!("{}: {fault}", group.name))
+    });
+    let faults: Vec<String> = faults.collect();
+    match faults.is_empty() {
+        true => Verdict::ok("the workers of all groups run"),
+        false => Verdict::warning("not all groups have a worker").about(faults),
+    }
+}
+
+fn unit(host: &Host) -> Verdict {
+    let configured = &host.configuration;
+    match (
+        configured.has_systemd,
+        configured.has_unit,
+        configured.is_enabled,
+    ) {
+        (false, _, _) => Verdict::ok("this host has no systemd"),
+        (true, _, true) => Verdict::ok("the service starts with the host"),
+        (true, true, false) => {
+            Verdict::note("the service does not start with the host").mend("systemctl enable uksm")
+        }
+        (true, false, false) => Verdict::note("the service is not installed")
+            .mend("cp packaging/uksm.service /etc/systemd/system/")
+            .mend("systemctl daemon-reload && systemctl enable uksm"),
+    }
+}

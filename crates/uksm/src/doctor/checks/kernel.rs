@@ -1,0 +1,307 @@
+//! The kernel: whether the module can be loaded into it and find what it needs, and what uksm does
+//! without.
+//!
+//! # Source
+//! `kernel/compat.h` and `kernel/symbol_list.h` of the module, `docs/install.md`; kernel
+//! documentation `admin-guide/LSM`, `admin-guide/module-signing.rst`; UEFI §3.3 for the variable
+//! `SecureBoot`.
+
+use crate::doctor::check::{Check, Severity, Verdict};
+use crate::doctor::host::Host;
+use crate::doctor::host::kernel::SYMBOLS;
+use crate::doctor::probe::Seen;
+
+pub(in crate::doctor) const CHECKS: &[Check] = &[
+    Check {
+        name: "architecture",
+        finds: "the processor is not an x86-64 one",
+        reads: "/proc/sys/kernel/arch",
+        worst: Severity::Error,
+        cost: "the module is written for x86-64 and builds for nothing else",
+        mend: "none",
+        judge: architecture,
+    },
+    Check {
+        name: "kernel-version",
+        finds: "older than 6.1: a warning; newer than 6.12: a note",
+        reads: "/proc/sys/kernel/osrelease",
+        worst: Severity::Warning,
+        cost: "uksm was tested on 6.1 and 6.12: on another kernel the module may not build, or not load and say why",
+        mend: "a kernel of 6.1 to 6.12",
+        judge: version,
+    },
+    Check {
+        name: "kernel-ksm",
+        finds: "the kernel was built without KSM",
+        reads: "/sys/kernel/mm/ksm/run",
+        worst: Severity::Error,
+        cost: "merged pages are pages of KSM's kind: the module does not build for a kernel without CONFIG_KSM",
+        mend: "a kernel built with CONFIG_KSM, as distributions' kernels are",
+        judge: ksm,
+    },
+    Check {
+        name: "kernel-options",
+        finds: "an option that the module needs is not set, or one that it cannot live with is; a warning if only CONFIG_KALLSYMS_ALL is not",
+        reads: "/boot/config-RELEASE or /proc/config.gz",
+        worst: Severity::Error,
+        cost: "the module cannot be loaded, or cannot find the kernel functions that it calls",
+        mend: "a kernel built with the options; where there is none, `uksm run --backend ksm` drives in-kernel KSM instead",
+        judge: options,
+    },
+    Check {
+        name: "kernel-symbols",
+        finds: "a function that the module looks up is not in the kernel",
+        reads: "/proc/kallsyms",
+        worst: Severity::Error,
+        cost: "the module does not load: it looks these functions up by name",
+        mend: "a kernel that has them",
+        judge: symbols,
+    },
+    Check {
+        name: "lockdown",
+        finds: "the kernel is locked down for confidentiality",
+        reads: "/sys/kernel/security/lockdown",
+        worst: Severity::Error,
+        cost: "in this mode the kernel has no kprobes, with which the module finds functions: it does not load",
+        mend: "boot with lockdown=integrity, which suffices for secure boot",
+        judge: lockdown,
+    },
+    Check {
+        name: "signature",
+        finds: "the kernel wants modules to be signed, and uksm.ko is not; a note if that cannot be told, or the key must be enrolled",
+        reads: "variable SecureBoot of EFI, /sys/module/module/parameters/sig_enforce, uksm.ko",
+        worst: Severity::Error,
+        cost: "the kernel refuses a module that is not signed with a key that it trusts",
+        mend: "let DKMS sign it, and enrol its key",
+        judge: signature,
+    },
+    Check {
+        name: "btf",
+        finds: "the kernel does not describe its types; a note if hints are off",
+        reads: "/sys/kernel/btf/vmlinux",
+        worst: Severity::Warning,
+        cost: "no hints of I/O, so that memory that was just read is found later; moves between control groups are noticed within seconds to minutes, not at once",
+        mend: "a kernel with CONFIG_DEBUG_INFO_BTF",
+        judge: btf,
+    },
+    Check {
+        name: "pressure",
+        finds: "the kernel does not tell of tasks that wait for memory (PSI)",
+        reads: "/proc/pressure/memory",
+        worst: Severity::Note,
+        cost: "what groups freed is given and taken by memory available alone: pressure_hold and pressure_take do nothing",
+        mend: "boot with psi=1, where the kernel has CONFIG_PSI",
+        judge: pressure,
+    },
+    Check {
+        name: "process-events",
+        finds: "the kernel does not tell of new processes",
+        reads: "/boot/config-RELEASE or /proc/config.gz",
+        worst: Severity::Note,
+        cost: "new processes are looked for, and are found late on a host with thousands",
+        mend: "a kernel with CONFIG_PROC_EVENTS",
+        judge: process_events,
+    },
+];
+
+/// The module has been tested from this kernel on.
+const FIRST_TESTED: (u32, u32) = (6, 1);
+
+/// And to this one.
+const LAST_TESTED: (u32, u32) = (6, 12);
+
+/// What the module does not load without.
+const NEEDED: [&str; 4] = [
+    "CONFIG_MODULES",
+    "CONFIG_KSM",
+    "CONFIG_KPROBES",
+    "CONFIG_KALLSYMS",
+];
+
+/// uksm was tested with it only. All that the module looks up by name are functions, which a kernel
+/// without it lists as well: `kernel-symbols` tells.
+const TESTED_WITH: &str = "CONFIG_KALLSYMS_ALL";
+
+/// What it does not build with.
+const REFUSED: &str = "CONFIG_NO_PAGE_MAPCOUNT";
+
+/// Attributes stand before a variable's value.
+const ATTRIBUTES: usize = 4;
+
+fn architecture(host: &Host) -> Verdict {
+    match &host.kernel.architecture {
+        Seen::There(text) if text.trim() == "x86_64" => Verdict::ok("x86-64"),
+        Seen::There(text) => Verdict::error(format!("this is {}, not x86-64", text.trim())),
+        Seen::Absent if std::env::consts::ARCH == "x86_64" => Verdict::ok("x86-64"),
+        Seen::Absent => Verdict::error("this program was not built for x86-64"),
+        Seen::Unread(why) => Verdict::unknown(why),
+    }
+}
+
+fn version(host: &Host) -> Verdict {
+    let release = match &host.kernel.release {
+        Seen::There(release) => release,
+        Seen::Absent => return Verdict::unknown("/proc/sys/kernel/osrelease is not there"),
+        Seen::Unread(why) => return Verdict::unknown(why),
+    };
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|number| number.parse::<u32>().ok());
+    let (Some(Some(major)), Some(Some(minor))) = (numbers.next(), numbers.next()) else {
+        return Verdict::unknown(format!("the release {release} has no version"));
+    };
+    match (major, minor) {
+        version if version < FIRST_TESTED => Verdict::warning(format!(
+            "{release} is older than any kernel that uksm was tested on"
+        )),
+        version if version > LAST_TESTED => Verdict::note(format!(
+            "{release} is newer than any kernel that uksm was tested on"
+        )),
+        _ => Verdict::ok(release),
+    }
+}
+
+fn ksm(host: &Host) -> Verdict {
+    match &host.kernel.ksm {
+        Seen::There(_) => Verdict::ok("the kernel has KSM"),
+        Seen::Absent => Verdict::error("the kernel was built without CONFIG_KSM"),
+        Seen::Unread(why) => Verdict::unknown(why),
+    }
+}
+
+fn options(host: &Host) -> Verdict {
+    let kernel = &host.kernel;
+    if let Seen::Unread(why) = &kernel.config {
+        return Verdict::unknown(why);
+    }
+    if kernel.config.there().is_none() {
+        return Verdict::unknown("neither /boot/config-RELEASE nor /proc/config.gz is there");
+    }
+    let missing = NEEDED
+        .into_iter()
+        .filter(|option| kernel.has(option) == Some(false));
+    let missing: Vec<String> = missing
+        .map(|option| format!("{option} is not set"))
+        .collect();
+    let refused = (kernel.has(REFUSED) == Some(true)).then(|| format!("{REFUSED} is set"));
+    let wrong: Vec<String> = missing.into_iter().chain(refused).collect();
+    let is_tested = kernel.has(TESTED_WITH) == Some(true);
+    match (wrong.is_empty(), is_tested) {
+        (true, true) => Verdict::ok("the kernel has the options that the module needs"),
+        (true, false) => Verdict::warning(format!(
+            "{TESTED_WITH} is not set, and uksm was tested with it only"
+        )),
+        (false, _) => {
+            Verdict::error("the kernel was not built as the module needs it").about(wrong)
+        }
+    }
+}
+
+fn symbols(host: &Host) -> Verdict {
+    let found = match &host.kernel.symbols {
+        Seen::There(found) => found,
+        Seen::Absent => {
+            return Verdict::error("the kernel has no list of its symbols (CONFIG_KALLSYMS)");
+        }
+        Seen::Unread(why) => return Verdict::unknown(why),
+    };
+    if found.is_empty() {
+        return Verdict::unknown("/proc/kallsyms shows nothing to this user");
+    }
+    let missing: Vec<String> = SYMBOLS
+        .iter()
+        .filter(|names| !names.iter().any(|name| found.contains(*name)))
+        .map(|names| names.join(" or "))
+        .collect();
+    match missing.is_empty() {
+        true => Verdict::ok("the kernel has the functions that the module looks up"),
+        false => Verdict::error("the kernel lacks functions that the module calls").about(missing),
+    }
+}
+
+/// The word in brackets of `none [integrity] confidentiality`.
+pub(in crate::doctor) fn chosen(text: &str) -> Option<&str> {
+    let (_, from) = text.split_once('[')?;
+    Some(from.split_once(']')?.0)
+}
+
+fn lockdown(host: &Host) -> Verdict {
+    match &host.kernel.lockdown {
+        Seen::There(text) => match chosen(text) {
+            Some("confidentiality") => {
+                Verdict::error("the kernel is locked down for confidentiality")
+            }
+            Some(mode) => Verdict::ok(format!("the kernel's lockdown is: {mode}")),
+            None => Verdict::unknown(format!(
+                "/sys/kernel/security/lockdown says {}",
+                text.trim()
+            )),
+        },
+        Seen::Absent => Verdict::ok("the kernel has no lockdown, or securityfs is not mounted"),
+        Seen::Unread(why) => Verdict::unknown(why),
+    }
+}
+
+fn signature(host: &Host) -> Verdict {
+    let kernel = &host.kernel;
+    let secure = match &kernel.secure_boot {
+        Seen::There(bytes) => bytes.get(ATTRIBUTES) == Some(&1),
+        Seen::Absent => false,
+        Seen::Unread(why) => return Verdict::unknown(why),
+    };
+    let locked = chosen(kernel.lockdown.text()).is_some_and(|mode| mode != "none");
+    if !locked && kernel.enforced.text() != "Y" {
+        return Verdict::ok(match secure {
+            true => "secure boot is on, and this kernel loads modules without a signature",
+            false => "the kernel loads modules without a signature",
+        });
+    }
+    let enrol = |verdict: Verdict| verdict.mend("mokutil --import /var/lib/dkms/mok.pub");
+    if host.module.is_loaded {
+        return Verdict::ok("the kernel wants signatures, and has loaded the module");
+    }
+    match host.module.file.as_ref().map(|file| file.is_signed) {
+        Some(Some(false)) => enrol(
+            Verdict::error("the kernel wants signatures, and the installed module has none")
+                .mend("dkms remove uksm/0.1.0 --all && dkms install uksm/0.1.0"),
+        ),
+        Some(Some(true)) => enrol(Verdict::note(
+            "the kernel wants signatures: the module has one, whose key must be enrolled",
+        )),
+        Some(None) | None => enrol(Verdict::note(
+            "the kernel wants signatures: the key of the module's must be enrolled",
+        )),
+    }
+}
+
+fn btf(host: &Host) -> Verdict {
+    match (host.kernel.btf, host.configuration.wants_hints()) {
+        (true, _) => Verdict::ok("the kernel describes its types"),
+        (false, true) => Verdict::warning("the kernel does not describe its types (BTF)"),
+        (false, false) => Verdict::note(
+            "the kernel does not describe its types (BTF); hints are turned off anyway",
+        ),
+    }
+}
+
+fn pressure(host: &Host) -> Verdict {
+    match &host.kernel.pressure {
+        Seen::There(_) => Verdict::ok("the kernel tells of tasks that wait for memory"),
+        Seen::Absent => {
+            Verdict::note("the kernel does not tell of tasks that wait for memory (PSI)")
+        }
+        // Where PSI is compiled in and turned off, the file answers EOPNOTSUPP.
+        Seen::Unread(why) if why.contains("not supported") => {
+            Verdict::note("the telling of tasks that wait for memory is turned off (PSI)")
+        }
+        Seen::Unread(why) => Verdict::unknown(why),
+    }
+}
+
+fn process_events(host: &Host) -> Verdict {
+    match host.kernel.has("CONFIG_PROC_EVENTS") {
+        Some(true) => Verdict::ok("the kernel tells of new processes"),
+        Some(false) => Verdict::note("the kernel does not tell of new processes"),
+        None => Verdict::unknown("the kernel's options cannot be read"),
+    }
+}

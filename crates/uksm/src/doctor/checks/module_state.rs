@@ -1,0 +1,192 @@
+//! The module: whether it is loaded, whether it is the one that is installed, and whether it speaks
+//! with this program.
+//!
+//! # Approach
+//! What a module says of itself is in the section `.modinfo` of its file. A file that is compressed
+//! is not looked into. The device is opened and closed again by the same code as `uksm run` has,
+//! which makes a domain for that moment.
+//!
+//! # Source
+//! modinfo(8); `kernel/dkms.conf` for where DKMS puts the file.
+
+use uksm_linux::module;
+
+use crate::doctor::check::{Check, Severity, Verdict};
+use crate::doctor::host::Host;
+
+pub(in crate::doctor) const CHECKS: &[Check] = &[
+    Check {
+        name: "module-loaded",
+        finds: "the module is not loaded",
+        reads: "/sys/module/uksm",
+        worst: Severity::Error,
+        cost: "without the module nothing is merged",
+        mend: "modprobe uksm; `dmesg` says why if that fails; where it cannot be loaded, `uksm run --backend ksm` drives in-kernel KSM instead (docs/ksm-backend.md)",
+        judge: loaded,
+    },
+    Check {
+        name: "module-installed",
+        finds: "there is no uksm.ko for this kernel; a warning if one is loaded",
+        reads: "/lib/modules/RELEASE/{updates/dkms,updates,extra,kernel/extra}/uksm.ko, modules.dep",
+        worst: Severity::Error,
+        cost: "the module cannot be loaded by name: not now, or not after the next start of the host",
+        mend: "dkms install",
+        judge: installed,
+    },
+    Check {
+        name: "module-current",
+        finds: "uksm.ko was built for another kernel; a warning if another one than that file is loaded",
+        reads: "uksm.ko, /sys/module/uksm/srcversion",
+        worst: Severity::Error,
+        cost: "a module of another kernel does not load; one that was updated is used from the next load on only",
+        mend: "build it again, or load it again: merged pages stay merged meanwhile",
+        judge: current,
+    },
+    Check {
+        name: "module-at-start",
+        finds: "neither a file of modules to load nor an enabled service names the module",
+        reads: "/etc/modules-load.d, /etc/systemd/system/*.wants/uksm.service",
+        worst: Severity::Note,
+        cost: "after the next start of the host somebody must load the module by hand",
+        mend: "echo uksm > /etc/modules-load.d/uksm.conf",
+        judge: at_start,
+    },
+    Check {
+        name: "headers",
+        finds: "the kernel's headers are not there; a note if the module is built already",
+        reads: "/lib/modules/RELEASE/build/Makefile",
+        worst: Severity::Error,
+        cost: "DKMS cannot build the module for this kernel",
+        mend: "install the headers of the running kernel",
+        judge: headers,
+    },
+    Check {
+        name: "device",
+        finds: "the device is not there, is another's, or speaks another version of the interface",
+        reads: "/dev/uksm, or what `device` is set to; opens it",
+        worst: Severity::Error,
+        cost: "the daemon drives the module by this device, and speaks one version of its interface",
+        mend: "load the module again, or update module and program together",
+        judge: device,
+    },
+];
+
+const INSTALL: &str = "dkms install uksm/0.1.0";
+
+fn loaded(host: &Host) -> Verdict {
+    let module = &host.module;
+    match (module.is_loaded, &module.file) {
+        (true, _) => match module.version.text() {
+            "" => Verdict::ok("the module is loaded"),
+            version => Verdict::ok(format!("the module is loaded, version {version}")),
+        },
+        (false, Some(_)) => Verdict::error("the module is not loaded").mend("modprobe uksm"),
+        (false, None) => {
+            Verdict::error("the module is not loaded").mend(format!("{INSTALL} && modprobe uksm"))
+        }
+    }
+}
+
+fn installed(host: &Host) -> Verdict {
+    let module = &host.module;
+    let Some(release) = host.kernel.release.there() else {
+        return Verdict::unknown("the kernel's release cannot be read");
+    };
+    if let Some(file) = &module.file {
+        return Verdict::ok(format!("{} is there", file.name));
+    }
+    let what = format!("there is no uksm.ko for kernel {release}");
+    let verdict = match module.is_loaded {
+        true => Verdict::warning(format!("{what}, though one is loaded")),
+        false => Verdict::error(what),
+    };
+    match module.has_sources {
+        true => verdict.mend(INSTALL),
+        // From a clone of the sources.
+        false => verdict
+            .mend("make -C kernel dkms-source DESTDIR=/usr/src")
+            .mend(INSTALL),
+    }
+}
+
+fn current(host: &Host) -> Verdict {
+    let Some(file) = &host.module.file else {
+        return Verdict::ok("no module is installed that could be of another kernel");
+    };
+    if file.is_signed.is_none() {
+        return Verdict::unknown(format!("{} is compressed, or cannot be read", file.name));
+    }
+    let (built, release) = (file.kernel.as_deref(), host.kernel.release.text());
+    if let Some(built) = built.filter(|built| *built != release) {
+        let what = format!(
+            "{} was built for kernel {built}, and this is {release}",
+            file.name
+        );
+        let verdict = match host.module.is_loaded {
+            true => Verdict::warning(what),
+            false => Verdict::error(what),
+        };
+        return verdict
+            .mend(format!("dkms build --force uksm/0.1.0 -k {release}"))
+            .mend(format!("dkms install --force uksm/0.1.0 -k {release}"));
+    }
+    let loaded = host.module.sources.text();
+    match file.sources.as_deref() {
+        Some(sources) if !loaded.is_empty() && sources != loaded => {
+            Verdict::warning("the module that is loaded is not the one that is installed")
+                .mend("systemctl stop uksm && rmmod uksm && modprobe uksm")
+                .mend("systemctl start uksm")
+        }
+        _ => Verdict::ok("the installed module is of this kernel"),
+    }
+}
+
+fn at_start(host: &Host) -> Verdict {
+    match (host.module.loads_at_start, host.configuration.is_enabled) {
+        (true, _) => Verdict::ok("the module is loaded at the start of the host"),
+        (false, true) => Verdict::ok("the service loads the module"),
+        (false, false) => Verdict::note("nothing loads the module at the start of the host")
+            .mend("echo uksm > /etc/modules-load.d/uksm.conf"),
+    }
+}
+
+fn headers(host: &Host) -> Verdict {
+    let module = &host.module;
+    let Some(release) = host.kernel.release.there() else {
+        return Verdict::unknown("the kernel's release cannot be read");
+    };
+    if module.has_headers {
+        return Verdict::ok("the headers of this kernel are there");
+    }
+    let what = format!("the headers of kernel {release} are not there");
+    let verdict = match (module.is_loaded, &module.file) {
+        (false, None) => Verdict::error(what),
+        // It is built.
+        _ => Verdict::note(what),
+    };
+    verdict.mend(format!("apt install linux-headers-{release}"))
+}
+
+fn device(host: &Host) -> Verdict {
+    use module::Error;
+    match &host.module.opened {
+        Ok(_) => Verdict::ok("the device opens, and module and program speak one version"),
+        Err(error @ Error::Open { .. }) if !host.rights.may_open() => {
+            Verdict::unknown(error.to_string())
+        }
+        Err(Error::Missing { .. }) if !host.module.is_loaded => {
+            Verdict::unknown("the module is not loaded")
+        }
+        Err(Error::Missing { path }) => Verdict::error(format!(
+            "{} is not there, though the module is loaded",
+            path.display()
+        ))
+        .mend("rmmod uksm && modprobe uksm"),
+        Err(error @ (Error::Version { .. } | Error::NotDevice { .. })) => {
+            Verdict::error(error.to_string())
+                .mend("dkms install --force uksm/0.1.0")
+                .mend("systemctl stop uksm && rmmod uksm && modprobe uksm")
+        }
+        Err(error) => Verdict::error(error.to_string()),
+    }
+}

@@ -1,0 +1,323 @@
+//! Memory of processes that uksm cannot reach, by name and amount.
+//!
+//! # Problem
+//! uksm merges private memory. Sandboxes and virtual machines often have theirs in shared mappings,
+//! in huge pages of hugetlbfs, in files of the kernel, or locked or pinned, and then nothing is
+//! merged, however much is equal.
+//!
+//! # Approach
+//! `/proc/PID/status` has the amounts, and anybody may read it. What the memory is, is told by the
+//! names of mappings and of open files, which takes the right to trace; they are read only of
+//! processes that have [`LEAST`] of memory. Who cannot be looked into is counted. `smaps` and
+//! `smaps_rollup` are not read: they walk the page tables of a process while its mappings are
+//! locked, which a large virtual machine would feel. All is bounded: processes, mappings, open
+//! files.
+//!
+//! # Units
+//! Bytes. The kernel's `kB` are 1024.
+//!
+//! # Source
+//! proc(5); the kernel's `virt/kvm/guest_memfd.c` and `drivers/vfio/vfio_main.c` for the names of
+//! their files.
+
+use uksm_policy::report::counted;
+
+use crate::doctor::check::{Check, Severity, Verdict};
+use crate::doctor::host::Host;
+use crate::doctor::host::processes::{LEAST, Process};
+use crate::doctor::probe::size;
+
+pub(in crate::doctor) const CHECKS: &[Check] = &[
+    Check {
+        name: "processes-read",
+        finds: "some processes could not be read, or there are more than 32,768",
+        reads: "/proc/PID/{status,maps,fd}",
+        worst: Severity::Note,
+        cost: "the findings about processes are of a part of them only",
+        mend: "ask as root, with CAP_SYS_PTRACE",
+        judge: read_in_part,
+    },
+    Check {
+        name: "hugetlb-memory",
+        finds: "processes have memory in hugetlbfs",
+        reads: "/proc/PID/status",
+        worst: Severity::Warning,
+        cost: "huge pages of hugetlbfs are never merged, nor split",
+        mend: "back these programs with ordinary memory; the kernel makes huge pages of it by itself",
+        judge: hugetlb,
+    },
+    Check {
+        name: "shared-memory",
+        finds: "processes have shared memory; a warning if it is a virtual machine's or sandbox's",
+        reads: "/proc/PID/{status,maps}",
+        worst: Severity::Warning,
+        cost: "shared memory is one for several processes already, and uksm does not merge it with other memory (gVisor, and Kata with virtio-fs, keep all memory of a sandbox so)",
+        mend: "for Kata: shared_fs = \"none\" or virtio-9p, so that memory need not be shared; for gVisor there is none",
+        judge: shared,
+    },
+    Check {
+        name: "guest-memfd",
+        finds: "a process holds a guest_memfd",
+        reads: "/proc/PID/fd",
+        worst: Severity::Warning,
+        cost: "memory of a guest_memfd belongs to a virtual machine alone, often encrypted: nobody can merge it",
+        mend: "none: such a machine is closed to its host",
+        judge: guest_memfd,
+    },
+    Check {
+        name: "vfio",
+        finds: "a process holds a device of VFIO",
+        reads: "/proc/PID/fd",
+        worst: Severity::Warning,
+        cost: "a device that is passed through pins all memory of its machine: no page of it can be merged",
+        mend: "give the machine a virtio device instead",
+        judge: vfio,
+    },
+    Check {
+        name: "dax",
+        finds: "processes map a device for memory",
+        reads: "/proc/PID/maps",
+        worst: Severity::Warning,
+        cost: "memory of a device is mapped without the kernel's pages: it cannot be merged",
+        mend: "use ordinary memory for what shall be merged",
+        judge: dax,
+    },
+    Check {
+        name: "locked-memory",
+        finds: "processes have locked memory, and locked is not set",
+        reads: "/proc/PID/status; `locked` of the configuration",
+        worst: Severity::Warning,
+        cost: "mlocked memory is left alone unless locked is set; merged, it can wait for memory at a write, which who locked it may not expect",
+        mend: "set locked, if its owners agree, or do not lock",
+        judge: locked,
+    },
+    Check {
+        name: "pinned-memory",
+        finds: "processes have pinned memory",
+        reads: "/proc/PID/status",
+        worst: Severity::Note,
+        cost: "pages that a device or io_uring holds are busy, and stay unmerged as long",
+        mend: "none: it ends when the program lets go",
+        judge: pinned,
+    },
+    Check {
+        name: "ksm-memory",
+        finds: "KSM looks at memory of processes; a note while it does not run",
+        reads: "/proc/PID/ksm_stat",
+        worst: Severity::Warning,
+        cost: "what KSM has merged uksm leaves alone, and all that is offered to KSM while it runs",
+        mend: "stop KSM, or do not name these processes",
+        judge: of_ksm,
+    },
+];
+
+/// Most that are listed with a verdict.
+const MOST_LISTED: usize = 8;
+
+/// None if it is not worth a word.
+fn much(bytes: u64) -> Option<u64> {
+    (bytes >= LEAST).then_some(bytes)
+}
+
+/// What cannot be merged matters where it should be: of others it is worth a note.
+pub(in crate::doctor) fn severity<'a>(found: impl IntoIterator<Item = &'a Process>) -> Severity {
+    let mut found = found.into_iter();
+    match found.any(|process| process.is_target) {
+        true => Severity::Warning,
+        false => Severity::Note,
+    }
+}
+
+/// A list of processes with amounts; what is beyond [`MOST_LISTED`] is counted.
+fn listed(found: &[(u64, &Process)], more: impl Fn(&Process) -> String) -> Vec<String> {
+    let lines = found.iter().take(MOST_LISTED);
+    let mut lines: Vec<String> = lines
+        .map(|(bytes, process)| {
+            let (called, more) = (process.called(), more(process));
+            format!("{called}: {}{more}", size(*bytes))
+        })
+        .collect();
+    let rest = &found[found.len().min(MOST_LISTED)..];
+    if !rest.is_empty() {
+        let bytes = rest.iter().map(|(bytes, _)| bytes).sum();
+        lines.push(format!("and {} more: {}", rest.len(), size(bytes)));
+    }
+    lines
+}
+
+/// `what` is said of the sum of all that were found.
+pub(in crate::doctor) fn told(
+    found: &[(u64, &Process)],
+    none: &str,
+    severity: Severity,
+    what: impl Fn(String) -> String,
+    more: impl Fn(&Process) -> String,
+) -> Verdict {
+    if found.is_empty() {
+        return Verdict::ok(none);
+    }
+    let total = found.iter().map(|(bytes, _)| bytes).sum();
+    Verdict::new(severity, what(size(total))).about(listed(found, more))
+}
+
+/// How bad it is for those that were found.
+pub(in crate::doctor) fn of(found: &[(u64, &Process)]) -> Severity {
+    severity(found.iter().map(|(_, process)| *process))
+}
+
+pub(in crate::doctor) fn nothing(_: &Process) -> String {
+    String::new()
+}
+
+fn read_in_part(host: &Host) -> Verdict {
+    match (host.processes.why_in_part(), host.processes.all.len()) {
+        (None, 0) => Verdict::unknown("/proc shows no processes"),
+        (None, count) => Verdict::ok(format!(
+            "{} read",
+            counted(count as u64, "process was", "processes were")
+        )),
+        (Some(why), _) => {
+            let closed = &host.processes.closed;
+            let named = closed.iter().take(MOST_LISTED).cloned();
+            Verdict::note(why).about(named.collect())
+        }
+    }
+}
+
+fn hugetlb(host: &Host) -> Verdict {
+    let found = host.processes.with(|process| much(process.hugetlb));
+    let what = |size| format!("processes have {size} in huge pages of hugetlbfs");
+    told(
+        &found,
+        "no process has memory of hugetlbfs",
+        of(&found),
+        what,
+        nothing,
+    )
+}
+
+fn shared(host: &Host) -> Verdict {
+    let found = host.processes.with(|process| much(process.shared));
+    let what = |size| format!("processes have {size} of shared memory, counted in each");
+    let largest = |process: &Process| {
+        let largest = process.mappings.iter().max_by_key(|(_, bytes)| **bytes);
+        largest.map_or_else(String::new, |(name, _)| format!(", as {name}"))
+    };
+    // A database's buffers are shared by intent; a sandbox's memory is the finding.
+    let sandboxes = found.iter().map(|(_, process)| *process).filter(|process| {
+        process.machine.is_some() || process.mappings.keys().any(|name| is_sandbox(name))
+    });
+    let severity = severity(sandboxes);
+    told(
+        &found,
+        "no process has much shared memory",
+        severity,
+        what,
+        largest,
+    )
+}
+
+/// Names that gVisor, Kata, QEMU, crosvm and cloud-hypervisor give to the memory of a machine or
+/// sandbox.
+fn is_sandbox(name: &str) -> bool {
+    const NAMES: [&str; 5] = [
+        "runsc-memory",
+        "memory-backend-",
+        "ch_ram",
+        "crosvm_guest",
+        "kata",
+    ];
+    NAMES.iter().any(|part| name.contains(part))
+}
+
+fn guest_memfd(host: &Host) -> Verdict {
+    let machines = |process: &Process| process.guest_memfd.then_some(process.resident);
+    let found = host.processes.with(machines);
+    let what = |size| format!("machines keep memory in guest_memfd, beside {size} of other memory");
+    told(
+        &found,
+        "no process holds a guest_memfd",
+        of(&found),
+        what,
+        nothing,
+    )
+    .in_part(host.processes.why_in_part())
+}
+
+fn vfio(host: &Host) -> Verdict {
+    let pinned = |process: &Process| {
+        let pinned = process.locked.max(process.resident);
+        process.vfio.then_some(pinned)
+    };
+    let found = host.processes.with(pinned);
+    let what = |size| format!("devices are passed through, which pins up to {size}");
+    told(
+        &found,
+        "no process holds a device of VFIO",
+        of(&found),
+        what,
+        nothing,
+    )
+    .in_part(host.processes.why_in_part())
+}
+
+fn dax(host: &Host) -> Verdict {
+    let found = host.processes.with(|process| much(process.dax));
+    let what = |size| format!("processes map {size} of devices for memory (DAX)");
+    told(
+        &found,
+        "no process maps a device for memory",
+        of(&found),
+        what,
+        nothing,
+    )
+    .in_part(host.processes.why_in_part())
+}
+
+fn locked(host: &Host) -> Verdict {
+    // VFIO counts what it pins as locked, and has a check of its own.
+    let found = host
+        .processes
+        .with(|process| much(process.locked).filter(|_| !process.vfio));
+    if host.configuration.merges_locked() && !found.is_empty() {
+        return Verdict::ok("there is mlocked memory, and uksm is told to merge it (locked)");
+    }
+    let what = |size| format!("processes have locked {size}");
+    told(
+        &found,
+        "no process has locked much memory",
+        of(&found),
+        what,
+        nothing,
+    )
+}
+
+fn pinned(host: &Host) -> Verdict {
+    let found = host.processes.with(|process| much(process.pinned));
+    let what = |size| format!("{size} are pinned for devices or io_uring");
+    told(
+        &found,
+        "no process has pinned much memory",
+        Severity::Note,
+        what,
+        nothing,
+    )
+}
+
+fn of_ksm(host: &Host) -> Verdict {
+    let found = host
+        .processes
+        .with(|process| process.ksm.then_some(process.resident));
+    let severity = match host.memory.ksm_runs() {
+        true => of(&found),
+        false => Severity::Note,
+    };
+    let what = |size| format!("processes with {size} are KSM's to merge, or were");
+    told(
+        &found,
+        "no process is KSM's to merge",
+        severity,
+        what,
+        nothing,
+    )
+}

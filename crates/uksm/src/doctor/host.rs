@@ -1,0 +1,59 @@
+//! The state of this host that checks judge, read once.
+
+use std::path::Path;
+
+use uksm_linux::proc::Proc;
+
+use super::asked::Asked;
+use super::probe::Root;
+
+pub(in crate::doctor) mod configuration;
+pub(in crate::doctor) mod guard;
+pub(in crate::doctor) mod kernel;
+pub(in crate::doctor) mod machines;
+pub(in crate::doctor) mod memory;
+pub(in crate::doctor) mod mergeable;
+pub(in crate::doctor) mod module_state;
+pub(in crate::doctor) mod processes;
+pub(in crate::doctor) mod rights;
+pub(in crate::doctor) mod service;
+
+/// What was read of this host.
+pub(crate) struct Host {
+    pub(in crate::doctor) kernel: kernel::Kernel,
+    pub(in crate::doctor) module: module_state::ModuleState,
+    pub(in crate::doctor) guard: guard::GuardState,
+    pub(in crate::doctor) rights: rights::Rights,
+    pub(in crate::doctor) memory: memory::Memory,
+    pub(in crate::doctor) processes: processes::Processes,
+    pub(in crate::doctor) mappings: mergeable::Mappings,
+    pub(in crate::doctor) configuration: configuration::Configured,
+    pub(in crate::doctor) service: service::Service,
+}
+
+impl Host {
+    /// Reads all that checks need.
+    pub(in crate::doctor) fn read(root: &Root, config: Option<&Path>, asked: &Asked<'_>) -> Host {
+        let kernel = kernel::Kernel::read(root);
+        let configuration = configuration::Configured::read(root, config, asked);
+        let device = root.at(&configuration.device());
+        let proc = Proc::at(&root.at(Path::new("/proc")));
+        let mut processes = processes::Processes::read(root, &proc);
+        configuration.mark_targets(&proc, &mut processes.all);
+        Host {
+            module: module_state::ModuleState::read(
+                root,
+                kernel.release.there(),
+                (asked.device)(&device),
+            ),
+            guard: guard::GuardState::read(root),
+            rights: rights::Rights::read(root),
+            memory: memory::Memory::read(root),
+            mappings: mergeable::Mappings::read(root, (asked.mappings_apart)()),
+            service: service::Service::read(root, &configuration),
+            processes,
+            kernel,
+            configuration,
+        }
+    }
+}

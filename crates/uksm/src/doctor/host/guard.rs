@@ -1,0 +1,30 @@
+//! What the guard needs of the kernel.
+
+use crate::doctor::probe::{Root, Seen};
+
+const FTRACE: &str = "proc/sys/kernel/ftrace_enabled";
+
+pub(in crate::doctor) const KPROBES: &str = "sys/kernel/debug/kprobes/enabled";
+
+/// What was read of what the guard needs.
+pub(in crate::doctor) struct GuardState {
+    pub(in crate::doctor) gpu_migration: Seen<String>,
+    pub(in crate::doctor) ftrace: Seen<String>,
+    pub(in crate::doctor) kprobes: Seen<String>,
+}
+
+impl GuardState {
+    /// Reads it.
+    pub(in crate::doctor) fn read(root: &Root) -> GuardState {
+        GuardState {
+            gpu_migration: root.text("sys/module/uksm_guard/parameters/gpu_migration"),
+            ftrace: root.text(FTRACE),
+            kprobes: root.text(KPROBES),
+        }
+    }
+}
+
+/// Whether a file of this name gives access to a GPU to whose memory a range can be migrated.
+pub(in crate::doctor) fn migrates(target: &str) -> bool {
+    target == "/dev/kfd" || target.starts_with("/dev/nvidia-uvm")
+}

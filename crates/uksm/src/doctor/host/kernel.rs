@@ -1,0 +1,138 @@
+//! The kernel: its release, options, symbols and security.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+
+use procfs_core::{ConfigSetting, FromBufRead as _, KernelConfig};
+
+use crate::doctor::probe::{Root, Seen, unread};
+
+/// Functions that the module finds by name: of each list the kernel has one. Those that only some
+/// configurations need are left out.
+pub(in crate::doctor) const SYMBOLS: [&[&str]; 10] = [
+    &["kallsyms_lookup_name"],
+    &["flush_tlb_mm_range"],
+    &["__mmu_notifier_invalidate_range_start"],
+    &["__mmu_notifier_invalidate_range_end"],
+    &["folio_add_anon_rmap_ptes", "page_add_anon_rmap"],
+    &["folio_remove_rmap_ptes", "page_remove_rmap"],
+    &["folio_free_swap"],
+    &["lru_add_drain_all"],
+    &["pidfd_get_pid"],
+    &["ptrace_may_access"],
+];
+
+/// The name of the variable has the GUID of UEFI's own variables in it.
+const SECURE_BOOT: &str =
+    "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
+
+/// What was read of the kernel.
+pub(in crate::doctor) struct Kernel {
+    pub(in crate::doctor) release: Seen<String>,
+    pub(in crate::doctor) architecture: Seen<String>,
+    pub(in crate::doctor) ksm: Seen<String>,
+    pub(in crate::doctor) config: Seen<KernelConfig>,
+    /// Those of [`SYMBOLS`] that it has.
+    pub(in crate::doctor) symbols: Seen<BTreeSet<String>>,
+    pub(in crate::doctor) lockdown: Seen<String>,
+    pub(in crate::doctor) secure_boot: Seen<Vec<u8>>,
+    pub(in crate::doctor) enforced: Seen<String>,
+    pub(in crate::doctor) btf: bool,
+    pub(in crate::doctor) pressure: Seen<String>,
+}
+
+impl Kernel {
+    /// Reads it.
+    pub(in crate::doctor) fn read(root: &Root) -> Kernel {
+        let release = root
+            .text("proc/sys/kernel/osrelease")
+            .map(|text| text.trim().to_owned());
+        let config = match release.there() {
+            Some(release) => root.bytes(&format!("boot/config-{release}")),
+            None => Seen::Absent,
+        };
+        let config = match config {
+            // Whoever may not read the one may read the other.
+            Seen::There(text) => Seen::There(text),
+            other => match unpacked(root, "proc/config.gz") {
+                Seen::Absent => other,
+                seen => seen,
+            },
+        };
+        Kernel {
+            release,
+            architecture: root.text("proc/sys/kernel/arch"),
+            ksm: root.text("sys/kernel/mm/ksm/run"),
+            config: match config.map(|text| KernelConfig::from_buf_read(&text[..])) {
+                Seen::There(Ok(config)) => Seen::There(config),
+                Seen::There(Err(error)) => Seen::Unread(format!("the kernel's options: {error}")),
+                Seen::Absent => Seen::Absent,
+                Seen::Unread(why) => Seen::Unread(why),
+            },
+            symbols: found_symbols(root, "proc/kallsyms"),
+            lockdown: root.text("sys/kernel/security/lockdown"),
+            secure_boot: root.bytes(SECURE_BOOT),
+            enforced: root.text("sys/module/module/parameters/sig_enforce"),
+            btf: root.has("sys/kernel/btf/vmlinux"),
+            pressure: root.text("proc/pressure/memory"),
+        }
+    }
+
+    pub(in crate::doctor) fn has(&self, option: &str) -> Option<bool> {
+        let config = self.config.there()?;
+        let setting = config.0.get(option);
+        Some(matches!(
+            setting,
+            Some(ConfigSetting::Yes | ConfigSetting::Module)
+        ))
+    }
+}
+
+/// A file that gzip made.
+fn unpacked(root: &Root, path: &str) -> Seen<Vec<u8>> {
+    match root.bytes(path) {
+        Seen::There(packed) => {
+            let mut text = Vec::new();
+            let most = packed.len() as u64 * 64;
+            let mut reader = flate2::read::GzDecoder::new(&packed[..]).take(most);
+            match reader.read_to_end(&mut text) {
+                Ok(_) => Seen::There(text),
+                Err(error) => Seen::Unread(unread(path, &error)),
+            }
+        }
+        other => other,
+    }
+}
+
+/// The list has hundreds of thousands of lines: it is not kept. Link-time optimisation of LLVM adds
+/// a suffix to a name, which the kernel ignores as well.
+fn found_symbols(root: &Root, path: &str) -> Seen<BTreeSet<String>> {
+    let file = match std::fs::File::open(root.at(Path::new(path))) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Seen::Absent,
+        Err(error) => return Seen::Unread(unread(path, &error)),
+    };
+    let wanted: BTreeSet<&str> = SYMBOLS.into_iter().flatten().copied().collect();
+    let mut found = BTreeSet::new();
+    let mut reader = BufReader::with_capacity(1 << 16, file);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match reader.read_until(b'\n', &mut line) {
+            Ok(0) => return Seen::There(found),
+            Ok(_) => {}
+            Err(error) => return Seen::Unread(unread(path, &error)),
+        }
+        // ADDRESS TYPE NAME, and of a module's symbols its name.
+        let name = line
+            .split(u8::is_ascii_whitespace)
+            .nth(2)
+            .and_then(|name| std::str::from_utf8(name).ok());
+        let Some(name) = name else { continue };
+        let name = name.split(".llvm.").next().unwrap_or(name);
+        if wanted.contains(name) {
+            found.insert(name.to_owned());
+        }
+    }
+}

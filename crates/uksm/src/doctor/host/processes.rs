@@ -1,0 +1,222 @@
+//! Processes and the kinds of their memory.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+
+use uksm_linux::proc::Proc;
+use uksm_linux::smaps::{Entries, NameKind};
+
+use super::machines::Machine;
+use crate::doctor::probe::{Root, Seen, unread};
+
+/// Processes with less of a kind of memory are not told of.
+pub(in crate::doctor) const LEAST: u64 = 16 << 20;
+
+/// Most processes that are read: a host with more is told of in part.
+const MOST: usize = 1 << 15;
+
+/// Most open files that are looked at of one process.
+const MOST_FILES: usize = 4096;
+
+/// What was read of processes.
+pub(in crate::doctor) struct Processes {
+    /// Those with memory, by id.
+    pub(in crate::doctor) all: Vec<Process>,
+    /// Large ones that could not be looked into, and why.
+    pub(in crate::doctor) closed: Vec<String>,
+    /// Those beyond [`MOST`].
+    pub(in crate::doctor) left_out: usize,
+}
+
+/// A process.
+#[derive(Debug, Default)]
+pub(in crate::doctor) struct Process {
+    pub(in crate::doctor) pid: u32,
+    pub(in crate::doctor) comm: String,
+    /// What it is if it is a virtual machine of QEMU.
+    pub(in crate::doctor) machine: Option<Machine>,
+    pub(in crate::doctor) resident: u64,
+    pub(in crate::doctor) hugetlb: u64,
+    pub(in crate::doctor) shared: u64,
+    pub(in crate::doctor) locked: u64,
+    pub(in crate::doctor) pinned: u64,
+    /// Whether KSM looks at it.
+    pub(in crate::doctor) ksm: bool,
+    /// Whether it offers all its memory to KSM, if the kernel tells.
+    pub(in crate::doctor) merges_any: Option<bool>,
+    /// Its mappings, if it is large.
+    pub(in crate::doctor) mapping_count: u64,
+    /// Neighbours of those that could be one.
+    pub(in crate::doctor) apart: u64,
+    /// Shared mappings of memory by name, and how long they are.
+    pub(in crate::doctor) mappings: BTreeMap<String, u64>,
+    /// Mappings of devices for memory.
+    pub(in crate::doctor) dax: u64,
+    pub(in crate::doctor) vfio: bool,
+    /// It can migrate memory to a GPU.
+    pub(in crate::doctor) gpu: bool,
+    pub(in crate::doctor) guest_memfd: bool,
+    /// Why it could not be looked into.
+    pub(in crate::doctor) closed: Option<String>,
+    /// It is to be merged, by the configuration.
+    pub(in crate::doctor) is_target: bool,
+}
+
+impl Processes {
+    /// Reads them.
+    pub(in crate::doctor) fn read(root: &Root, proc: &Proc) -> Processes {
+        let mut pids = Vec::new();
+        // Without a list there are no processes to tell of, and `processes-read` says so.
+        let _no_list = proc.list(&mut pids);
+        let left_out = pids.len().saturating_sub(MOST);
+        pids.truncate(MOST);
+        let all: Vec<Process> = pids
+            .into_iter()
+            .filter_map(|pid| Process::read(root, pid))
+            .collect();
+        Processes {
+            closed: all.iter().filter_map(Process::why_closed).collect(),
+            all,
+            left_out,
+        }
+    }
+
+    /// Why what is said of processes is not of all, if so.
+    pub(in crate::doctor) fn why_in_part(&self) -> Option<String> {
+        let closed = (!self.closed.is_empty())
+            .then(|| format!("{} could not be looked into", self.closed.len()));
+        let left_out = (self.left_out > 0).then(|| format!("{} were not read", self.left_out));
+        let why: Vec<String> = closed.into_iter().chain(left_out).collect();
+        (!why.is_empty()).then(|| format!("of the processes {}", why.join(", and ")))
+    }
+
+    /// Those that `amount` is something of, largest first.
+    pub(in crate::doctor) fn with(
+        &self,
+        amount: impl Fn(&Process) -> Option<u64>,
+    ) -> Vec<(u64, &Process)> {
+        let amounts = self.all.iter();
+        let mut found: Vec<_> = amounts
+            .filter_map(|process| Some((amount(process)?, process)))
+            .collect();
+        found.sort_by_key(|(bytes, process)| (std::cmp::Reverse(*bytes), process.pid));
+        found
+    }
+}
+
+impl Process {
+    /// None for what has no memory of its own, or has ended.
+    fn read(root: &Root, pid: u32) -> Option<Process> {
+        let of = |file: &str| format!("proc/{pid}/{file}");
+        let status = root.text(&of("status"));
+        let status = status.there()?;
+        let bytes = |name: &str| {
+            let mut lines = status.lines();
+            let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            let kib = value
+                .trim()
+                .strip_suffix("kB")?
+                .trim()
+                .parse::<u64>()
+                .ok()?;
+            Some(kib << 10)
+        };
+        let resident = bytes("VmRSS")?;
+        let amount = |name| bytes(name).unwrap_or(0);
+        let name = status.lines().find_map(|line| line.strip_prefix("Name:"));
+        let mut process = Process {
+            pid,
+            comm: name.unwrap_or_default().trim().to_owned(),
+            resident,
+            hugetlb: amount("HugetlbPages"),
+            shared: amount("RssShmem"),
+            locked: amount("VmLck"),
+            pinned: amount("VmPin"),
+            ..Process::default()
+        };
+        if process.resident + process.hugetlb + process.locked >= LEAST {
+            process.look_into(root);
+        }
+        Some(process)
+    }
+
+    /// Reads what tells of what kind its memory is.
+    fn look_into(&mut self, root: &Root) {
+        let pid = self.pid;
+        let of = |file: &str| format!("proc/{pid}/{file}");
+        if let Seen::There(line) = root.bytes(&of("cmdline")) {
+            self.machine = Machine::of_command_line(&line);
+        }
+        let ksm = root.text(&of("ksm_stat"));
+        self.ksm = ksm.text().lines().any(|line| {
+            line == "ksm_mergeable: yes"
+                || line
+                    .strip_prefix("ksm_rmap_items ")
+                    .is_some_and(|items| items != "0")
+        });
+        let mut any = ksm.text().lines();
+        let any = any.find_map(|line| line.strip_prefix("ksm_merge_any:"));
+        self.merges_any = any.map(|any| any.trim() == "yes");
+        match root.bytes(&of("maps")) {
+            Seen::There(text) => self.take_mappings(&text),
+            Seen::Absent => {}
+            Seen::Unread(why) => self.closed = Some(why),
+        }
+        let files = match std::fs::read_dir(root.at(of("fd").as_ref())) {
+            Ok(files) => files,
+            Err(error) => {
+                if error.kind() == ErrorKind::PermissionDenied {
+                    self.closed.get_or_insert_with(|| unread(&of("fd"), &error));
+                }
+                return;
+            }
+        };
+        for file in files.flatten().take(MOST_FILES) {
+            let Ok(target) = std::fs::read_link(file.path()) else {
+                continue;
+            };
+            let target = target.to_string_lossy();
+            self.vfio |= target.starts_with("/dev/vfio/") || target.starts_with("anon_inode:[vfio");
+            self.gpu |= super::guard::migrates(&target);
+            self.guest_memfd |=
+                target == "anon_inode:[kvm-gmem]" || target == "anon_inode:[guest_memfd]";
+        }
+    }
+
+    /// What cannot be parsed, as of a list that was cut, is left out.
+    fn take_mappings(&mut self, text: &[u8]) {
+        let mut before: Option<(u64, [u8; 4])> = None;
+        for entry in Entries::of(text).flatten() {
+            self.mapping_count += 1;
+            let is_plain = entry.name_kind() == NameKind::Anonymous && entry.is_private();
+            let joins = before.take() == Some((entry.start, entry.permissions));
+            self.apart += u64::from(joins && is_plain);
+            before = is_plain.then_some((entry.end, entry.permissions));
+            if entry.name_kind() != NameKind::File {
+                continue;
+            }
+            let name = String::from_utf8_lossy(&entry.name);
+            if name.starts_with("/dev/dax") {
+                self.dax = self.dax.saturating_add(entry.bytes());
+            } else if !entry.is_private() {
+                let bytes = self.mappings.entry(short(&name)).or_default();
+                *bytes = bytes.saturating_add(entry.bytes());
+            }
+        }
+    }
+
+    fn why_closed(&self) -> Option<String> {
+        let why = self.closed.as_ref()?;
+        Some(format!("{}: /{why}", self.called()))
+    }
+
+    /// Its name and id.
+    pub(in crate::doctor) fn called(&self) -> String {
+        format!("{} ({})", self.comm, self.pid)
+    }
+}
+
+/// What a file of memory is called: `/memfd:NAME`, `/dev/shm/NAME`, or its path.
+fn short(name: &str) -> String {
+    name.strip_suffix(" (deleted)").unwrap_or(name).to_owned()
+}

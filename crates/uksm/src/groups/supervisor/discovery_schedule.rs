@@ -1,0 +1,196 @@
+//! The times at which the supervisor looks for processes.
+//!
+//! # Problem
+//! New processes should be found at once. An idle host should not be woken for nothing, and a storm
+//! of new processes may not take a whole processor.
+//!
+//! # Approach
+//! Each look is repaid by a pause in proportion to its cost. While processes wait, the share of a
+//! core is that of the strongest governor of all groups, as if that group looked by itself. An
+//! event may end a pause early, after a shorter minimum; without events, looks come at a steady
+//! interval. Looks without a cause remain, for lost events and for changes without an event.
+//!
+//! # Units
+//! Nanoseconds of the monotonic clock and of processor time.
+
+use std::time::Duration;
+
+use uksm_policy::command::Nanos;
+
+const MILLISECOND: Nanos = 1_000_000;
+const SECOND: Nanos = 1_000_000_000;
+
+/// First looks at processes get at least this share of a core: each process is looked at for the
+/// first time once.
+const LEAST_SHARE: f64 = 0.05;
+/// Of those, and after an event, none comes sooner than this after the last.
+const SHORTEST: Nanos = 10 * MILLISECOND;
+/// Looks that events caused take at most one part in so many of a core.
+const EVENTS: Nanos = 20;
+/// Looks without a cause: not sooner than this, and at most one part in so many; if moves are told
+/// as well, there is less to repair. If they are not, who has moved shares pages with those it left
+/// until it is looked at.
+const REPAIR: Nanos = SECOND;
+const REPAIR_PART: Nanos = 250;
+const REPAIR_ALL: Nanos = 4 * SECOND;
+const REPAIR_ALL_PART: Nanos = 4000;
+/// The same, if there are no events.
+const POLL: Nanos = 100 * MILLISECOND;
+const POLL_PART: Nanos = 200;
+/// Spaces are measured not sooner than this after the last time, and at most one part in so many of
+/// a core goes into that.
+const MEASURE: Nanos = 2 * SECOND;
+const MEASURE_PART: Nanos = 2000;
+
+/// What events tell of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Events {
+    /// Nothing: processes are looked for.
+    None,
+    /// Processes, but not that they move between control groups.
+    Processes,
+    /// All that says of which group a process is.
+    All,
+}
+
+/// The times of the next looks.
+#[derive(Debug)]
+pub(super) struct DiscoverySchedule {
+    share: f64,
+    /// When the next look is due.
+    due: Nanos,
+    /// From when on an event makes one due.
+    told_from: Nanos,
+    /// When sizes are due.
+    measure_due: Nanos,
+}
+
+impl DiscoverySchedule {
+    /// A look is due. `share` is the largest share of a core of any group.
+    pub(super) fn new(share: f64) -> DiscoverySchedule {
+        DiscoverySchedule {
+            share: share.max(LEAST_SHARE),
+            due: 0,
+            told_from: 0,
+            measure_due: 0,
+        }
+    }
+
+    /// The largest share is this from now on, and a look is due.
+    pub(super) fn begin_again(&mut self, share: f64) {
+        *self = DiscoverySchedule::new(share);
+    }
+
+    /// A look is due, because of something that no event tells.
+    pub(super) fn hurry(&mut self) {
+        self.due = 0;
+    }
+
+    /// A look is due as soon as the last one is repaid, because of a worker's report: a worker
+    /// that was taken over can send one in each turn.
+    pub(super) fn hurry_when_repaid(&mut self) {
+        self.due = self.due.min(self.told_from);
+    }
+
+    /// When the next look is due.
+    pub(super) fn due(&self) -> Nanos {
+        self.due
+    }
+
+    /// From when on an event makes a look due.
+    pub(super) fn told_from(&self) -> Nanos {
+        self.told_from
+    }
+
+    /// When spaces are to be measured.
+    pub(super) fn measure_due(&self) -> Nanos {
+        self.measure_due
+    }
+
+    /// To measure all spaces has cost this.
+    pub(super) fn measured(&mut self, now: Nanos, cost: Nanos) {
+        self.measure_due = now + MEASURE.max(cost.saturating_mul(MEASURE_PART));
+    }
+
+    /// A look has cost this. `more` says that processes wait, `told` what events tell of.
+    pub(super) fn looked(&mut self, now: Nanos, cost: Nanos, (more, told): (bool, Events)) {
+        let pause = |shortest: Nanos, part: Nanos| now + shortest.max(cost.saturating_mul(part));
+        self.told_from = pause(SHORTEST, EVENTS);
+        self.due = match (more, told) {
+            (true, _) => now + SHORTEST.max(self.repaid(cost)),
+            (false, Events::All) => pause(REPAIR_ALL, REPAIR_ALL_PART),
+            (false, Events::Processes) => pause(REPAIR, REPAIR_PART),
+            (false, Events::None) => pause(POLL, POLL_PART),
+        };
+    }
+
+    /// The pause after which work of this cost has taken its share.
+    fn repaid(&self, cost: Nanos) -> Nanos {
+        let worked = Duration::from_nanos(cost);
+        let pause = worked.mul_f64(1.0 / self.share).saturating_sub(worked);
+        Nanos::try_from(pause.as_nanos()).unwrap_or(Nanos::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Nanos = 5 * SECOND;
+
+    #[test]
+    fn a_look_is_repaid_by_the_pause_after_it() {
+        let mut schedule = DiscoverySchedule::new(0.5);
+        assert_eq!((schedule.due(), schedule.told_from()), (0, 0));
+        schedule.looked(NOW, 4 * MILLISECOND, (true, Events::Processes));
+        assert_eq!(schedule.due(), NOW + SHORTEST);
+        schedule.looked(NOW, 40 * MILLISECOND, (true, Events::Processes));
+        assert_eq!(schedule.due(), NOW + 40 * MILLISECOND);
+        schedule.looked(NOW, 8 * MILLISECOND, (false, Events::Processes));
+        assert_eq!(
+            (schedule.due(), schedule.told_from()),
+            (NOW + 2 * SECOND, NOW + 160 * MILLISECOND)
+        );
+        schedule.looked(NOW, MILLISECOND / 10, (false, Events::Processes));
+        assert_eq!(
+            (schedule.due(), schedule.told_from()),
+            (NOW + SECOND, NOW + SHORTEST)
+        );
+        schedule.looked(NOW, MILLISECOND, (false, Events::None));
+        assert_eq!(schedule.due(), NOW + 200 * MILLISECOND);
+        schedule.looked(NOW, MILLISECOND, (false, Events::All));
+        assert_eq!(schedule.due(), NOW + 4 * SECOND);
+        schedule.looked(NOW, 2 * MILLISECOND, (false, Events::All));
+        assert_eq!(schedule.due(), NOW + 8 * SECOND);
+        schedule.hurry();
+        assert_eq!(schedule.due(), 0);
+        schedule.measured(NOW, 9 * MILLISECOND);
+        assert_eq!(schedule.measure_due(), NOW + 18 * SECOND);
+        schedule.measured(NOW, MILLISECOND);
+        assert_eq!(schedule.measure_due(), NOW + 2 * SECOND);
+    }
+
+    #[test]
+    fn reports_of_a_worker_cause_no_look_that_is_not_paid_for() {
+        let mut schedule = DiscoverySchedule::new(0.5);
+        schedule.hurry_when_repaid();
+        assert_eq!(schedule.due(), 0);
+        schedule.looked(NOW, 40 * MILLISECOND, (false, Events::All));
+        schedule.hurry_when_repaid();
+        assert_eq!(schedule.due(), NOW + 800 * MILLISECOND);
+        schedule.looked(NOW, 40 * MILLISECOND, (true, Events::All));
+        schedule.hurry_when_repaid();
+        assert_eq!(
+            schedule.due(),
+            NOW + 40 * MILLISECOND,
+            "no later than without"
+        );
+    }
+
+    #[test]
+    fn newcomers_are_found_whatever_the_governor() {
+        let mut schedule = DiscoverySchedule::new(0.0001);
+        schedule.looked(NOW, 4 * MILLISECOND, (true, Events::Processes));
+        assert_eq!(schedule.due(), NOW + 76 * MILLISECOND);
+    }
+}

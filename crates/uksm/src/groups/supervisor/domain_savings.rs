@@ -1,0 +1,71 @@
+//! The savings of each group, which the supervisor reads from the group's domain: once a second,
+//! for redistribution.
+//!
+//! # Problem
+//! The savings of a group decide about memory of other groups and of members. Its worker should not
+//! be woken for them each second, and may not be trusted with them.
+//!
+//! # Approach
+//! The supervisor has the domain's file. Savings take two counts whose cost is in proportion to the
+//! memory: mappings of frames ([`frames`]), and pages by process ([`spaces`]). Both are done in
+//! pieces, and each piece is repaid by a pause, so that all groups together take a fixed share of a
+//! core however large they are. For a small group both are complete in each turn. If a process of a
+//! group holds its own locks, the module waits a tenth of a second for it; then that group is
+//! counted by process again after [`LOCKED_PAUSE`] times the number of groups. Zero pages that were
+//! read and never merged look like merged ones; they are never counted beyond the number of pages
+//! that the module has zeroed.
+//!
+//! # Units
+//! Pages, [`Nanos`] of processor time.
+
+use std::collections::BTreeMap;
+
+use frames::Frames;
+pub(super) use spaces::Process;
+use spaces::Spaces;
+use uksm_linux::module::Info;
+use uksm_policy::command::Nanos;
+
+mod frames;
+mod spaces;
+
+/// All groups together, each of the two counts takes at most one part in so many of a core.
+pub(super) const PART: Nanos = 500;
+/// Most time of one turn that goes into pages by process.
+pub(super) const STRETCH: Nanos = 5_000_000;
+
+/// After a call that has waited for a process: all groups together wait one part in thirty of the
+/// time.
+pub(super) const LOCKED_PAUSE: Nanos = 3_000_000_000;
+
+/// What a group shows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Reading {
+    /// Pages that merging saves now: mappings of frames less frames, and pages of zeros.
+    pub(super) saved_pages: u64,
+    /// What of the saved pages each process made.
+    pub(super) by_process: BTreeMap<u32, u64>,
+}
+
+/// What is counted of one group.
+#[derive(Debug, Default)]
+pub(super) struct DomainSavings {
+    pub(super) frames: Frames,
+    pub(super) frames_due: Nanos,
+    pub(super) spaces: Spaces,
+    pub(super) spaces_due: Nanos,
+    /// As it was read last; none while there is no domain, or its module does not answer.
+    pub(super) last: Option<Reading>,
+}
+
+impl DomainSavings {
+    /// What was counted comes to, for these processes.
+    pub(super) fn reading(&self, info: &Info, processes: &[Process]) -> Reading {
+        let by_frames = self.frames.saved();
+        let zeros = self.spaces.zeros().min(info.zeroed);
+        Reading {
+            saved_pages: by_frames + zeros,
+            by_process: self.spaces.by_process(processes, by_frames, zeros),
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! How many merged pages each process of a domain has, counted a piece at a time.
+//!
+//! # Problem
+//! What a process contributes, and pages of zeros, show in page tables only, which are as large as
+//! the processes are.
+//!
+//! # Approach
+//! Space after space is counted, in ascending order and over and over, for a bounded time; the next
+//! time it goes on in the middle of a space. One that was not counted yet is taken to have as large
+//! a part of its memory merged as those that were, or as all have, if none was. A space whose
+//! process holds its own locks keeps what was counted last, and waits ([`Locked`]); a turn ends
+//! with the first of those, so that all turns together wait little for them.
+//!
+//! A process contributed what its mappings of frames save, which is what all frames save in
+//! proportion to mappings, and its pages of zeros.
+//!
+//! # Units
+//! Pages.
+
+use std::collections::BTreeMap;
+
+use rustix::io::Errno;
+use uksm_linux::clock;
+use uksm_linux::locked::Locked;
+use uksm_linux::module::{Counted, Result, raw};
+use uksm_policy::command::{PageState, SpaceId};
+
+/// The end of user space, but for those who ask for more, whose pages above are not counted.
+const USER_END: u64 = (1 << 47) - raw::UKSM_PAGE_SIZE;
+
+/// Merged pages of a space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Merged {
+    with_frames: u64,
+    with_zeros: u64,
+}
+
+/// A process of the group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) space: SpaceId,
+    pub(crate) pid: u32,
+    /// Its anonymous pages, merged or not, as they were measured last.
+    pub(crate) anon_pages: u64,
+}
+
+/// What was counted of the spaces of a domain.
+#[derive(Debug, Default)]
+pub(in crate::groups::supervisor) struct Spaces {
+    known: BTreeMap<SpaceId, Merged>,
+    /// The space that is being counted: from where, and what was found so far.
+    under_way: Option<(SpaceId, u64, Merged)>,
+    /// The last one that was counted.
+    last: Option<SpaceId>,
+    /// Those whose processes hold their own locks.
+    locked: Locked<SpaceId>,
+}
+
+impl Spaces {
+    /// Counts on by `count` while it is time, and each of the spaces that are here once at most.
+    /// They are in ascending order. Answers whether a call has waited for a process that holds its
+    /// own locks.
+    ///
+    /// # Errors
+    /// As the module's; a space that is gone is none.
+    pub(in crate::groups::supervisor) fn count(
+        &mut self,
+        here: &[SpaceId],
+        is_time: impl Fn() -> bool,
+        mut count: impl FnMut(SpaceId, u64, u64) -> Result<Counted>,
+    ) -> Result<bool> {
+        self.locked
+            .retain(|space| here.binary_search(&space).is_ok());
+        self.known
+            .retain(|space, _| here.binary_search(space).is_ok());
+        self.under_way = self
+            .under_way
+            .filter(|(space, ..)| here.binary_search(space).is_ok());
+        let mut done = 0;
+        while done < here.len() && is_time() {
+            let Some((space, from, mut merged)) = self.under_way.or_else(|| self.next(here)) else {
+                return Ok(false);
+            };
+            if !self.locked.is_due(space, clock::now()) {
+                (self.under_way, self.last) = (None, Some(space));
+                done += 1;
+                continue;
+            }
+            let counted = match count(space, from, USER_END) {
+                // Its worker has detached it.
+                Err(error) if error.errno() == Some(Errno::NOENT) => {
+                    self.known.remove(&space);
+                    (self.under_way, self.last) = (None, Some(space));
+                    done += 1;
+                    continue;
+                }
+                Err(error) if error.is_locked() => {
+                    self.locked.gave_up(space, clock::now());
+                    (self.under_way, self.last) = (None, Some(space));
+                    return Ok(true);
+                }
+                answer => answer?,
+            };
+            merged.with_frames += counted.pages[PageState::Frame as usize];
+            merged.with_zeros += counted.pages[PageState::Zero as usize];
+            if counted.next >= USER_END {
+                self.known.insert(space, merged);
+                self.locked.clear(space);
+                (self.under_way, self.last) = (None, Some(space));
+                done += 1;
+            } else if counted.next <= from {
+                // A signal: the next time.
+                return Ok(false);
+            } else {
+                self.under_way = Some((space, counted.next, merged));
+            }
+        }
+        Ok(false)
+    }
+
+    /// The beginning of the space behind the last one, or of the first.
+    fn next(&self, here: &[SpaceId]) -> Option<(SpaceId, u64, Merged)> {
+        let at = here.partition_point(|space| Some(*space) <= self.last);
+        let space = here.get(at).or(here.first())?;
+        Some((*space, 0, Merged::default()))
+    }
+
+    /// Pages of zeros of all.
+    pub(super) fn zeros(&self) -> u64 {
+        self.known.values().map(|merged| merged.with_zeros).sum()
+    }
+
+    /// What each process contributed to what frames and zeros save.
+    pub(super) fn by_process(
+        &self,
+        processes: &[Process],
+        by_frames: u64,
+        zeros: u64,
+    ) -> BTreeMap<u32, u64> {
+        let counted = |process: &Process| self.known.get(&process.space).copied();
+        let (mut mappings, mut of_anon) = (0, 0);
+        for process in processes {
+            if let Some(merged) = counted(process) {
+                mappings += merged.with_frames;
+                of_anon += process.anon_pages.max(merged.with_frames);
+            }
+        }
+        if of_anon == 0 {
+            (mappings, of_anon) = (1, 1);
+        }
+        let estimate = |process: &Process| Merged {
+            with_frames: part(process.anon_pages, mappings, of_anon),
+            with_zeros: 0,
+        };
+        let merged: Vec<(u32, Merged)> = processes
+            .iter()
+            .map(|process| {
+                (
+                    process.pid,
+                    counted(process).unwrap_or_else(|| estimate(process)),
+                )
+            })
+            .collect();
+        let mappings = merged.iter().map(|(_, merged)| merged.with_frames).sum();
+        let all_zeros = self.zeros();
+        let contributed = |merged: Merged| {
+            part(by_frames, merged.with_frames, mappings)
+                + part(zeros, merged.with_zeros, all_zeros)
+        };
+        let mut by_process = BTreeMap::new();
+        for (pid, merged) in merged {
+            *by_process.entry(pid).or_default() += contributed(merged);
+        }
+        by_process
+    }
+}
+
+/// `of` times `part / whole`; nothing of nothing.
+fn part(of: u64, part: u64, whole: u64) -> u64 {
+    let whole = u128::from(whole.max(1));
+    u64::try_from(u128::from(of) * u128::from(part) / whole).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use uksm_linux::module::{Error, Verb};
+
+    use super::*;
+
+    /// Counts as the module would where each space has its id of frames and ten times that of zeros
+    /// in each half.
+    fn half(space: SpaceId, from: u64) -> Counted {
+        let mut pages = [0; 16];
+        pages[PageState::Frame as usize] = u64::from(space.0);
+        pages[PageState::Zero as usize] = u64::from(10 * space.0);
+        pages[PageState::Anon as usize] = 1000;
+        Counted {
+            next: if from == 0 { USER_END / 2 } else { USER_END },
+            pages,
+            huge: 0,
+        }
+    }
+
+    fn process(space: u32, pid: u32, anon_pages: u64) -> Process {
+        Process {
+            space: SpaceId(space),
+            pid,
+            anon_pages,
+        }
+    }
+
+    fn here(ids: &[u32]) -> Vec<SpaceId> {
+        ids.iter().map(|&id| SpaceId(id)).collect()
+    }
+
+    #[test]
+    fn spaces_are_counted_in_turns_and_work_goes_on_where_it_stopped() {
+        let mut spaces = Spaces::default();
+        let calls = Cell::new(0);
+        let counted = |spaces: &mut Spaces, ids: &[u32], most: usize| {
+            calls.set(0);
+            let is_time = || calls.get() < most;
+            let count = |space, from, _| {
+                calls.set(calls.get() + 1);
+                Ok(half(space, from))
+            };
+            spaces.count(&here(ids), is_time, count).unwrap();
+            (calls.get(), spaces.zeros())
+        };
+        assert_eq!(counted(&mut spaces, &[1, 2, 4], 3), (3, 20));
+        assert_eq!(counted(&mut spaces, &[1, 2, 4], 3), (3, 140));
+        assert_eq!(counted(&mut spaces, &[1, 2, 4], 99), (6, 140), "each once");
+        assert_eq!(counted(&mut spaces, &[4], 99), (2, 80), "two are gone");
+        assert_eq!(counted(&mut spaces, &[], 99), (0, 0));
+    }
+
+    #[test]
+    fn a_space_that_was_detached_is_left_out_and_an_interrupted_call_changes_nothing() {
+        let mut spaces = Spaces::default();
+        let ids = here(&[1, 2]);
+        let gone = |space: SpaceId, from, _| match space.0 {
+            1 => Err(Error::Call {
+                verb: Verb::Count,
+                errno: Errno::NOENT,
+            }),
+            _ => Ok(half(space, from)),
+        };
+        spaces.count(&ids, || true, gone).unwrap();
+        assert_eq!(spaces.zeros(), 40);
+        let interrupted = |_, from, _| {
+            Ok(Counted {
+                next: from,
+                pages: [0; 16],
+                huge: 0,
+            })
+        };
+        spaces.count(&ids, || true, interrupted).unwrap();
+        assert_eq!(spaces.zeros(), 40);
+    }
+
+    #[test]
+    fn a_process_that_holds_its_locks_keeps_what_it_had_and_the_others_are_counted() {
+        let mut spaces = Spaces::default();
+        let ids = here(&[1, 2, 3]);
+        spaces
+            .count(&ids, || true, |space, from, _| Ok(half(space, from)))
+            .unwrap();
+        assert_eq!(spaces.zeros(), 120);
+        let asked = Cell::new(0);
+        let mut turn = || {
+            let locked = |space: SpaceId, from, _| match space.0 {
+                2 => {
+                    asked.set(asked.get() + 1);
+                    let (verb, errno) = (Verb::Count, Errno::AGAIN);
+                    Err(Error::Call { verb, errno })
+                }
+                _ => Ok(Counted {
+                    pages: [1; 16],
+                    ..half(space, from)
+                }),
+            };
+            spaces.count(&ids, || true, locked).unwrap()
+        };
+        assert!(turn(), "the first turn ends there");
+        assert!(!turn() && !turn(), "and the next do not wait for it");
+        assert_eq!(asked.get(), 1);
+        assert_eq!(
+            spaces.zeros(),
+            2 + 40 + 2,
+            "a second half each, and what it had"
+        );
+    }
+
+    #[test]
+    fn a_process_contributed_by_its_mappings_and_its_zeros() {
+        let mut spaces = Spaces::default();
+        let count = |space, from, _| Ok(half(space, from));
+        spaces.count(&here(&[1, 3]), || true, count).unwrap();
+        let processes = vec![process(1, 10, 5000), process(3, 11, 5000)];
+        // Of 8 mappings all but 4 pages are saved, and 40 of 80 pages of zeros are believed.
+        let by_process = spaces.by_process(&processes, 4, 40);
+        assert_eq!(by_process, BTreeMap::from([(10, 11), (11, 33)]));
+        // One that is not counted yet: 8 of 10,000 pages of the others are merged.
+        let mut more = processes;
+        more.push(process(9, 12, 10_000));
+        let by_process = spaces.by_process(&more, 16, 0);
+        assert_eq!(by_process, BTreeMap::from([(10, 2), (11, 6), (12, 8)]));
+    }
+
+    #[test]
+    fn before_anything_was_counted_memory_decides() {
+        let spaces = Spaces::default();
+        let processes = [process(1, 10, 100), process(2, 11, 300), process(3, 11, 0)];
+        let by_process = spaces.by_process(&processes, 80, 0);
+        assert_eq!(by_process, BTreeMap::from([(10, 20), (11, 60)]));
+        assert!(spaces.by_process(&[], 80, 0).is_empty());
+    }
+}

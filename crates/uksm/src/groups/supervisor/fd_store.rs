@@ -1,0 +1,192 @@
+//! The domains of groups outlive the supervisor in systemd's file-descriptor store.
+//!
+//! # Problem
+//! A domain lives as long as its file is open somewhere. When the supervisor ends and is started
+//! again, as by an update, its frames would become orphans.
+//!
+//! # Approach
+//! systemd keeps files for a service (`FileDescriptorStoreMax=`) and hands them to its next
+//! process, by name. Each domain is given to it as it is made, and taken back by the group of that
+//! name if its constants are those of the group: seed, policy, limits. They cannot be changed any
+//! more. A domain that does not fit, or whose group is gone, is given up here and in the store,
+//! after all its processes were detached: else they could be attached nowhere. Without systemd
+//! nothing is kept.
+//!
+//! # Source
+//! sd_notify(3), sd_listen_fds(3).
+
+use std::collections::BTreeMap;
+use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd};
+use std::path::PathBuf;
+
+use sd_notify::NotifyState;
+use uksm_linux::module::{Device, Info};
+
+use crate::config::plan::Plan;
+use crate::groups::supervisor::audit;
+
+/// Stands before a group's name, so that systemd's other files are told apart.
+const PREFIX: &str = "domain-";
+
+/// As many files the packaged unit has systemd keep (`FileDescriptorStoreMax=`); systemd before 254
+/// does not say how many it keeps.
+const PACKAGED_MAX_FILES: usize = 1024;
+
+/// The files of domains that systemd has kept, by group.
+pub(super) fn stored() -> BTreeMap<String, OwnedFd> {
+    let files = match sd_notify::listen_fds_with_names() {
+        Ok(files) => files,
+        Err(error) => {
+            tracing::warn!("cannot take back the frames that systemd stores: {error}");
+            return BTreeMap::new();
+        }
+    };
+    let mut stored = BTreeMap::new();
+    for (file, name) in files {
+        // SAFETY: systemd opened it for this process, and nobody else here takes such files.
+        let file = unsafe { OwnedFd::from_raw_fd(file) };
+        if let Some(group) = name.strip_prefix(PREFIX)
+            && let Some(other) = stored.insert(group.to_owned(), file)
+        {
+            // The store removes files by name only: this one stays there, and holds nobody.
+            detach(group, other);
+        }
+    }
+    stored
+}
+
+/// The domain of a group, if it is one and has the constants of the group, with which `fresh`, a
+/// new domain, could be configured. What an earlier supervisor had attached this one attaches anew.
+/// Else the file is given up; pages that its processes share stay shared, which is said where the
+/// plan may forbid that.
+pub(super) fn of_plan(
+    file: OwnedFd,
+    (plan, seed): (&Plan, u64),
+    fresh: Option<&Info>,
+) -> Option<Device> {
+    let path = plan.resolved.daemon.device.clone();
+    let (why, keeps_policy) = match Device::from_file(file, path) {
+        Err(error) => (error.to_string(), true),
+        Ok(device) => match fit(&device, plan, seed, fresh) {
+            Ok(()) => return Some(device),
+            Err(why) => {
+                let info = device.info();
+                if let Err(error) = device.detach_all() {
+                    tracing::warn!("group {}: {error}", plan.name);
+                }
+                (why, info.is_ok_and(|info| audit::keeps(plan, &info)))
+            }
+        },
+    };
+    tracing::info!(
+        "group {}: gets a new domain, the one that systemd stored is given up: {why}",
+        plan.name
+    );
+    if !keeps_policy {
+        tracing::warn!(
+            "{}",
+            stays_shared(&plan.name, "was merged by another policy")
+        );
+    }
+    remove(&plan.name);
+    None
+}
+
+/// Detaches all processes of a domain that fits.
+///
+/// # Errors
+/// It does not fit: why, in a few words.
+fn fit(device: &Device, plan: &Plan, seed: u64, fresh: Option<&Info>) -> Result<(), String> {
+    let info = device.info().map_err(|error| error.to_string())?;
+    if info.hash_seed != seed {
+        return Err("it has another seed".to_owned());
+    }
+    if !audit::keeps(plan, &info) {
+        return Err("it has another merge or merge_spaces".to_owned());
+    }
+    if !audit::has_limits(plan, &info, fresh) {
+        return Err("it has another max_frames or max_sharers".to_owned());
+    }
+    device.detach_all().map_err(|error| error.to_string())
+}
+
+/// Gives up a domain that no group has any more.
+pub(super) fn give_up(group: &str, file: OwnedFd) {
+    let device = Device::from_file(file, PathBuf::from(PREFIX));
+    let given_up = device.and_then(|device| {
+        let frames = device.info()?.frames;
+        device.detach_all()?;
+        Ok(frames)
+    });
+    match given_up {
+        Ok(0) => {}
+        Ok(_) => tracing::warn!("{}", stays_shared(group, "is no group any more")),
+        Err(error) => {
+            tracing::warn!("group {group}: cannot give up the frames that systemd stores: {error}");
+        }
+    }
+    remove(group);
+}
+
+/// What to do about pages that an earlier daemon merged, and that may not be shared any more.
+/// Nobody breaks them by itself: which processes were in the group is not stored.
+fn stays_shared(group: &str, why: &str) -> String {
+    format!(
+        "group {group}: {why}, and what its processes share stays shared until they write it or end: give them their own \
+         pages by `uksm break` (--cgroup, --unit, --comm), then restart the daemon; `uksm reload` breaks such pages by itself"
+    )
+}
+
+/// Detaches all processes of a domain, whoever else has its file.
+fn detach(group: &str, file: OwnedFd) {
+    let device = Device::from_file(file, PathBuf::from(PREFIX));
+    if let Err(error) = device.and_then(|device| device.detach_all()) {
+        tracing::warn!("group {group}: cannot give up the frames that systemd stores: {error}");
+    }
+}
+
+/// How many files systemd keeps, if it keeps any.
+pub(super) fn max_files() -> Option<usize> {
+    std::env::var_os("NOTIFY_SOCKET")?;
+    let told = std::env::var("FDSTORE").ok();
+    Some(
+        told.and_then(|text| text.parse().ok())
+            .unwrap_or(PACKAGED_MAX_FILES),
+    )
+}
+
+/// Has systemd keep the domain of a group.
+pub(super) fn store(group: &str, file: BorrowedFd<'_>) {
+    let name = format!("{PREFIX}{group}");
+    let state = [NotifyState::FdStore, NotifyState::FdName(&name)];
+    if let Err(error) = sd_notify::notify_with_fds(&state, &[file]) {
+        tracing::warn!("group {group}: systemd does not keep its frames: {error}");
+    }
+}
+
+/// Has systemd let go of the domain of a group.
+pub(super) fn remove(group: &str) {
+    let name = format!("{PREFIX}{group}");
+    let state = [NotifyState::FdStoreRemove, NotifyState::FdName(&name)];
+    if let Err(error) = sd_notify::notify(&state) {
+        tracing::debug!("systemd was not told: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_shared_is_told_with_what_to_do() {
+        let line = stays_shared("web", "was merged by another policy");
+        for words in [
+            "group web: ",
+            "stays shared",
+            "`uksm break`",
+            "`uksm reload`",
+        ] {
+            assert!(line.contains(words), "{line}");
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! The spaces of a group, and the news about them that its worker has yet to receive.
+//!
+//! # Problem
+//! A worker may be slow, dead, or not started yet, while processes come and go. A new worker has to
+//! know all spaces of its domain, and also those that have left and are not detached yet.
+//!
+//! # Approach
+//! A space is held here from ATTACH until the worker reports that it has detached the space. News
+//! waits in a queue, and is sent as fast as the worker reads. A new worker gets all spaces that are
+//! held, and then those that have left. A space that ends before its worker has received it is
+//! never sent, and a changed size is sent once: so the queue is never longer than three times the
+//! number of spaces.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+
+use uksm_linux::clock;
+use uksm_linux::handed_over::SpaceNews;
+use uksm_linux::processes::{Arrived, Left};
+use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, SpaceSize};
+
+use crate::groups::supervisor::domain_savings::Process;
+use crate::groups::wire::channel::Channel;
+use crate::groups::wire::messages::{SpaceNote, SupervisorMessage};
+
+/// Most that are told with one message, which has some 80 bytes for each.
+const BATCH: usize = 512;
+
+/// Pages more or less that count.
+const LEAST_CHANGE: u64 = 16;
+
+#[derive(Debug)]
+struct Held {
+    pid: u32,
+    kind: u64,
+    /// When its memory began to age; before the machine started if negative, which is none.
+    born: Nanos,
+    /// It can have frames of another group.
+    is_mixed: bool,
+    /// It has left, and whether its process lives on.
+    left: Option<bool>,
+    /// As it was measured last, if it was.
+    size: Option<SpaceSize>,
+}
+
+/// The spaces of one domain.
+#[derive(Debug, Default)]
+pub(super) struct Handover {
+    held: BTreeMap<SpaceId, Held>,
+    queue: VecDeque<SpaceNews>,
+}
+
+impl Handover {
+    /// A space was attached, which can have frames of another group.
+    pub(super) fn arrive(&mut self, arrived: Arrived, is_mixed: bool) {
+        let SpaceArrival { space, kind, age } = arrived.arrival;
+        let held = Held {
+            pid: arrived.pid,
+            kind,
+            born: clock::now().saturating_sub(age),
+            is_mixed,
+            left: None,
+            size: None,
+        };
+        self.queue.push_back(held.arrival(space));
+        self.held.insert(space, held);
+    }
+
+    /// A space has left. Answers whether it is to be detached at once, because its worker never
+    /// received it.
+    pub(super) fn leave(&mut self, left: Left) -> bool {
+        let Left { space, lives, .. } = left;
+        let is_it = |news: &SpaceNews| matches!(news, SpaceNews::Arrived { arrival, .. } if arrival.space == space);
+        if !lives && let Some(at) = self.queue.iter().position(is_it) {
+            self.queue.remove(at);
+            self.held.remove(&space);
+            return true;
+        }
+        let Some(held) = self.held.get_mut(&space) else {
+            return true;
+        };
+        held.left = Some(lives);
+        self.queue.push_back(SpaceNews::Left { space, lives });
+        false
+    }
+
+    /// The worker reports that it has detached this space. Answers whether the report was
+    /// believed: of a space that has not left it is not.
+    pub(super) fn detached(&mut self, space: SpaceId) -> bool {
+        let held = self.held.get(&space);
+        let has_left = held.is_some_and(|held| held.left.is_some());
+        if has_left {
+            self.held.remove(&space);
+        }
+        has_left
+    }
+
+    /// Whether no space is held, not even one that is leaving.
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Whether this space is held.
+    pub(super) fn holds(&self, space: SpaceId) -> bool {
+        self.held.contains_key(&space)
+    }
+
+    /// The spaces that a process has, in the group or not yet parted from it.
+    pub(super) fn living(&self) -> impl Iterator<Item = SpaceId> + '_ {
+        let living = self
+            .held
+            .iter()
+            .filter(|(_, held)| held.left != Some(false));
+        living.map(|(&space, _)| space)
+    }
+
+    /// The spaces whose processes are in the group.
+    pub(super) fn here(&self) -> impl Iterator<Item = SpaceId> + '_ {
+        let here = self.held.iter().filter(|(_, held)| held.left.is_none());
+        here.map(|(&space, _)| space)
+    }
+
+    /// The same, with their processes and their sizes as far as they were measured.
+    pub(super) fn processes(&self) -> impl Iterator<Item = Process> + '_ {
+        let here = self.held.iter().filter(|(_, held)| held.left.is_none());
+        here.map(|(&space, held)| Process {
+            space,
+            pid: held.pid,
+            anon_pages: held.size.map_or(0, |size| size.anon_pages),
+        })
+    }
+
+    /// These are the sizes of spaces that are here. A worker measures those that came by itself; it
+    /// is told of those that have changed since.
+    pub(super) fn measured(&mut self, sizes: &[SpaceSize]) {
+        for &size in sizes {
+            let Some(held) = self.held.get_mut(&size.space) else {
+                continue;
+            };
+            let before = held.size.get_or_insert(size);
+            let news = SpaceNews::Resized(size.space);
+            if size.gone || !has_changed(before, &size) {
+                continue;
+            }
+            *before = size;
+            if !self.queue.contains(&news) {
+                self.queue.push_back(news);
+            }
+        }
+    }
+
+    /// The domain is gone.
+    pub(super) fn forget(&mut self) {
+        *self = Handover::default();
+    }
+
+    /// A new worker knows nothing yet.
+    pub(super) fn begin_again(&mut self) {
+        self.queue.clear();
+        for (&space, held) in &self.held {
+            self.queue.push_back(held.arrival(space));
+            if let Some(lives) = held.left {
+                self.queue.push_back(SpaceNews::Left { space, lives });
+            }
+        }
+    }
+
+    /// Whether there is something to tell.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Tells as much as the worker reads.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub(super) fn send(&mut self, channel: &Channel) -> io::Result<()> {
+        while !self.queue.is_empty() {
+            let batch = self.queue.iter().take(BATCH);
+            let notes: Vec<SpaceNote> = batch.map(|&news| SpaceNote::from(news)).collect();
+            let told = notes.len();
+            match channel.send(&SupervisorMessage::Spaces(notes), None) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                answer => answer?,
+            }
+            self.queue.drain(..told);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a space is clearly of another size than before. Few pages more or less are no reason to
+/// wake its worker; they add up.
+fn has_changed(before: &SpaceSize, now: &SpaceSize) -> bool {
+    let change = now.anon_pages.abs_diff(before.anon_pages);
+    (now.mappings, now.pages) != (before.mappings, before.pages)
+        || change >= LEAST_CHANGE.max(before.anon_pages / 64)
+}
+
+impl Held {
+    fn arrival(&self, space: SpaceId) -> SpaceNews {
+        SpaceNews::Arrived {
+            pid: self.pid,
+            arrival: SpaceArrival {
+                space,
+                kind: self.kind,
+                age: clock::now().saturating_sub(self.born),
+            },
+            is_mixed: self.is_mixed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uksm_linux::selection::GroupId;
+
+    fn arrived(space: u32) -> Arrived {
+        Arrived {
+            group: GroupId(1),
+            pid: 100 + space,
+            arrival: SpaceArrival {
+                space: SpaceId(space),
+                kind: 5,
+                age: 1_000_000_000,
+            },
+        }
+    }
+
+    fn left(space: u32, lives: bool) -> Left {
+        Left {
+            group: GroupId(1),
+            space: SpaceId(space),
+            was_told: true,
+            lives,
+        }
+    }
+
+    /// The notes that a worker receives, without ages.
+    fn received(channel: &Channel) -> Vec<(u32, Option<bool>)> {
+        let mut all = Vec::new();
+        while let Ok(Some((SupervisorMessage::Spaces(notes), _))) =
+            channel.receive(Some(std::time::Duration::ZERO))
+        {
+            all.extend(notes.into_iter().map(|note| match SpaceNews::from(note) {
+                SpaceNews::Arrived { arrival, .. } => {
+                    assert!(arrival.age >= 1_000_000_000);
+                    (arrival.space.0, None)
+                }
+                SpaceNews::Left { space, lives } => (space.0, Some(lives)),
+                SpaceNews::Resized(space) => (1000 + space.0, None),
+            }));
+        }
+        all
+    }
+
+    #[test]
+    fn a_new_worker_is_told_of_what_is_there_and_of_what_has_not_parted() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let mut handover = Handover::default();
+        (1..=3).for_each(|space| handover.arrive(arrived(space), false));
+        handover.send(&ours).unwrap();
+        assert_eq!(received(&theirs), [(1, None), (2, None), (3, None)]);
+        assert!(!handover.leave(left(1, true)) && !handover.leave(left(2, false)));
+        assert_eq!(handover.here().collect::<Vec<_>>(), [SpaceId(3)]);
+        handover.begin_again();
+        assert!(handover.detached(SpaceId(2)));
+        assert!(!handover.detached(SpaceId(2)), "it is detached already");
+        assert!(!handover.detached(SpaceId(3)), "it has not left");
+        handover.begin_again();
+        handover.send(&ours).unwrap();
+        assert_eq!(received(&theirs), [(1, None), (1, Some(true)), (3, None)]);
+    }
+
+    #[test]
+    fn what_ends_before_it_was_told_is_not_mentioned_and_what_lives_parts() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let mut handover = Handover::default();
+        (1..=2).for_each(|space| handover.arrive(arrived(space), false));
+        assert!(handover.leave(left(1, false)));
+        assert!(
+            !handover.leave(left(2, true)),
+            "it may share what it was born with"
+        );
+        handover.send(&ours).unwrap();
+        assert_eq!(received(&theirs), [(2, None), (2, Some(true))]);
+    }
+
+    #[test]
+    fn a_size_is_told_when_it_has_clearly_changed_and_once() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let mut handover = Handover::default();
+        handover.arrive(arrived(1), false);
+        let mut measured = |anon_pages: u64, mappings: u64| {
+            handover.measured(&[SpaceSize {
+                space: SpaceId(1),
+                gone: false,
+                mappings,
+                pages: 100,
+                anon_pages,
+            }]);
+            handover.send(&ours).unwrap();
+            received(&theirs)
+        };
+        assert_eq!(
+            measured(1000, 3),
+            [(1, None)],
+            "it measures what came by itself"
+        );
+        assert_eq!(measured(1015, 3), []);
+        assert_eq!(measured(1016, 3), [(1001, None)], "little by little");
+        assert_eq!(measured(1016, 3), []);
+        assert_eq!(measured(1016, 4), [(1001, None)]);
+        handover.measured(&[]);
+    }
+
+    #[test]
+    fn who_does_not_read_is_told_later_and_all_of_it() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let mut handover = Handover::default();
+        (1..=20_000).for_each(|space| handover.arrive(arrived(space), false));
+        handover.send(&ours).unwrap();
+        assert!(handover.is_waiting());
+        let mut all = Vec::new();
+        while handover.is_waiting() {
+            all.extend(received(&theirs));
+            handover.send(&ours).unwrap();
+        }
+        all.extend(received(&theirs));
+        assert!(all.iter().map(|(space, _)| *space).eq(1..=20_000));
+        drop(theirs);
+        handover.arrive(arrived(1), false);
+        assert!(handover.send(&ours).is_err());
+    }
+}

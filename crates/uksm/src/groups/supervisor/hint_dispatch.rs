@@ -1,0 +1,279 @@
+//! Hints of I/O for all groups: programs are loaded once, and each worker gets the hints of its own
+//! spaces.
+//!
+//! # Problem
+//! If each worker loaded programs of its own, every read on the host would run those of all groups,
+//! and each worker would need the right to load them.
+//!
+//! # Approach
+//! If any group has hints on, the supervisor loads the programs, follows the processes of those
+//! groups, and takes their hints. Two domains may give two spaces the same number, so each followed
+//! space has another number here; by that number a hint goes to its worker (`HintSender`). A
+//! worker that does not read for long loses its oldest hints, which are counted for its group
+//! alone.
+//!
+//! A pause after each round bounds the cost of taking and sending hints. Hints that come meanwhile
+//! wait in the ring of the programs, of which each process has a part.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::Duration;
+
+use uksm_linux::clock;
+use uksm_linux::hints::{Hints, Loading, Taken};
+use uksm_linux::processes::Place;
+use uksm_linux::selection::GroupId;
+use uksm_policy::command::{Nanos, SpaceId};
+
+use crate::groups::supervisor::worker_process::WorkerProcess;
+
+/// So long after the start the programs are loaded: what is there before is read in full anyway.
+const PROGRAMS_AFTER: Duration = Duration::from_secs(5);
+/// While they are loaded, they are asked for so often.
+const LOADING: Nanos = 2_000_000_000;
+/// Hints are passed on not sooner than this after the last, and the pause is so many times as long
+/// as that took.
+const SHORTEST: Nanos = 10_000_000;
+const PAUSE: Nanos = 4;
+/// A worker that does not read is tried again after so long.
+const BEHIND: Nanos = 100_000_000;
+
+/// A followed space.
+#[derive(Debug)]
+struct Followed {
+    number: u32,
+    pid: u32,
+}
+
+/// The programs, and whose hints are whose.
+#[derive(Debug, Default)]
+pub(super) struct HintDispatch {
+    loading: Option<Loading>,
+    programs: Option<Hints>,
+    /// Why there are none, if they were wanted.
+    fault: Option<String>,
+    followed: BTreeMap<Place, Followed>,
+    places: BTreeMap<u32, Place>,
+    last: u32,
+    /// From when on they are taken again.
+    due: Nanos,
+    /// A worker has not read all that it was handed.
+    is_behind: bool,
+}
+
+impl HintDispatch {
+    /// Who tells of I/O, in the words of `uksm status`.
+    pub(super) fn source(&self) -> String {
+        match (&self.programs, &self.fault) {
+            (Some(_), _) => "programs".to_owned(),
+            (None, Some(fault)) => format!("nobody: {fault}"),
+            (None, None) => "nobody yet: the programs are not loaded".to_owned(),
+        }
+    }
+
+    /// The programs, once they are loaded.
+    pub(super) fn programs(&self) -> Option<&Hints> {
+        self.programs.as_ref()
+    }
+
+    /// A process of a group that has hints on was attached.
+    pub(super) fn follow(&mut self, pid: u32, place: Place) {
+        self.forget(place);
+        // A number is free again long before all have been used.
+        self.last = self.last.wrapping_add(1);
+        let number = self.last;
+        self.followed.insert(place, Followed { number, pid });
+        self.places.insert(number, place);
+        if let Some(programs) = &mut self.programs {
+            programs.follow(pid, SpaceId(number));
+        }
+    }
+
+    /// Nobody wants to know of this space any more.
+    pub(super) fn forget(&mut self, place: Place) {
+        let Some(Followed { number, pid }) = self.followed.remove(&place) else {
+            return;
+        };
+        self.places.remove(&number);
+        let is_shared = self.followed.values().any(|other| other.pid == pid);
+        if let Some(programs) = &mut self.programs
+            && !is_shared
+        {
+            programs.forget(pid);
+        }
+    }
+
+    /// Loads the programs, if a group has hints on and that was not tried before.
+    pub(super) fn load(&mut self, workers: &[WorkerProcess]) {
+        let is_tried = self.programs.is_some() || self.loading.is_some() || self.fault.is_some();
+        if !is_tried && workers.iter().any(WorkerProcess::has_hints) {
+            self.loading = Some(Loading::after(PROGRAMS_AFTER));
+        }
+    }
+
+    /// Groups have changed: exactly the spaces of those that have hints on are followed.
+    pub(super) fn regroup(&mut self, workers: &[WorkerProcess]) {
+        let with_hints = workers.iter().filter(|worker| worker.has_hints());
+        let wanted: BTreeMap<Place, u32> = with_hints
+            .flat_map(|worker| {
+                let id = worker.id;
+                let spaces = worker.handover.processes();
+                spaces.map(move |process| ((id, process.space), process.pid))
+            })
+            .collect();
+        let gone: Vec<Place> = self
+            .followed
+            .keys()
+            .filter(|place| !wanted.contains_key(place))
+            .copied()
+            .collect();
+        for place in gone {
+            self.forget(place);
+        }
+        for (place, pid) in wanted {
+            if !self.followed.contains_key(&place) {
+                self.follow(pid, place);
+            }
+        }
+    }
+
+    /// Takes what has come, if it is time, and passes it on.
+    pub(super) fn pass_on(&mut self, workers: &mut [WorkerProcess]) {
+        self.take_programs();
+        let now = clock::now();
+        let Some(programs) = self.programs.as_mut().filter(|_| self.due <= now) else {
+            return;
+        };
+        let begun = clock::thread_cpu();
+        if self.is_behind {
+            self.is_behind = false;
+            for worker in workers.iter_mut() {
+                self.is_behind |= worker.flush_hints();
+            }
+        }
+        let taken = programs.take();
+        let count = taken.hints.len() + taken.grown.len() + taken.lost_of.len();
+        for (group, taken) in by_group(taken, &self.places) {
+            if let Some(worker) = workers.iter_mut().find(|worker| worker.id == group) {
+                worker.hint(&taken);
+                self.is_behind |= worker.flush_hints();
+            }
+        }
+        if count > 0 {
+            let cost = clock::thread_cpu().saturating_sub(begun);
+            self.due = clock::now() + SHORTEST.max(cost.saturating_mul(PAUSE));
+        }
+    }
+
+    /// When something is to be done, though nothing may be readable, and what is readable when
+    /// hints have come.
+    pub(super) fn next(&self, now: Nanos) -> (Option<Nanos>, Option<BorrowedFd<'_>>) {
+        if self.loading.is_some() {
+            return (Some(now + LOADING), None);
+        }
+        let is_due = self.due <= now;
+        let behind = self.is_behind.then_some(now + BEHIND);
+        match &self.programs {
+            None => (None, None),
+            Some(programs) if is_due => (behind, Some(programs.as_fd())),
+            Some(_) => (Some(self.due), None),
+        }
+    }
+
+    /// Takes in the programs, once they are loaded. Without them all runs as well.
+    fn take_programs(&mut self) {
+        let Some(loaded) = self.loading.as_mut().and_then(Loading::take) else {
+            return;
+        };
+        self.loading = None;
+        match loaded {
+            Ok(mut programs) => {
+                for function in programs.missing() {
+                    tracing::info!("hints: not watched: {function}");
+                }
+                for followed in self.followed.values() {
+                    programs.follow(followed.pid, SpaceId(followed.number));
+                }
+                self.programs = Some(programs);
+            }
+            Err(error) => {
+                tracing::warn!("no hints of I/O: {error}");
+                self.fault = Some(error.to_string());
+            }
+        }
+    }
+}
+
+/// What each group is told of what was taken, with the spaces as its domain names them. What was
+/// lost in numbers is not known to be of a certain group: those hear of it of whose spaces some
+/// was.
+fn by_group(taken: Taken, places: &BTreeMap<u32, Place>) -> BTreeMap<GroupId, Taken> {
+    let mut of: BTreeMap<GroupId, Taken> = BTreeMap::new();
+    let place = |number: SpaceId| places.get(&number.0).copied();
+    for mut hint in taken.hints {
+        // It may have been told before the space was forgotten.
+        if let Some((group, space)) = place(hint.space) {
+            hint.space = space;
+            of.entry(group).or_default().hints.push(hint);
+        }
+    }
+    for number in taken.grown {
+        if let Some((group, space)) = place(number) {
+            of.entry(group).or_default().grown.push(space);
+        }
+    }
+    for number in taken.lost_of {
+        if let Some((group, space)) = place(number) {
+            let taken = of.entry(group).or_default();
+            taken.lost_of.push(space);
+            // How many is counted for all together; each that lost some lost one at least.
+            taken.lost += 1;
+        }
+    }
+    of
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uksm_policy::command::{Hint, HintSource};
+
+    fn hint(space: u32) -> Hint {
+        Hint {
+            start: 4096,
+            length: 4096,
+            space: SpaceId(space),
+            source: HintSource::Read,
+            place: None,
+        }
+    }
+
+    #[test]
+    fn a_hint_goes_to_the_group_of_its_space_and_to_nobody_else() {
+        let mut dispatch = HintDispatch::default();
+        let (a, b) = (GroupId(1), GroupId(2));
+        // Both domains name their space 5.
+        dispatch.follow(100, (a, SpaceId(5)));
+        dispatch.follow(200, (b, SpaceId(5)));
+        dispatch.follow(300, (b, SpaceId(6)));
+        let taken = |numbers: &[u32]| Taken {
+            hints: numbers.iter().map(|&number| hint(number)).collect(),
+            grown: vec![SpaceId(2)],
+            lost_of: vec![SpaceId(1)],
+            lost: 9,
+            more: false,
+        };
+        let of = by_group(taken(&[1, 2, 3, 4]), &dispatch.places);
+        let spaces = |group: GroupId| -> Vec<u32> {
+            of[&group].hints.iter().map(|hint| hint.space.0).collect()
+        };
+        assert_eq!((spaces(a), spaces(b)), (vec![5], vec![5, 6]));
+        assert_eq!(of[&b].grown, [SpaceId(5)]);
+        assert_eq!((of[&a].lost, &of[&a].lost_of[..]), (1, &[SpaceId(5)][..]));
+        assert_eq!((of[&b].lost, of[&a].grown.len()), (0, 0));
+
+        dispatch.forget((a, SpaceId(5)));
+        let of = by_group(taken(&[1]), &dispatch.places);
+        assert!(!of.contains_key(&a), "nobody is told of what is forgotten");
+    }
+}

@@ -1,0 +1,309 @@
+//! `uksm reload`: the configuration is read again while the groups run.
+//!
+//! # Problem
+//! One bad line must change nothing. A good file must take effect without merging all memory again,
+//! and no process may go on sharing with a group that it has left.
+//!
+//! # Approach
+//! The whole plan is made before anything is done. The change of a group decides the work: if only
+//! its processes change, its worker learns that while it works; if settings change, its worker is
+//! started again with the same frames; if a constant of the domain changes (limits, seed, policy of
+//! merging, payer), the group gets a new domain as well. A group that is gone has all its pages
+//! unmerged first. In the end all processes are checked again: a process of another group parts
+//! from its old one. Slow steps (the end of workers, unmerging) come before, one step a turn
+//! (`task_turn.rs`).
+
+use std::collections::BTreeMap;
+
+use uksm_linux::selection::GroupId;
+use uksm_policy::params::Contents;
+use uksm_policy::report::counted;
+
+use crate::config::plan::Plan;
+use crate::groups::supervisor::Supervisor;
+use crate::groups::supervisor::audit;
+use crate::groups::supervisor::rights;
+use crate::groups::supervisor::wanted::Wanted;
+use crate::groups::supervisor::worker_process::WorkerProcess;
+use crate::setting;
+
+/// Settings that are a domain's, fixed when it is made.
+const DOMAINS: [&str; 5] = ["max_frames", "max_sharers", "seed", "merge", "merge_spaces"];
+
+/// What of a group is to be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Nothing,
+    Processes,
+    Settings,
+    Domain,
+}
+
+fn change(old: &Plan, new: &Plan) -> Change {
+    let differs = |name: &&str| old.texts.get(*name) != new.texts.get(*name);
+    if old.book != new.book || DOMAINS.iter().any(differs) {
+        Change::Domain
+    } else if old.texts != new.texts {
+        Change::Settings
+    } else if old.selection != new.selection {
+        Change::Processes
+    } else {
+        Change::Nothing
+    }
+}
+
+/// What a change does to one group.
+enum Fate {
+    /// It is not concerned.
+    Stays,
+    /// It becomes this.
+    Becomes(Box<Plan>),
+    /// It is dissolved.
+    Goes,
+}
+
+impl Supervisor<'_> {
+    /// What the configuration says now.
+    ///
+    /// # Errors
+    /// It cannot stand, or changes what only a new start can change.
+    pub(in crate::groups::supervisor) fn wanted_by_file(&mut self) -> Result<Wanted, String> {
+        let plans = self.configuration.reload()?;
+        self.refuse_what_is_fixed(&plans.daemon.texts())?;
+        rights::warn_of_missing(&plans.rules);
+        Ok(Wanted::All(Box::new(plans)))
+    }
+
+    fn fate(&self, wanted: &Wanted, worker: &WorkerProcess) -> Fate {
+        let own = &worker.plan;
+        let becomes =
+            |plan: Option<Plan>| plan.map_or(Fate::Goes, |plan| Fate::Becomes(Box::new(plan)));
+        match wanted {
+            Wanted::All(plans) => becomes(match &own.formed {
+                Some(formed) => self.formed.anew(formed, &plans.rules),
+                None => plans
+                    .groups
+                    .iter()
+                    .find(|plan| plan.name == own.name)
+                    .cloned(),
+            }),
+            Wanted::One(added) if added.plan.name == own.name => becomes(Some(added.plan.clone())),
+            Wanted::Gone(name) if *name == own.name => Fate::Goes,
+            Wanted::One(_) | Wanted::Gone(_) => Fate::Stays,
+        }
+    }
+
+    /// The groups whose workers end for this, and whether what they share is broken first.
+    pub(in crate::groups::supervisor) fn affected(&self, wanted: &Wanted) -> Vec<(GroupId, bool)> {
+        let workers = self.workers.iter();
+        let affected = workers.filter_map(|worker| match self.fate(wanted, worker) {
+            Fate::Stays => None,
+            Fate::Goes => Some((worker.id, true)),
+            Fate::Becomes(plan) => match change(&worker.plan, &plan) {
+                Change::Nothing | Change::Processes => None,
+                change => {
+                    // Of a domain that is gone nobody parts, and what may not be shared any more is
+                    // shared.
+                    let loses = change == Change::Domain && worker.plan.selection != plan.selection;
+                    Some((worker.id, loses || shares_less(&worker.plan, &plan)))
+                }
+            },
+        });
+        affected.collect()
+    }
+
+    /// The groups become what is wanted. Workers of those that are affected have ended, or hang,
+    /// and what may not be shared is broken, but for groups with faults, which stay as they are.
+    ///
+    /// # Errors
+    /// What could not be changed, in one line; everything else was.
+    pub(in crate::groups::supervisor) fn apply(
+        &mut self,
+        wanted: Wanted,
+        faults: &BTreeMap<GroupId, String>,
+    ) -> Result<(), String> {
+        let mut said = Vec::new();
+        let mut new = Vec::new();
+        for mut worker in std::mem::take(&mut self.workers) {
+            let fate = self.fate(&wanted, &worker);
+            if let Some(line) = faults.get(&worker.id) {
+                said.push(format!("group {}: it stays: {line}", worker.plan.name));
+                worker.go_on();
+                self.workers.push(worker);
+                continue;
+            }
+            let plan = match fate {
+                Fate::Stays => {
+                    self.workers.push(worker);
+                    continue;
+                }
+                Fate::Goes => {
+                    self.dissolve(worker);
+                    continue;
+                }
+                Fate::Becomes(plan) => *plan,
+            };
+            match change(&worker.plan, &plan) {
+                // What only the supervisor heeds may differ still.
+                Change::Nothing | Change::Processes => {
+                    worker.plan = plan;
+                    worker.go_on();
+                }
+                Change::Settings => {
+                    audit::changed(&worker.plan, &plan);
+                    worker.plan = plan;
+                    worker.go_on();
+                }
+                Change::Domain => {
+                    audit::changed(&worker.plan, &plan);
+                    worker.plan = plan.clone();
+                    self.dissolve(worker);
+                    new.push(plan);
+                    continue;
+                }
+            }
+            self.workers.push(worker);
+        }
+        let is_there = |plan: &Plan| self.workers.iter().any(|w| w.plan.name == plan.name);
+        match &wanted {
+            Wanted::All(plans) => {
+                let missing = plans.groups.iter().filter(|plan| !is_there(plan));
+                let missing =
+                    missing.filter(|plan| !new.iter().any(|n: &Plan| n.name == plan.name));
+                let missing: Vec<Plan> = missing.cloned().collect();
+                new.extend(missing);
+            }
+            Wanted::One(added) if !is_there(&added.plan) && new.is_empty() => {
+                new.push(added.plan.clone());
+            }
+            _ => {}
+        }
+        for plan in new {
+            let name = plan.name.clone();
+            match self.new_worker(plan, None) {
+                Ok(worker) => self.workers.push(worker),
+                Err(error) => said.push(format!("group {name}: {error:#}")),
+            }
+        }
+        let is_done = said.is_empty();
+        let groups = self.workers.len();
+        match wanted {
+            Wanted::All(plans) => {
+                tracing::info!("reloaded, {}", counted(groups as u64, "group", "groups"));
+                self.formed.rules = plans.rules;
+            }
+            Wanted::One(added) if is_done => self.note_added(*added),
+            Wanted::Gone(name) if is_done => self.note_removed(&name),
+            Wanted::One(_) | Wanted::Gone(_) => {}
+        }
+        self.settle();
+        match is_done {
+            true => Ok(()),
+            false => Err(said.join("; ")),
+        }
+    }
+
+    /// Gives up a group's domain. A worker that does not end is left behind.
+    fn dissolve(&mut self, mut worker: WorkerProcess) {
+        worker.drop_domain();
+        self.processes.has_no_domain(worker.id);
+        self.attachable.remove(&worker.id);
+        if !worker.has_ended() {
+            self.leaving.push(worker);
+        }
+    }
+
+    /// The groups are others now.
+    fn settle(&mut self) {
+        self.workers.sort_by(|a, b| {
+            let key = |w: &WorkerProcess| (w.plan.formed.is_some(), w.plan.selection.all);
+            key(a).cmp(&key(b)).then(a.plan.name.cmp(&b.plan.name))
+        });
+        self.forget_gone();
+        self.regroup();
+        self.start_due_workers();
+    }
+
+    /// # Errors
+    /// Something that only a new start can change.
+    fn refuse_what_is_fixed(&self, new: &BTreeMap<String, String>) -> Result<(), String> {
+        let old = &self.told;
+        let changed = setting::of_daemon_alone().find(|name| old.get(*name) != new.get(*name));
+        match changed {
+            Some(name) => Err(format!(
+                "{name} cannot change while it runs: restart the daemon"
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether contents that were merged may not be any more.
+fn shares_less(old: &Plan, new: &Plan) -> bool {
+    let params = |plan: &Plan| {
+        (
+            plan.resolved.params.merge,
+            plan.resolved.params.merge_spaces,
+        )
+    };
+    let ((before, held_by), (after, must_hold)) = (params(old), params(new));
+    let is_narrower = match before {
+        Contents::All => after != Contents::All,
+        Contents::Between => after == Contents::Zero,
+        Contents::Zero => return false,
+    };
+    is_narrower || must_hold > held_by
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::plans::tests::Host;
+
+    #[test]
+    fn what_has_changed_decides_what_is_done() {
+        let host = Host::new();
+        let plan = |text: &str| {
+            let text = format!("[group.a]\ncomm = \"nginx\"\n{text}");
+            host.plan(&text).unwrap().remove(0)
+        };
+        let old = plan("");
+        for (text, change_is) in [
+            ("", Change::Nothing),
+            ("exclude = { pid = 12 }", Change::Processes),
+            ("governor = \"low\"", Change::Settings),
+            ("merge = \"zero\"", Change::Domain),
+            ("merge_spaces = 2", Change::Domain),
+            ("max_frames = 7", Change::Domain),
+            ("seed = 7", Change::Domain),
+            ("book = \"/x\"", Change::Domain),
+        ] {
+            let new = plan(text);
+            assert_eq!(change(&old, &new), change_is, "{text}");
+            assert_eq!(shares_less(&old, &new), text.starts_with("merge"), "{text}");
+            assert!(!shares_less(&new, &old), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_may_not_be_shared_any_more_is_broken() {
+        let host = Host::new();
+        let plan = |text: &str| {
+            let text = format!("[group.a]\ncomm = \"nginx\"\n{text}");
+            host.plan(&text).unwrap().remove(0)
+        };
+        let zero = "merge = \"zero\"";
+        let [two, three] = ["merge_spaces = 2", "merge_spaces = 3"];
+        for (old, new, is_less) in [
+            ("", zero, true),
+            (zero, "", false),
+            (zero, three, false),
+            ("", three, true),
+            (three, two, false),
+            (two, three, true),
+        ] {
+            let is = shares_less(&plan(old), &plan(new));
+            assert_eq!(is, is_less, "{old}, then {new}");
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! What is done for a client, a signal or the clock, while the supervisor's loop goes on.
+//!
+//! # Problem
+//! Most of what the supervisor is asked takes answers of workers, or the end of some, or minutes of
+//! breaking. Its one thread also takes memory back when the host gets short of it, and every group
+//! waits for it: it must not wait for any worker, whose control group can stop it at any time.
+//!
+//! # Approach
+//! One [`Task`] at a time, as clients are served one after the other. It asks workers, and looks
+//! once a turn whether they have answered; after its deadline it goes on without those that have
+//! not, and names them. A change of groups takes four stages: accounts are written, workers end
+//! whose groups change, what may not be shared any more is broken ([`Breaking`]), and the groups
+//! become what is wanted ([`crate::groups::supervisor::turns::reload`]). It is said to be done only
+//! when all of that is true.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use uksm_linux::breaking::BreakUp;
+use uksm_linux::selection::{GroupId, Selectors};
+use uksm_policy::command::SpaceId;
+use uksm_policy::report::counted;
+
+use crate::control::{Answer, Pending, Request};
+use crate::groups::supervisor::Supervisor;
+use crate::groups::supervisor::breaking::Breaking;
+use crate::groups::supervisor::task::{
+    ANSWER_TIMEOUT, Altering, BREAK_TIMEOUT, Chosen, END_TIMEOUT, Job, MAX_ROUNDS, MAX_SPACES,
+    Progress, STALLED, Task,
+};
+use crate::groups::supervisor::turns::process_discovery::Domains;
+use crate::groups::supervisor::wanted::Wanted;
+use crate::groups::supervisor::worker_process::WorkerProcess;
+use crate::selectors::SelectorTexts;
+
+impl Supervisor<'_> {
+    /// Begins what a client asks for, or answers it.
+    pub(in crate::groups::supervisor) fn handle(&mut self, pending: Pending) {
+        match self.job(&pending.request) {
+            Ok(job) => self.begin(Some(pending), job),
+            Err(answer) => pending.answer(answer),
+        }
+    }
+
+    /// Begins to read the configuration again, and to do as it says.
+    pub(in crate::groups::supervisor) fn begin_reload(&mut self) {
+        match self.wanted_by_file() {
+            Ok(wanted) => {
+                self.ask_for_accounts(|_| true);
+                self.begin(None, Job::Account(Some(Box::new(wanted))));
+            }
+            Err(line) => tracing::error!("not reloaded: {line}"),
+        }
+    }
+
+    /// Begins to write accounts of these groups.
+    pub(in crate::groups::supervisor) fn begin_accounts(
+        &mut self,
+        is_meant: impl Fn(&WorkerProcess) -> bool,
+    ) {
+        self.ask_for_accounts(is_meant);
+        self.begin(None, Job::Account(None));
+    }
+
+    fn begin(&mut self, asked: Option<Pending>, job: Job) {
+        let timeout = match &job {
+            Job::Break(_) => BREAK_TIMEOUT,
+            _ => ANSWER_TIMEOUT,
+        };
+        let until = Instant::now() + timeout;
+        self.task = Some(Task { asked, job, until });
+    }
+
+    /// What there is to do for a request.
+    ///
+    /// # Errors
+    /// Nothing: the answer.
+    fn job(&mut self, request: &Request) -> Result<Job, Answer> {
+        let change = |wanted: Result<Wanted, String>| wanted.map_err(Answer::Error);
+        let wanted = match request {
+            Request::Reload => change(self.wanted_by_file())?,
+            Request::Change(wanted) => change(self.wanted_by(wanted))?,
+            Request::Account => {
+                self.ask_for_accounts(|_| true);
+                return Ok(Job::Account(None));
+            }
+            Request::Break(texts) => return self.chosen(texts).map_err(Answer::Error),
+            _ => return self.ask_workers(request).map(|()| Job::Tell),
+        };
+        self.ask_for_accounts(|_| true);
+        Ok(Job::Account(Some(Box::new(wanted))))
+    }
+
+    /// Goes on with what was begun. Answers whether it has ended, so that another thing may begin.
+    pub(in crate::groups::supervisor) fn continue_task(&mut self) -> bool {
+        let Some(Task {
+            asked,
+            mut job,
+            mut until,
+        }) = self.task.take()
+        else {
+            return false;
+        };
+        let request = asked.as_ref().map(|pending| &pending.request);
+        let answer = loop {
+            job = match self.step(job, request, &mut until) {
+                Progress::Done(answer) => break answer,
+                Progress::Next(job) => job,
+                Progress::Waits(job) => {
+                    self.task = Some(Task { asked, job, until });
+                    return false;
+                }
+            }
+        };
+        match (asked, answer) {
+            (Some(pending), answer) => pending.answer(answer),
+            (None, Answer::Error(line)) => tracing::error!("not reloaded: {line}"),
+            (None, _) => {}
+        }
+        true
+    }
+
+    fn step(&mut self, job: Job, request: Option<&Request>, until: &mut Instant) -> Progress {
+        let is_late = Instant::now() >= *until;
+        match job {
+            Job::Tell | Job::Account(_) if !is_late && self.are_asked() => Progress::Waits(job),
+            Job::Tell => Progress::Done(self.told(request.unwrap_or(&Request::Status))),
+            Job::Account(None) => Progress::Done(self.write_accounts()),
+            Job::Account(Some(wanted)) => {
+                // What could not be written was logged, and is in the next record.
+                let _logged = self.write_accounts();
+                self.end_affected(
+                    Box::new(Altering {
+                        wanted: *wanted,
+                        breaking: Breaking::new(),
+                        parted: BTreeMap::new(),
+                        faults: BTreeMap::new(),
+                        rounds: 0,
+                    }),
+                    until,
+                )
+            }
+            Job::Break(mut chosen) => match self.go_on_breaking(&mut chosen, is_late) {
+                Some(answer) => Progress::Done(answer),
+                None => Progress::Waits(Job::Break(chosen)),
+            },
+            Job::End(altering)
+                if !is_late && self.are_any(&altering.wanted, |w| !w.has_ended()) =>
+            {
+                Progress::Waits(Job::End(altering))
+            }
+            Job::End(mut altering) => {
+                *until = Instant::now() + BREAK_TIMEOUT;
+                self.break_more(&mut altering);
+                Progress::Next(Job::Part(altering))
+            }
+            Job::Part(mut altering) => {
+                if !self.has_parted(&mut altering, is_late) {
+                    Progress::Waits(Job::Part(altering))
+                } else if self.are_any(&altering.wanted, |worker| worker.pid().is_some()) {
+                    // A rule has formed it meanwhile.
+                    self.end_affected(altering, until)
+                } else {
+                    Progress::Done(self.altered(*altering))
+                }
+            }
+        }
+    }
+
+    /// Whether any of the groups that are to change is so.
+    fn are_any(&self, wanted: &Wanted, is_so: impl Fn(&WorkerProcess) -> bool) -> bool {
+        let affected = self.affected(wanted);
+        let mut workers = self.workers.iter();
+        workers.any(|worker| affected.iter().any(|(id, _)| *id == worker.id) && is_so(worker))
+    }
+
+    /// Whether an answer is waited for.
+    fn are_asked(&self) -> bool {
+        self.workers.iter().any(WorkerProcess::is_asked)
+    }
+
+    /// Ends the workers of groups that are to change.
+    fn end_affected(&mut self, altering: Box<Altering>, until: &mut Instant) -> Progress {
+        for (id, _) in self.affected(&altering.wanted) {
+            let worker = self.workers.iter_mut().find(|worker| worker.id == id);
+            worker.into_iter().for_each(WorkerProcess::end);
+        }
+        *until = Instant::now() + END_TIMEOUT;
+        Progress::Next(Job::End(altering))
+    }
+
+    /// Breaks spaces that are not broken yet, of groups that may not share them any more. Answers
+    /// whether there are any.
+    fn break_more(&mut self, altering: &mut Altering) -> bool {
+        let mut are_any = false;
+        for (id, _) in self
+            .affected(&altering.wanted)
+            .into_iter()
+            .filter(|of| of.1)
+        {
+            let Some(worker) = self.workers.iter().find(|worker| worker.id == id) else {
+                continue;
+            };
+            let parted = altering.parted.entry(id).or_default();
+            let spaces = worker.handover.living();
+            let spaces: Vec<SpaceId> = spaces.filter(|&space| parted.insert(space)).collect();
+            if !spaces.is_empty() {
+                are_any = true;
+                altering.breaking.add(id, worker.domain.as_ref(), spaces);
+            }
+        }
+        are_any
+    }
+
+    /// Takes in what was broken. Answers whether that was all.
+    fn has_parted(&mut self, altering: &mut Altering, is_late: bool) -> bool {
+        loop {
+            let is_done = altering.breaking.go_on(|| self.sleeper.waker());
+            for (id, done) in altering.breaking.take() {
+                let line = match done {
+                    Ok(done) if done.stopped + done.locked == 0 => continue,
+                    Ok(done) if done.stopped == 0 => format!(
+                        "{} held the lock of its own mappings",
+                        counted(done.locked, "process", "processes")
+                    ),
+                    Ok(done) => format!(
+                        "in {} memory does not suffice for copies",
+                        counted(done.stopped, "process", "processes")
+                    ),
+                    Err(line) => line,
+                };
+                altering.faults.insert(id, line);
+            }
+            if !is_done && is_late {
+                for id in altering.breaking.unfinished() {
+                    let line = "its pages were not all broken in time".to_owned();
+                    altering.faults.insert(id, line);
+                }
+                return true;
+            }
+            if !is_done {
+                return false;
+            }
+            altering.rounds += 1;
+            if altering.rounds >= MAX_ROUNDS || !self.break_more(altering) {
+                return true;
+            }
+        }
+    }
+
+    /// Nothing is shared that may not be: the groups become what is wanted.
+    fn altered(&mut self, altering: Altering) -> Answer {
+        match self.apply(altering.wanted, &altering.faults) {
+            Ok(()) => Answer::Changed {
+                groups: self.workers.len() as u64,
+            },
+            Err(line) => Answer::Error(line),
+        }
+    }
+
+    /// Has workers break what the chosen processes share.
+    ///
+    /// # Errors
+    /// One line: a selector that is none.
+    fn chosen(&mut self, texts: &SelectorTexts) -> Result<Job, String> {
+        let selectors: Selectors = texts.try_into()?;
+        selectors.check_units(self.processes.proc())?;
+        self.processes.grouping().has_room_for(&selectors)?;
+        let mut spaces: BTreeMap<GroupId, Vec<u32>> = BTreeMap::new();
+        for target in self.processes.chosen(&selectors) {
+            spaces.entry(target.group).or_default().push(target.space.0);
+        }
+        let mut chosen = Chosen {
+            selectors,
+            left: BTreeMap::new(),
+            taken: (Instant::now(), BTreeMap::new()),
+            breaking: Breaking::new(),
+            done: BreakUp::default(),
+            faults: Vec::new(),
+        };
+        for worker in &mut self.workers {
+            let Some(spaces) = spaces.remove(&worker.id) else {
+                continue;
+            };
+            // It may not have heard of all of them.
+            worker.send_spaces();
+            let chunks = spaces.chunks(MAX_SPACES).map(<[u32]>::to_vec);
+            chosen.left.insert(worker.id, chunks.collect());
+            chosen.taken.1.insert(worker.id, worker.account.cpu());
+            chosen.ask_next(worker);
+        }
+        Ok(Job::Break(Box::new(chosen)))
+    }
+
+    fn go_on_breaking(&mut self, chosen: &mut Chosen, is_late: bool) -> Option<Answer> {
+        chosen
+            .left
+            .retain(|id, _| self.workers.iter().any(|w| w.id == *id));
+        let is_look = chosen.taken.0.elapsed() >= STALLED;
+        for worker in &mut self.workers {
+            if !chosen.left.contains_key(&worker.id) {
+                continue;
+            }
+            if is_look && worker.is_asked() {
+                let cpu = worker.account.cpu();
+                if chosen.taken.1.insert(worker.id, cpu) == Some(cpu) {
+                    // One that is stopped merges nothing, and parts from these processes when it
+                    // goes on.
+                    worker.take_answer();
+                    chosen.do_without(worker);
+                    continue;
+                }
+            }
+            if is_late || !worker.is_asked() {
+                chosen.take_in(worker, is_late);
+            }
+        }
+        if is_look {
+            chosen.taken.0 = Instant::now();
+        }
+        let is_done = chosen.breaking.go_on(|| self.sleeper.waker());
+        for (id, done) in chosen.breaking.take() {
+            match done {
+                Ok(done) => chosen.done += done,
+                Err(line) => {
+                    let worker = self.workers.iter().find(|worker| worker.id == id);
+                    let name = worker.map_or("", |worker| worker.plan.name.as_str());
+                    chosen.faults.push(format!("group {name}: {line}"));
+                }
+            }
+        }
+        if !is_late && (!is_done || !chosen.left.is_empty()) {
+            return None;
+        }
+        if !is_done {
+            chosen
+                .faults
+                .push("not all pages were broken in time".to_owned());
+        }
+        // What could not be broken now is when a worker runs: who leaves a group parts from it.
+        let selectors = std::mem::take(&mut chosen.selectors);
+        let mut domains = Domains(&mut self.workers);
+        if let Err(error) = self.processes.exclude(selectors, &mut domains) {
+            return Some(Answer::Error(error.to_string()));
+        }
+        self.schedule.hurry();
+        let done = chosen.done;
+        Some(match chosen.faults.is_empty() {
+            true => Answer::Broken {
+                processes: done.processes,
+                pages: done.pages,
+                stopped: done.stopped,
+                locked: done.locked,
+            },
+            false => Answer::Error(format!(
+                "{}; {} were broken",
+                chosen.faults.join("; "),
+                counted(done.pages, "page", "pages")
+            )),
+        })
+    }
+}

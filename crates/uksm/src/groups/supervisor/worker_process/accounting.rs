@@ -1,0 +1,38 @@
+//! The records that a group writes into the ledger.
+
+use std::time::Duration;
+
+use uksm_linux::clock;
+use uksm_policy::command::Nanos;
+
+use super::WorkerProcess;
+use crate::account::meter::Told;
+use crate::groups::supervisor::accounts::counts;
+
+impl WorkerProcess {
+    /// Whether a record of this group would say nothing new.
+    pub(in crate::groups::supervisor) fn is_calm(&self, longest: Duration) -> bool {
+        let longest = Nanos::try_from(longest.as_nanos()).unwrap_or(Nanos::MAX);
+        let counts = self.domain.as_ref().and_then(counts);
+        let account = &self.account;
+        !account.is_due && account.meter.is_calm(clock::now(), counts, longest)
+    }
+
+    /// Writes the last record of its domain, whose frames save nothing for it any more.
+    pub(in crate::groups::supervisor) fn close_account(&mut self) {
+        self.account.given.end();
+        let _logged = self.write_account(Some(Told::default()));
+    }
+
+    /// Writes a record of this group, with what its worker tells, if it does.
+    ///
+    /// # Errors
+    /// It was not written: one line, which was logged already.
+    pub(in crate::groups::supervisor) fn write_account(
+        &mut self,
+        told: Option<Told>,
+    ) -> Result<(), String> {
+        self.account
+            .write(self.domain.as_ref(), told, self.restarts)
+    }
+}

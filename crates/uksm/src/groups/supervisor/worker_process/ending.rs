@@ -1,0 +1,138 @@
+//! The end of a worker, which nobody waits for.
+//!
+//! # Problem
+//! A worker that is to end can be frozen, have no processor time, or hang in the kernel; one that
+//! was taken over can close its channel and live on, which would wake the supervisor all the time.
+//!
+//! # Approach
+//! The channel is closed at once, by which the worker ends by itself. After [`STOP_TIMEOUT`] it is
+//! killed; after [`CLOSED_TIMEOUT`] if it was the worker that closed the channel. The pidfd stays
+//! watched, so that its exit is noted when it comes.
+
+use std::time::{Duration, Instant};
+
+use super::state::{Ending, Running, State};
+use super::{FIRST_PAUSE, STEADY, WorkerProcess};
+
+/// A worker that was told to stop is killed after so long.
+pub(in crate::groups::supervisor) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// A worker exits so soon after its channel was closed, or is killed.
+const CLOSED_TIMEOUT: Duration = Duration::from_secs(1);
+/// A worker that is ended on purpose stays so until [`WorkerProcess::go_on`]: longer than anything
+/// lasts.
+const HELD: Duration = Duration::from_secs(1 << 30);
+
+impl WorkerProcess {
+    /// Tells it to stop. None is started before [`WorkerProcess::go_on`].
+    pub(in crate::groups::supervisor) fn end(&mut self) {
+        self.end_as("stopped", HELD, (STOP_TIMEOUT, false));
+    }
+
+    /// Ends one that cannot work; another one is started after a pause.
+    pub(super) fn replace(&mut self, why: &str) {
+        self.restarts += 1;
+        let pause = self.next_pause();
+        self.end_as(why, pause, (STOP_TIMEOUT, false));
+        self.reap();
+    }
+
+    /// It has closed its channel, as a process does that has died.
+    pub(super) fn lose(&mut self) {
+        if let State::Running(running) = &self.state
+            && running.since.elapsed() > STEADY
+        {
+            self.pause = FIRST_PAUSE;
+        }
+        self.restarts += 1;
+        let pause = self.next_pause();
+        self.end_as(
+            "the worker closed its channel",
+            pause,
+            (CLOSED_TIMEOUT, true),
+        );
+        self.reap();
+    }
+
+    fn end_as(&mut self, why: &str, pause: Duration, (patience, is_lost): (Duration, bool)) {
+        let now = Instant::now();
+        let (until, why) = (now + pause, why.to_owned());
+        let nothing = State::Waiting {
+            until,
+            why: String::new(),
+        };
+        self.state = match std::mem::replace(&mut self.state, nothing) {
+            // The channel and the file of hints are closed.
+            State::Running(Running { child, pidfd, .. }) => State::Ending(Ending {
+                child,
+                _pidfd: pidfd,
+                kill_at: Some(now + patience),
+                until,
+                why,
+                is_lost,
+            }),
+            State::Ending(ending) => State::Ending(Ending {
+                until,
+                why,
+                is_lost: false,
+                ..ending
+            }),
+            State::Waiting { .. } => State::Waiting { until, why },
+        };
+    }
+
+    /// Whether there is no process of it.
+    pub(in crate::groups::supervisor) fn has_ended(&self) -> bool {
+        matches!(self.state, State::Waiting { .. })
+    }
+
+    /// Whether it was ended on purpose, and may not be started again yet.
+    pub(in crate::groups::supervisor) fn is_held(&self) -> bool {
+        let far = Instant::now() + HELD / 2;
+        matches!(&self.state, State::Waiting { until, .. } if *until > far)
+    }
+
+    /// One that was ended on purpose may be started again.
+    pub(in crate::groups::supervisor) fn go_on(&mut self) {
+        match &mut self.state {
+            State::Running(_) => {}
+            State::Ending(Ending { until, .. }) | State::Waiting { until, .. } => {
+                *until = (*until).min(Instant::now());
+            }
+        }
+    }
+
+    /// Takes note of the exit of one that is about to end, and kills it if that takes too long.
+    pub(in crate::groups::supervisor) fn reap(&mut self) {
+        self.pass_on_log();
+        let State::Ending(ending) = &mut self.state else {
+            return;
+        };
+        let name = &self.plan.name;
+        match self.account.reap(|| ending.child.try_wait()) {
+            Ok(None) => {}
+            ended => {
+                let mut why = std::mem::take(&mut ending.why);
+                if ending.is_lost
+                    && let Ok(Some(status)) = ended
+                {
+                    why = format!("the worker ended: {status}");
+                    tracing::warn!("group {name}: {why}; a new one takes over its frames");
+                }
+                let until = ending.until;
+                self.state = State::Waiting { until, why };
+                return;
+            }
+        }
+        if ending.kill_at.is_some_and(|at| at <= Instant::now()) {
+            ending.kill_at = None;
+            let what = match ending.is_lost {
+                true => "has closed its channel and lives on",
+                false => "does not stop",
+            };
+            tracing::warn!("group {name}: the worker {what}: it is killed");
+            if let Err(error) = ending.child.kill() {
+                tracing::warn!("group {name}: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What a group saves, read from its domain.
+
+use uksm_linux::module;
+use uksm_linux::{clock, domain::Domain as _};
+use uksm_policy::command::{Lines, Nanos};
+
+use super::WorkerProcess;
+use crate::groups::supervisor::domain_savings::{LOCKED_PAUSE, PART, Reading, STRETCH};
+
+impl WorkerProcess {
+    pub(in crate::groups::supervisor) fn read(
+        &mut self,
+        groups: Nanos,
+    ) -> module::Result<Option<Reading>> {
+        let Some(domain) = &mut self.domain else {
+            return Ok(None);
+        };
+        let info = domain.info()?;
+        let own = &mut self.savings;
+        if clock::now() >= own.frames_due {
+            let begun = clock::thread_cpu();
+            own.frames.count(|cursor, most| {
+                domain.frames(cursor, most, Lines { from: 0, to: 0 }, false)
+            })?;
+            own.frames_due = repaid(begun, groups);
+        }
+        if clock::now() >= own.spaces_due {
+            let begun = clock::thread_cpu();
+            let here: Vec<_> = self.handover.here().collect();
+            let is_time = || clock::thread_cpu().saturating_sub(begun) < STRETCH;
+            let has_waited = own.spaces.count(&here, is_time, |space, start, end| {
+                domain.count(space, start, end)
+            })?;
+            own.spaces_due = repaid(begun, groups);
+            if has_waited {
+                let due = clock::now().saturating_add(LOCKED_PAUSE.saturating_mul(groups));
+                own.spaces_due = own.spaces_due.max(due);
+            }
+        }
+        let processes = self.handover.processes();
+        Ok(Some(own.reading(&info, &processes.collect::<Vec<_>>())))
+    }
+}
+
+/// When work that began then has taken its share.
+fn repaid(begun: Nanos, groups: Nanos) -> Nanos {
+    let cost = clock::thread_cpu().saturating_sub(begun);
+    clock::now().saturating_add(cost.saturating_mul(PART).saturating_mul(groups))
+}

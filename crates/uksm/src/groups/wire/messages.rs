@@ -1,0 +1,130 @@
+//! The messages between supervisor and worker.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use uksm_linux::handed_over::{SpaceNews, SpaceWord};
+use uksm_policy::command::{SpaceArrival, SpaceId};
+
+use crate::control::{Answer, Request};
+
+/// What a worker works on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Setup {
+    /// All settings.
+    pub(crate) settings: BTreeMap<String, String>,
+    /// The seed of its domain.
+    pub(crate) seed: u64,
+    /// KSM's folder.
+    pub(crate) ksm_root: PathBuf,
+}
+
+/// From the supervisor to a worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum SupervisorMessage {
+    /// First of all. The file of the domain comes with it if there is one already.
+    Setup(Box<Setup>),
+    /// Next, if hints are on: the file from which they come is with it.
+    Hints,
+    /// Spaces came and went.
+    Spaces(Vec<SpaceNote>),
+    /// Answer this; the number tells answers apart that come too late.
+    Ask(u64, Request),
+    /// It may use this share of a core from now on.
+    Share(f64),
+}
+
+/// From a worker to the supervisor.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum WorkerMessage {
+    /// It has opened a domain, whose file comes with this.
+    Domain,
+    /// It works.
+    Ready,
+    /// It cannot work, and ends.
+    Failed(String),
+    /// To [`SupervisorMessage::Spaces`], and what else it found of spaces.
+    Spaces(Vec<SpaceAnswer>),
+    /// To [`SupervisorMessage::Ask`] of this number.
+    Answer(u64, Answer),
+}
+
+/// [`SpaceNews`], as it travels.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum SpaceNote {
+    /// Process, space, kind, age in nanoseconds, whether it can have frames of another group.
+    Arrived(u32, u32, u64, u64, bool),
+    /// Space, and whether a process has it still.
+    Left(u32, bool),
+    /// Space.
+    Resized(u32),
+}
+
+/// [`SpaceWord`], as it travels.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum SpaceAnswer {
+    /// Space.
+    Detached(u32),
+    /// Space.
+    Dead(u32),
+}
+
+impl From<SpaceNews> for SpaceNote {
+    fn from(news: SpaceNews) -> SpaceNote {
+        match news {
+            SpaceNews::Arrived {
+                pid,
+                arrival,
+                is_mixed,
+            } => {
+                let SpaceArrival { space, kind, age } = arrival;
+                SpaceNote::Arrived(pid, space.0, kind, age, is_mixed)
+            }
+            SpaceNews::Left { space, lives } => SpaceNote::Left(space.0, lives),
+            SpaceNews::Resized(space) => SpaceNote::Resized(space.0),
+        }
+    }
+}
+
+impl From<SpaceNote> for SpaceNews {
+    fn from(note: SpaceNote) -> SpaceNews {
+        match note {
+            SpaceNote::Arrived(pid, space, kind, age, is_mixed) => {
+                let space = SpaceId(space);
+                SpaceNews::Arrived {
+                    pid,
+                    arrival: SpaceArrival { space, kind, age },
+                    is_mixed,
+                }
+            }
+            SpaceNote::Left(space, lives) => {
+                let space = SpaceId(space);
+                SpaceNews::Left { space, lives }
+            }
+            SpaceNote::Resized(space) => SpaceNews::Resized(SpaceId(space)),
+        }
+    }
+}
+
+impl From<SpaceWord> for SpaceAnswer {
+    fn from(word: SpaceWord) -> SpaceAnswer {
+        match word {
+            SpaceWord::Detached(space) => SpaceAnswer::Detached(space.0),
+            SpaceWord::Dead(space) => SpaceAnswer::Dead(space.0),
+        }
+    }
+}
+
+impl From<SpaceAnswer> for SpaceWord {
+    fn from(answer: SpaceAnswer) -> SpaceWord {
+        match answer {
+            SpaceAnswer::Detached(space) => SpaceWord::Detached(SpaceId(space)),
+            SpaceAnswer::Dead(space) => SpaceWord::Dead(SpaceId(space)),
+        }
+    }
+}

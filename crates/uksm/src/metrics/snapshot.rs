@@ -1,0 +1,112 @@
+//! What the daemon answered at one time.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use uksm_redistribution::status::Status as Redistribution;
+
+use crate::account;
+use crate::control::{self, Answer, NoAnswer, Request};
+use crate::status::groups::{GroupStatus, GroupsStatus};
+
+/// So long the daemon may take to answer: a scrape is given up after 10 s if nothing else is said.
+pub(super) const PATIENCE: Duration = Duration::from_secs(8);
+
+/// What the daemon answered at one time.
+#[derive(Debug, Default)]
+pub(super) struct Snapshot {
+    /// The daemon; none if none runs.
+    pub(super) about: Option<About>,
+    /// How long it took to answer.
+    pub(super) answer_seconds: f64,
+    /// Its groups; a daemon without groups is one, which has the name that accounts give it.
+    pub(super) groups: Vec<GroupStatus>,
+    pub(super) redistribution: Option<Redistribution>,
+}
+
+#[derive(Debug)]
+pub(super) struct About {
+    pub(super) version: String,
+    pub(super) uptime_seconds: f64,
+    pub(super) groups: u64,
+    /// The rest is of daemons with groups.
+    pub(super) supervisor_bytes: Option<u64>,
+    pub(super) moves_told: Option<bool>,
+    pub(super) moves_lost: Option<u64>,
+    pub(super) written_on_host: Option<u64>,
+}
+
+impl Snapshot {
+    /// Asks the daemon, once.
+    ///
+    /// # Errors
+    /// It runs, and does not answer, or nobody may ask it: one line.
+    pub(super) fn ask(socket: &Path) -> Result<Snapshot, String> {
+        let begun = Instant::now();
+        let answer = control::ask_within(socket, &Request::Status, PATIENCE);
+        let mut snapshot = match answer {
+            Err(NoAnswer::NotRunning) => Snapshot::default(),
+            Err(NoAnswer::Failed(line)) | Ok(Answer::Error(line)) => return Err(line),
+            Ok(Answer::Ksm(_)) => {
+                return Err(
+                    "the daemon drives in-kernel KSM, of which there are no metrics yet: see `uksm status --json`"
+                        .to_owned(),
+                );
+            }
+            Ok(answer) => Snapshot::of(answer).ok_or("the daemon answered another question")?,
+        };
+        snapshot.answer_seconds = begun.elapsed().as_secs_f64();
+        Ok(snapshot)
+    }
+
+    /// Of what was answered; none if that is no status.
+    fn of(answer: Answer) -> Option<Snapshot> {
+        match answer {
+            Answer::Status(status) => Some(Snapshot {
+                about: Some(About {
+                    version: status.daemon.version.clone(),
+                    uptime_seconds: status.daemon.uptime_seconds,
+                    groups: 0,
+                    supervisor_bytes: None,
+                    moves_told: None,
+                    moves_lost: None,
+                    written_on_host: status.merged.written_on_host,
+                }),
+                groups: vec![GroupStatus {
+                    name: account::ALL.to_owned(),
+                    status: Some(status),
+                    ..GroupStatus::default()
+                }],
+                ..Snapshot::default()
+            }),
+            Answer::Groups(status) => {
+                let GroupsStatus {
+                    version,
+                    uptime_seconds,
+                    supervisor_bytes,
+                    moves_told,
+                    moves_lost,
+                    written_on_host,
+                    groups,
+                    redistribution,
+                    ..
+                } = *status;
+                Some(Snapshot {
+                    about: Some(About {
+                        version,
+                        uptime_seconds,
+                        groups: u64::try_from(groups.len()).unwrap_or(u64::MAX),
+                        supervisor_bytes: Some(supervisor_bytes),
+                        moves_told: Some(moves_told),
+                        moves_lost: Some(moves_lost),
+                        written_on_host,
+                    }),
+                    groups,
+                    redistribution,
+                    ..Snapshot::default()
+                })
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The start of a worker, and its run until a stop.
+
+use uksm_linux::discovery::Discovery;
+use uksm_linux::machine::LinuxMachine;
+use uksm_linux::module::Device;
+use uksm_linux::proc::OwnMemory;
+use uksm_linux::wake::Sleeper;
+use uksm_policy::Engine;
+
+use super::locate::Locate;
+use super::{HintsFrom, Unmerge, Worker};
+use crate::control::Control;
+use crate::setting::Resolved;
+use crate::status::Status;
+use crate::systemd;
+
+/// What a worker is made of.
+pub(crate) struct Start<P> {
+    /// Its domain, configured with the seed.
+    pub(crate) device: Device,
+    /// What it was told.
+    pub(crate) resolved: Resolved,
+    /// The policy computes hashes of its own, so the domain's seed is the policy's.
+    pub(crate) seed: u64,
+    /// Who tells of processes.
+    pub(crate) processes: P,
+    /// Wakes it.
+    pub(crate) sleeper: Sleeper,
+    /// Who asks it.
+    pub(crate) control: Control,
+    /// What it takes itself.
+    pub(crate) own_memory: OwnMemory,
+    /// Who tells of I/O.
+    pub(crate) hints: HintsFrom,
+}
+
+impl<P: Discovery> Start<P> {
+    /// A worker that follows nobody yet.
+    ///
+    /// # Errors
+    /// Parameters that contradict each other.
+    pub(crate) fn worker(self) -> anyhow::Result<Worker<Device, P>> {
+        let Resolved { daemon, params } = self.resolved;
+        let engine = Engine::new(params, self.seed)?;
+        if !self.device.is_guarded()? {
+            tracing::warn!("the module maps no frames, only zeros are merged: see uksm doctor");
+        }
+        let mut host = LinuxMachine::new(self.device, self.processes, self.sleeper);
+        if daemon.dry_run {
+            host = host.dry();
+        }
+        let governor = daemon.governor.name();
+        Ok(Worker::new(
+            engine,
+            host,
+            (self.control, self.own_memory),
+            governor,
+            self.hints,
+        ))
+    }
+}
+
+/// Works until a stop is asked for.
+///
+/// # Errors
+/// The module fails.
+pub(crate) fn work<P: Discovery>(worker: &mut Worker<Device, P>) -> anyhow::Result<()>
+where
+    LinuxMachine<Device, P>: Unmerge + Locate,
+{
+    tracing::info!(
+        "uksm {} runs, governor {}",
+        env!("CARGO_PKG_VERSION"),
+        worker.governor()
+    );
+    systemd::notify(&[sd_notify::NotifyState::Ready]);
+    let ended = worker.run();
+    systemd::notify(&[sd_notify::NotifyState::Stopping]);
+    let status: Status = ended?;
+    tracing::info!(
+        "stopped: {:.1} MiB saved net of the daemon; merged pages stay merged",
+        status.saved.net_mib
+    );
+    Ok(())
+}
