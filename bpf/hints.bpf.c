@@ -41,9 +41,9 @@
 char _license[] SEC("license") = "GPL";
 
 /* Fewer bytes fill no page. */
-#define LEAST_BYTES 1024
+#define MIN_BYTES 1024
 /* UIO_MAXIOV of the kernel: a request has no more segments. */
-#define MOST_SEGMENTS 1024
+#define MAX_SEGMENTS 1024
 /* One run of so many is timed, drawn at random so that no pattern of calls escapes. */
 #define TIMED 64
 /* Bytes of the ring, and what a hint takes of it, with the kernel's header. */
@@ -237,7 +237,7 @@ static __always_inline void tell(struct uksm_follower *of, __u32 source, address
 {
 	struct uksm_hint *hint;
 
-	if (length < LEAST_BYTES)
+	if (length < MIN_BYTES)
 		return;
 	hint = has_room(of) ? bpf_ringbuf_reserve(&hints, sizeof(*hint), 0) : NULL;
 	if (!hint) {
@@ -320,7 +320,7 @@ static __always_inline void tell_segments(struct iov_iter *iter, struct uksm_fol
 		walk.at = BPF_CORE_READ(before, iov);
 	else
 		walk.at = BPF_CORE_READ(iter, __iov);
-	bpf_loop(MOST_SEGMENTS, step, &walk, 0);
+	bpf_loop(MAX_SEGMENTS, step, &walk, 0);
 	tell(of, source, walk.start, walk.length, walk.place);
 }
 

@@ -26,7 +26,7 @@ char _license[] SEC("license") = "GPL";
 
 /* Bytes of the ring, and processes that wait in it: a place takes 16 bytes with the kernel's header. */
 #define RING (1 << 17)
-#define MOST_WAITING (RING / 16)
+#define MAX_WAITING (RING / 16)
 
 struct task_struct {
 	__s32 tgid;
@@ -40,7 +40,7 @@ struct {
 /* Who waits in the ring. The daemon takes a process out before it looks at it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MOST_WAITING);
+	__uint(max_entries, MAX_WAITING);
 	__type(key, __u32);
 	__type(value, __u8);
 } waiting SEC(".maps");

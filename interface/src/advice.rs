@@ -18,9 +18,9 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"uksA");
 /// Where the agent finds the socket, in the environment.
 pub const SOCKET_VARIABLE: &str = "UKSM_AGENT_SOCKET";
 /// Most ranges of a message.
-pub const MOST_RANGES: usize = 32;
+pub const MAX_RANGES: usize = 32;
 /// Longest message, in bytes.
-pub const LONGEST: usize = HEAD + MOST_RANGES * RANGE;
+pub const LONGEST: usize = HEAD + MAX_RANGES * RANGE;
 /// The range is no private anonymous memory of the process.
 pub const NOT_ANONYMOUS: u32 = 0x8000_0001;
 /// Nothing was wrong.
@@ -61,14 +61,14 @@ pub struct Malformed;
 pub struct Message {
     /// What.
     pub advice: Advice,
-    ranges: [Range; MOST_RANGES],
+    ranges: [Range; MAX_RANGES],
     count: usize,
 }
 
 /// The outcomes of a message: [`DONE`], [`NOT_ANONYMOUS`] or an errno each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcomes {
-    outcomes: [u32; MOST_RANGES],
+    outcomes: [u32; MAX_RANGES],
     count: usize,
 }
 
@@ -112,8 +112,8 @@ impl Message {
     pub fn new(advice: Advice, ranges: &[Range]) -> Message {
         let mut message = Message {
             advice,
-            ranges: [Range::default(); MOST_RANGES],
-            count: ranges.len().min(MOST_RANGES),
+            ranges: [Range::default(); MAX_RANGES],
+            count: ranges.len().min(MAX_RANGES),
         };
         for (place, range) in message.ranges.iter_mut().zip(ranges) {
             *place = *range;
@@ -172,13 +172,13 @@ impl Outcomes {
     /// The first outcomes, as many as fit.
     #[must_use]
     pub fn new(outcomes: &[u32]) -> Outcomes {
-        let mut all = [DONE; MOST_RANGES];
+        let mut all = [DONE; MAX_RANGES];
         for (place, outcome) in all.iter_mut().zip(outcomes) {
             *place = *outcome;
         }
         Outcomes {
             outcomes: all,
-            count: outcomes.len().min(MOST_RANGES),
+            count: outcomes.len().min(MAX_RANGES),
         }
     }
 
@@ -223,7 +223,7 @@ fn head(bytes: &[u8], item: usize) -> Result<(u16, usize, &[u8]), Malformed> {
     let (verb, count) = head.split_at(2);
     let short = |bytes: &[u8]| Ok(u16::from_le_bytes(bytes.try_into().or(Err(Malformed))?));
     let (verb, count) = (short(verb)?, usize::from(short(count)?));
-    let is_whole = (1..=MOST_RANGES).contains(&count) && rest.len() == count * item;
+    let is_whole = (1..=MAX_RANGES).contains(&count) && rest.len() == count * item;
     match magic == MAGIC.to_le_bytes() && is_whole {
         true => Ok((verb, count, rest)),
         false => Err(Malformed),

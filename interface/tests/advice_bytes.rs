@@ -2,7 +2,7 @@
 //! sends.
 
 use proptest::prelude::*;
-use uksm_interface::advice::{LONGEST, MAGIC, MOST_RANGES, Message, Outcomes};
+use uksm_interface::advice::{LONGEST, MAGIC, MAX_RANGES, Message, Outcomes};
 
 /// Bytes that come far: often with the right beginning, a plausible verb and count, and whole
 /// items.
@@ -40,7 +40,7 @@ proptest! {
     #[test]
     fn what_is_taken_for_a_message_is_one(bytes in bytes()) {
         if let Ok(message) = Message::parse(&bytes) {
-            prop_assert!((1..=MOST_RANGES).contains(&message.ranges().len()));
+            prop_assert!((1..=MAX_RANGES).contains(&message.ranges().len()));
             for range in message.ranges() {
                 prop_assert!(range.start < range.end && range.start % 4096 == 0 && range.end % 4096 == 0);
             }
@@ -52,7 +52,7 @@ proptest! {
     #[test]
     fn what_is_taken_for_outcomes_is_some(bytes in bytes()) {
         if let Ok(outcomes) = Outcomes::parse(&bytes) {
-            prop_assert!((1..=MOST_RANGES).contains(&outcomes.as_slice().len()));
+            prop_assert!((1..=MAX_RANGES).contains(&outcomes.as_slice().len()));
             let sent = outcomes.bytes();
             prop_assert_eq!(sent.as_slice(), bytes.as_slice());
         }

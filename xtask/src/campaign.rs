@@ -348,7 +348,7 @@ fn died_of_emulation(accel: Accel, ending: &Ending) -> bool {
 }
 
 /// Lines of what a failed test said that are printed again.
-const MOST_LINES: usize = 60;
+const MAX_LINES: usize = 60;
 
 /// The tests of a boot that failed, and why the boot itself did.
 fn failures(kernel: &Kernel, report: &Report) -> Vec<String> {
@@ -365,9 +365,9 @@ fn failed_tests<'a>(kernel: &'a Kernel, report: &'a Report) -> impl Iterator<Ite
     })
 }
 
-/// A text of which all lines but the first stand to the right: at most [`MOST_LINES`].
+/// A text of which all lines but the first stand to the right: at most [`MAX_LINES`].
 fn indented(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().take(MOST_LINES).collect();
+    let lines: Vec<&str> = text.lines().take(MAX_LINES).collect();
     lines.join("\n      ")
 }
 

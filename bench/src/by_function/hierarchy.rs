@@ -35,7 +35,7 @@ const LLC_BESIDE: f64 = 1.5;
 const AHEAD: f64 = 20.0;
 const TOGETHER: f64 = 10.0;
 /// However short the latency, a core gets no more than 16 GB/s.
-const LEAST_STREAMED: f64 = 4.0;
+const MIN_STREAMED: f64 = 4.0;
 /// A translation that is in neither level of them.
 const WALK: f64 = 10.0;
 
@@ -131,7 +131,7 @@ impl Accesses {
             (self.l2_beside, L2_BESIDE),
             (self.llc, LLC),
             (self.llc_beside, LLC_BESIDE),
-            (self.streamed, (latency / AHEAD).max(LEAST_STREAMED)),
+            (self.streamed, (latency / AHEAD).max(MIN_STREAMED)),
             (self.near, latency / TOGETHER),
             (self.memory, latency),
             (self.walks, WALK),

@@ -33,7 +33,7 @@ const SAVED: &str = "mean_saved_mib";
 /// A KSM that saves nothing must not make an infinite ratio: one page at least.
 const PAGE_MIB: f64 = 1.0 / 256.0;
 /// Most rounds: each takes the whole time of each system.
-const MOST_ROUNDS: usize = 3;
+const MAX_ROUNDS: usize = 3;
 
 /// Several systems on one workload, each once in each round.
 pub(super) struct Rounds {
@@ -56,7 +56,7 @@ impl Rounds {
             case: case.to_owned(),
             specs: specs.to_vec(),
             limit: watched.length,
-            most_runs: MOST_ROUNDS,
+            most_runs: MAX_ROUNDS,
         };
         let races: Vec<Race> = variants.iter().map(race).collect();
         let once = |race: &Race, setup: &Setup| watch(race, watched.every, setup);

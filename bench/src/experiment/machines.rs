@@ -41,7 +41,7 @@ const LOOK_AT_BOOT: Duration = Duration::from_millis(100);
 /// What a machine has after the first of those that boot at the same time is up: as long as the first took, and at least this.
 const STRAGGLING: Duration = Duration::from_secs(5);
 /// Most machines of a run that are booted again.
-const MOST_AGAIN: usize = 4;
+const MAX_AGAIN: usize = 4;
 /// What the last machine has for itself after it is up.
 const SETTLED: Duration = Duration::from_secs(1);
 /// From the start of one machine to that of the next, in `booting`, and between two looks there.
@@ -284,7 +284,7 @@ impl Machines {
             }
             for &number in &booting {
                 let late = self.guests[number].lost("ready", "it takes too long");
-                ensure!(again < MOST_AGAIN, late);
+                ensure!(again < MAX_AGAIN, late);
                 println!("{late}; it boots again");
                 again += 1;
                 self.guests[number] = Guest::start(&self.specs[number])?;

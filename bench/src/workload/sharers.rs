@@ -5,15 +5,15 @@
 //! contents that repeat do so once or twice, and few are everywhere.
 //!
 //! # Approach
-//! One plan for all processes: contents with [`FEWEST`] to [`MOST`] copies, the chance of a number of copies in inverse proportion
+//! One plan for all processes: contents with [`MIN_COPIES`] to [`MAX_COPIES`] copies, the chance of a number of copies in inverse proportion
 //! to it, until half of all pages are taken; the others are unique. All are shuffled over all processes.
 
 use crate::draws::{Draws, shuffle};
 use serde::{Deserialize, Serialize};
 
-/// Copies of one content.
-const FEWEST: usize = 2;
-const MOST: usize = 1000;
+/// Bounds of the copies of one content.
+const MIN_COPIES: usize = 2;
+const MAX_COPIES: usize = 1000;
 /// A family of contents that no page has.
 const PLAN: u64 = 1 << 44;
 
@@ -37,7 +37,9 @@ impl Sharers {
 /// The numbers of so many pages of all processes.
 fn plan(seed: u64, pages: usize) -> Vec<u64> {
     let mut draws = Draws::new(seed, PLAN);
-    let weights: Vec<f64> = (FEWEST..=MOST).map(|copies| 1.0 / copies as f64).collect();
+    let weights: Vec<f64> = (MIN_COPIES..=MAX_COPIES)
+        .map(|copies| 1.0 / copies as f64)
+        .collect();
     let total: f64 = weights.iter().sum();
     let (mut numbers, mut content) = (Vec::with_capacity(pages), 0);
     while numbers.len() < pages / 2 {
@@ -46,7 +48,7 @@ fn plan(seed: u64, pages: usize) -> Vec<u64> {
             at -= weight;
             at < 0.0
         });
-        let copies = copies.map_or(MOST, |at| FEWEST + at);
+        let copies = copies.map_or(MAX_COPIES, |at| MIN_COPIES + at);
         let room = pages - numbers.len();
         numbers.extend(std::iter::repeat_n(content, copies.min(room)));
         content += 1;
@@ -75,11 +77,11 @@ mod tests {
                 .count()
         };
         assert_eq!(copies.values().sum::<usize>(), pages);
-        assert!(copies.values().all(|&n| n <= MOST));
+        assert!(copies.values().all(|&n| n <= MAX_COPIES));
         let unique = of(1, 1);
         assert!((pages * 9 / 20..=pages / 2).contains(&unique), "{unique}");
         // As many contents have 2 to 20 copies as have 21 to 1000, within what chance does.
-        let (few, many) = (of(2, 20), of(21, MOST));
+        let (few, many) = (of(2, 20), of(21, MAX_COPIES));
         assert!(
             few > 3 * many / 10 && many > 3 * few / 10,
             "{few} and {many}"

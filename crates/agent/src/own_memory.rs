@@ -14,14 +14,14 @@
 
 use rustix::fs::{Mode, OFlags, open, stat};
 use rustix::mm::Advice as Kernel;
-use uksm_interface::advice::{Advice, DONE, MOST_RANGES, Message, NOT_ANONYMOUS, Outcomes, Range};
+use uksm_interface::advice::{Advice, DONE, MAX_RANGES, Message, NOT_ANONYMOUS, Outcomes, Range};
 
 /// Longest line of maps that is looked at: what is longer has a name, and so is no anonymous memory.
 const LINE: usize = 512;
 
 /// Does what a message asks, as far as it may.
 pub(crate) fn advise(message: &Message) -> Outcomes {
-    let mut reached = [0u64; MOST_RANGES];
+    let mut reached = [0u64; MAX_RANGES];
     for (reached, range) in reached.iter_mut().zip(message.ranges()) {
         *reached = range.start;
     }
@@ -33,7 +33,7 @@ pub(crate) fn advise(message: &Message) -> Outcomes {
             }
         }
     });
-    let mut outcomes = [DONE; MOST_RANGES];
+    let mut outcomes = [DONE; MAX_RANGES];
     let ranges = message.ranges();
     for ((outcome, range), reached) in outcomes.iter_mut().zip(ranges).zip(reached) {
         *outcome = match is_read && reached >= range.end {

@@ -43,8 +43,8 @@ const GROUP: u32 = 1;
 /// Room for events, in bytes of the kernel's: some ten thousand.
 const BUFFER: usize = 4 << 20;
 
-/// Most events of one [`Connector::take`]: a few milliseconds.
-const MOST: usize = 1024;
+/// Events of one [`Connector::take`] at most: a few milliseconds.
+const MAX_TAKEN: usize = 1024;
 
 /// How long a confirmation may take. The kernel sends it within the call that asks for it.
 const CONFIRMED_WITHIN: Timespec = Timespec {
@@ -122,7 +122,7 @@ impl Connector {
     /// Gives `tell` the events that have come, in their order; a bounded number.
     pub fn take(&self, mut tell: impl FnMut(Event)) -> Taken {
         let mut taken = Taken::default();
-        for _ in 0..MOST {
+        for _ in 0..MAX_TAKEN {
             match self.receive() {
                 Ok(Some(Message::Event(event))) => tell(event),
                 Ok(_) => {}

@@ -11,7 +11,7 @@
 //! it cannot be another. A page that is gone between the two calls could be brought in: that takes a process that gives
 //! back or swaps out the page within some 100 µs, and is the only such case.
 //!
-//! A process with more pages than a bound is read in stretches of [`STRETCH`] pages, which are chosen by a random number
+//! A process with more pages than a bound is read in stretches of [`TABLE_PAGES`] pages, which are chosen by a random number
 //! and not by what is in them, each process for itself. A stretch is read whole, so that what lies together is read or left out together:
 //! where memory is uneven, estimates are off by more than they say. Mappings beyond a bound of address space
 //! are not looked at, because even to ask which pages are present takes time for each.
@@ -47,14 +47,14 @@ use pagemap::Pagemap;
 pub use sampled::{Met, Now, Sampler};
 pub use survey::Survey;
 
-/// Pages of a stretch: what one page table maps.
-const STRETCH: u64 = 512;
+/// Pages that one page table maps.
+const TABLE_PAGES: u64 = 512;
 
 /// Pages that are read at a time; they and what the sketch takes stay in the cache.
 const BATCH: u64 = 64;
 
 /// Most pages of address space that are looked at in one process: 256 GiB, of which some 2 s are spent on asking.
-const MOST_LOOKED_AT: u64 = 1 << 26;
+const MAX_LOOKED_AT: u64 = 1 << 26;
 
 /// What was read of a process.
 #[derive(Debug)]
@@ -182,12 +182,12 @@ impl Reader {
         let mut looked_at = 0;
         for mapping in mappings {
             looked_at += (mapping.end - mapping.start) / PAGE_SIZE;
-            if looked_at > MOST_LOOKED_AT {
+            if looked_at > MAX_LOOKED_AT {
                 return Ok((stretches, true));
             }
             let mut start = mapping.start;
             while start < mapping.end {
-                let end = after(start, STRETCH).min(mapping.end);
+                let end = after(start, TABLE_PAGES).min(mapping.end);
                 let present = pagemap.private(start, end)?.count() as u64;
                 if present > 0 {
                     stretches.push(Stretch {
@@ -350,9 +350,9 @@ mod tests {
 
     #[test]
     fn stretches_end_where_a_page_table_does() {
-        assert_eq!(after(0, STRETCH), 2 << 20);
-        assert_eq!(after((2 << 20) - 4096, STRETCH), 2 << 20);
-        assert_eq!(after(2 << 20, STRETCH), 4 << 20);
+        assert_eq!(after(0, TABLE_PAGES), 2 << 20);
+        assert_eq!(after((2 << 20) - 4096, TABLE_PAGES), 2 << 20);
+        assert_eq!(after(2 << 20, TABLE_PAGES), 4 << 20);
     }
 
     #[test]

@@ -28,7 +28,7 @@ mod breaks;
 use breaks::{Breaks, Ended};
 
 /// How long a list may take before what is to be broken waits for the next one; one stretch is always broken.
-const LONGEST_LIST: Nanos = 4_000_000;
+const MAX_LIST: Nanos = 4_000_000;
 
 /// What a supervisor tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,7 +199,7 @@ impl<S: Supervisor> HandedOver<S> {
                 }
                 None => {}
             }
-            if clock::now().saturating_sub(begun) >= LONGEST_LIST {
+            if clock::now().saturating_sub(begun) >= MAX_LIST {
                 break;
             }
         }

@@ -43,7 +43,7 @@ const FEW_FRAMES: u32 = 64;
 
 /// Of so many frames that a check finds changed it is said who shares them: that takes a look at all memory for
 /// each.
-const MOST_NAMED: usize = 16;
+const MAX_NAMED: usize = 16;
 
 /// No lines: states only.
 const STATES: Lines = Lines { from: 0, to: 0 };
@@ -394,14 +394,14 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
     fn check_frames(&mut self, cursor: u32, count: u32) -> module::Result<()> {
         let changed = self.try_call(|domain| domain.changed_frames(cursor, count))?;
         let changed = changed.unwrap_or_default();
-        if changed.len() > MOST_NAMED {
+        if changed.len() > MAX_NAMED {
             tracing::error!(
                 "patrol: {} more frames have changed, and are given up; who shares them is not looked for",
-                changed.len() - MOST_NAMED
+                changed.len() - MAX_NAMED
             );
         }
         for (number, frame) in changed.into_iter().enumerate() {
-            if number < MOST_NAMED {
+            if number < MAX_NAMED {
                 self.name_sharers(frame)?;
             }
             self.try_call(|domain| domain.retire(frame))?;

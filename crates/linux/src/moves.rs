@@ -30,8 +30,8 @@ use uksm_bpf::{MOVES_PROGRAM, UKSM_MOVE_COUNT_LOST, UKSM_MOVE_COUNT_MOVES};
 use crate::heap;
 use crate::hints::Error;
 
-/// Most processes of one [`Moves::take`].
-const MOST: usize = 1024;
+/// Processes of one [`Moves::take`] at most.
+const MAX_TAKEN: usize = 1024;
 
 /// What [`Moves::take`] came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -113,7 +113,7 @@ impl Moves {
     /// Gives `tell` the processes that have moved; a bounded number.
     pub fn take(&mut self, mut tell: impl FnMut(u32)) -> Taken {
         let mut taken = Taken::default();
-        for _ in 0..MOST {
+        for _ in 0..MAX_TAKEN {
             let Some(record) = self.ring.next() else {
                 // Where nothing is lost, the ring was never full.
                 let lost = self.count(UKSM_MOVE_COUNT_LOST);

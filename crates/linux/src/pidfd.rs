@@ -14,8 +14,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Exits reported at once; more wait for the next time.
-const MOST: usize = 1024;
+/// Exits reported at once, at most; the rest waits for the next call.
+const MAX_EXITS: usize = 1024;
 
 const NOW: Timespec = Timespec {
     tv_sec: 0,
@@ -82,7 +82,7 @@ impl Exits {
     /// The processes that have exited and were not forgotten.
     #[must_use]
     pub fn take(&self) -> Vec<u32> {
-        let mut events = Vec::with_capacity(MOST);
+        let mut events = Vec::with_capacity(MAX_EXITS);
         let buffer = rustix::buffer::spare_capacity(&mut events);
         if let Err(errno) = epoll::wait(&self.epoll, buffer, Some(&NOW)) {
             // Interrupted: the exits are still there the next time.

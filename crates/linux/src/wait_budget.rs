@@ -14,8 +14,8 @@
 
 use uksm_policy::command::Nanos;
 
-/// Waits take one in so many parts of the time.
-const PART: Nanos = 10;
+/// Waits may take one part of the time in this many.
+const WAIT_SHARE_DIVISOR: Nanos = 10;
 /// Budget that is kept for later.
 pub(crate) const MAX_BUDGET: Nanos = 1_000_000_000;
 
@@ -34,19 +34,19 @@ impl WaitBudget {
 
     /// What may be waited for now.
     pub(crate) fn left(&self, now: Nanos) -> Nanos {
-        let spent = self.full_at.saturating_sub(now) / PART;
+        let spent = self.full_at.saturating_sub(now) / WAIT_SHARE_DIVISOR;
         MAX_BUDGET.saturating_sub(spent)
     }
 
     /// When a debt is repaid, if there is one.
     pub(crate) fn repaid_at(&self, now: Nanos) -> Option<Nanos> {
-        let repaid_at = self.full_at.saturating_sub(MAX_BUDGET * PART);
+        let repaid_at = self.full_at.saturating_sub(MAX_BUDGET * WAIT_SHARE_DIVISOR);
         (repaid_at > now).then_some(repaid_at)
     }
 
     /// A wait took this.
     pub(crate) fn spend(&mut self, wait: Nanos, now: Nanos) {
-        let earned_in = wait.saturating_mul(PART);
+        let earned_in = wait.saturating_mul(WAIT_SHARE_DIVISOR);
         self.full_at = self.full_at.max(now).saturating_add(earned_in);
     }
 }

@@ -39,7 +39,7 @@ const TAKEN: u64 = 4096;
 const HINT_COST: u64 = 100;
 const HINT_BOUND: f64 = 200.0;
 /// All that may be kept of hints.
-const MOST_BYTES: u64 = 12 << 20;
+const MAX_BYTES: u64 = 12 << 20;
 const SECOND: u64 = 1_000_000_000;
 
 /// Processor time of this thread.
@@ -321,7 +321,7 @@ fn storm(pages: u64, claims: bool) {
         "                   {stormed} pages scanned in 10 s, {calm} without hints ({:.0} %)",
         100.0 * stormed as f64 / calm as f64
     );
-    assert!(hints.hint_bytes <= MOST_BYTES, "{hints:?}");
+    assert!(hints.hint_bytes <= MAX_BYTES, "{hints:?}");
     let waiting = hints.waiting_pages + hints.aged_pages + hints.again_pages;
     let passed = hints.useless_pages + hints.left_out_pages + hints.sampled_pages;
     assert!(waiting + passed + TAKEN >= bench.host.hints, "{hints:?}");

@@ -66,21 +66,22 @@ use worth::Worth;
 /// In so long a full stack is worked off (XLH §4.2: 15 to 30 s).
 const WORKED_OFF: Nanos = 20 * SECOND;
 /// The stack has room for so many pages whatever the governor.
-const LEAST_ROOM: u64 = 4096;
+const MIN_ROOM: u64 = 4096;
 /// What following a page costs until some were followed.
 const FIRST_COST: f64 = 1000.0;
 /// Pages of a hint beyond so many, a GiB, are left out.
-const MOST_PAGES: u64 = 1 << 18;
+const MAX_PAGES: u64 = 1 << 18;
 /// Their part of the governor's share shrinks to this part of what it may be.
-const LEAST_PART: f64 = 1.0 / 16.0;
-/// Pages that must have been followed for their yield to count, and over what time at least.
-const JUDGED: u64 = 256;
-const JUDGED_OVER: Nanos = SECOND;
-/// One page of so many must be merged for hints to be worth their part.
-const WORTH_ONE_OF: u64 = 64;
-/// A page that a hint finds is worth so many that scanning finds: it is merged seconds to minutes earlier,
-/// and scanning yields much only as long as hints leave that much to it.
-const SOONER: f64 = 4.0;
+const MIN_PART: f64 = 1.0 / 16.0;
+/// Pages that must have been followed for their yield to count.
+const MIN_FOLLOWED: u64 = 256;
+/// Time over which these pages must have been followed, at least.
+const MIN_FOLLOWED_TIME: Nanos = SECOND;
+/// One page in this many must be merged for hints to be worth their part.
+const MIN_YIELD_DIVISOR: u64 = 64;
+/// Weight of a page found by a hint, relative to one found by scanning. A hint's page is merged seconds
+/// to minutes earlier, and scanning has a good yield only as long as hints leave that much to it.
+const HINT_WEIGHT: f64 = 4.0;
 
 /// The number of a page of a file, the same in all files of this size: of the page at `start`, a byte
 /// address. `None` if pages of the file and of memory do not begin together.
@@ -171,7 +172,7 @@ impl Hints {
             budget,
             is_spare: false,
             taking: Taking::new(interval),
-            stacks: Stacks::new(LEAST_ROOM),
+            stacks: Stacks::new(MIN_ROOM),
             choice: Choice::new(),
             later: VecDeque::new(),
             tickets: Tickets::new(),
@@ -251,7 +252,7 @@ impl Hints {
         self.counts.lost += lost;
         let affordable = self.governed * convert::float(WORKED_OFF) / self.page_cost.each();
         let room = convert::count(affordable);
-        let room = room.max(LEAST_ROOM);
+        let room = room.max(MIN_ROOM);
         self.stacks.set_room(room, followed);
         let (stacks, load) = (&self.stacks, self.stacks.load());
         self.choice.adapt(load, |load| stacks.heavy(load), now);
@@ -271,7 +272,7 @@ impl Hints {
 
     /// What a hint says, if it can be true.
     fn entry(&mut self, hint: &Hint, now: Nanos) -> Option<Entry> {
-        let most = MOST_PAGES * PAGE_SIZE;
+        let most = MAX_PAGES * PAGE_SIZE;
         let end = hint.start.checked_add(hint.length.min(most))?;
         if hint.length > most {
             self.counts.left_out_pages += (hint.length - most) / PAGE_SIZE;
@@ -430,7 +431,7 @@ impl Hints {
         let before = self.judged;
         let followed = self.followed();
         let sampled = followed - before.sampled;
-        if sampled < JUDGED || now < before.at + JUDGED_OVER {
+        if sampled < MIN_FOLLOWED || now < before.at + MIN_FOLLOWED_TIME {
             return;
         }
         let merged = self.paid_for - before.merged;
@@ -447,9 +448,9 @@ impl Hints {
         };
         let hinted = convert::ratio(merged, used.max(1));
         let scanned = convert::ratio(by_scanning, scanned_for.max(1));
-        let is_good = merged * WORTH_ONE_OF >= sampled && hinted * SOONER >= scanned;
+        let is_good = merged * MIN_YIELD_DIVISOR >= sampled && hinted * HINT_WEIGHT >= scanned;
         let part = self.part * if is_good { 2.0 } else { 0.5 };
-        self.part = part.clamp(self.most * LEAST_PART, self.most);
+        self.part = part.clamp(self.most * MIN_PART, self.most);
         self.budget.set_share(self.part);
     }
 

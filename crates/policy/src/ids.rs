@@ -10,7 +10,7 @@ pub(crate) const KEPT_BACK: usize = 1024;
 
 /// Most bits that may name a page of a region and its region together: what an entry of the index
 /// of unmerged pages has room for.
-pub(crate) const MOST_PLACE_BITS: u32 = 39;
+pub(crate) const MAX_PLACE_BITS: u32 = 39;
 
 /// Names a region of one engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -40,7 +40,7 @@ use spread::Spread;
 const FIRST_COST: f64 = 1000.0;
 
 /// Regions that one step looks at because of a list that may have all of them: a few milliseconds.
-const MOST_IN_STEP: usize = 16_384;
+const MAX_IN_STEP: usize = 16_384;
 /// So much of the bottom level's share goes to watching processes and frames at most.
 const WATCHING: f64 = 0.75;
 /// So much of it goes to checks at most.

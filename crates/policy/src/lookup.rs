@@ -30,7 +30,7 @@ use sharers::Sharers;
 pub use unmerged::{Layout, Match, Place, Query, Unmerged};
 
 /// A listing that is due waits no longer until the engine is awake for anything else.
-const LONGEST_WAIT: Nanos = 3600 * SECOND;
+const MAX_WAIT: Nanos = 3600 * SECOND;
 /// Bytes the index of unmerged pages begins with; it grows as pages are entered.
 const FIRST_INDEX: usize = 1 << 16;
 
@@ -409,7 +409,7 @@ impl Lookup {
         } else if self.frames.cursor() != 0 {
             self.pass_due().max(self.reap.ready_at(now))
         } else {
-            let latest = self.pass_due().saturating_add(LONGEST_WAIT);
+            let latest = self.pass_due().saturating_add(MAX_WAIT);
             latest.max(self.reap.ready_at(now))
         };
         any.then_some(at)
@@ -508,7 +508,7 @@ mod tests {
         };
         lookup.reaped(&[listed(1), listed(2)], 0, 0);
         let due = lookup.pass_due();
-        assert_eq!(lookup.reap_wakes_at(0), Some(due + LONGEST_WAIT));
+        assert_eq!(lookup.reap_wakes_at(0), Some(due + MAX_WAIT));
         assert!(lookup.is_reap_due(due), "whoever is awake lists them");
         lookup.expect_freed(4, 0);
         let due = lookup.pass_due();

@@ -23,7 +23,7 @@ use queue::{MergeQueue, Waiting};
 /// Fewer pages are not worth emptying the LRU batches of all processors.
 const WORTH_DRAINING: usize = 32;
 /// The longest wait for frames to be had again is 2^this seconds.
-const MOST_WAITS: u32 = 6;
+const MAX_WAITS: u32 = 6;
 
 /// The queue, the batch under way, and the counts.
 #[derive(Debug)]
@@ -196,7 +196,7 @@ impl Merge {
     pub(crate) fn frames_refused(&mut self, now: Nanos) {
         if self.may_make_frames(now) {
             self.no_frames_until = now + (SECOND << self.no_frames);
-            self.no_frames = (self.no_frames + 1).min(MOST_WAITS);
+            self.no_frames = (self.no_frames + 1).min(MAX_WAITS);
         }
     }
 

@@ -55,10 +55,10 @@ pub(crate) use watch::WATCHED_PAGES;
 /// Pages a page table maps: 2 MiB.
 pub(crate) const BLOCK_PAGES: u32 = 512;
 const BLOCK_SHIFT: u32 = 21;
-/// Samples of a region that say something about its duplicates.
-const ENOUGH: u32 = 8;
+/// Samples of a region from which its duplicates can be estimated.
+const MIN_SAMPLES: u32 = 8;
 /// How often the anchors of a region with holes are read again.
-const MOST_FILLINGS: u8 = 6;
+const MAX_FILLINGS: u8 = 6;
 
 /// Where a region is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -353,7 +353,7 @@ impl Region {
 
     /// Duplicates in it that are believed to be left, in pages; none as long as too few pages of it were looked at to tell.
     pub(crate) fn duplicates_left(&self, scale: &Scale) -> f64 {
-        if self.state != State::Ranked || self.duplication.samples() < ENOUGH {
+        if self.state != State::Ranked || self.duplication.samples() < MIN_SAMPLES {
             return 0.0;
         }
         let unmerged = self.resident().saturating_sub(self.merged_now());

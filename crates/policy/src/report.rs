@@ -14,7 +14,7 @@ mod figures;
 pub use crate::merge::outcomes::Outcomes;
 pub use counters::{Cell, Counters, Field, counted};
 pub use explanation::{
-    Circumstances, KnownPartner, MOST_SPARSE, RegionReport, SpaceReport, Standing,
+    Circumstances, KnownPartner, MAX_SPARSE, RegionReport, SpaceReport, Standing,
 };
 pub use figures::{SpaceFigures, SpacesFigures};
 

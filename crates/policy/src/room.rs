@@ -10,14 +10,14 @@
 
 use std::collections::VecDeque;
 
-/// A table grows by one of so many, and by so many at least.
-const PART: usize = 16;
-const LEAST: usize = 16;
+/// A table grows by one part in this many of its length, and by [`MIN_GROWTH`] at least.
+const GROWTH_DIVISOR: usize = 16;
+const MIN_GROWTH: usize = 16;
 
 /// Makes room for another item.
 pub(crate) fn reserve<T>(table: &mut Vec<T>) {
     if table.len() == table.capacity() {
-        table.reserve_exact((table.len() / PART).max(LEAST));
+        table.reserve_exact((table.len() / GROWTH_DIVISOR).max(MIN_GROWTH));
     }
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn push<T>(table: &mut Vec<T>, item: T) {
 
 /// Gives room back that was not needed for a while.
 pub(crate) fn shrink<T>(queue: &mut VecDeque<T>) {
-    if queue.capacity() > LEAST && queue.len() < queue.capacity() / 4 {
+    if queue.capacity() > MIN_GROWTH && queue.len() < queue.capacity() / 4 {
         queue.shrink_to(queue.len() * 2);
     }
 }
@@ -43,7 +43,7 @@ mod tests {
         let mut table = vec![];
         for number in 0..10_000 {
             push(&mut table, number);
-            assert!(table.capacity() <= table.len() + table.len() / PART + LEAST);
+            assert!(table.capacity() <= table.len() + table.len() / GROWTH_DIVISOR + MIN_GROWTH);
         }
     }
 
@@ -52,7 +52,7 @@ mod tests {
         let mut queue: VecDeque<u64> = (0..10_000).collect();
         while queue.pop_front().is_some() {
             shrink(&mut queue);
-            assert!(queue.capacity() <= 4 * queue.len() + LEAST);
+            assert!(queue.capacity() <= 4 * queue.len() + MIN_GROWTH);
         }
     }
 }

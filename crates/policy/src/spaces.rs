@@ -35,12 +35,12 @@ use changes::{Change, Known};
 use sparse::{FoundPart, SparseMapping};
 
 /// Into how many regions a mapping is cut at most: fewer if there is no room for so many.
-const CUTS: [u64; 3] = [changes::MOST_PIECES, 32, 1];
+const CUTS: [u64; 3] = [changes::MAX_PIECES, 32, 1];
 
 /// Pages by which a space must have grown to have its holes read again, or become smaller to have all
 /// of it read when it grows next: 256 KiB, or this part of a larger one.
-const LEAST_CHANGE: u64 = 64;
-const CHANGE_ONE_OF: u64 = 64;
+const MIN_CHANGE: u64 = 64;
+const CHANGE_DIVISOR: u64 = 64;
 /// Where it grows, no more for each of its regions: to look for the pages costs at most twice as many anchors.
 const GROWTH_OF_REGION: u64 = 32;
 /// That hints of a space were lost counts once in so long.
@@ -183,13 +183,13 @@ impl Space {
     /// change, too.
     pub(crate) fn compare_size(&mut self, anon_pages: u64) -> Ordering {
         let change = anon_pages.abs_diff(self.anon_pages);
-        let part = self.anon_pages / CHANGE_ONE_OF;
+        let part = self.anon_pages / CHANGE_DIVISOR;
         let counts_from = if self.is_filling {
             LAST_CHANGE
         } else if anon_pages > self.anon_pages {
-            LEAST_CHANGE.max(part.min(GROWTH_OF_REGION * self.regions.len() as u64))
+            MIN_CHANGE.max(part.min(GROWTH_OF_REGION * self.regions.len() as u64))
         } else {
-            LEAST_CHANGE.max(part)
+            MIN_CHANGE.max(part)
         };
         if change < counts_from {
             self.is_filling = false;

@@ -7,7 +7,7 @@
 //! `cgroup.procs` of each, down to a bounded depth. Who ends meanwhile is listed and freed nothing.
 //!
 //! # Units
-//! At most [`MOST_PROCESSES`] of a member, in at most [`MAX_FOLDERS`] control groups, are looked
+//! At most [`MAX_PROCESSES`] of a member, in at most [`MAX_FOLDERS`] control groups, are looked
 //! at: of more, what the others freed is divided as the group's.
 //!
 //! # Source
@@ -16,7 +16,7 @@
 use crate::cgroup_tree::Folder;
 
 /// So many processes of a member are looked at.
-const MOST_PROCESSES: usize = 4096;
+const MAX_PROCESSES: usize = 4096;
 /// Control groups below control groups below a member are followed so deep.
 const DEEPEST: usize = 16;
 
@@ -32,7 +32,7 @@ pub(crate) fn of_cgroup(folder: &Folder) -> Vec<u32> {
 
 fn collect(folder: &Folder, depth: usize, pids: &mut Vec<u32>, folders_left: &mut usize) {
     let text = folder.read("cgroup.procs").unwrap_or_default();
-    let left = MOST_PROCESSES - pids.len();
+    let left = MAX_PROCESSES - pids.len();
     pids.extend(
         text.lines()
             .filter_map(|line| line.parse::<u32>().ok())
@@ -42,7 +42,7 @@ fn collect(folder: &Folder, depth: usize, pids: &mut Vec<u32>, folders_left: &mu
         return;
     }
     for name in folder.child_names() {
-        if pids.len() == MOST_PROCESSES || *folders_left == 0 {
+        if pids.len() == MAX_PROCESSES || *folders_left == 0 {
             return;
         }
         // One is open of each level.

@@ -39,10 +39,10 @@ pub struct Group {
     pub members: Vec<Member>,
 }
 
-/// Most that a member changes by at once, if nothing else is said.
-pub const STEP: u64 = 64 << 20;
-/// Least that is worth a rise, if nothing else is said.
-pub const LEAST: u64 = 4 << 20;
+/// A member changes by at most this at once, by default.
+pub const DEFAULT_STEP_BYTES: u64 = 64 << 20;
+/// A rise by less than this is not made, by default.
+pub const DEFAULT_MIN_RISE_BYTES: u64 = 4 << 20;
 
 /// Which limit of a control group moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

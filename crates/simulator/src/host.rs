@@ -37,7 +37,7 @@ pub(crate) mod truth;
 mod workload;
 
 /// How long a fault lasts at most that lasts for a while.
-const LONGEST_FAULT: Nanos = 3_000_000_000;
+const MAX_FAULT: Nanos = 3_000_000_000;
 
 /// A simulated host.
 #[derive(Debug)]
@@ -235,7 +235,7 @@ impl Host {
                 | Command::Sleep { .. }
         );
         if asks_memory && self.faults.strikes(Fault::ModuleGone) {
-            self.no_memory_until = self.now + self.faults.below(LONGEST_FAULT);
+            self.no_memory_until = self.now + self.faults.below(MAX_FAULT);
         }
         if asks_memory && self.now < self.no_memory_until {
             self.shortages += 1;

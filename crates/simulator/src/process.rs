@@ -6,8 +6,8 @@ use uksm_policy::command::{Nanos, SpaceId};
 
 use crate::memory::{Area, Slot};
 
-/// A process that has so many pages more has grown.
-const MANY: u64 = 256;
+/// A process with this many more pages has grown.
+const GROWTH_PAGES: u64 = 256;
 /// Of a process that is told once in so long.
 const ONCE_IN: Nanos = 1_000_000_000;
 /// What a page table maps.
@@ -54,7 +54,7 @@ impl Growth {
     pub(crate) fn appears(&mut self, address: u64, is_followed: bool, now: Nanos) -> bool {
         let is_new = self.tables.insert(address / TABLE_BYTES);
         let is_soon = self.told.is_some_and(|told| now < told + ONCE_IN);
-        let is_told = is_followed && is_new && !is_soon && self.pages >= MANY;
+        let is_told = is_followed && is_new && !is_soon && self.pages >= GROWTH_PAGES;
         if is_told {
             self.pages = 0;
             self.told = Some(now);

@@ -41,10 +41,10 @@ const AUDIT_EVERY: u64 = 64;
 const LOOK_EVERY: Nanos = 2_000_000_000;
 
 /// How long a fault lasts at most.
-const LONGEST_FAULT: Nanos = 20_000_000_000;
+const MAX_FAULT: Nanos = 20_000_000_000;
 /// So long after the last fault the engine has listed all its frames again. The intervals of its
 /// listings double up to 256 s.
-const LONGEST_LISTING: Nanos = 600_000_000_000;
+const MAX_LISTING: Nanos = 600_000_000_000;
 
 /// What came of a run.
 #[derive(Debug, Clone)]
@@ -165,11 +165,11 @@ impl Running {
     fn all_of(&mut self, plan: &Plan) -> Result<(), Violation> {
         self.until(plan.length)?;
         self.world.host.faults.stop();
-        let calm = plan.length + LONGEST_FAULT;
+        let calm = plan.length + MAX_FAULT;
         let mut end = plan.length + plan.calm;
         self.until(end)?;
         for at in 0..self.members.len() {
-            while self.members[at].listed < calm && end < calm + LONGEST_LISTING {
+            while self.members[at].listed < calm && end < calm + MAX_LISTING {
                 end += LOOK_EVERY;
                 self.until(end)?;
             }

@@ -6,7 +6,7 @@
 //!
 //! # Approach
 //! A content is kept if its hash lies below a bound, so that all processes keep the same ones. How
-//! often each occurs is counted. There are at most [`Sketch::MOST`] contents: if more lie below the
+//! often each occurs is counted. There are at most [`Sketch::MAX_CONTENTS`] contents: if more lie below the
 //! bound, the bound goes down to the largest, which is dropped. A process with fewer contents than
 //! that has all of them in its sketch, and is known exactly. The probability that a content is kept
 //! is the bound over 2^64; that the bound depends on the contents biases nothing, since it is the
@@ -41,8 +41,8 @@ pub struct Sketch {
 }
 
 impl Sketch {
-    /// Most contents that are kept of one process.
-    pub const MOST: usize = 4096;
+    /// Contents of one process that are kept, at most.
+    pub const MAX_CONTENTS: usize = 4096;
 
     /// One page that was read. `shared` says that somebody else maps it.
     pub fn add(&mut self, content: Content, shared: bool) {
@@ -63,7 +63,7 @@ impl Sketch {
                     return;
                 }
                 *self.kept.entry(hash).or_default() += page;
-                if self.kept.len() > Sketch::MOST {
+                if self.kept.len() > Sketch::MAX_CONTENTS {
                     self.bound = self.kept.pop_last().map(|(largest, _)| largest);
                 }
             }
@@ -164,7 +164,7 @@ mod tests {
     fn a_large_one_never_takes_more_than_its_room() {
         let mut sketch = Sketch::default();
         hashes(100_000).for_each(|content| sketch.add(content, false));
-        assert_eq!(sketch.len(), Sketch::MOST);
+        assert_eq!(sketch.len(), Sketch::MAX_CONTENTS);
         let bound = sketch.bound().unwrap();
         assert!(sketch.kept().all(|(hash, _)| hash < bound));
         let expected = 4096.0 / 100_000.0;

@@ -62,10 +62,10 @@ proptest! {
     fn estimates_are_within_their_errors(processes in processes(), salt: u64) {
         let sketches: Vec<Sketch> = processes.iter().map(|one| sketch(one, salt)).collect();
         for (sketch, contents) in sketches.iter().zip(&processes) {
-            prop_assert!(sketch.len() <= Sketch::MOST);
+            prop_assert!(sketch.len() <= Sketch::MAX_CONTENTS);
             let (estimate, exact) = (within(sketch, Which::All), exact_within(contents));
             prop_assert!(agrees(estimate, exact), "within: {estimate:?} of {exact}");
-            if contents.len() <= Sketch::MOST {
+            if contents.len() <= Sketch::MAX_CONTENTS {
                 prop_assert_eq!(estimate, Estimate::exact(exact));
             }
         }

@@ -39,7 +39,7 @@ use locate::Locate;
 
 /// So many frames are counted for a status, which takes 10 ms. Of more, the policy's own counts
 /// must do: nothing may hold up merging for long.
-const MOST_COUNTED: u64 = 30_000;
+const MAX_COUNTED: u64 = 30_000;
 
 /// So long after the start the programs that tell of I/O are loaded: what is there before is read
 /// in full anyway.
@@ -326,7 +326,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
     pub(crate) fn status(&mut self) -> module::Result<Status> {
         let info = self.host.info()?;
         let report = self.engine.report();
-        let totals = if info.frames <= MOST_COUNTED {
+        let totals = if info.frames <= MAX_COUNTED {
             self.host.frame_totals()?
         } else {
             FrameTotals {

@@ -209,9 +209,9 @@ fn a_read_that_is_watched_costs_little_more(context: &mut Context) {
     // All their hints have room in the ring, of which a process may have two thirds.
     const CALLS: usize = 300;
     // Of a call that is not told of, of one that is, and of each further segment of that.
-    const MOST_UNTOLD: f64 = 500.0;
-    const MOST_TOLD: f64 = 2000.0;
-    const MOST_SEGMENT: f64 = 600.0;
+    const MAX_UNTOLD: f64 = 500.0;
+    const MAX_TOLD: f64 = 2000.0;
+    const MAX_SEGMENT: f64 = 600.0;
     let memory = Memory::anonymous(2 * SEGMENTS, Huge::Never);
     let file = tempfile("watched");
     file.write_all_at(&vec![7; SEGMENTS * 4096], 0)
@@ -261,7 +261,7 @@ fn a_read_that_is_watched_costs_little_more(context: &mut Context) {
     let share = hints.counts().taken.as_secs_f64() * 1e9 / whole;
     context.metric("of which the programs tell", 100.0 * share, "%");
     assert!((0.4..2.0).contains(&share), "they tell of {share}");
-    assert!(untold < MOST_UNTOLD, "not told: {untold}");
-    assert!(once < MOST_TOLD, "told: {once}");
-    assert!(segment < MOST_SEGMENT, "a segment: {segment}");
+    assert!(untold < MAX_UNTOLD, "not told: {untold}");
+    assert!(once < MAX_TOLD, "told: {once}");
+    assert!(segment < MAX_SEGMENT, "a segment: {segment}");
 }

@@ -31,7 +31,7 @@ const KINDS: usize = 3;
 const EACH: usize = PAGES / KINDS;
 
 /// By chance, a difference of more than that many standard deviations comes once in 16,000 runs.
-const MOST_BY_CHANCE: f64 = 4.0;
+const MAX_BY_CHANCE: f64 = 4.0;
 
 /// A peer in no group yet, which has what all have in its pages of this kind only.
 fn peer_with(kind: usize) -> Peer {
@@ -119,9 +119,9 @@ fn a_twin_in_another_group_does_not_show_in_the_time_of_a_write(context: &mut Co
          unique pages, with one in its own {here:.1}; medians {medians:?} cycles"
     );
     context.note(text.clone());
-    assert!(elsewhere.abs() < MOST_BY_CHANCE, "{text}");
+    assert!(elsewhere.abs() < MAX_BY_CHANCE, "{text}");
     assert!(
-        here > 2.0 * MOST_BY_CHANCE,
+        here > 2.0 * MAX_BY_CHANCE,
         "the test should see a merged page: {text}"
     );
     assert_intact(&mut [prober]);

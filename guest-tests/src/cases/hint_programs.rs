@@ -274,21 +274,21 @@ fn every_way_past_the_page_cache_is_told(context: &mut Context) {
 }
 
 /// The most segments of a request, as the kernel's UIO_MAXIOV has it. Guests ask for a page each.
-const MOST_SEGMENTS: usize = 1024;
-const BYTES_OF_MOST: usize = MOST_SEGMENTS * PAGE;
+const MAX_SEGMENTS: usize = 1024;
+const BYTES_OF_MOST: usize = MAX_SEGMENTS * PAGE;
 
 fn requests_of_many_segments_are_told_whole_and_nothing_between_them(_: &mut Context) {
     let mut hints = Hints::open().expect("the programs run here");
     hints.follow(std::process::id(), SPACE);
-    let memory = Memory::anonymous(2 * MOST_SEGMENTS, Huge::Never);
-    let file = file_of(5, MOST_SEGMENTS);
+    let memory = Memory::anonymous(2 * MAX_SEGMENTS, Huge::Never);
+    let file = file_of(5, MAX_SEGMENTS);
     let _written_to_make_it = hints.take();
     // Every other page, in an order that is neither up nor down, then all pages upwards.
-    let apart = |index: usize| 2 * (index * 389 % MOST_SEGMENTS);
+    let apart = |index: usize| 2 * (index * 389 % MAX_SEGMENTS);
     let upwards = |index: usize| index;
     let layouts: [(&dyn Fn(usize) -> usize, bool); 2] = [(&apart, false), (&upwards, true)];
     for (page_of, is_joined) in layouts {
-        for segments in [17, 32, MOST_SEGMENTS] {
+        for segments in [17, 32, MAX_SEGMENTS] {
             let at: Vec<libc::iovec> = (0..segments)
                 .map(|index| memory.vector(page_of(index)..page_of(index) + 1))
                 .collect();

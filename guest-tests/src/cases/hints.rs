@@ -112,7 +112,7 @@ fn counts() -> serde_json::Value {
 /// A process asks for single pages of a file, in no order, as fast as it can.
 fn a_storm_of_io_is_counted_and_bounded_and_starves_nobody(context: &mut Context) {
     const STORM: Duration = Duration::from_secs(16);
-    const MOST_BYTES: u64 = 16 << 20;
+    const MAX_BYTES: u64 = 16 << 20;
     let mut pair = [1, 2].map(|seed| Peer::filled(CACHE, seed, CACHE));
     let mut noise = Peer::filled(CACHE, 3, CACHE);
     let noisy = ["--pid".to_owned(), noise.pid().to_string()];
@@ -143,7 +143,7 @@ fn a_storm_of_io_is_counted_and_bounded_and_starves_nobody(context: &mut Context
     loop {
         let counts = counts();
         let count = |name: &str| counts[name].as_u64().unwrap_or(0);
-        assert!(count("hint_bytes") <= MOST_BYTES, "{counts}");
+        assert!(count("hint_bytes") <= MAX_BYTES, "{counts}");
         // Each call is of one piece of memory.
         if count("calls") >= calls && count("taken") + count("lost") == count("calls") {
             break;

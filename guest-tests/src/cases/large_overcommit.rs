@@ -43,8 +43,8 @@ const REST: Duration = Duration::from_millis(200);
 const SEED: u64 = 83;
 /// Where the cache, and who takes the rest, have their memory.
 const OTHER: u64 = BASE + (1 << 33);
-/// Most that any of them can have.
-const MOST: usize = 1 << 18;
+/// Pages that any of them can have, at most.
+const MAX_PAGES: usize = 1 << 18;
 
 const GROUP: &str = "v_life = \"off\"\n\
     [group.a]\ncgroup = \"/uksm-pair\"\nredistribute = \"equal\"\nredistribute_least = \"1MiB\"\n\
@@ -67,7 +67,7 @@ fn limit(cgroup: &Cgroup) -> usize {
 
 fn plenty() -> Memory {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let memory = Memory::at(OTHER, MOST, flags, -1);
+    let memory = Memory::at(OTHER, MAX_PAGES, flags, -1);
     memory.advise_huge(Huge::Never);
     memory
 }

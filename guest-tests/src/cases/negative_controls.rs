@@ -145,7 +145,7 @@ fn writes_lost_while_merging(memory: &mut Memory, seconds: u64) -> usize {
 }
 
 /// So often a loss by chance is waited for.
-const MOST_TRIES: u32 = 10;
+const MAX_TRIES: u32 = 10;
 
 /// Merges the pages of a process that writes all the time, each page once: (merged, writes lost).
 fn merge_a_writer() -> (usize, usize) {
@@ -196,7 +196,7 @@ fn without_the_flush_writes_of_a_running_process_are_lost(context: &mut Context)
     );
     // The writer must write between two steps of a merge, which is a matter of chance.
     let (mut merged, mut lost) = (0, 0);
-    for _ in 0..MOST_TRIES {
+    for _ in 0..MAX_TRIES {
         let once = with_faults(context, NO_REFERENCES | NO_FLUSH, merge_a_writer);
         (merged, lost) = (merged + once.0, lost + once.1);
         if lost > 0 {

@@ -34,9 +34,9 @@ const SEED: u64 = 71;
 /// To look at all of them takes 2.5 s.
 const FRAMES: usize = 8192;
 /// What a notice may take that frees nothing: 1 s, and what an emulated machine does meanwhile.
-const MOST: Duration = Duration::from_millis(1600);
+const MAX_NOTICE: Duration = Duration::from_millis(1600);
 /// The same where a page was freed: it ends after the piece of each domain that it is at.
-const MOST_WITH_A_PAGE: Duration = Duration::from_millis(1000);
+const MAX_WITH_A_PAGE: Duration = Duration::from_millis(1000);
 
 /// A domain, and two processes that map each of its frames.
 fn merged_domain() -> (Domain, [Peer; 2]) {
@@ -73,33 +73,33 @@ fn the_notice_before_a_kill_takes_a_bounded_time(context: &mut Context) {
     });
     let least = least.expect("three");
     context.note(format!("{FRAMES} slow frames: {least:?}"));
-    assert!(least < MOST, "it took {least:?}");
+    assert!(least < MAX_NOTICE, "it took {least:?}");
     assert_eq!(domain.info().frames, FRAMES as u64, "all are in use");
 }
 
 fn the_notice_before_a_kill_frees_what_it_can_in_turns(context: &mut Context) {
-    const MOST_NOTICES: usize = 200;
+    const MAX_NOTICES: usize = 200;
     // A busy machine may use up the time of a notice in the domain whose frames are all mapped.
-    const MOST_IN_VAIN: usize = 3;
+    const MAX_IN_VAIN: usize = 3;
     let (domain, peers) = merged_domain();
     let (other, _kept) = merged_domain();
     drop(peers);
     let (mut left, mut notices, mut in_vain) = (FRAMES as u64, 0, 0);
     let mut least = Duration::MAX;
     with_faults(context, SLOW_SCAN, || {
-        while left > 0 && notices < MOST_NOTICES {
+        while left > 0 && notices < MAX_NOTICES {
             least = least.min(notice(context));
             let before = left;
             (left, notices) = (domain.info().frames, notices + 1);
             in_vain = if left < before { 0 } else { in_vain + 1 };
-            assert!(in_vain <= MOST_IN_VAIN, "a notice should free something");
+            assert!(in_vain <= MAX_IN_VAIN, "a notice should free something");
         }
     });
     context.note(format!(
         "{FRAMES} frames were freed in {notices} notices, the shortest of {least:?}"
     ));
     assert_eq!(left, 0, "after {notices} notices");
-    assert!(least < MOST_WITH_A_PAGE, "it took {least:?}");
+    assert!(least < MAX_WITH_A_PAGE, "it took {least:?}");
     assert!(notices > 1, "one notice should not do all that");
     assert_eq!(other.info().frames, FRAMES as u64, "these are in use");
 }

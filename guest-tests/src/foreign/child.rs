@@ -27,7 +27,7 @@ const GROUP: &str = "/sys/fs/cgroup/foreign";
 const FOLDER: &str = "/tmp/foreign";
 const SEARCH_PATH: &str = "/bin:/foreign/selftests";
 /// Most bytes of output that are kept: the beginning and the end of more.
-const MOST_OUTPUT: u64 = 1 << 20;
+const MAX_OUTPUT: u64 = 1 << 20;
 /// How long the killed may take to be gone.
 const REAPING: Duration = Duration::from_secs(60);
 
@@ -133,12 +133,12 @@ fn text(output: &mut File) -> io::Result<String> {
     let length = output.metadata()?.len();
     let mut bytes = Vec::new();
     output.rewind()?;
-    if length <= MOST_OUTPUT {
+    if length <= MAX_OUTPUT {
         output.read_to_end(&mut bytes)?;
     } else {
-        output.take(MOST_OUTPUT / 2).read_to_end(&mut bytes)?;
+        output.take(MAX_OUTPUT / 2).read_to_end(&mut bytes)?;
         bytes.extend_from_slice(b"\n[...]\n");
-        let half = i64::try_from(MOST_OUTPUT / 2).map_err(io::Error::other)?;
+        let half = i64::try_from(MAX_OUTPUT / 2).map_err(io::Error::other)?;
         output.seek(io::SeekFrom::End(-half))?;
         output.read_to_end(&mut bytes)?;
     }

@@ -37,7 +37,7 @@ pub const ALLOWED_PATH: &str = "/run/allowed.json";
 /// Rounds between two times that frames without mappings are freed.
 const REAP_EVERY: u64 = 16;
 /// Most pages sampled of one process in one round: a process with more is met elsewhere in the next.
-const MOST_PAGES: usize = 1 << 16;
+const MAX_PAGES: usize = 1 << 16;
 /// The end of user space with four levels of page tables; the vsyscall page lies beyond it.
 const USER_END: u64 = 1 << 47;
 const WHOLE: Lines = Lines {
@@ -169,7 +169,7 @@ impl Torturer {
         }
         let first = usize::try_from(self.done.rounds).unwrap_or(0) % runs.len();
         runs.rotate_left(first);
-        let mut left = MOST_PAGES;
+        let mut left = MAX_PAGES;
         let mut pages: Vec<Page> = Vec::new();
         for run in runs {
             let size = usize::try_from(run.count).unwrap_or(usize::MAX);

@@ -32,8 +32,8 @@ const PROCESSORS: u32 = 4;
 /// Fewest pages a program that the torturer must have exchanged for a run to prove anything, and the
 /// least share of programs that it must have reached: the shortest end before it finds two equal
 /// pages in them, and the memory of some is shared, of huge pages, or pinned.
-const LEAST_EXCHANGED: u64 = 500;
-const LEAST_REACHED_PERCENT: usize = 70;
+const MIN_EXCHANGED: u64 = 500;
+const MIN_REACHED_PERCENT: usize = 70;
 /// Longest time of a run: what hangs is ended by its own bound.
 const BOUND: Duration = Duration::from_secs(3600);
 
@@ -325,8 +325,8 @@ fn print_summary(
     }
     let mut passed = comparison.is_equal();
     let items = u64::try_from(pressure.items).unwrap_or(u64::MAX);
-    let exchanged = pressure.torture.exchanged() >= LEAST_EXCHANGED * items.max(1);
-    let reached = pressure.reached * 100 >= LEAST_REACHED_PERCENT * pressure.items;
+    let exchanged = pressure.torture.exchanged() >= MIN_EXCHANGED * items.max(1);
+    let reached = pressure.reached * 100 >= MIN_REACHED_PERCENT * pressure.items;
     let tortured = schedule.arms.contains(&Arm::Tortured);
     if !tortured || !exchanged || !reached {
         println!("FAIL: the torturer exchanged too few pages to prove anything");

@@ -7,7 +7,7 @@ use uksm_guest_tests::foreign::schedule::{Arm, Record, TortureCounts};
 
 /// Pages that a program may have exchanged without having been tested: those it has when it starts,
 /// zeroes mostly.
-const FEW: u64 = 10;
+const MAX_UNTESTED_PAGES: u64 = 10;
 
 /// What the torturer did in all items, and in how many it did more than the start of a program brings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub fn pressure(records: &[Record]) -> Pressure {
     let mut pressure = Pressure::default();
     for record in records.iter().filter(|record| record.arm == Arm::Tortured) {
         pressure.items += 1;
-        if record.torture.exchanged() > FEW {
+        if record.torture.exchanged() > MAX_UNTESTED_PAGES {
             pressure.reached += 1;
         } else {
             pressure.untouched.push(record.item.clone());

@@ -35,7 +35,7 @@ const BOUND: Duration = Duration::from_secs(120);
 /// A turn never waits; this is what a busy machine may take for it.
 const TURN_LIMIT: Duration = Duration::from_millis(500);
 /// Of hundreds of turns so many may be late: a machine stands still at times, where a turn that waits does so each time.
-const MOST_LATE: u32 = 3;
+const MAX_LATE: u32 = 3;
 
 /// Two machines of one group.
 struct Host {
@@ -120,7 +120,7 @@ impl Host {
         self.events
             .extend(self.redistribution.turn(self.now, &freed));
         self.late += u32::from(begin.elapsed() >= TURN_LIMIT);
-        assert!(self.late <= MOST_LATE, "{:?}", begin.elapsed());
+        assert!(self.late <= MAX_LATE, "{:?}", begin.elapsed());
     }
 
     fn status(&self, machine: usize) -> MemberStatus {

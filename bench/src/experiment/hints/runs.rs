@@ -8,7 +8,7 @@ use crate::system::ksm::{self, ScanRate};
 use anyhow::Result;
 
 /// Least share of a core that uksm can be held at.
-const LEAST_SHARE: f64 = 0.002;
+const MIN_SHARE: f64 = 0.002;
 
 /// Runs of a case.
 pub(super) struct Runs<'a> {
@@ -68,7 +68,7 @@ impl<'a> Runs<'a> {
 fn uksm_options(cpu: Cpu, taken: Option<f64>) -> Vec<String> {
     match cpu {
         Cpu::WakeUp(_) => {
-            let share = taken.unwrap_or(0.0).max(LEAST_SHARE);
+            let share = taken.unwrap_or(0.0).max(MIN_SHARE);
             ["--governor", "full", "--cpu", &format!("{share:.4}")]
                 .map(str::to_owned)
                 .into()

@@ -23,7 +23,7 @@ use std::str::FromStr;
 const FAMILY: u64 = 9;
 
 /// Most processes.
-const MOST_PROCESSES: u64 = 64;
+const MAX_PROCESSES: u64 = 64;
 
 /// What is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,9 +117,9 @@ fn parse(name: &str) -> Result<Case> {
         let count = count
             .parse()
             .ok()
-            .filter(|n| (2..=MOST_PROCESSES).contains(n));
+            .filter(|n| (2..=MAX_PROCESSES).contains(n));
         case.processes =
-            count.with_context(|| format!("the processes are not 2 to {MOST_PROCESSES}"))?;
+            count.with_context(|| format!("the processes are not 2 to {MAX_PROCESSES}"))?;
         words.next();
     }
     case.newcomers = match words.next() {

@@ -31,7 +31,7 @@ use uksm_sketch::content::{Content, PAGE_BYTES, Salt};
 use super::pace::Pace;
 use super::pagemap::{FILE, PRESENT, Pagemap, SWAPPED};
 use super::survey::{Place, Survey};
-use super::{BATCH, STRETCH, after, check_still};
+use super::{BATCH, TABLE_PAGES, after, check_still};
 use crate::proc::{self, Proc, Stat};
 
 /// So many chosen places of a stretch are asked for together: to ask for one takes as long as for some dozens beside it.
@@ -142,7 +142,7 @@ impl Sampler {
             };
             while let Some(number) = chosen.next_if(|&number| number < passed + places) {
                 let address = start + (number - passed) * PAGE_SIZE;
-                let is_near = |&first: &u64| address < after(first, STRETCH);
+                let is_near = |&first: &u64| address < after(first, TABLE_PAGES);
                 if !addresses.first().is_none_or(is_near) {
                     self.read(&memory, &pagemap, &addresses, &mut see)?;
                     addresses.clear();

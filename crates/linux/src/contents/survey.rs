@@ -21,7 +21,7 @@ use std::io::{BufReader, Read as _};
 
 use uksm_policy::command::PAGE_SIZE;
 
-use super::{MOST_LOOKED_AT, holds_pages, unreadable};
+use super::{MAX_LOOKED_AT, holds_pages, unreadable};
 use crate::proc::{self, Proc};
 use crate::smaps::{Entries, Entry};
 
@@ -71,7 +71,7 @@ impl Survey {
         for (number, entry) in Entries::of(file).enumerate() {
             let entry = entry.map_err(|fault| unreadable(proc, pid, "smaps", fault))?;
             let is_asked = number > 0 && number % AT_A_TIME == 0;
-            if is_asked && (survey.places() >= MOST_LOOKED_AT || !go_on()) {
+            if is_asked && (survey.places() >= MAX_LOOKED_AT || !go_on()) {
                 survey.is_cut = true;
                 break;
             }

@@ -26,14 +26,14 @@ use crate::domain::{Domain, Whose};
 use crate::locked::Locked;
 use crate::{mappings, module};
 
-/// Most bytes broken at once: some milliseconds of copying.
-const STRETCH: u64 = 8 << 20;
+/// Bytes broken at once, at most: some milliseconds of copying.
+const MAX_BROKEN_BYTES: u64 = 8 << 20;
 
 /// Where memory was short, it is tried again after so long.
 const PAUSE: Nanos = 1_000_000_000;
 
 /// A process that moves its memory on and on is not followed for longer than so many passes.
-const MOST_PASSES: u32 = 8;
+const MAX_PASSES: u32 = 8;
 
 /// A space with which it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,7 +176,7 @@ impl Breaks {
             return Ok(None);
         }
         space.passes += 1;
-        if std::mem::take(&mut space.pages) > 0 && space.passes < MOST_PASSES {
+        if std::mem::take(&mut space.pages) > 0 && space.passes < MAX_PASSES {
             return Ok(None);
         }
         let ended = self.spaces.remove(&id);
@@ -207,7 +207,7 @@ impl Break {
             self.ranges.reverse();
         }
         if let Some((start, end)) = self.ranges.pop() {
-            let stretch = end.min(start.saturating_add(STRETCH));
+            let stretch = end.min(start.saturating_add(MAX_BROKEN_BYTES));
             range = break_range(domain, id, (start, stretch), self.whose)?;
             self.pages += range.pages;
             let rest = if range.is_left() { start } else { stretch };

@@ -33,11 +33,11 @@ const RECORD: usize = size_of::<uksm_hint>();
 
 /// Most records that wait for a worker to read, beside what the socket holds: 640 KiB. In a sleep
 /// of some seconds as many can come.
-const MOST_WAITING: usize = 1 << 14;
+const MAX_WAITING: usize = 1 << 14;
 
 /// Spaces of which it is remembered that hints were dropped; of more it is told without their
 /// names.
-const MOST_LOST: usize = 1024;
+const MAX_LOST: usize = 1024;
 
 /// What came is lost in numbers, not of a certain space.
 const NO_SPACE: u32 = u32::MAX;
@@ -131,7 +131,7 @@ impl HintSender {
         let grown = grown.map(|space| record(space.0, UKSM_HINT_GROWTH));
         self.waiting.extend(grown);
         self.waiting.extend(taken.hints.iter().map(of_hint));
-        while self.waiting.len() > MOST_WAITING
+        while self.waiting.len() > MAX_WAITING
             && let Some(oldest) = self.waiting.pop_front()
         {
             self.drop_record(&oldest);
@@ -192,7 +192,7 @@ impl HintSender {
     }
 
     fn note_lost(&mut self, space: SpaceId) {
-        if self.lost_of.len() < MOST_LOST {
+        if self.lost_of.len() < MAX_LOST {
             self.lost_of.insert(space);
         }
     }
@@ -307,7 +307,7 @@ mod tests {
             came += taken.hints.len() as u64;
             newest = last.start;
         }
-        assert!((MOST_WAITING as u64..sent * 1000).contains(&came), "{came}");
+        assert!((MAX_WAITING as u64..sent * 1000).contains(&came), "{came}");
         assert_eq!(came + hints.lost(), sent * 1000);
         assert_eq!(newest, 999, "the newest is never dropped");
     }

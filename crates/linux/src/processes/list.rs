@@ -18,11 +18,11 @@ use crate::module;
 
 /// The processor time that a list may take before the rest waits for the next one; one process more, at the most, is looked at
 /// after that. Who merges as well has other things to do sooner than a supervisor, which hundreds of workers wait for.
-const MOST_CPU: Nanos = 4_000_000;
-const MOST_CPU_FOR_OTHERS: Nanos = 50_000_000;
+const MAX_CPU: Nanos = 4_000_000;
+const MAX_CPU_FOR_OTHERS: Nanos = 50_000_000;
 /// And no more than so many times that passes: processes may keep who reads them waiting. On a busy machine most of what passes is
 /// not its own.
-const MOST_WAITING: Nanos = 10;
+const MAX_WAITING: Nanos = 10;
 
 impl Processes {
     /// What changed since the last process list, as far as some milliseconds go.
@@ -45,12 +45,12 @@ impl Processes {
         // A search of many processes takes longer than that, and is no reason to look at none.
         let (searched, used) = (clock::now(), clock::thread_cpu());
         let most = match self.is_supervisor {
-            true => MOST_CPU_FOR_OTHERS,
-            false => MOST_CPU,
+            true => MAX_CPU_FOR_OTHERS,
+            false => MAX_CPU,
         };
         let has_time = || {
             clock::thread_cpu().saturating_sub(used) < most
-                && clock::now().saturating_sub(searched) < MOST_WAITING * most
+                && clock::now().saturating_sub(searched) < MAX_WAITING * most
         };
         while has_time()
             && let Some(pid) = self.arrivals.next(begun)

@@ -22,11 +22,11 @@ use uksm_policy::command::Nanos;
 pub(super) const SHORT_WAIT: Nanos = 100_000_000;
 /// How old it is while many die young. What dies before that is never looked at.
 pub(super) const LONG_WAIT: Nanos = 500_000_000;
-/// So many in a second that die younger than [`LONG_WAIT`] are many.
-const MANY: u32 = 16;
+/// Processes a second that may die younger than [`LONG_WAIT`] before all wait that long.
+const MAX_YOUNG_DEATHS: u32 = 16;
 const SECOND: Nanos = 1_000_000_000;
-/// Most processes that wait, and most births remembered: more than a host has processes.
-const MOST: usize = 1 << 17;
+/// Processes that wait, and births remembered, at most: more than a host has processes.
+const MAX_REMEMBERED: usize = 1 << 17;
 
 /// Who waits.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ pub(super) struct Newcomers {
 impl Newcomers {
     /// A process was born.
     pub(super) fn born(&mut self, pid: u32, at: Nanos) {
-        if self.by_birth.len() < MOST {
+        if self.by_birth.len() < MAX_REMEMBERED {
             self.births.insert(pid, at);
             self.by_birth.push_back((at, pid));
         }
@@ -55,7 +55,7 @@ impl Newcomers {
     /// A process is to be looked at, because of what happened at this time; at once if that is 0.
     /// One that waits already goes on waiting. Answers whether there is room.
     pub(super) fn put(&mut self, pid: u32, at: Nanos) -> bool {
-        if self.since.len() >= MOST {
+        if self.since.len() >= MAX_REMEMBERED {
             return self.since.contains_key(&pid);
         }
         let before = self.since.get(&pid).copied();
@@ -96,7 +96,7 @@ impl Newcomers {
             }
         }
         if now >= self.second.saturating_add(SECOND) {
-            self.were_many = self.died_young > MANY;
+            self.were_many = self.died_young > MAX_YOUNG_DEATHS;
             self.died_young = 0;
             self.second = now;
         }
@@ -131,7 +131,7 @@ impl Newcomers {
 
     /// How old a process must be.
     fn wait(&self) -> Nanos {
-        if self.were_many || self.died_young > MANY {
+        if self.were_many || self.died_young > MAX_YOUNG_DEATHS {
             LONG_WAIT
         } else {
             SHORT_WAIT
@@ -225,14 +225,14 @@ mod tests {
     #[test]
     fn a_flood_is_bounded() {
         let mut newcomers = Newcomers::default();
-        let most = u32::try_from(MOST).unwrap();
+        let most = u32::try_from(MAX_REMEMBERED).unwrap();
         for pid in 0..most {
             newcomers.born(pid, 5);
             assert!(newcomers.put(pid, 5));
         }
         newcomers.born(most, 5);
         assert!(!newcomers.put(most, 5) && newcomers.put(7, 5));
-        assert_eq!(newcomers.since.len(), MOST);
-        assert_eq!(newcomers.by_birth.len(), MOST);
+        assert_eq!(newcomers.since.len(), MAX_REMEMBERED);
+        assert_eq!(newcomers.by_birth.len(), MAX_REMEMBERED);
     }
 }

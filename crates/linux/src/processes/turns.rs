@@ -33,7 +33,7 @@ const YOUNG_AGE: Nanos = 5_000_000_000;
 const LAPS: u32 = 16;
 
 /// Most young processes that are checked again for one process list.
-const MOST_YOUNG: usize = 256;
+const MAX_YOUNG: usize = 256;
 
 /// Whose turn it is.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ pub(super) struct Turns {
 impl Turns {
     /// A process that is not chosen was read.
     pub(super) fn note_unchosen(&mut self, pid: u32, stat: &Stat) {
-        if self.young.len() < MOST_YOUNG && stat.age(clock::since_boot()) < YOUNG_AGE {
+        if self.young.len() < MAX_YOUNG && stat.age(clock::since_boot()) < YOUNG_AGE {
             self.young.insert(pid);
         }
     }

@@ -15,7 +15,7 @@ use super::Cgroup;
 use crate::regular_file;
 
 /// Longest label, in bytes.
-const LONGEST_LABEL: usize = 255;
+const MAX_LABEL: usize = 255;
 
 /// Labels of control groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,10 +59,8 @@ impl Labels {
                     "'{cgroup}': a line labels one control group"
                 )));
             }
-            if label.len() > LONGEST_LABEL {
-                return Err(refuse(&format!(
-                    "a label has at most {LONGEST_LABEL} bytes"
-                )));
+            if label.len() > MAX_LABEL {
+                return Err(refuse(&format!("a label has at most {MAX_LABEL} bytes")));
             }
             let before = labels.insert(cgroup.path().to_owned(), label.to_owned());
             if before.is_some_and(|before| before != label) {

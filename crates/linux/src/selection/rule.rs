@@ -25,7 +25,7 @@ use crate::boundary::{self, Boundary};
 use crate::proc;
 
 /// Longest value of a variable that names a group, in bytes.
-const LONGEST_VALUE: usize = 255;
+const MAX_VALUE: usize = 255;
 
 /// By what a rule tells processes apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +122,7 @@ impl By {
                 cgroup: Some(path),
             }),
             Boundary::Environment(name) => boundary::environment(proc, pid, name)?
-                .filter(|value| value.len() <= LONGEST_VALUE)
+                .filter(|value| value.len() <= MAX_VALUE)
                 .map(plain),
         })
     }

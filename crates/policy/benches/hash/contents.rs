@@ -6,8 +6,8 @@ use std::io::Read;
 use std::path::Path;
 use uksm_policy::hash::SplitMix64;
 
-/// Most pages of a family: 128 MiB.
-const MOST: usize = 32_768;
+/// Pages of a family at most: 128 MiB.
+const MAX_PAGES: usize = 32_768;
 
 /// Pages of one kind, all different.
 pub(crate) struct Family {
@@ -33,7 +33,9 @@ pub(crate) fn families() -> Vec<Family> {
         .into_iter()
         .map(|(name, make)| Family {
             name,
-            pages: (0..MOST as u64).map(|i| make(&mut random, i)).collect(),
+            pages: (0..MAX_PAGES as u64)
+                .map(|i| make(&mut random, i))
+                .collect(),
         })
         .collect();
     let text = |path: &Path| {
@@ -129,7 +131,7 @@ fn walk(folder: &Path, wanted: impl Fn(&Path) -> bool + Copy, pages: &mut Vec<Pa
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     for path in paths {
-        if pages.len() >= MOST {
+        if pages.len() >= MAX_PAGES {
             return;
         }
         let Ok(kind) = fs::symlink_metadata(&path) else {
@@ -142,7 +144,7 @@ fn walk(folder: &Path, wanted: impl Fn(&Path) -> bool + Copy, pages: &mut Vec<Pa
                 continue;
             };
             let mut page = [0; 4096];
-            while pages.len() < MOST && file.read_exact(&mut page).is_ok() {
+            while pages.len() < MAX_PAGES && file.read_exact(&mut page).is_ok() {
                 pages.push(page);
             }
         }

@@ -11,7 +11,7 @@
 //! one batch costs more than that.
 //!
 //! A machine that stands still for seconds, or has to find memory for a call, books that time on who was running. Paid for at a small
-//! share it would be silence for minutes to hours: 8 s at 4.75 % are three minutes. So a step that takes more than [`LONGEST_STEP`] and more than [`MANY`]
+//! share it would be silence for minutes to hours: 8 s at 4.75 % are three minutes. So a step that takes more than [`MAX_STEP`] and more than [`OUTLIER_FACTOR`]
 //! times what steps of this activity usually take is owed for up to there. What is usual follows, so that who takes that long again and
 //! again pays for all of it.
 //!
@@ -29,13 +29,13 @@ use crate::convert;
 const NEARLY_PAID: Nanos = 4;
 
 /// What a step may take without being looked at: each one up to here is owed for.
-const LONGEST_STEP: Nanos = 100_000_000;
-/// A step that takes so many times as long as is usual is the machine's doing.
-const MANY: Nanos = 16;
-/// What is usual to begin with, and never less.
-const USUAL: Nanos = LONGEST_STEP / MANY;
-/// The same where nothing stands out.
-const NO_MATTER: Nanos = Nanos::MAX / (4 * MANY);
+const MAX_STEP: Nanos = 100_000_000;
+/// A step this many times longer than usual is an outlier: the machine stood still.
+const OUTLIER_FACTOR: Nanos = 16;
+/// The usual length of a step at the start, and its lower bound later.
+const MIN_USUAL_STEP: Nanos = MAX_STEP / OUTLIER_FACTOR;
+/// The usual length of a step where no step counts as an outlier.
+const UNBOUNDED_STEP: Nanos = Nanos::MAX / (4 * OUTLIER_FACTOR);
 
 /// The clock of one activity.
 #[derive(Debug, Clone)]
@@ -62,8 +62,8 @@ impl CpuBudget {
             paid_at: 0,
             resting: false,
             used: 0,
-            usual: USUAL,
-            least: USUAL,
+            usual: MIN_USUAL_STEP,
+            least: MIN_USUAL_STEP,
             saving: 0,
         }
     }
@@ -80,8 +80,8 @@ impl CpuBudget {
     /// Each step is owed for in full: for an activity whose steps are long and few.
     pub(crate) fn in_full(self) -> CpuBudget {
         CpuBudget {
-            usual: NO_MATTER,
-            least: NO_MATTER,
+            usual: UNBOUNDED_STEP,
+            least: UNBOUNDED_STEP,
             ..self
         }
     }
@@ -132,7 +132,7 @@ impl CpuBudget {
         if begun >= self.paid_at {
             self.resting = false;
         }
-        let owed = cost.min(self.usual * MANY);
+        let owed = cost.min(self.usual * OUTLIER_FACTOR);
         // One step that stands out changes it by a quarter at most.
         let usual = (3 * self.usual + cost.min(2 * self.usual)) / 4;
         self.usual = usual.max(self.least);
@@ -281,7 +281,7 @@ mod tests {
                 now = budget.ready_at(now) + MS;
                 budget.charge(now, MS);
             }
-            assert_eq!(budget.usual, USUAL);
+            assert_eq!(budget.usual, MIN_USUAL_STEP);
         }
     }
 

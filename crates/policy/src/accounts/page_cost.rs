@@ -7,7 +7,7 @@ use crate::command::Nanos;
 use crate::convert;
 
 /// No page costs more.
-const MOST: f64 = 1e6;
+const MAX_COST_NS: f64 = 1e6;
 
 /// The average.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +41,7 @@ impl PageCost {
         let pages = convert::float(pages);
         let each = convert::float(cost) / pages;
         let weight = pages / (pages + self.memory);
-        self.each = (self.each + (each - self.each) * weight).clamp(self.least, MOST);
+        self.each = (self.each + (each - self.each) * weight).clamp(self.least, MAX_COST_NS);
     }
 }
 

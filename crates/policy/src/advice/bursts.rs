@@ -28,10 +28,10 @@ const BATCH: (u32, u32) = (1000, 5000);
 const SCANS: (u64, u64) = (2, 3);
 
 /// A failed series makes the next one wait at most so many rounds.
-const LONGEST_WAIT: u64 = 64;
+const MAX_WAIT: u64 = 64;
 
 /// A series ends after so many bursts in which ksmd did nothing: nothing is offered any more.
-const MOST_IDLE: u32 = 50;
+const MAX_IDLE: u32 = 50;
 
 /// What is known of ksmd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -196,7 +196,7 @@ impl Bursts {
             false => 0,
         };
         series.last = reading.used;
-        if reading.full_scans >= series.until || series.idle > MOST_IDLE {
+        if reading.full_scans >= series.until || series.idle > MAX_IDLE {
             let saved = reading
                 .saved_pages
                 .saturating_sub(series.before.saved_pages);
@@ -204,7 +204,7 @@ impl Bursts {
             self.series = None;
             self.done += 1;
             self.wait = match failed {
-                true => (self.wait * 2).min(self.round * LONGEST_WAIT),
+                true => (self.wait * 2).min(self.round * MAX_WAIT),
                 false => self.round,
             };
             self.next = now + if failed { self.wait } else { 0 };

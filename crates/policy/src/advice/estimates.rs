@@ -37,7 +37,7 @@ const BLOCK_PAGES: u64 = 512;
 const BLOCK: u64 = BLOCK_PAGES * PAGE_SIZE;
 
 /// Smaller pieces are not looked at: what a range costs is not worth some pages.
-const LEAST_PAGES: u64 = 16;
+const MIN_PAGES: u64 = 16;
 
 /// Pages that are sampled by the end of each stage.
 const STAGES: [u32; 3] = [8, 32, 64];
@@ -46,16 +46,16 @@ const STAGES: [u32; 3] = [8, 32, 64];
 const TRIES: u32 = 8;
 
 /// A match may be chance, two are not.
-const LEAST_MATCHES: u32 = 2;
+const MIN_MATCHES: u32 = 2;
 
 /// Ranges offered apart in one space.
-pub const MOST_RANGES: usize = 1024;
+pub const MAX_RANGES: usize = 1024;
 
 /// Pages that are remembered of a pass: 160 MiB of them, which stand for 64 GiB at the last stage.
-const MOST_REMEMBERED: usize = 1 << 21;
+const MAX_REMEMBERED: usize = 1 << 21;
 
 /// A series is due for so many pages at least.
-const LEAST_GAIN: u64 = 64;
+const MIN_GAIN: u64 = 64;
 
 /// And for this part of what is offered.
 const GAIN_PART: u64 = 50;
@@ -195,7 +195,7 @@ impl Block {
 
     /// Whether so many of `seen` are as large a share as `share`.
     fn reaches(&self, count: u32, share: f64) -> bool {
-        count >= LEAST_MATCHES && f64::from(count) >= share * f64::from(self.seen)
+        count >= MIN_MATCHES && f64::from(count) >= share * f64::from(self.seen)
     }
 }
 
@@ -227,7 +227,7 @@ impl Estimates {
             let mut start = mapping.start;
             while start < mapping.end {
                 let end = (start - start % BLOCK + BLOCK).min(mapping.end);
-                if end - start >= LEAST_PAGES * PAGE_SIZE {
+                if end - start >= MIN_PAGES * PAGE_SIZE {
                     let state = if is_fixed {
                         State::Fixed
                     } else {
@@ -418,7 +418,7 @@ impl Estimates {
         key: (SpaceId, u64),
         page: u64,
     ) -> Option<Option<(SpaceId, u64)>> {
-        let is_full = self.holders.len() >= MOST_REMEMBERED;
+        let is_full = self.holders.len() >= MAX_REMEMBERED;
         match self.holders.get_mut(&hash) {
             Some(holder) if (holder.space, holder.page) == (key.0, page) => {
                 holder.is_paired.then_some(None)
@@ -499,7 +499,7 @@ impl Estimates {
             return true;
         }
         let ranges = self.ranges.entry(space).or_default();
-        let has_room = *ranges < MOST_RANGES;
+        let has_room = *ranges < MAX_RANGES;
         *ranges += usize::from(has_room);
         has_room
     }
@@ -564,7 +564,7 @@ impl Estimates {
     #[must_use]
     pub fn is_due(&self) -> bool {
         let gain = self.gain();
-        gain >= LEAST_GAIN && gain >= self.totals().offered_pages / GAIN_PART
+        gain >= MIN_GAIN && gain >= self.totals().offered_pages / GAIN_PART
     }
 
     /// How much there is.

@@ -15,7 +15,7 @@
 use super::{Engine, Turn, work};
 use crate::accounts::payer::Payer;
 use crate::command::{Command, FoldKind, Frame, FrameId, Lines, Nanos, PAGE_LINES, Page, Run};
-use crate::ladder::sampling::MOST_RUNS;
+use crate::ladder::sampling::MAX_RUNS;
 use crate::lookup::Place;
 use crate::merge::collisions::{Colliding, Finder};
 use crate::merge::queue::Waiting;
@@ -96,7 +96,7 @@ impl Engine {
             };
             return Some((Turn::HashInFull(finder, first, ids), command));
         }
-        let mut pages = self.collisions.take(finder, MOST_RUNS);
+        let mut pages = self.collisions.take(finder, MAX_RUNS);
         pages.retain(|page| {
             let region = self.regions.find_ranked(page.place.region, page.place.page);
             region.is_some_and(|region| !region.is_merged(page.place.page))

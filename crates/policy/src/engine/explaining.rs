@@ -19,12 +19,10 @@ use crate::lookup::Place;
 use crate::params::Contents;
 use crate::region::cow::Permission;
 use crate::region::{Region, State};
-use crate::report::{
-    Circumstances, KnownPartner, MOST_SPARSE, RegionReport, SpaceReport, Standing,
-};
+use crate::report::{Circumstances, KnownPartner, MAX_SPARSE, RegionReport, SpaceReport, Standing};
 
 /// Frames of one hash that are asked whether a page may join them.
-const MOST_FRAMES: usize = 4;
+const MAX_FRAMES: usize = 4;
 
 impl Engine {
     /// Why each region of a space is, or is not, being merged; none if the space is not followed.
@@ -51,7 +49,7 @@ impl Engine {
             regions: regions.map(|&id| self.explain_region(id)).collect(),
             next,
             is_listed: space.is_listed(),
-            sparse: sparse.take(MOST_SPARSE).collect(),
+            sparse: sparse.take(MAX_SPARSE).collect(),
             left_out_pages: space.left_out(),
             is_crowded: space.is_crowded(),
         })
@@ -120,7 +118,7 @@ impl Engine {
             return KnownPartner::Nothing;
         }
         let mut is_own = false;
-        for frame in self.lookup.frames_of(hash).take(MOST_FRAMES) {
+        for frame in self.lookup.frames_of(hash).take(MAX_FRAMES) {
             if self.lookup.may_join(frame, space) {
                 return KnownPartner::Frame;
             }

@@ -11,16 +11,16 @@
 use super::{Engine, Turn, work};
 use crate::accounts::payer::Payer;
 use crate::command::{Command, Nanos, Page, Run};
-use crate::ladder::sampling::MOST_RUNS;
+use crate::ladder::sampling::MAX_RUNS;
 use crate::lookup::Place;
 use crate::merge::extension::{Extended, Sampled, Stretch};
 use crate::merge::queue::{Counted, Waiting};
 use crate::region::Region;
 
 /// What more samples than this have not shown need not be shown: the region is being swept.
-const MOST_SAMPLES: u32 = 4096;
+const MAX_SAMPLES: u32 = 4096;
 /// A stretch has no more parts than this.
-const MOST_PARTS: usize = 512;
+const MAX_PARTS: usize = 512;
 
 impl Engine {
     /// A page was merged with the first of its set: so may be the pages at the same distance.
@@ -42,7 +42,7 @@ impl Engine {
             return;
         };
         let samples = region.duplication().samples();
-        if samples > MOST_SAMPLES || place.region == twin.region {
+        if samples > MAX_SAMPLES || place.region == twin.region {
             return;
         }
         let are_limited = self.params.spaces_needed() > 1;
@@ -78,7 +78,7 @@ impl Engine {
         let limit = self.ladder.call_limit(self.ladder.top(), None);
         let mut pages = 0;
         while pages < limit
-            && stretches.len() + MOST_PARTS <= MOST_RUNS
+            && stretches.len() + MAX_PARTS <= MAX_RUNS
             && let Some(stretch) = self.extension.take(stretches.is_empty())
         {
             for part in self.unmerged_parts(&stretch) {

@@ -8,7 +8,7 @@ use crate::report::RetryReport;
 use crate::spaces::discovery::Discover;
 
 /// The longest wait before a command is given again for which there was no memory.
-const LONGEST_WAIT: Nanos = 2 * SECOND;
+const MAX_WAIT: Nanos = 2 * SECOND;
 
 /// Who asked for the command that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Retry {
     /// There was no memory for the command. The first wait is `shortest`.
     pub(super) fn later(&mut self, turn: Turn, command: Command, now: Nanos, shortest: Nanos) {
         self.counts.retried += 1;
-        self.wait = (self.wait * 2).clamp(shortest, LONGEST_WAIT);
+        self.wait = (self.wait * 2).clamp(shortest, MAX_WAIT);
         self.at = now + self.wait;
         self.command = Some((turn, command));
     }

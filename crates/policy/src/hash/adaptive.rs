@@ -33,7 +33,7 @@ use crate::report::StrengthReport;
 /// Sampling must have cost this many times what a change of strength costs.
 const WORTH: f64 = 4.0;
 /// Of fewer pages no first search is worth beginning: as many as so many windows take.
-const LEAST_PAGES: u64 = 64 * WINDOW;
+const MIN_PAGES: u64 = 64 * WINDOW;
 /// Strengths that a search is taken to try.
 const TRIALS: f64 = 16.0;
 /// Of what the control is not told, what is older than so many samples counts half.
@@ -50,7 +50,7 @@ const LOST_MERGE: u64 = 17;
 /// A change of strength makes worthless what is indexed. Where reading it again would take longer than
 /// this, as at a small share, that takes one part of so many of what the governor allows.
 const SOON: Nanos = SECOND;
-const READ_AGAIN_ONE_OF: u64 = 16;
+const REREAD_SHARE_DIVISOR: u64 = 16;
 /// What shifting the hash of a frame is assumed to cost until some were.
 const FIRST_FRAME_COST: f64 = 500.0;
 
@@ -232,7 +232,7 @@ impl AdaptiveHash {
     /// part of what it has allowed since the last change.
     fn can_read_again(&self, now: Nanos, reading: ReadingCost) -> bool {
         let takes = convert::count(reading.indexed / self.governed);
-        takes <= SOON || now >= self.changed_at + takes.saturating_mul(READ_AGAIN_ONE_OF)
+        takes <= SOON || now >= self.changed_at + takes.saturating_mul(REREAD_SHARE_DIVISOR)
     }
 
     /// Whether sampling has cost so much that a change of strength is worth its cost. What a search
@@ -387,7 +387,7 @@ impl AdaptiveHash {
         if self.rehash.is_some() {
             return false;
         }
-        self.has_few_pages = self.reads_in_full && reading.pages < LEAST_PAGES;
+        self.has_few_pages = self.reads_in_full && reading.pages < MIN_PAGES;
         self.search_if_grown(reading);
         let waits_for_pages = self.waits_for_pages();
         let change = self.change_cost(lookup);

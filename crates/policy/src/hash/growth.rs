@@ -15,7 +15,7 @@
 /// Memory has grown much when reading it takes so many times what it took.
 const MUCH: f64 = 8.0;
 /// Or so many times this, in nanoseconds: below, no search is worth beginning.
-const LEAST: f64 = 10e6;
+const MIN_GROWTH_NS: f64 = 10e6;
 
 /// How much memory there was when the strength was found.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub(super) struct Growth {
 impl Growth {
     /// Whether memory that takes so many nanoseconds to read is much more than that.
     pub(super) fn is_much(&self, all: f64) -> bool {
-        all > MUCH * self.found_for.max(LEAST)
+        all > MUCH * self.found_for.max(MIN_GROWTH_NS)
     }
 
     /// A search begins because of it.

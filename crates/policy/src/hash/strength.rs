@@ -52,18 +52,18 @@ mod line_cost;
 pub const WINDOW: u64 = 512;
 
 /// Samples after which a window is decided about in any case.
-pub const LONGEST_WINDOW: u64 = 8 * WINDOW;
+pub const MAX_WINDOW: u64 = 8 * WINDOW;
 
 /// What a control begins with.
 pub const START: u16 = PAGE_LINES / 4;
 const STRENGTHS: usize = PAGE_LINES as usize + 1;
-const LONGEST_STEP: u16 = 8;
+const MAX_STEP: u16 = 8;
 
 /// A strength is better if it is so by this many lines.
 const MARGIN: f64 = 0.25;
 
 /// Or by this many, where a search is coarse.
-const COARSE_MARGIN: f64 = LONGEST_STEP as f64 / 2.0;
+const COARSE_MARGIN: f64 = MAX_STEP as f64 / 2.0;
 
 /// Trials are dear if what they must gain is more lines than this.
 const DEAR: f64 = 1.0;
@@ -80,7 +80,7 @@ const HOPE: f64 = 4.0;
 const QUIET_WINDOWS: u64 = 2;
 
 /// Windows after which everything is looked at anew.
-const LONGEST_STABLE: u64 = 1000;
+const MAX_STABLE: u64 = 1000;
 
 /// Windows over which the penalty of a settled strength is measured before it can be said to move.
 const SETTLING: u64 = 4;
@@ -89,7 +89,7 @@ const SETTLING: u64 = 4;
 const FIRST_MEMORY: u64 = 16;
 
 /// Most walks of one search: two more than an alternation that still finds something can need.
-const MOST_WALKS: u32 = 8;
+const MAX_WALKS: u32 = 8;
 
 /// What is known of one strength.
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +110,7 @@ impl Memory {
 
     fn disappoint(&mut self, now: u64) {
         self.until = now + self.lasts;
-        self.lasts = (self.lasts * 2).min(LONGEST_STABLE);
+        self.lasts = (self.lasts * 2).min(MAX_STABLE);
     }
 }
 
@@ -168,7 +168,7 @@ impl Grain {
     fn first_step(self) -> u16 {
         match self {
             Grain::Fine => 1,
-            Grain::Coarse | Grain::Rough => LONGEST_STEP,
+            Grain::Coarse | Grain::Rough => MAX_STEP,
         }
     }
 
@@ -296,7 +296,7 @@ impl StrengthControl {
         let full = if self.window.samples < WINDOW {
             WINDOW
         } else {
-            LONGEST_WINDOW
+            MAX_WINDOW
         };
         full.saturating_sub(self.window.samples).max(1)
     }
@@ -307,7 +307,7 @@ impl StrengthControl {
     pub fn observe(&mut self, costs: SampleCosts) -> u16 {
         self.window.add(costs);
         let samples = self.window.samples;
-        if samples >= LONGEST_WINDOW || (samples >= WINDOW && self.is_clear()) {
+        if samples >= MAX_WINDOW || (samples >= WINDOW && self.is_clear()) {
             let window = std::mem::take(&mut self.window);
             self.decide(window);
         }
@@ -427,7 +427,7 @@ impl StrengthControl {
         if self.falses.0 == 0.0 {
             WINDOW
         } else {
-            LONGEST_WINDOW
+            MAX_WINDOW
         }
     }
 
@@ -480,7 +480,7 @@ impl StrengthControl {
                 .any(|s| self.is_worth_trial(s, search.grain))
             {
                 search.at = search.direction.step(search.at, search.delta, search.grain);
-                search.delta = (search.delta * 2).min(LONGEST_STEP);
+                search.delta = (search.delta * 2).min(MAX_STEP);
                 if self.is_worth_trial(search.at, search.grain) {
                     self.strength = search.at;
                     self.state = State::Searching(search);
@@ -493,7 +493,7 @@ impl StrengthControl {
                 search.failed_walks + 1
             };
             search.walks += 1;
-            if search.failed_walks >= 2 || search.walks >= MOST_WALKS {
+            if search.failed_walks >= 2 || search.walks >= MAX_WALKS {
                 break;
             }
             search.direction = search.direction.other();
@@ -531,7 +531,7 @@ impl StrengthControl {
         let loss = strength + settled;
         let moved = smooth / self.line.nanos() - settled;
         let has_moved = windows >= SETTLING && moved.abs() > (benefit.min(loss) / 2.0).max(1.0);
-        let is_worn = windows >= LONGEST_STABLE;
+        let is_worn = windows >= MAX_STABLE;
         let is_quiet = quiet >= QUIET_WINDOWS
             && Direction::Weaker
                 .beyond(self.strength)

@@ -12,7 +12,7 @@
 //! choose. While hints pile up the chosen part is halved, and doubled again when few wait.
 //!
 //! One process that does very much I/O must not take the hints of all others. So spaces of which more waits
-//! than their part are halved alone, as long as there are any of which more than [`LEAST`] is chosen. A smaller
+//! than their part are halved alone, as long as there are any of which more than [`MIN_CHOSEN`] is chosen. A smaller
 //! part is in each larger one, so that spaces of different parts still have the same pages in common.
 //!
 //! And what was read from a file, or written to it, of which hints do not pay ([`super::origins`]) must not take
@@ -30,8 +30,8 @@ use crate::params::SECOND;
 
 /// Pages of a part of a file, which is chosen as a whole: 64 KiB.
 pub(super) const PART_PAGES: u64 = 16;
-/// Least part of all files.
-const LEAST: u64 = u64::MAX >> 8;
+/// The smallest part of all files that is chosen.
+const MIN_CHOSEN: u64 = u64::MAX >> 8;
 /// The chosen part is halved when the stack is so full, a quarter of what can be worked off in time, and
 /// doubled when it is emptier than that.
 const HALVED_FROM: f64 = 0.25;
@@ -95,7 +95,7 @@ impl Choice {
     pub(super) fn adapt(&mut self, load: f64, heavy: impl FnOnce(f64) -> Vec<SpaceId>, now: Nanos) {
         let since = now.saturating_sub(self.changed);
         if load > HALVED_FROM && since >= HALVED_AFTER {
-            if self.chosen.1 > self.chosen.0 && self.unpaying > LEAST {
+            if self.chosen.1 > self.chosen.0 && self.unpaying > MIN_CHOSEN {
                 self.unpaying >>= 1;
             } else {
                 self.halve(&heavy(HALVED_FROM));
@@ -125,13 +125,13 @@ impl Choice {
         let mut is_any = false;
         for &space in heavy {
             let before = self.of(space, true);
-            if before > LEAST {
+            if before > MIN_CHOSEN {
                 self.fewer.insert(space, before >> 1);
                 is_any = true;
             }
         }
         if !is_any {
-            self.most = (self.most >> 1).max(LEAST);
+            self.most = (self.most >> 1).max(MIN_CHOSEN);
         }
     }
 }
@@ -190,7 +190,7 @@ mod tests {
             choice.chose(1, false);
             choice.adapt(0.3, |_| vec![], n * SECOND);
         }
-        assert_eq!(choice.of(any, false), LEAST);
+        assert_eq!(choice.of(any, false), MIN_CHOSEN);
         assert!(choice.of(any, true) < half, "there is no other way");
     }
 

@@ -20,9 +20,9 @@
 use crate::convert;
 use crate::hash::mix;
 
-/// Slots at least, and at most: of 1 GiB of files.
-const LEAST: u64 = 1 << 10;
-const MOST: u64 = 1 << 18;
+/// Bounds of the number of slots; the upper one is for 1 GiB of files.
+const MIN_SLOTS: u64 = 1 << 10;
+const MAX_SLOTS: u64 = 1 << 18;
 /// Bytes of a slot.
 const SLOT: u64 = 12;
 /// One expectation of so many may be wrong.
@@ -61,7 +61,7 @@ impl Expected {
 
     /// It may take so many bytes, and hashes are of this strength from now on: others are forgotten.
     pub(super) fn fit(&mut self, bytes: u64, strength: u16) {
-        let slots = (bytes / SLOT).clamp(LEAST, MOST);
+        let slots = (bytes / SLOT).clamp(MIN_SLOTS, MAX_SLOTS);
         let slots = convert::index(1 << slots.ilog2());
         if slots > self.tags.len() {
             self.tags = vec![0; slots].into();

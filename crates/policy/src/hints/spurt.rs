@@ -16,7 +16,7 @@ use crate::accounts::payer::Payer;
 use crate::command::{Nanos, PAGE_SIZE};
 use crate::convert;
 use crate::ids::{RegionId, SpaceSlot};
-use crate::ladder::sampling::{MOST_RUNS, Purpose, RegionPick, Selection, Sources, push_run};
+use crate::ladder::sampling::{MAX_RUNS, Purpose, RegionPick, Selection, Sources, push_run};
 use crate::lookup::Place;
 use crate::merge::finds::Candidate;
 use crate::params::SECOND;
@@ -25,14 +25,14 @@ use crate::region::State;
 /// A hint that cannot be followed yet is tried again after so long.
 const TRY_AGAIN: Nanos = SECOND / 5;
 /// And so often.
-const MOST_TRIES: u8 = 4;
+const MAX_TRIES: u8 = 4;
 /// Hints that wait for that.
-const MOST_LATER: usize = 4096;
+const MAX_LATER: usize = 4096;
 /// Hints that one spurt looks at: some may lead nowhere.
-const MOST_LOOKED_AT: usize = 4096;
+const MAX_LOOKED_AT: usize = 4096;
 /// Pages of a spurt.
-const LEAST_PAGES: f64 = 256.0;
-const MOST_PAGES: f64 = 4096.0;
+const MIN_PAGES: f64 = 256.0;
+const MAX_PAGES: f64 = 4096.0;
 
 /// What the next spurt reads.
 pub(crate) struct Spurt {
@@ -81,7 +81,7 @@ impl Spurt {
     fn is_full(&self) -> bool {
         let most = self.most_expected;
         let is_all = most > 0 && self.expected.len() >= most;
-        is_all || self.selection.picks.len() >= MOST_RUNS
+        is_all || self.selection.picks.len() >= MAX_RUNS
     }
 }
 
@@ -108,7 +108,7 @@ impl Hints {
         let period = convert::float(self.budget.period()) * self.part;
         let saved = convert::float(self.budget.saved(now));
         let affordable = period.max(saved) / self.page_cost.each();
-        let most = convert::count(affordable.clamp(LEAST_PAGES, MOST_PAGES));
+        let most = convert::count(affordable.clamp(MIN_PAGES, MAX_PAGES));
         let mut spurt = Spurt {
             selection: Selection::new(0, Payer::Hints),
             expected: vec![],
@@ -116,7 +116,7 @@ impl Hints {
             unknown: vec![],
         };
         let mut pages = 0;
-        for _ in 0..MOST_LOOKED_AT {
+        for _ in 0..MAX_LOOKED_AT {
             if pages >= most || spurt.is_full() {
                 break;
             }
@@ -260,7 +260,7 @@ impl Hints {
     /// The hint is to be followed later, unless that was tried often enough; whether it is.
     fn try_later(&mut self, mut entry: Entry, now: Nanos) -> bool {
         entry.tries += 1;
-        if entry.tries > MOST_TRIES || self.later.len() >= MOST_LATER {
+        if entry.tries > MAX_TRIES || self.later.len() >= MAX_LATER {
             self.counts.nowhere_pages += entry.pages();
             return false;
         }

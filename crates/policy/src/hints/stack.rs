@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 use super::origins::Origin;
 use crate::command::{Nanos, SpaceId};
 
-/// Entries grow to so many pages, 2 MiB.
-const GROWN: u64 = 512;
+/// An entry grows to at most this many pages, 2 MiB.
+const MAX_ENTRY_PAGES: u64 = 512;
 
 /// Pages of one space, half-open, numbered from address 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Entry {
         (self.tries, self.origin) == (next.tries, next.origin)
             && (self.from..=self.to).contains(&next.from)
             && self.after(next.from - self.from).file == next.file
-            && next.to.max(self.to) - self.from <= GROWN
+            && next.to.max(self.to) - self.from <= MAX_ENTRY_PAGES
     }
 }
 

@@ -23,15 +23,15 @@ use crate::hash::mix;
 
 /// Entries at least, 3.5 MiB, and at most, 56 MiB; between, one for so many pages that are followed: most
 /// hints are of a file, or of some.
-const LEAST_ENTRIES: u64 = 1 << 16;
-const MOST_ENTRIES: u64 = 1 << 20;
+const MIN_ENTRIES: u64 = 1 << 16;
+const MAX_ENTRIES: u64 = 1 << 20;
 const PAGES_PER_ENTRY: u64 = 64;
 /// Slots of the table of what waits.
 const SLOTS: usize = 1 << 12;
 /// Pages of one space until it is the next one's turn.
 const TURN: u64 = 64;
-/// When there is no room, so much is made at once, of all.
-const MADE_ONE_OF: u64 = 64;
+/// When the stacks are full, one in this many of all entries is dropped at once.
+const EVICTED_SHARE_DIVISOR: u64 = 64;
 
 /// What became of other entries when one was pushed, in pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,7 +69,7 @@ impl Stacks {
             pages: 0,
             entries: 0,
             room,
-            most_entries: LEAST_ENTRIES,
+            most_entries: MIN_ENTRIES,
             pushed: Box::default(),
         }
     }
@@ -77,7 +77,7 @@ impl Stacks {
     /// There is room for so many pages from now on, of so many that are followed.
     pub(super) fn set_room(&mut self, pages: u64, followed: u64) {
         self.room = pages;
-        self.most_entries = (followed / PAGES_PER_ENTRY).clamp(LEAST_ENTRIES, MOST_ENTRIES);
+        self.most_entries = (followed / PAGES_PER_ENTRY).clamp(MIN_ENTRIES, MAX_ENTRIES);
     }
 
     /// How full they are: by pages, which time to follow them bounds, or nearly so by entries, which only
@@ -144,8 +144,8 @@ impl Stacks {
     /// Drops the oldest of the fullest stacks; the pages they had.
     fn make_room(&mut self) -> u64 {
         let before = self.pages;
-        let room = self.room - self.room / MADE_ONE_OF;
-        let entries = self.most_entries - self.most_entries / MADE_ONE_OF;
+        let room = self.room - self.room / EVICTED_SHARE_DIVISOR;
+        let entries = self.most_entries - self.most_entries / EVICTED_SHARE_DIVISOR;
         while self.pages > room || self.entries > entries {
             let by_pages = self.pages > room;
             let fullness = |stack: &Stack| stack.fullness(by_pages);
@@ -157,7 +157,7 @@ impl Stacks {
                 break;
             };
             // The next one may be as full.
-            let enough = fullness(stack) - fullness(stack).div_ceil(MADE_ONE_OF);
+            let enough = fullness(stack) - fullness(stack).div_ceil(EVICTED_SHARE_DIVISOR);
             while fullness(stack) > enough
                 && (self.pages > room || self.entries > entries)
                 && let Some(pages) = stack.drop_oldest()
@@ -307,7 +307,7 @@ mod tests {
             stack.push(entry(100, 8));
             stack.push(entry(1000 + n, 1));
         }
-        assert!(stack.entries <= LEAST_ENTRIES);
+        assert!(stack.entries <= MIN_ENTRIES);
         let buffers = all(&mut stack)
             .iter()
             .filter(|&&(from, _)| from == 100)
@@ -324,10 +324,10 @@ mod tests {
         }
         assert_eq!(stack.load(), 0.5, "little time");
         stack.set_room(1 << 30, 0);
-        let short = 1000.0 / convert::float(LEAST_ENTRIES) / 4.0;
+        let short = 1000.0 / convert::float(MIN_ENTRIES) / 4.0;
         assert_eq!(stack.load(), short, "many short hints");
         stack.set_room(1 << 20, 1 << 40);
-        assert_eq!(stack.most_entries, MOST_ENTRIES, "much memory");
+        assert_eq!(stack.most_entries, MAX_ENTRIES, "much memory");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! there is no room; and where the share is small, taking them alone could use it up.
 //!
 //! # Approach
-//! They are taken once an interval at most, and as seldom as makes it one part in [`ONE_OF`] of their
+//! They are taken once an interval at most, and as seldom as makes it one part in [`TAKING_SHARE_DIVISOR`] of their
 //! time, with the wake-ups that it takes. Where more come than are taken at a time, they are taken at once, as
 //! long as that takes no larger part of the time for hints than this: what a slow machine has merged for a
 //! second has earned it many. A machine that was asleep and could have said that some came, and did not, has
@@ -14,10 +14,10 @@
 use crate::command::Nanos;
 use crate::convert;
 
-/// One part of their time, of so many, is for taking them.
-const ONE_OF: Nanos = 4;
+/// Part of the time of hints that taking them may use: one in this many.
+const TAKING_SHARE_DIVISOR: Nanos = 4;
 /// What following has earned counts up to so much, in nanoseconds.
-const MOST_SAVED: i64 = 500_000_000;
+const MAX_SAVED: i64 = 500_000_000;
 
 /// When they are taken.
 #[derive(Debug)]
@@ -69,14 +69,16 @@ impl Taking {
             // Where nothing waits they are taken all the same.
             self.balance = self.balance.max(0) - convert::signed(cost);
         } else {
-            let earned = convert::signed(cost / (ONE_OF - 1));
-            self.balance = (self.balance + earned).min(MOST_SAVED);
+            let earned = convert::signed(cost / (TAKING_SHARE_DIVISOR - 1));
+            self.balance = (self.balance + earned).min(MAX_SAVED);
         }
     }
 
     /// They were taken, and more wait, or not. Hints may use this share of a core.
     pub(super) fn end(&mut self, more: bool, share: f64, now: Nanos) {
-        let seldom = convert::nanos(convert::float(self.cost) / share * convert::float(ONE_OF));
+        let seldom = convert::nanos(
+            convert::float(self.cost) / share * convert::float(TAKING_SHARE_DIVISOR),
+        );
         self.due = if more {
             now
         } else {

@@ -6,9 +6,9 @@
 /// So many are followed before it is judged.
 const TRIED: u16 = 4096;
 /// Counts are halved then, so that what is counts for more than what was.
-const MOST_TRIED: u16 = 1 << 14;
-/// One page of so many must be merged.
-const PAYS_ONE_OF: u16 = 64;
+const MAX_TRIED: u16 = 1 << 14;
+/// One page in this many must be merged for hints to pay.
+const MIN_YIELD_DIVISOR: u16 = 64;
 
 /// The counts.
 #[derive(Debug, Clone, Copy, Default)]
@@ -20,7 +20,7 @@ pub(super) struct Tally {
 impl Tally {
     /// Whether they pay, or too few were followed to tell.
     pub(super) fn pays(self) -> bool {
-        self.tried < TRIED || self.paid >= self.tried / PAYS_ONE_OF
+        self.tried < TRIED || self.paid >= self.tried / MIN_YIELD_DIVISOR
     }
 
     /// Whether fewer of them merged than of others.
@@ -31,9 +31,9 @@ impl Tally {
 
     /// So many are followed.
     pub(super) fn tried(&mut self, pages: u64) {
-        let pages = u16::try_from(pages).unwrap_or(MOST_TRIED);
+        let pages = u16::try_from(pages).unwrap_or(MAX_TRIED);
         self.tried = self.tried.saturating_add(pages);
-        if self.tried >= MOST_TRIED {
+        if self.tried >= MAX_TRIED {
             self.tried /= 2;
             self.paid /= 2;
         }

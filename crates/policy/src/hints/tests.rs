@@ -32,8 +32,8 @@ fn pages_that_are_touched_in_part_are_hinted_and_what_cannot_be_is_counted() {
     hints.came(&told, 3, false, 0, SECOND);
     let report = hints.report();
     assert_eq!((report.taken, report.refused, report.lost), (4, 2, 3));
-    assert_eq!(report.left_out_pages, MOST_PAGES);
-    assert_eq!(report.waiting_pages, 2 + MOST_PAGES);
+    assert_eq!(report.left_out_pages, MAX_PAGES);
+    assert_eq!(report.waiting_pages, 2 + MAX_PAGES);
 }
 
 #[test]

@@ -17,8 +17,8 @@
 //! # Source
 //! design: a ladder that conserves work. In-kernel KSM reads all pages again and again instead.
 
-use super::sampling::{MOST_RUNS, Purpose, Selection, Sources, push_page};
-use super::{Ladder, MOST_IN_STEP};
+use super::sampling::{MAX_RUNS, Purpose, Selection, Sources, push_page};
+use super::{Ladder, MAX_IN_STEP};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::command::Nanos;
@@ -26,7 +26,7 @@ use crate::ids::RegionId;
 use crate::region::Regions;
 
 /// Fewer runs are a call all the same, but no more of them are looked for.
-const LEAST_RUNS: usize = 256;
+const MIN_RUNS: usize = 256;
 
 impl Ladder {
     /// The region was swept or checked: it is checked when that is due, if ever.
@@ -59,9 +59,9 @@ impl Ladder {
             return None;
         }
         let mut selection = Selection::new(0, Payer::Spare);
-        for _ in 0..MOST_IN_STEP {
-            let room = MOST_RUNS - selection.picks.len();
-            if room < LEAST_RUNS {
+        for _ in 0..MAX_IN_STEP {
+            let room = MAX_RUNS - selection.picks.len();
+            if room < MIN_RUNS {
                 break;
             }
             let Some((due, id)) = self.checks.pop_due(at.now) else {

@@ -19,9 +19,9 @@
 //! UKSM §5.3 (shares are bounds); design: a ladder that conserves work.
 
 use super::sampling::{
-    MOST_RUNS, Purpose, Selection, Sources, has_room_for_block, push_block, push_page,
+    MAX_RUNS, Purpose, Selection, Sources, has_room_for_block, push_block, push_page,
 };
-use super::{Ladder, MOST_IN_STEP};
+use super::{Ladder, MAX_IN_STEP};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::ids::RegionId;
@@ -36,8 +36,8 @@ impl Ladder {
 
     /// At most so many single pages, spread over all regions.
     fn pick_spread(&mut self, selection: &mut Selection, wanted: u64, from: &mut Sources<'_>) {
-        let most = wanted.min(MOST_RUNS as u64);
-        for (id, pages) in self.spread.next(&self.levels, MOST_IN_STEP, most) {
+        let most = wanted.min(MAX_RUNS as u64);
+        for (id, pages) in self.spread.next(&self.levels, MAX_IN_STEP, most) {
             for _ in 0..pages {
                 let page = from.regions[id].next_page(&self.permutations);
                 push_page(&mut selection.picks, from, id, page, Purpose::Page);
@@ -69,7 +69,7 @@ impl Ladder {
             return Some(watched);
         }
         let mut pages = 0;
-        for _ in 0..MOST_IN_STEP {
+        for _ in 0..MAX_IN_STEP {
             if pages >= limit || !has_room_for_block(&selection.picks) {
                 break;
             }
@@ -138,7 +138,7 @@ mod tests {
             );
             ladder.unswept.len()
         };
-        assert_eq!(step(), 20_000 - MOST_IN_STEP);
+        assert_eq!(step(), 20_000 - MAX_IN_STEP);
         assert_eq!(step(), 0);
     }
 }

@@ -14,12 +14,12 @@
 //! UKSM §5.1, §5.2.
 
 use super::calendar::Note;
-use super::{Ladder, MOST_IN_STEP};
+use super::{Ladder, MAX_IN_STEP};
 use crate::clock::Moment;
 use crate::command::Nanos;
 use crate::ids::RegionId;
 use crate::region::{Regions, State};
-use crate::spaces::lifetime::{GROWN, Lifetimes};
+use crate::spaces::lifetime::{Lifetimes, MAX_SHORT_LIFE};
 
 /// Rounds until pages that were refused are tried again.
 const REFUSED_ROUNDS: u64 = 64;
@@ -36,7 +36,7 @@ impl Ladder {
         let level_slot = self.levels[0].insert(id, region.weight());
         region.enter_ladder(level_slot);
         if !region.is_grown() {
-            self.calendar.insert(region.reaches(GROWN), id);
+            self.calendar.insert(region.reaches(MAX_SHORT_LIFE), id);
         }
         self.read_anchors(id);
     }
@@ -153,7 +153,7 @@ impl Ladder {
         lifetimes: &mut Lifetimes,
         now: Nanos,
     ) {
-        for _ in 0..MOST_IN_STEP {
+        for _ in 0..MAX_IN_STEP {
             let Some((due, id)) = self.calendar.pop_due(now) else {
                 break;
             };
@@ -181,7 +181,7 @@ impl Ladder {
                         region.try_again();
                         self.read_anchors(id);
                     }
-                    None if !region.is_grown() && region.age(now) >= GROWN => {
+                    None if !region.is_grown() && region.age(now) >= MAX_SHORT_LIFE => {
                         region.set_grown();
                         lifetimes.survived(class);
                     }
@@ -236,7 +236,7 @@ mod tests {
             ladder.calendar.len()
         };
         assert_eq!(step(4), 20_000, "nothing is due");
-        assert_eq!(step(5), 20_000 - MOST_IN_STEP);
+        assert_eq!(step(5), 20_000 - MAX_IN_STEP);
         assert_eq!(step(5), 0);
     }
 }

@@ -28,7 +28,7 @@ use crate::region::{Region, Regions, State, SweepEnd};
 use crate::report::Standing;
 
 /// Samples of a region that are enough to demote it by their estimate alone.
-const ENOUGH: u32 = 32;
+const MIN_SAMPLES: u32 = 32;
 
 impl Ladder {
     /// Something was learnt about the region: moves it if that is reason enough.
@@ -137,7 +137,7 @@ impl Ladder {
         for id in members {
             let duplication = regions[id].duplication();
             if duplication.verdict(scale) == Verdict::Below
-                || (duplication.samples() >= ENOUGH && duplication.estimate(scale) < v_dup)
+                || (duplication.samples() >= MIN_SAMPLES && duplication.estimate(scale) < v_dup)
             {
                 self.counts.demoted += 1;
                 regions[id].set_standing(if level == 1 {

@@ -30,13 +30,13 @@ use crate::spaces::lifetime::Lifetimes;
 /// What one call may cost.
 const CALL: Nanos = 5 * MILLISECOND;
 /// Runs of one call, as the contract bounds them.
-pub(crate) const MOST_RUNS: usize = uksm_interface::UKSM_MAX_RUNS;
+pub(crate) const MAX_RUNS: usize = uksm_interface::UKSM_MAX_RUNS;
 /// Runs of one block at most: every other page is left out, and its first and its last one are read.
-const MOST_RUNS_OF_BLOCK: usize = BLOCK_PAGES as usize / 2 + 2;
+const MAX_RUNS_OF_BLOCK: usize = BLOCK_PAGES as usize / 2 + 2;
 /// Pages of one call: half of what the contract allows.
-const MOST_PAGES: u64 = 8192;
+const MAX_PAGES: u64 = 8192;
 /// Fewer pages are not worth a call.
-const LEAST_PAGES: u64 = 256;
+const MIN_PAGES: u64 = 256;
 /// Anchors of one region read before it is the next one's turn.
 const ANCHORS_IN_TURN: u64 = 8;
 /// Regions that are watched or on trial of which pages are read in one call.
@@ -188,8 +188,8 @@ impl Ladder {
     pub(crate) fn call_limit(&self, level: usize, wanted: Option<u64>) -> u64 {
         let affordable = convert::count(convert::float(CALL) / self.sample_cost.each());
         let limit = affordable
-            .clamp(LEAST_PAGES, MOST_PAGES)
-            .min(self.levels[level].stretch().max(LEAST_PAGES));
+            .clamp(MIN_PAGES, MAX_PAGES)
+            .min(self.levels[level].stretch().max(MIN_PAGES));
         match wanted {
             Some(wanted) if level > 0 => limit.min(wanted.max(u64::from(BLOCK_PAGES))),
             _ => limit,
@@ -315,7 +315,7 @@ impl Ladder {
         from: &mut Sources<'_>,
         now: Nanos,
     ) {
-        let mut left = limit.min((MOST_RUNS - picks.len()) as u64);
+        let mut left = limit.min((MAX_RUNS - picks.len()) as u64);
         while left > 0
             && let Some(newcomer) = self.newcomers.pop_back()
         {
@@ -376,7 +376,7 @@ fn pick_sparse(picks: &mut Vec<(Run, Pick)>, spaces: &mut Spaces) {
 
 /// Whether the runs of a block can be asked for in the same call.
 pub(super) fn has_room_for_block(picks: &[(Run, Pick)]) -> bool {
-    picks.len() + MOST_RUNS_OF_BLOCK <= MOST_RUNS
+    picks.len() + MAX_RUNS_OF_BLOCK <= MAX_RUNS
 }
 
 /// The next block of a region's sweep: how many pages of it are read, and whether it is the last. What was

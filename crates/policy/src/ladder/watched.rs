@@ -13,7 +13,7 @@
 //! UKSM §5.2.
 
 use super::Ladder;
-use super::sampling::{MOST_RUNS, Pick, Purpose, Selection, Sources, push_page};
+use super::sampling::{MAX_RUNS, Pick, Purpose, Selection, Sources, push_page};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::command::{Nanos, Run};
@@ -21,7 +21,7 @@ use crate::ids::RegionId;
 use crate::region::{Look, WATCHED_PAGES};
 
 /// Regions of which pages are read in a call that is paid from what all levels leave.
-const IN_SPARE_TURN: usize = MOST_RUNS / WATCHED_PAGES as usize;
+const IN_SPARE_TURN: usize = MAX_RUNS / WATCHED_PAGES as usize;
 
 impl Ladder {
     /// The region is looked at from this time on.

@@ -37,7 +37,7 @@ const LAST_INTERVAL: Nanos = 256 * SECOND;
 const LISTED_A_FREED: f64 = 16.0;
 /// Frames freed for a mapping that goes: before anything is known of it, and at least.
 const FIRST_YIELD: f64 = 0.5;
-const LEAST_YIELD: f64 = 1.0 / 64.0;
+const MIN_YIELD: f64 = 1.0 / 64.0;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
@@ -236,7 +236,7 @@ impl Frames {
         self.gone -= gone;
         if gone > 0 {
             let freed = convert::ratio(self.freed - self.freed_before, gone).min(1.0);
-            self.freed_a_gone = f64::midpoint(self.freed_a_gone, freed).max(LEAST_YIELD);
+            self.freed_a_gone = f64::midpoint(self.freed_a_gone, freed).max(MIN_YIELD);
         }
     }
 

@@ -17,7 +17,7 @@
 //! the machine reports: [`Merged::shift`].
 //!
 //! # Units
-//! At most [`BYTES_A_FRAME`] bytes a frame, beside [`LEAST_HEADS`] chain heads and the blocks of the
+//! At most [`BYTES_A_FRAME`] bytes a frame, beside [`MIN_HEADS`] chain heads and the blocks of the
 //! table that are begun.
 //!
 //! # Source
@@ -33,7 +33,7 @@ use crate::lookup::frame_table::FrameTable;
 pub const BYTES_A_FRAME: usize = 22;
 
 /// Chain heads that there are at first.
-pub const LEAST_HEADS: usize = 1024;
+pub const MIN_HEADS: usize = 1024;
 
 /// Ends a chain.
 const NONE: u32 = u32::MAX;
@@ -70,8 +70,8 @@ impl Default for Merged {
     fn default() -> Merged {
         Merged {
             entries: FrameTable::default(),
-            heads: vec![NONE; LEAST_HEADS],
-            mask: LEAST_HEADS - 1,
+            heads: vec![NONE; MIN_HEADS],
+            mask: MIN_HEADS - 1,
         }
     }
 }

@@ -16,7 +16,7 @@
 //! two indexes that there are: a full hash is no other's partial one.
 //!
 //! # Units
-//! At most [`MOST_HASHES`] hashes and [`MOST_WAITING`] pages, 32 bytes each; what is more is treated as before.
+//! At most [`MAX_HASHES`] hashes and [`MAX_WAITING`] pages, 32 bytes each; what is more is treated as before.
 //!
 //! # Source
 //! UKSM §6.2 (the full hash of a page from its partial one).
@@ -31,13 +31,13 @@ use crate::ids::RegionId;
 use crate::lookup::Place;
 
 /// Hashes that are known to collide.
-const MOST_HASHES: usize = 1 << 14;
+const MAX_HASHES: usize = 1 << 14;
 /// Pages that wait to be read in full.
-const MOST_WAITING: usize = 1 << 14;
+const MAX_WAITING: usize = 1 << 14;
 /// Fewer are not worth a call while there is something else to do.
 const WORTH_A_CALL: usize = 256;
 /// Frames that one call hashes: those of neighbouring ids.
-const MOST_FRAMES: u32 = 64;
+const MAX_FRAMES: u32 = 64;
 /// Bits of the filter that most hashes do not pass.
 const FILTER: usize = 1 << 14;
 
@@ -98,7 +98,7 @@ pub(crate) struct Collisions {
 impl Collisions {
     /// A page of this hash was given up: whether that is the first one.
     pub(crate) fn collides(&mut self, hash: u64) -> bool {
-        if self.hashes.len() >= MOST_HASHES || !self.hashes.insert(hash) {
+        if self.hashes.len() >= MAX_HASHES || !self.hashes.insert(hash) {
             return false;
         }
         self.filter.resize(FILTER / 64, 0);
@@ -119,7 +119,7 @@ impl Collisions {
 
     /// The page waits to be read in full, if its hash collides.
     pub(crate) fn wait(&mut self, page: Colliding, finder: Finder) {
-        let is_room = self.places.len() < MOST_WAITING;
+        let is_room = self.places.len() < MAX_WAITING;
         if is_room && self.has(page.partial) && self.places.insert(page.place) {
             self.waiting[finder as usize].push_back(page);
         }
@@ -141,7 +141,7 @@ impl Collisions {
         let first = *self.frames.first()?;
         let last = self
             .frames
-            .range(first..FrameId(first.0.saturating_add(MOST_FRAMES)))
+            .range(first..FrameId(first.0.saturating_add(MAX_FRAMES)))
             .next_back()?;
         Some((first, last.0 - first.0 + 1))
     }

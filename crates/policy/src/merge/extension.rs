@@ -27,15 +27,15 @@ use crate::ids::RegionId;
 use crate::lookup::Place;
 
 /// Fewer pairs on a diagonal are no evidence.
-const LEAST_PAIRS: u32 = 4;
+const MIN_PAIRS: u32 = 4;
 /// They are to be spread over one of so many parts of a region: neighbours share a fate.
 const SPREAD: u32 = 4;
 /// Regions for which pairs are counted.
-const MOST_EVIDENCE: usize = 1024;
+const MAX_EVIDENCE: usize = 1024;
 /// Most stretches that wait; what comes later is left to sweeps.
-const MOST_WAITING: usize = 4096;
+const MAX_WAITING: usize = 4096;
 /// Pages of a stretch.
-const STRETCH: u32 = 1024;
+const STRETCH_PAGES: u32 = 1024;
 /// So many proposals tell whether extending a region pays.
 const TELLING: u32 = 256;
 
@@ -126,7 +126,7 @@ impl Extension {
             is_extended: false,
         };
         let Some(known) = self.evidence.get_mut(&place.region) else {
-            if self.evidence.len() >= MOST_EVIDENCE {
+            if self.evidence.len() >= MAX_EVIDENCE {
                 self.evidence.pop_first();
             }
             self.evidence.insert(place.region, first);
@@ -146,7 +146,7 @@ impl Extension {
         let (first, last) = known.extent;
         known.extent = (first.min(place.page), last.max(place.page));
         let is_spread = known.extent.1 - known.extent.0 >= region.pages / SPREAD;
-        let is_enough = known.pairs >= LEAST_PAIRS && 4 * known.pairs >= 3 * region.samples;
+        let is_enough = known.pairs >= MIN_PAIRS && 4 * known.pairs >= 3 * region.samples;
         if is_enough && is_spread && !known.is_extended {
             known.is_extended = true;
             self.extend(
@@ -167,8 +167,8 @@ impl Extension {
         let page = |number: i64| convert::narrow(u64::try_from(number).unwrap_or(0));
         let from: u32 = page(-diagonal);
         let to = pages.min(page(i64::from(twin_pages) - diagonal));
-        for first in (from..to).step_by(convert::index(STRETCH)) {
-            if self.waiting.len() < MOST_WAITING {
+        for first in (from..to).step_by(convert::index(STRETCH_PAGES)) {
+            if self.waiting.len() < MAX_WAITING {
                 self.waiting.push_back(Stretch {
                     place: Place {
                         region,
@@ -178,7 +178,7 @@ impl Extension {
                         region: twin,
                         page: page(i64::from(first) + diagonal),
                     },
-                    pages: STRETCH.min(to - first),
+                    pages: STRETCH_PAGES.min(to - first),
                 });
             }
         }

@@ -38,9 +38,9 @@ pub(crate) const PIECE: usize = 64;
 /// Room the merge queue must have for a piece: two for each page.
 pub(crate) const PIECE_ROOM: usize = 2 * PIECE;
 /// Frames of one hash that are tried for one page, and that are asked for room each time.
-pub(super) const MOST_FRAMES: u8 = 4;
+pub(super) const MAX_FRAMES: u8 = 4;
 /// Sets of one hash that are tried for one page.
-const MOST_SETS: u8 = 2;
+const MAX_SETS: u8 = 2;
 
 /// The parts that matching works on, for one step.
 pub(crate) struct Matching<'a> {
@@ -396,7 +396,7 @@ impl Matching<'_> {
     /// Queues the page for this frame, or another of its hash that has room; false if none has.
     pub(super) fn join_frame(&mut self, page: &QueuedPage, frame: Option<FrameId>) -> bool {
         let mut next = frame.filter(|_| self.may_share());
-        for _ in 0..MOST_FRAMES {
+        for _ in 0..MAX_FRAMES {
             let Some(frame) = next else {
                 break;
             };
@@ -411,7 +411,7 @@ impl Matching<'_> {
 
     /// The frame that is tried after another one for a page of this hash.
     pub(super) fn frame_after(&self, tried: FrameId, hash: u64) -> Option<FrameId> {
-        let most = usize::from(MOST_FRAMES);
+        let most = usize::from(MAX_FRAMES);
         self.lookup.frame_after(tried, hash, most)
     }
 
@@ -494,7 +494,7 @@ impl Matching<'_> {
             FoldKind::Frame(tried) => {
                 queued.failed_frames += 1;
                 // Frames change their order, so that only their number tells that all were tried.
-                let is_another = queued.failed_frames < MOST_FRAMES;
+                let is_another = queued.failed_frames < MAX_FRAMES;
                 let next = self.frame_after(tried, hash).filter(|_| is_another);
                 if self.join_frame(&queued, next) {
                     return true;
@@ -503,7 +503,7 @@ impl Matching<'_> {
             }
             FoldKind::Set(_) => {
                 queued.failed_sets += 1;
-                if queued.failed_sets >= MOST_SETS {
+                if queued.failed_sets >= MAX_SETS {
                     self.replace_indexed(place, hash);
                     return false;
                 }

@@ -19,7 +19,7 @@
 //! Nothing of this is looked at where all may be merged.
 
 use super::finds::{Candidate, Partner};
-use super::matching::{MOST_FRAMES, Matching};
+use super::matching::{MAX_FRAMES, Matching};
 use super::queue::{Counted, QueuedPage};
 use crate::command::{FrameId, SpaceId};
 use crate::lookup::{Match, Place};
@@ -70,7 +70,7 @@ impl Matching<'_> {
     fn frame_for(&self, first: FrameId, hash: u64, space: SpaceId) -> Option<FrameId> {
         let next = |tried: &FrameId| self.frame_after(*tried, hash);
         std::iter::successors(Some(first), next)
-            .take(usize::from(MOST_FRAMES))
+            .take(usize::from(MAX_FRAMES))
             .find(|&frame| self.lookup.may_join(frame, space))
     }
 

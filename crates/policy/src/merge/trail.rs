@@ -24,7 +24,7 @@ use crate::lookup::Place;
 /// So many entries of the index are to be missed in a run until a trail ends.
 const MISSES: u32 = 4;
 /// Most pages that are proposed after a chance match, and before it.
-const MOST_GUESSES: u32 = 256;
+const MAX_GUESSES: u32 = 256;
 
 /// Where the pages of an answer follow their twins. `C` is what is kept of a page that met nothing.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl<C> Trail<C> {
     /// The next page is this one: the trail ends if it is not the neighbour of the last. Of
     /// `pages_per_entry` pages one is in the index.
     pub(super) fn go_to(&mut self, place: Place, pages_per_entry: u32) {
-        self.reach = pages_per_entry.saturating_mul(MISSES).min(MOST_GUESSES);
+        self.reach = pages_per_entry.saturating_mul(MISSES).min(MAX_GUESSES);
         if self.last.and_then(after) != Some(place) {
             self.end();
             self.unmatched.clear();

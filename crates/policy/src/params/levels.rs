@@ -2,7 +2,7 @@
 
 use super::{Nanos, ParamError, Params, text};
 use crate::command::PAGE_SIZE;
-use crate::ids::{KEPT_BACK, MOST_PLACE_BITS};
+use crate::ids::{KEPT_BACK, MAX_PLACE_BITS};
 
 impl Params {
     /// The CPU share of each level, bottom first: the lowest has `bottom_cpu`, the highest `cpu`,
@@ -63,7 +63,7 @@ impl Params {
         }
         self.check_level_shares()?;
         let (_, region_bits) = self.place_bits();
-        let most = PAGE_SIZE << (MOST_PLACE_BITS - region_bits);
+        let most = PAGE_SIZE << (MAX_PLACE_BITS - region_bits);
         if self.region_bytes > most {
             let (most, regions) = (text::size(most), self.max_regions);
             let bounds = format!("must be at most {most} with max_regions = {regions}");

@@ -7,7 +7,7 @@
 use crate::command::Nanos;
 
 /// The longest wait after failed promotions is 2^this rounds.
-const MOST_FAILED: u32 = 7;
+const MAX_FAILED: u32 = 7;
 
 /// The waits of one region.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Backoff {
     ) -> bool {
         if let Some(before) = self.merges_at_promotion.take() {
             if crate::convert::float(merges - before) < worth {
-                self.failed = (self.failed + 1).min(MOST_FAILED);
+                self.failed = (self.failed + 1).min(MAX_FAILED);
                 self.until = now + (round << self.failed);
             } else {
                 self.failed = 0;

@@ -31,20 +31,20 @@ use crate::command::Nanos;
 use crate::convert;
 
 /// Checks needed for a verdict.
-const ENOUGH: u32 = 8;
+const MIN_CHECKS: u32 = 8;
 /// Pages merged on trial.
 pub(crate) const TRIAL_PAGES: usize = 16;
 /// The longest ban is 2^(2 + this) rounds.
-const MOST_STRIKES: u8 = 10;
+const MAX_STRIKES: u8 = 10;
 /// A look after less than a quarter of a round counts for that: what was broken in a blink says
 /// little about a round.
-const SHORTEST_AGE: f64 = 0.25;
+const MIN_AGE: f64 = 0.25;
 /// If all is broken, this long ago ÷ V_cow, the share is still far below V_cow.
 const AGE_OF_INTEREST: f64 = 8.0;
 /// Looks after which the older ones count half.
 const MEMORY: u32 = 1024;
-/// If a trial is looked at before a round is over, at most one page of so many may be broken.
-const NEARLY_ALL: u32 = 16;
+/// A trial that is checked before a round is over may have one broken page in this many at most.
+const EARLY_BROKEN_DIVISOR: u32 = 16;
 /// A trial of fewer pages than half of [`TRIAL_PAGES`] waits for this many rounds for more.
 const FEW_PAGES_WAIT: u64 = 8;
 
@@ -246,7 +246,11 @@ impl Cow {
         };
         // Where no more can be tried, those few tell.
         let few = self.trial.as_ref().map_or(0, |trial| trial.looked_at);
-        let enough = if few > 0 { few.min(ENOUGH) } else { ENOUGH };
+        let enough = if few > 0 {
+            few.min(MIN_CHECKS)
+        } else {
+            MIN_CHECKS
+        };
         if self.checked < enough {
             return Ruling::Nothing;
         }
@@ -257,7 +261,7 @@ impl Cow {
             } else {
                 self.strikes
             };
-            self.strikes = (before + 1).min(MOST_STRIKES);
+            self.strikes = (before + 1).min(MAX_STRIKES);
             self.closed_until = now + ban(self.strikes, round);
             self.forget_checks();
             return Ruling::Closed {
@@ -266,7 +270,7 @@ impl Cow {
         }
         // A look before a round is over says enough if nearly all have held.
         let is_early = self.exposure < f64::from(self.checked);
-        let is_clear = !is_early || self.broken * NEARLY_ALL <= self.checked;
+        let is_clear = !is_early || self.broken * EARLY_BROKEN_DIVISOR <= self.checked;
         if self.permission(now) == Permission::Trial && is_clear {
             self.past = std::mem::take(&mut self.strikes);
             self.closed_until = now;
@@ -332,7 +336,7 @@ fn ban(strikes: u8, round: Nanos) -> Nanos {
 
 /// The rounds that count of `age`.
 fn exposed(age: f64, v_cow: f64) -> f64 {
-    age.clamp(SHORTEST_AGE, AGE_OF_INTEREST / v_cow)
+    age.clamp(MIN_AGE, AGE_OF_INTEREST / v_cow)
 }
 
 #[cfg(test)]

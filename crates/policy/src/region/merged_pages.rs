@@ -20,8 +20,8 @@ use std::ops::Range;
 use crate::command::Nanos;
 use crate::convert;
 
-/// Pages of a stretch: as many as a page table maps.
-const STRETCH: u32 = 512;
+/// Pages that one page table maps.
+const TABLE_PAGES: u32 = 512;
 const WORD: u32 = u64::BITS;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -59,7 +59,7 @@ impl MergedPages {
     pub(crate) fn new(pages: u32) -> MergedPages {
         MergedPages {
             bits: vec![0; convert::index(pages.div_ceil(WORD))].into_boxed_slice(),
-            stretches: vec![Stretch::default(); convert::index(pages.div_ceil(STRETCH))]
+            stretches: vec![Stretch::default(); convert::index(pages.div_ceil(TABLE_PAGES))]
                 .into_boxed_slice(),
             len: 0,
         }
@@ -77,7 +77,7 @@ impl MergedPages {
 
     /// About when the page, which is merged, was last known to be.
     pub(crate) fn known_at(&self, page: u32) -> Nanos {
-        self.stretches[convert::index(page / STRETCH)].known_at()
+        self.stretches[convert::index(page / TABLE_PAGES)].known_at()
     }
 
     /// Calls `each` with ranges of `pages`, ascending, of all that are not merged, or were last known to be before
@@ -90,8 +90,8 @@ impl MergedPages {
     ) {
         let mut page = pages.start;
         while page < pages.end {
-            let stretch = &self.stretches[convert::index(page / STRETCH)];
-            let end = pages.end.min((page / STRETCH + 1) * STRETCH);
+            let stretch = &self.stretches[convert::index(page / TABLE_PAGES)];
+            let end = pages.end.min((page / TABLE_PAGES + 1) * TABLE_PAGES);
             if stretch.merged == 0 || stretch.known_at() < since {
                 each(page..end);
                 page = end;
@@ -115,7 +115,7 @@ impl MergedPages {
     /// The page is merged, and known to be now; says whether that is news.
     #[inline]
     pub(crate) fn add(&mut self, page: u32, now: Nanos) -> bool {
-        let stretch = &mut self.stretches[convert::index(page / STRETCH)];
+        let stretch = &mut self.stretches[convert::index(page / TABLE_PAGES)];
         let word = &mut self.bits[convert::index(page / WORD)];
         let bit = 1 << (page % WORD);
         let is_new = *word & bit == 0;
@@ -133,8 +133,8 @@ impl MergedPages {
     /// The first of `pages`, all of which are merged, are known to be now: how many are of one
     /// stretch, and about when they were last known to be.
     pub(crate) fn seen_again(&mut self, pages: Range<u32>, now: Nanos) -> (u32, Nanos) {
-        let count = pages.end.min((pages.start / STRETCH + 1) * STRETCH) - pages.start;
-        let stretch = &mut self.stretches[convert::index(pages.start / STRETCH)];
+        let count = pages.end.min((pages.start / TABLE_PAGES + 1) * TABLE_PAGES) - pages.start;
+        let stretch = &mut self.stretches[convert::index(pages.start / TABLE_PAGES)];
         let known_at = stretch.known_at();
         stretch.seen_again(count, now);
         (count, known_at)
@@ -145,7 +145,7 @@ impl MergedPages {
         let has = self.has(page);
         if has {
             self.bits[convert::index(page / WORD)] &= !(1 << (page % WORD));
-            let stretch = &mut self.stretches[convert::index(page / STRETCH)];
+            let stretch = &mut self.stretches[convert::index(page / TABLE_PAGES)];
             stretch.known -= u128::from(stretch.known_at());
             stretch.merged -= 1;
             self.len -= 1;
@@ -188,10 +188,13 @@ impl MergedPages {
             *last &= (1 << (pages % WORD)) - 1;
         }
         let mut stretches = std::mem::take(&mut self.stretches).into_vec();
-        stretches.resize(convert::index(pages.div_ceil(STRETCH)), Stretch::default());
+        stretches.resize(
+            convert::index(pages.div_ceil(TABLE_PAGES)),
+            Stretch::default(),
+        );
         for (stretch, words) in stretches
             .iter_mut()
-            .zip(bits.chunks(convert::index(STRETCH / WORD)))
+            .zip(bits.chunks(convert::index(TABLE_PAGES / WORD)))
         {
             let known_at = u128::from(stretch.known_at());
             stretch.merged = words.iter().map(|word| word.count_ones()).sum();

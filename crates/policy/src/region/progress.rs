@@ -6,23 +6,23 @@ use super::blocks::Blocks;
 use super::residency::Residency;
 use super::sweep::{Sweep, SweepEnd};
 use super::walk::{BlockWalk, Permutations};
-use super::{MOST_FILLINGS, Region, State};
+use super::{MAX_FILLINGS, Region, State};
 use crate::command::Nanos;
 use crate::report::Standing;
 
 /// A region of so few pages is swept though its anchors found nothing.
 const SMALL: u32 = 64;
 /// Merged pages between others that a sweep reads rather than begin another run.
-const MOST_BRIDGED: u32 = 4;
+const MAX_BRIDGED: u32 = 4;
 /// Blocks of settled pages that are passed over for one that is read.
-const MOST_PASSED: u32 = 4096;
+const MAX_PASSED: u32 = 4096;
 /// A region that grew is taken to be filled when its anchors were read so often since.
 const CALM_FILLINGS: u8 = 4;
 
-/// A check reads one page of so many, and at least and at most so many.
-const CHECKED_ONE_OF: u32 = 8;
-const LEAST_CHECKED: u32 = 2;
-const MOST_CHECKED: u32 = 16;
+/// A check reads one page in this many, within the two bounds.
+const CHECKED_DIVISOR: u32 = 8;
+const MIN_CHECKED: u32 = 2;
+const MAX_CHECKED: u32 = 16;
 
 impl Region {
     /// The next page in scattered order.
@@ -49,7 +49,7 @@ impl Region {
             let is_last = known.sweep.next(blocks);
             let (first, pages) = self.block_pages(block);
             let known = self.blocks_mut();
-            if is_last || passed == MOST_PASSED || !known.settled.has_all(first..first + pages) {
+            if is_last || passed == MAX_PASSED || !known.settled.has_all(first..first + pages) {
                 if let Some(huge) = &mut known.huge {
                     huge.begin(block);
                 }
@@ -142,9 +142,9 @@ impl Region {
         let end = first + count;
         let mut runs = vec![(first, 1)];
         merged.for_each_unmerged(first..end, since, |pages| {
-            append(&mut runs, pages, MOST_BRIDGED);
+            append(&mut runs, pages, MAX_BRIDGED);
         });
-        append(&mut runs, end - 1..end, MOST_BRIDGED);
+        append(&mut runs, end - 1..end, MAX_BRIDGED);
         runs
     }
 
@@ -237,8 +237,8 @@ impl Region {
 
     /// It is checked: of how many pages.
     pub(crate) fn begin_check(&mut self, now: Nanos) -> u8 {
-        let samples = (self.pages / CHECKED_ONE_OF).clamp(LEAST_CHECKED, MOST_CHECKED);
-        let samples = u8::try_from(samples.min(self.pages)).expect("at most MOST_CHECKED");
+        let samples = (self.pages / CHECKED_DIVISOR).clamp(MIN_CHECKED, MAX_CHECKED);
+        let samples = u8::try_from(samples.min(self.pages)).expect("at most MAX_CHECKED");
         self.rewritten.begin_check(samples, now);
         samples
     }
@@ -324,7 +324,7 @@ impl Region {
     /// Its anchors have been read. If they may be read again: when, after `shortest` at first and
     /// twice as long each time.
     pub(crate) fn await_filling(&mut self, now: Nanos, shortest: Nanos) -> Option<Nanos> {
-        if self.fillings >= MOST_FILLINGS {
+        if self.fillings >= MAX_FILLINGS {
             return None;
         }
         self.filling = now + (shortest << self.fillings);

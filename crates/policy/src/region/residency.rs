@@ -2,8 +2,8 @@
 
 use crate::convert;
 
-/// Samples after which a region's residency is more than a guess.
-const ENOUGH: u32 = 8;
+/// Samples from which a residency is more than a guess.
+const MIN_SAMPLES: u32 = 8;
 /// Samples after which the older ones count half.
 const MEMORY: u32 = 8192;
 
@@ -38,7 +38,7 @@ impl Residency {
 
     /// How many of `pages` are believed to be in memory.
     pub(crate) fn of(self, pages: u32) -> u32 {
-        if u32::from(self.seen) < ENOUGH.min(pages) {
+        if u32::from(self.seen) < MIN_SAMPLES.min(pages) {
             return pages;
         }
         let share = f64::from(self.present) / f64::from(self.seen);

@@ -9,13 +9,13 @@
 //! # Approach
 //! A sampled page of a region that was swept is in the index as it is, or is merged still, or was changed
 //! since. When an eighth of some samples were, the region is read again in full from what others leave, like
-//! what is new. If that finds little, the next time is four times as far, up to [`MOST_WAITS`]; a region that is
+//! what is new. If that finds little, the next time is four times as far, up to [`MAX_WAITS`]; a region that is
 //! rewritten all the time, as a buffer is, costs next to nothing. It is watched meanwhile (`watch.rs`), and read
 //! again when no page of it seems to be written any more. While nothing is rewritten, this costs
 //! nothing.
 //!
 //! Samples come as the bottom level takes them, and by *checks* of a few pages: soon after the sweep, then
-//! each time after twice as long, up to [`MOST_CALM`] times (`ladder/checks.rs`). Pages that are alike take each
+//! each time after twice as long, up to [`MAX_CALM`] times (`ladder/checks.rs`). Pages that are alike take each
 //! other's places in the index, so that some always seem to be changed: samples of which fewer than half
 //! were are confirmed by a check.
 //!
@@ -25,21 +25,21 @@
 use crate::command::Nanos;
 use crate::params::SECOND;
 
-/// Samples that are judged together, if the bottom level took them.
-const JUDGED: u8 = 16;
-/// After a sweep at least so long passes, and 4^MOST_WAITS times as long at most: some 8 minutes.
+/// Samples of one verdict, if the bottom level took them.
+const SAMPLES_OF_VERDICT: u8 = 16;
+/// After a sweep at least so long passes, and 4^MAX_WAITS times as long at most: some 8 minutes.
 const WAIT: Nanos = 2 * SECOND;
-const MOST_WAITS: u8 = 4;
-/// One page of so many must be merged for the next time to be as soon.
-const WORTH_ONE_OF: u64 = 64;
+const MAX_WAITS: u8 = 4;
+/// One page in this many must be merged for the next check to be as soon.
+const MIN_YIELD_DIVISOR: u64 = 64;
 /// So many samples of what was swept that could be merged are as good as those that were changed: what they
 /// hold now, others had before.
 const SOME_MERGED: u8 = 2;
 /// Checks in a row that show nothing, after which no more come by themselves. They take two minutes.
-const MOST_CALM: u8 = 6;
+const MAX_CALM: u8 = 6;
 /// Where so many checks in a row showed nothing, a change of the space's size is no reason for another one
 /// before 2^this times [`WAIT`].
-const MOST_PATIENCE: u8 = 3;
+const MAX_CALM_DOUBLINGS: u8 = 3;
 
 /// Whether a region is to be read again when it is calm.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -87,7 +87,11 @@ impl Rewritten {
         self.sampled += 1;
         self.changed += u8::from(is_changed);
         let is_check = self.awaited > 0;
-        let judged = if is_check { self.awaited } else { JUDGED };
+        let judged = if is_check {
+            self.awaited
+        } else {
+            SAMPLES_OF_VERDICT
+        };
         if self.sampled < judged {
             return;
         }
@@ -104,7 +108,7 @@ impl Rewritten {
             self.calm = 0;
             self.expect_changes(swept_at, now);
         } else if is_check {
-            self.calm = (self.calm + 1).min(MOST_CALM);
+            self.calm = (self.calm + 1).min(MAX_CALM);
         }
     }
 
@@ -173,10 +177,10 @@ impl Rewritten {
         let Some(found) = found else {
             return;
         };
-        self.waits = if found * WORTH_ONE_OF >= u64::from(pages) {
+        self.waits = if found * MIN_YIELD_DIVISOR >= u64::from(pages) {
             0
         } else {
-            (self.waits + 1).min(MOST_WAITS)
+            (self.waits + 1).min(MAX_WAITS)
         };
     }
 
@@ -187,7 +191,7 @@ impl Rewritten {
 
     /// It was swept, or a check of it has begun: when it is checked next, if it is.
     pub(super) fn next_check(&mut self, now: Nanos) -> Option<Nanos> {
-        let is_enough = self.calm >= MOST_CALM;
+        let is_enough = self.calm >= MAX_CALM;
         self.check_at = if is_enough || self.is_known_to_be_written() {
             0
         } else {
@@ -198,7 +202,7 @@ impl Rewritten {
 
     /// Something else has changed: when it is checked, if sooner than it would be.
     pub(super) fn hasten(&mut self, now: Nanos) -> Option<Nanos> {
-        let rested = self.checked_at + (WAIT << self.calm.min(MOST_PATIENCE));
+        let rested = self.checked_at + (WAIT << self.calm.min(MAX_CALM_DOUBLINGS));
         let at = rested.max(now);
         let is_sooner = self.check_at == 0 || at < self.check_at;
         if !is_sooner || self.is_known_to_be_written() {
@@ -235,9 +239,9 @@ mod tests {
     /// So many samples, of which each `nth` was changed, and as many of the check that they lead to; whether
     /// it is due then.
     fn sample(rewritten: &mut Rewritten, nth: u8, swept_at: Nanos, now: Nanos) -> bool {
-        for at in 0..2 * JUDGED {
+        for at in 0..2 * SAMPLES_OF_VERDICT {
             if rewritten.is_doubted() {
-                rewritten.begin_check(JUDGED, now);
+                rewritten.begin_check(SAMPLES_OF_VERDICT, now);
             }
             rewritten.sampled(at % nth == 0, swept_at, now);
         }

@@ -5,7 +5,7 @@ use crate::command::Nanos;
 use crate::convert;
 
 /// Sweeps in a row of one region.
-const MOST_SWEEPS: u32 = 2;
+const MAX_SWEEPS: u32 = 2;
 
 /// What is to happen to a region that was swept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl Sweep {
 
     /// The sweep is over, so long after the one before: what is to happen, and whether more than `v_dup`
     /// of the pages was busy.
-    /// A busy region is swept again, [`MOST_SWEEPS`] times in all. With the COW filter off a region
+    /// A busy region is swept again, [`MAX_SWEEPS`] times in all. With the COW filter off a region
     /// of which more than `v_dup` is broken a round is swept again and again: an operator who turns
     /// the filter off wants such pages merged.
     pub(super) fn end(
@@ -116,7 +116,7 @@ impl Sweep {
         let rewritten = share(self.broken) * convert::float(round) / convert::float(since.max(1));
         let is_rewritten = is_cow_off && rewritten > v_dup;
         let was_busy = share(self.failed) > v_dup;
-        if is_rewritten || (was_busy && self.completed < MOST_SWEEPS) {
+        if is_rewritten || (was_busy && self.completed < MAX_SWEEPS) {
             *self = Sweep {
                 completed: self.completed,
                 ..Sweep::default()

@@ -19,13 +19,13 @@ use crate::convert;
 use crate::hash::mix;
 
 /// Places of anchors that a region has at most.
-const MOST_ANCHORS: u32 = 64;
+const MAX_ANCHORS: u32 = 64;
 
 /// The cursors of one region, but for that of its blocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Walk {
     scatter: u32,
-    /// Places of anchors read in this era, at most [`MOST_ANCHORS`], see [`Walk::next_anchor`].
+    /// Places of anchors read in this era, at most [`MAX_ANCHORS`], see [`Walk::next_anchor`].
     anchored: u8,
 }
 
@@ -79,7 +79,7 @@ impl Walk {
     /// Whether anchors are left to be read, or at least places of some.
     pub(super) fn has_anchors_left(self, pages: u32) -> bool {
         let places = pages.next_power_of_two();
-        u32::from(self.anchored) < (places.isqrt() / 2).clamp(2, MOST_ANCHORS).min(places)
+        u32::from(self.anchored) < (places.isqrt() / 2).clamp(2, MAX_ANCHORS).min(places)
     }
 
     /// All anchors are to be read again.

@@ -32,12 +32,12 @@ pub(super) const USUAL_V_COW: f64 = 0.5;
 /// Pages that are expected to be written between two looks where V_cow is written in a round.
 const EXPECTED: f64 = 4.0;
 /// No V_cow stands for more writes to a page in a round.
-const MOST_WRITES: f64 = 4.0;
+const MAX_WRITES: f64 = 4.0;
 
 /// How long so many pages have to be watched: long enough for [`EXPECTED`] of them to be written, where
 /// `v_cow` of a region's pages is written in a round.
 pub(crate) fn telling(pages: u32, v_cow: f64, round: Nanos) -> Nanos {
-    let writes = (-(1.0 - v_cow).max(0.0).ln()).min(MOST_WRITES);
+    let writes = (-(1.0 - v_cow).max(0.0).ln()).min(MAX_WRITES);
     convert::nanos(convert::float(round) * EXPECTED / (f64::from(pages.max(1)) * writes))
 }
 

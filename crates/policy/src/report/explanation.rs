@@ -80,7 +80,7 @@ pub struct RegionReport {
 }
 
 /// Most sparse mappings that one report has.
-pub const MOST_SPARSE: usize = 256;
+pub const MAX_SPARSE: usize = 256;
 
 /// One space, or a part of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,7 +93,7 @@ pub struct SpaceReport {
     pub next: Option<u64>,
     /// Whether its mappings were listed.
     pub is_listed: bool,
-    /// Sparse mappings among them, `(start, end)`, ascending: at most [`MOST_SPARSE`].
+    /// Sparse mappings among them, `(start, end)`, ascending: at most [`MAX_SPARSE`].
     pub sparse: Vec<(u64, u64)>,
     /// Pages that nobody follows, because of `max_regions` or `max_process_regions`.
     pub left_out_pages: u64,

@@ -9,7 +9,7 @@
 //! without a gap from its start; one whose start is gone dies. What is covered by no region
 //! first extends the region in front of it up to the full size, and the rest is cut into regions
 //! counted from where the uncovered part begins: clones of one mapping are cut alike wherever they
-//! lie. What would be cut into more than [`MOST_PIECES`] is a *sparse mapping*, see [`super::sparse`].
+//! lie. What would be cut into more than [`MAX_PIECES`] is a *sparse mapping*, see [`super::sparse`].
 //!
 //! # Source
 //! UKSM §5.1: regions come and go with mappings.
@@ -18,7 +18,7 @@ use crate::command::{Mapping, PAGE_SIZE};
 use crate::ids::RegionId;
 
 /// Most regions that one mapping is cut into when it is found.
-pub(crate) const MOST_PIECES: u64 = 1024;
+pub(crate) const MAX_PIECES: u64 = 1024;
 
 /// A region as far as mappings concern it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,19 +249,19 @@ mod tests {
 
     #[test]
     fn a_mapping_is_cut_from_its_own_start() {
-        let got = changes(&[], &[map(3, 38)], &[], PIECE, MOST_PIECES);
+        let got = changes(&[], &[map(3, 38)], &[], PIECE, MAX_PIECES);
         assert_eq!(got, vec![found(3, 19), found(19, 35), found(35, 38)]);
     }
 
     #[test]
     fn a_heap_that_grows_extends_its_last_region() {
-        let got = changes(&[known(0, 0, 10)], &[map(0, 20)], &[], PIECE, MOST_PIECES);
+        let got = changes(&[known(0, 0, 10)], &[map(0, 20)], &[], PIECE, MAX_PIECES);
         assert_eq!(got, vec![resize(0, 16), found(16, 20)]);
     }
 
     #[test]
     fn a_stack_that_grows_downwards_keeps_its_region() {
-        let got = changes(&[known(0, 10, 20)], &[map(5, 20)], &[], PIECE, MOST_PIECES);
+        let got = changes(&[known(0, 10, 20)], &[map(5, 20)], &[], PIECE, MAX_PIECES);
         assert_eq!(got, vec![Change::Keep(RegionId(0)), found(5, 10)]);
     }
 
@@ -272,14 +272,14 @@ mod tests {
             &[map(0, 12)],
             &[],
             PIECE,
-            MOST_PIECES,
+            MAX_PIECES,
         );
         assert_eq!(got, vec![resize(0, 12), Change::Drop(RegionId(1))]);
     }
 
     #[test]
     fn a_region_whose_start_is_unmapped_dies() {
-        let got = changes(&[known(0, 0, 16)], &[map(4, 16)], &[], PIECE, MOST_PIECES);
+        let got = changes(&[known(0, 0, 16)], &[map(4, 16)], &[], PIECE, MAX_PIECES);
         assert_eq!(got, vec![Change::Drop(RegionId(0)), found(4, 16)]);
     }
 
@@ -290,7 +290,7 @@ mod tests {
             &[map(0, 6), map(6, 16)],
             &[],
             PIECE,
-            MOST_PIECES,
+            MAX_PIECES,
         );
         assert_eq!(got, vec![Change::Keep(RegionId(0))]);
     }
@@ -301,7 +301,7 @@ mod tests {
             kind: 2,
             ..map(0, 16)
         };
-        let got = changes(&[known(0, 0, 16)], &[other], &[], PIECE, MOST_PIECES);
+        let got = changes(&[known(0, 0, 16)], &[other], &[], PIECE, MAX_PIECES);
         assert_eq!(
             got,
             vec![
@@ -317,8 +317,8 @@ mod tests {
 
     #[test]
     fn a_huge_mapping_is_not_cut() {
-        let size = MOST_PIECES * 16 + 1;
-        let got = changes(&[], &[map(0, size)], &[], PIECE, MOST_PIECES);
+        let size = MAX_PIECES * 16 + 1;
+        let got = changes(&[], &[map(0, size)], &[], PIECE, MAX_PIECES);
         assert_eq!(
             got,
             vec![Change::Sparse {
@@ -332,7 +332,7 @@ mod tests {
             &[map(0, size)],
             &[(0, size * PAGE_SIZE)],
             PIECE,
-            MOST_PIECES,
+            MAX_PIECES,
         );
         assert!(again.is_empty());
     }
@@ -345,7 +345,7 @@ mod tests {
             .collect();
         let mappings: Vec<Mapping> = (0..count).map(|n| map(4 * n, 4 * n + 2)).collect();
         crate::convert::fastest(5, || {
-            let got = changes(&known, &mappings, &[], PIECE, MOST_PIECES);
+            let got = changes(&known, &mappings, &[], PIECE, MAX_PIECES);
             assert!(matches!(
                 got[0],
                 Change::Resize {
@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn a_sparse_mapping_that_shrank_leaves_the_rest_to_be_cut() {
         let sparse = [(0, 16 * PAGE_SIZE), (32 * PAGE_SIZE, 48 * PAGE_SIZE)];
-        let got = changes(&[], &[map(0, 64)], &sparse, PIECE, MOST_PIECES);
+        let got = changes(&[], &[map(0, 64)], &sparse, PIECE, MAX_PIECES);
         assert_eq!(got, vec![found(16, 32), found(48, 64)]);
     }
 
@@ -390,7 +390,7 @@ mod tests {
                     at += gap + size;
                 }
                 let mut next = vec![];
-                for change in changes(&regions, &mappings, &[], PIECE, MOST_PIECES) {
+                for change in changes(&regions, &mappings, &[], PIECE, MAX_PIECES) {
                     let old = |number: RegionId| *regions.iter().find(|r| r.region == number).unwrap();
                     match change {
                         Change::Keep(number) => next.push(old(number)),

@@ -42,13 +42,13 @@ use crate::params::{MILLISECOND, Params, SECOND};
 use crate::room;
 
 /// For so long at most a space counts as changing after a change.
-const LONGEST_CHANGING: Nanos = 5 * SECOND;
+const MAX_CHANGING: Nanos = 5 * SECOND;
 /// Between two lists of a calm space, if the machine is told: the budget makes it longer.
 const REPAIR: Nanos = 30 * SECOND;
 /// So many times the cost of a mapping list pass until the next one of the same space, but no more than this: a list of 262,144 mappings takes
 /// an eighth of a second, and a machine that stands still, as long as it does.
 const REST: Nanos = 64;
-const LONGEST_REST: Nanos = 30 * SECOND;
+const MAX_REST: Nanos = 30 * SECOND;
 
 /// What is to be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -395,8 +395,8 @@ impl Discovery {
         if changed {
             space.gap = now - std::mem::replace(&mut space.changed, now);
         }
-        space.rests_until = now + (cost * REST).min(LONGEST_REST);
-        let is_changing = now - space.changed <= (2 * space.gap).min(LONGEST_CHANGING);
+        space.rests_until = now + (cost * REST).min(MAX_REST);
+        let is_changing = now - space.changed <= (2 * space.gap).min(MAX_CHANGING);
         let (queue, due) = if read_at < space.noticed {
             // A list that the machine had kept does not show what was noticed.
             (Queue::Changed, now + interval)

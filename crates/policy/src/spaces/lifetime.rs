@@ -8,8 +8,8 @@
 //! # Approach
 //! A region must have been there for V_life. Beyond that, deaths are counted: regions of the same
 //! program, kind of mapping and size are one *lifetime class*. Where more of a class died before
-//! [`GROWN`] than outlived it, the next one has to outlive twice the usual life first. A region
-//! that reaches [`GROWN`] is merged whatever others of its class did.
+//! [`MAX_SHORT_LIFE`] than outlived it, the next one has to outlive twice the usual life first. A region
+//! that reaches [`MAX_SHORT_LIFE`] is merged whatever others of its class did.
 //!
 //! # Units
 //! Nanoseconds. [`KINDS`] kinds of 16 bytes; kinds that share a slot displace each other.
@@ -24,10 +24,10 @@ use crate::params::SECOND;
 
 /// Kinds remembered.
 const KINDS: usize = 4096;
-/// What lived for this long is not short-lived.
-pub(crate) const GROWN: Nanos = 5 * SECOND;
-/// The longest a kind is made to wait: what stays for [`GROWN`] must be merged by then.
-const LONGEST_WAIT: Nanos = 4 * SECOND;
+/// A process that lived longer than this is not short-lived.
+pub(crate) const MAX_SHORT_LIFE: Nanos = 5 * SECOND;
+/// The longest a kind is made to wait: what stays for [`MAX_SHORT_LIFE`] must be merged by then.
+const MAX_WAIT: Nanos = 4 * SECOND;
 /// Deaths and survivals are remembered up to this number, so that a kind can change.
 const MEMORY: u8 = 8;
 
@@ -71,7 +71,7 @@ impl Lifetimes {
         if kind.key != class || kind.deaths <= kind.survivals {
             return self.v_life;
         }
-        self.v_life.max((kind.life * 2).min(LONGEST_WAIT))
+        self.v_life.max((kind.life * 2).min(MAX_WAIT))
     }
 
     /// Whether deaths made this class wait.
@@ -81,7 +81,7 @@ impl Lifetimes {
 
     /// A region of this class was unmapped at this age.
     pub(crate) fn died(&mut self, class: u32, age: Nanos) {
-        if age >= GROWN {
+        if age >= MAX_SHORT_LIFE {
             return;
         }
         let kind = self.entry(class);
@@ -94,7 +94,7 @@ impl Lifetimes {
         };
     }
 
-    /// A region of this class has reached [`GROWN`].
+    /// A region of this class has reached [`MAX_SHORT_LIFE`].
     pub(crate) fn survived(&mut self, class: u32) {
         let kind = self.entry(class);
         kind.survivals = (kind.survivals + 1).min(MEMORY);
@@ -146,8 +146,8 @@ mod tests {
     #[test]
     fn no_class_waits_until_it_is_grown() {
         let mut lifetimes = Lifetimes::new(100 * MS);
-        lifetimes.died(7, GROWN - 1);
-        assert!(lifetimes.threshold(7) < GROWN);
+        lifetimes.died(7, MAX_SHORT_LIFE - 1);
+        assert!(lifetimes.threshold(7) < MAX_SHORT_LIFE);
     }
 
     #[test]

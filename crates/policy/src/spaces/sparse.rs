@@ -11,7 +11,7 @@
 //!
 //! # Units
 //! Addresses are bytes; parts have the size of a region and are counted from the start of the
-//! mapping. 24 bytes a part found, at most [`MOST_PARTS`].
+//! mapping. 24 bytes a part found, at most [`MAX_PARTS`].
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -19,11 +19,11 @@ use crate::command::{Mapping, Nanos, PAGE_SIZE};
 use crate::hash::SplitMix64;
 
 /// Most regions made of one sparse mapping.
-pub(crate) const MOST_PARTS: usize = 16384;
+pub(crate) const MAX_PARTS: usize = 16384;
 /// Looks at a neighbouring part before it is believed to be empty.
 const LOOKS_BESIDE: u32 = 4;
 /// Neighbours waiting to be looked at.
-const MOST_WAITING: usize = 4096;
+const MAX_WAITING: usize = 4096;
 
 /// A part in which something was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl SparseMapping {
 
     /// The next address to look at, none if no more regions would be made of it.
     pub(crate) fn next_probe(&mut self) -> Option<u64> {
-        if self.found.len() >= MOST_PARTS {
+        if self.found.len() >= MAX_PARTS {
             return None;
         }
         if let Some((part, looks)) = self.beside.pop_front() {
@@ -120,7 +120,7 @@ impl SparseMapping {
     /// There is a page at `address`: the part to make a region of, if it is none yet.
     pub(crate) fn find_part(&mut self, address: u64) -> Option<FoundPart> {
         let part = (address - self.start) / self.part_bytes;
-        if self.found.len() >= MOST_PARTS || !self.found.insert(part) {
+        if self.found.len() >= MAX_PARTS || !self.found.insert(part) {
             return None;
         }
         self.beside.retain(|&(other, _)| other != part);
@@ -128,7 +128,7 @@ impl SparseMapping {
         for beside in [part + 1, part.wrapping_sub(1)] {
             let is_new = beside < parts && !self.found.contains(&beside);
             if is_new
-                && self.beside.len() < MOST_WAITING
+                && self.beside.len() < MAX_WAITING
                 && !self.beside.iter().any(|&(p, _)| p == beside)
             {
                 self.beside.push_back((beside, LOOKS_BESIDE));
@@ -222,7 +222,7 @@ mod tests {
     fn regions_of_one_mapping_are_bounded() {
         let mut sparse_mapping = SparseMapping::new(0, 32 * TIB, 0, 0, PART, 1);
         let found = explore(&mut sparse_mapping, 0..32 * TIB, 200_000);
-        assert_eq!(found.len(), MOST_PARTS);
+        assert_eq!(found.len(), MAX_PARTS);
         assert_eq!(sparse_mapping.next_probe(), None);
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn cases(seed: u64) -> Vec<Case> {
 }
 
 /// Most memory of a workload, in MiB: 1 TiB.
-const MOST_MIB: u64 = 1 << 20;
+const MAX_MIB: u64 = 1 << 20;
 
 /// A layout that was asked for: `PROCESSES,MIB,PERCENT,PLACE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,14 +66,14 @@ impl FromStr for Custom {
         };
         let custom = Custom {
             processes: number(processes, "processes", 100_000)?,
-            mib: number(mib, "MiB of a process", MOST_MIB)?,
+            mib: number(mib, "MiB of a process", MAX_MIB)?,
             percent: number(percent, "percent of equal pages", 100)?,
             place: place.parse()?,
         };
         let all = custom.processes * custom.mib;
-        if all > MOST_MIB {
+        if all > MAX_MIB {
             return Err(format!(
-                "{all} MiB in all: at most {MOST_MIB} can be simulated"
+                "{all} MiB in all: at most {MAX_MIB} can be simulated"
             ));
         }
         Ok(custom)

@@ -18,7 +18,7 @@ use uksm_policy::command::{
     SpaceId, Status,
 };
 
-use super::{Host, LONGEST_FAULT};
+use super::{Host, MAX_FAULT};
 use crate::fault::{Canary, Fault};
 use crate::memory::Slot;
 use crate::{Content, FrameView};
@@ -57,7 +57,7 @@ impl Host {
             entries.len()
         };
         if self.faults.strikes(Fault::FullDomain) {
-            self.full_until = self.now + self.faults.below(LONGEST_FAULT);
+            self.full_until = self.now + self.faults.below(MAX_FAULT);
         }
         for (at, entry) in entries[..tried].iter().enumerate() {
             let here = (entry.space, entry.address >> 21);

@@ -7,10 +7,10 @@ use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, Observation, Spac
 use super::Host;
 use crate::fault::Fault;
 
-/// Hints that a domain's ring holds.
-const ROOM: usize = 1 << 14;
-/// Hints of one answer.
-const MOST: usize = 4096;
+/// Hints that the ring of a domain holds.
+const RING_HINTS: usize = 1 << 14;
+/// Hints of one answer at most.
+const MAX_ANSWER_HINTS: usize = 4096;
 /// A space may have hints waiting that take so many times the room that is free, as in `bpf/`.
 const PART_OF_FREE: usize = 2;
 
@@ -28,7 +28,7 @@ pub(super) struct Ring {
 impl Ring {
     fn has_room(&self, space: SpaceId) -> bool {
         let waiting = self.waiting.get(&space).copied().unwrap_or(0);
-        let free = ROOM - self.hints.len();
+        let free = RING_HINTS - self.hints.len();
         free > 0 && waiting < PART_OF_FREE * free
     }
 
@@ -98,7 +98,11 @@ impl Host {
             wrong = Some(self.wrong_hint());
         }
         let ring = self.rings.entry(domain).or_default();
-        let hints: Vec<Hint> = ring.take(MOST).into_iter().chain(wrong).collect();
+        let hints: Vec<Hint> = ring
+            .take(MAX_ANSWER_HINTS)
+            .into_iter()
+            .chain(wrong)
+            .collect();
         let cost = self.costs.step + self.costs.size * hints.len() as u64;
         let answer = Observation::Hints {
             hints,

@@ -5,7 +5,7 @@ use uksm_policy::command::{
     SpaceSize, Told,
 };
 
-use super::{Host, LONGEST_FAULT};
+use super::{Host, MAX_FAULT};
 use crate::fault::Fault;
 use crate::frames::FrameView;
 
@@ -56,7 +56,7 @@ impl Host {
                 // Who cannot be followed now is tried again later; who was missed is found later.
                 let faults = [Fault::LostArrival, Fault::TooManyFiles];
                 if faults.into_iter().any(|fault| self.faults.strikes(fault)) {
-                    process.withheld_until = now + self.faults.below(LONGEST_FAULT);
+                    process.withheld_until = now + self.faults.below(MAX_FAULT);
                     continue;
                 }
                 process.reported = true;

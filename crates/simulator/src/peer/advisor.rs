@@ -17,9 +17,9 @@ pub struct Advisor {
 
 impl Advisor {
     const TARGET_SECONDS: u64 = 200;
-    const LEAST_CPU: u64 = 10;
-    const MOST_CPU: u64 = 70;
-    const MOST_PAGES: u64 = 30_000;
+    const MIN_CPU: u64 = 10;
+    const MAX_CPU: u64 = 70;
+    const MAX_PAGES: u64 = 30_000;
     /// `pages_to_scan` when the advisor begins.
     pub const FIRST_PAGES: u64 = 500;
 
@@ -44,9 +44,9 @@ impl Advisor {
             change,
         };
         let wanted = pages * 100 / factor * change / 100;
-        let least = a_percent * Self::LEAST_CPU;
-        let bounded = wanted.min(a_percent * Self::MOST_CPU).max(least);
-        bounded.min(Self::MOST_PAGES)
+        let least = a_percent * Self::MIN_CPU;
+        let bounded = wanted.min(a_percent * Self::MAX_CPU).max(least);
+        bounded.min(Self::MAX_PAGES)
     }
 }
 

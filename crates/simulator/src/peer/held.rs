@@ -10,7 +10,7 @@ const INTERVAL: Nanos = 400_000_000;
 /// Time in which what was missed is made up for.
 const CATCH_UP: i64 = 3_000_000_000;
 /// Largest batch.
-const MOST_PAGES: u64 = 100_000;
+const MAX_PAGES: u64 = 100_000;
 /// Shares of a core are counted in millionths of it.
 const CORE: i64 = 1_000_000;
 
@@ -46,7 +46,7 @@ impl Held {
             let aim = aim.clamp(self.share / 4, self.share * 2);
             let thousandths = (aim * 1000 / used).clamp(500, 2000);
             let batch = self.batch * thousandths.unsigned_abs() / 1000;
-            self.batch = batch.clamp(1, MOST_PAGES);
+            self.batch = batch.clamp(1, MAX_PAGES);
             (self.changed, self.spent) = (now, spent);
         }
         self.batch

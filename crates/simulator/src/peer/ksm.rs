@@ -35,7 +35,7 @@ use crate::{Content, Host, KsmCosts};
 /// Pages scanned in one turn at most: the host must not change unseen for longer.
 const TURN_PAGES: u64 = 100;
 /// Mappings of a frame (`max_page_sharing`).
-const MOST_SHARERS: u32 = 256;
+const MAX_SHARERS: u32 = 256;
 /// A page is not left out before it was looked at so often (`should_skip_rmap_item`).
 const FIRST_LOOKS: u8 = 3;
 /// How soon ksmd notices that there is something to scan.
@@ -281,7 +281,7 @@ impl Ksm {
         }
         let has_room = |frame: &u32| {
             let held = host.frame(*frame);
-            held.is_some_and(|held| held.sharers < MOST_SHARERS)
+            held.is_some_and(|held| held.sharers < MAX_SHARERS)
         };
         frames.iter().copied().rev().find(has_room)
     }

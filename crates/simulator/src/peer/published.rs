@@ -40,11 +40,11 @@ const SLEEP: Nanos = 20_000_000;
 const WORDS: u64 = 1024;
 const LINE_WORDS: u64 = 16;
 /// The largest step of the strength.
-const MOST_DELTA: u64 = 128;
+const MAX_DELTA: u64 = 128;
 /// Samples in one turn at most.
 const TURN_SAMPLES: u64 = 200;
 /// Mappings of a frame.
-const MOST_SHARERS: u32 = 256;
+const MAX_SHARERS: u32 = 256;
 /// Bytes of what is kept of a page in a tree.
 const NODE_BYTES: u64 = 64;
 
@@ -245,7 +245,7 @@ impl Published {
         let benefit = profit as f64 - penalty as f64;
         (self.samples, self.false_matches) = (0, 0);
         if benefit >= self.climb.benefit {
-            self.climb.delta = (self.climb.delta * 2).min(MOST_DELTA);
+            self.climb.delta = (self.climb.delta * 2).min(MAX_DELTA);
         } else {
             self.climb.is_up = !self.climb.is_up;
             self.climb.delta = 1;
@@ -308,7 +308,7 @@ impl Published {
             if held.content != content {
                 self.false_matches += 1;
                 cost += self.costs.compare;
-            } else if held.sharers < MOST_SHARERS {
+            } else if held.sharers < MAX_SHARERS {
                 host.merge_with(here, frame);
                 self.hit(region);
                 return cost + self.costs.merge;

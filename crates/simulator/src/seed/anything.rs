@@ -59,12 +59,12 @@ impl Event {
 }
 
 /// Most processes at a time, and most mappings of one.
-const MOST_PROCESSES: usize = 12;
-const MOST_MAPPINGS: usize = 8;
+const MAX_PROCESSES: usize = 12;
+const MAX_MAPPINGS: usize = 8;
 /// Distance of mappings: the largest fits, with room to grow.
 const DISTANCE: u64 = 1 << 30;
 /// Most pages that one event touches.
-const MOST_TOUCHED: u64 = 256;
+const MAX_TOUCHED: u64 = 256;
 
 /// A mapping.
 #[derive(Debug, Clone, Copy)]
@@ -171,7 +171,7 @@ impl Anything {
     }
 
     fn map(&mut self, host: &mut Host, at: usize) {
-        if self.alive[at].mappings.len() >= MOST_MAPPINGS {
+        if self.alive[at].mappings.len() >= MAX_MAPPINGS {
             return;
         }
         let used: Vec<u64> = self.alive[at].mappings.iter().map(|m| m.start).collect();
@@ -259,8 +259,8 @@ impl Anything {
         let at = self.below(count);
         let space = self.alive[at].space;
         match event {
-            Event::Spawn if count < MOST_PROCESSES => self.spawn(host),
-            Event::Fork if count < MOST_PROCESSES => {
+            Event::Spawn if count < MAX_PROCESSES => self.spawn(host),
+            Event::Fork if count < MAX_PROCESSES => {
                 let space = host.fork(space);
                 let parent = self.alive[at].clone();
                 self.alive.push(Alive { space, ..parent });
@@ -294,7 +294,7 @@ impl Anything {
         let space = self.alive[at].space;
         let Mapped { start, pages } = self.alive[at].mappings[which];
         let first = self.random.below(pages);
-        let count = 1 + self.random.below((pages - first).min(MOST_TOUCHED));
+        let count = 1 + self.random.below((pages - first).min(MAX_TOUCHED));
         match event {
             Event::Grow if pages < 2 * self.pages => {
                 let more = 1 + self.random.below(64);

@@ -6,7 +6,7 @@
 use super::{Outcome, Plan, run};
 
 /// Most runs that are tried.
-const MOST_RUNS: u32 = 200;
+const MAX_RUNS: u32 = 200;
 
 /// The smallest plan found in which the same check fails, and what was left out of the plan.
 #[must_use]
@@ -24,7 +24,7 @@ pub fn minimise(plan: &Plan, check: &'static str) -> (Plan, Vec<String>) {
             let mut without = left_out.clone();
             without.push(part.to_owned());
             runs += 1;
-            if runs <= MOST_RUNS && fails(&run(&plan.without(&without))) {
+            if runs <= MAX_RUNS && fails(&run(&plan.without(&without))) {
                 left_out = without;
                 is_smaller = true;
             }

@@ -49,7 +49,7 @@ const SINGLE: f64 = 256.0;
 const PLANNED: f64 = 0.75;
 
 /// At least so many places are chosen, whatever the budget.
-const LEAST: f64 = 512.0;
+const MIN_PLACES: f64 = 512.0;
 
 /// Pages between two looks at how far it is.
 const SHOWN: u64 = 256;
@@ -318,7 +318,7 @@ impl Trials {
     fn rate(self, plan: Plan, surveyed: &[Surveyed]) -> f64 {
         let places: u64 = surveyed.iter().map(|one| one.survey.places()).sum();
         let processes = surveyed.len() as f64;
-        let again = self.again(watch::MOST as f64, processes);
+        let again = self.again(watch::MAX_PAGES as f64, processes);
         let kept = again.min(plan.kept() as f64);
         let left = plan.budget.saturating_sub(plan.spent()) as f64 - kept;
         self.lasts(left * PLANNED, processes, places.max(1) as f64)
@@ -341,12 +341,12 @@ impl Trials {
             reason = "it is not below 0, and `as` saturates"
         )]
         let pages = pages.max(0.0) as usize;
-        pages.min(watch::MOST)
+        pages.min(watch::MAX_PAGES)
     }
 
     fn lasts(self, left: f64, processes: f64, places: f64) -> f64 {
         let left = left - self.open * processes;
-        let least = (LEAST / places).min(1.0);
+        let least = (MIN_PLACES / places).min(1.0);
         if left >= self.place * places {
             return 1.0;
         }

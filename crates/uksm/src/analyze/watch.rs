@@ -7,7 +7,7 @@
 //! # Approach
 //! Each page that is read has a number, drawn by hashing its place with the run's salt. Those with
 //! the lowest numbers are kept, with the time: a uniform sample of all that were read, as many as
-//! the budget lasts for and [`MOST`] at most. Which pages are read at all is chosen apart from
+//! the budget lasts for and [`MAX_PAGES`] at most. Which pages are read at all is chosen apart from
 //! this, and is the same with it and without.
 //!
 //! They are read again after all else is done, so that as much time as possible passes between: the
@@ -34,7 +34,7 @@ use super::plan::Plan;
 
 /// At most so many pages are read again: a share of them is told to two percent of all, and they
 /// take some 20 ms.
-pub(super) const MOST: usize = 2000;
+pub(super) const MAX_PAGES: usize = 2000;
 
 /// Pages of a process that are read again between two looks at the budget.
 const AT_A_TIME: usize = 64;

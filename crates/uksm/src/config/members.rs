@@ -19,12 +19,14 @@ use std::path::PathBuf;
 use uksm_input::names;
 use uksm_linux::selection::Cgroup;
 use uksm_policy::params::form::{choice, count, optional, size};
-use uksm_redistribution::settings::{self, LEAST, Limit, Place, Rule, STEP, Scope};
+use uksm_redistribution::settings::{
+    self, DEFAULT_MIN_RISE_BYTES, DEFAULT_STEP_BYTES, Limit, Place, Rule, Scope,
+};
 
 use crate::setting::{Origin, Texts, refuse};
 
 /// Longest path of a socket.
-const LONGEST_SOCKET: usize = 107;
+const MAX_SOCKET: usize = 107;
 const LARGEST: u64 = 1 << 50;
 
 uksm_policy::parameters! {
@@ -46,10 +48,10 @@ uksm_policy::parameters! {
         ]);
 
         /// Most that a member changes by in a second.
-        redistribute_step: u64 = STEP, size(1 << 20..=LARGEST);
+        redistribute_step: u64 = DEFAULT_STEP_BYTES, size(1 << 20..=LARGEST);
 
         /// Least that is worth making a member larger for.
-        redistribute_least: u64 = LEAST, size(4096..=LARGEST);
+        redistribute_least: u64 = DEFAULT_MIN_RISE_BYTES, size(4096..=LARGEST);
     }
 }
 
@@ -225,7 +227,7 @@ impl MemberConfig {
                     "is not a path from the root"
                 } else if names::first_no_name(text).is_some() || text == "/" {
                     "has an empty name, '.' or '..' in its path"
-                } else if text.len() > LONGEST_SOCKET {
+                } else if text.len() > MAX_SOCKET {
                     "is too long for a socket"
                 } else if is_no_socket(text) {
                     "is no socket"

@@ -21,10 +21,10 @@ use crate::status::processes::{Processes, Spaces};
 pub(super) const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest wait for something to be done: breaking up large processes takes long.
-const LONGEST_DEED: Duration = Duration::from_secs(600);
+const MAX_DEED: Duration = Duration::from_secs(600);
 
 /// Longest wait for something to be told.
-const LONGEST_ANSWER: Duration = Duration::from_secs(60);
+const MAX_ANSWER: Duration = Duration::from_secs(60);
 
 /// What a client asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,7 +69,7 @@ impl Request {
     pub(super) const fn patience(&self) -> Duration {
         match self {
             Request::Break(_) | Request::BreakSpaces(_) | Request::Change(_) | Request::Reload => {
-                LONGEST_DEED
+                MAX_DEED
             }
             Request::Status
             | Request::Group(_)
@@ -77,7 +77,7 @@ impl Request {
             | Request::Explain { .. }
             | Request::Processes(_)
             | Request::Spaces
-            | Request::ExplainSpace { .. } => LONGEST_ANSWER,
+            | Request::ExplainSpace { .. } => MAX_ANSWER,
         }
     }
 }

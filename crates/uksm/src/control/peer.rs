@@ -21,7 +21,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Gid, Group};
 
 /// Most groups of a process (`NGROUPS_MAX`).
-const MOST_GROUPS: usize = 65_536;
+const MAX_GROUPS: usize = 65_536;
 
 /// Who may, besides root and who the daemon runs as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,9 +107,7 @@ fn groups_of(client: &UnixStream) -> io::Result<Vec<libc::gid_t>> {
         }
         let error = io::Error::last_os_error();
         // It says how much there is.
-        if error.raw_os_error() != Some(libc::ERANGE)
-            || found <= groups.len()
-            || found > MOST_GROUPS
+        if error.raw_os_error() != Some(libc::ERANGE) || found <= groups.len() || found > MAX_GROUPS
         {
             return Err(error);
         }

@@ -5,14 +5,14 @@
 //! different answers.
 //!
 //! # Approach
-//! [`Seen`] is one of the three. The root is `/`, or a folder of a test. Files are cut at [`MOST`],
+//! [`Seen`] is one of the three. The root is `/`, or a folder of a test. Files are cut at [`MAX_FILE_BYTES`],
 //! so that reading ends.
 
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 /// Most bytes of a file that are read: the longest is a kernel's configuration of some 300 KiB.
-const MOST: u64 = 4 << 20;
+const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// What a file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Root {
 
     /// A file's bytes.
     pub(super) fn bytes(&self, path: &str) -> Seen<Vec<u8>> {
-        self.first_bytes(path, MOST)
+        self.first_bytes(path, MAX_FILE_BYTES)
     }
 
     /// So many bytes of a file at most.

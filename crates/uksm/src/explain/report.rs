@@ -13,9 +13,9 @@ use super::sorting::Sorted;
 use crate::status::evidence::{Evidence, Place, Region, Terms};
 
 /// Reasons of less than this are not printed, unless nothing else is: 64 KiB.
-const LEAST: f64 = 16.0;
+const MIN_SHOWN_PAGES: f64 = 16.0;
 /// Most processes that are listed for people.
-const MOST_LISTED: usize = 30;
+const MAX_LISTED: usize = 30;
 
 /// Everything.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -223,7 +223,7 @@ impl fmt::Display for Memory {
 
 impl Memory {
     fn write_reasons(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_much = |why: &&Why| why.pages as f64 >= LEAST;
+        let is_much = |why: &&Why| why.pages as f64 >= MIN_SHOWN_PAGES;
         let has_much = self.reasons.iter().any(|why| is_much(&why));
         let shown = self.reasons.iter().filter(|why| !has_much || is_much(why));
         for (number, why) in shown.enumerate() {
@@ -313,7 +313,7 @@ impl fmt::Display for Report {
             ];
             let mut processes: Vec<&Process> = self.processes.iter().collect();
             processes.sort_by_key(|process| std::cmp::Reverse(process.memory.own_pages));
-            rows.extend(processes.iter().take(MOST_LISTED).map(|process| {
+            rows.extend(processes.iter().take(MAX_LISTED).map(|process| {
                 let memory = &process.memory;
                 let most = memory.reasons.first().map_or("", |why| why.reason.name());
                 [
@@ -325,7 +325,7 @@ impl fmt::Display for Report {
                 ]
             }));
             crate::status::table::write(f, &rows)?;
-            if let Some(rest) = processes.len().checked_sub(MOST_LISTED).filter(|&n| n > 0) {
+            if let Some(rest) = processes.len().checked_sub(MAX_LISTED).filter(|&n| n > 0) {
                 writeln!(f, "and {rest} more, which --json lists")?;
             }
         }

@@ -63,7 +63,7 @@ use crate::{precedence, seed, startup, systemd};
 /// systemd is told so often that all is well while workers start or end.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// Workers are looked at again after so long at least.
-const LEAST_WAIT: Duration = Duration::from_millis(5);
+const MIN_WAIT: Duration = Duration::from_millis(5);
 /// How often systemd is told how things are.
 const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -380,7 +380,7 @@ impl Supervisor<'_> {
             let due = self.workers.iter().filter_map(WorkerProcess::due).min();
             let due = due.map_or(left, |at| at.saturating_duration_since(Instant::now()));
             self.worker_events
-                .wait(left.min(SIGN_OF_LIFE).min(due.max(LEAST_WAIT)));
+                .wait(left.min(SIGN_OF_LIFE).min(due.max(MIN_WAIT)));
         }
     }
 

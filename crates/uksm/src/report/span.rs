@@ -20,7 +20,7 @@ const SEAM: f64 = 1.0;
 const GAP: f64 = 60.0;
 
 /// So many steps at most.
-const MOST_STEPS: f64 = 120.0;
+const MAX_STEPS: f64 = 120.0;
 
 /// Lengths of steps, in seconds.
 const STEPS: [f64; 14] = [
@@ -113,9 +113,9 @@ fn time(key: i64) -> f64 {
 
 /// How long steps of a span are.
 pub(super) fn step_length((from, to): Piece) -> f64 {
-    let fits = |step: &&f64| (to - from) / **step <= MOST_STEPS;
+    let fits = |step: &&f64| (to - from) / **step <= MAX_STEPS;
     let longest = STEPS[STEPS.len() - 1];
-    let many = ((to - from) / MOST_STEPS / longest).ceil() * longest;
+    let many = ((to - from) / MAX_STEPS / longest).ceil() * longest;
     STEPS.iter().find(fits).copied().unwrap_or(many)
 }
 

@@ -6,7 +6,7 @@
 //! thousands of regions, through messages of bounded length.
 //!
 //! # Approach
-//! An answer has at most [`MOST_REGIONS`] regions, and says where the next part begins. Each region
+//! An answer has at most [`MAX_REGIONS`] regions, and says where the next part begins. Each region
 //! has its standing in the engine, and what some of its pages were when they were read for the
 //! answer. The words are those of `interface/uksm.Daemon1.varlink`, which describes every field.
 //!
@@ -19,7 +19,7 @@ use uksm_policy::report::{KnownPartner, RegionReport, Standing};
 
 /// Most regions of one answer: with what was seen in each, they fit into a message between
 /// supervisor and worker.
-pub(crate) const MOST_REGIONS: usize = 48;
+pub(crate) const MAX_REGIONS: usize = 48;
 
 /// Declares an enumeration that travels as words.
 macro_rules! words {

@@ -5,7 +5,7 @@
 //! processes, and a message its bounds.
 //!
 //! # Approach
-//! A worker tells of at most [`MOST`] spaces ([`Spaces`]); who knows the processes names them. Of processes that share one space the one with
+//! A worker tells of at most [`MAX_SPACES`] spaces ([`Spaces`]); who knows the processes names them. Of processes that share one space the one with
 //! the lowest id is told, and all of the space counts for it. A space whose process has just ended is nobody's, and passed over.
 //!
 //! # Units
@@ -18,7 +18,7 @@ use uksm_linux::processes::Target;
 use uksm_policy::report::{SpaceFigures, SpacesFigures};
 
 /// Most of one answer. With the longest numbers they fit into a message between supervisor and worker.
-pub(crate) const MOST: usize = 256;
+pub(crate) const MAX_SPACES: usize = 256;
 
 /// What is known of a process in sums, or of its space.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -163,7 +163,7 @@ mod tests {
             work_time: u64::MAX - 1,
         };
         let figures = SpacesFigures {
-            spaces: vec![most; MOST],
+            spaces: vec![most; MAX_SPACES],
             left_out: u64::MAX,
         };
         let text = serde_json::to_vec(&Spaces::of(&figures, 1e-300)).unwrap();

@@ -12,7 +12,7 @@ use super::members::Member;
 use crate::status::table;
 
 /// Longest part of a group's name that says its boundary.
-const LONGEST_STEM: usize = 48;
+const MAX_STEM: usize = 48;
 
 /// Everything.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -113,7 +113,7 @@ impl Names {
             .split(|c: char| !c.is_ascii_alphanumeric())
             .filter(|w| !w.is_empty());
         let mut stem = words.collect::<Vec<_>>().join("-");
-        stem.truncate(LONGEST_STEM);
+        stem.truncate(MAX_STEM);
         let mut names = (1..).map(|number: u64| format!("{stem}-{number}"));
         let name = names.find(|name| !self.0.contains(name));
         let name = name.unwrap_or(stem);

@@ -6,7 +6,7 @@
 //!
 //! # Approach
 //! Some pages of each region are read for the answer: their states, and hashes that are looked for
-//! in the indexes, where nothing is entered. An answer takes one SAMPLE of at most [`MOST_PAGES`]
+//! in the indexes, where nothing is entered. An answer takes one SAMPLE of at most [`MAX_PAGES`]
 //! pages, so milliseconds, and a large process several answers, between which the worker goes on.
 //! The policy's budget is not charged.
 //!
@@ -29,13 +29,13 @@ use super::Worker;
 use super::locate::Locate;
 use crate::control::{Answer, Request};
 use crate::status::evidence::{
-    Evidence, MOST_REGIONS, Partner, Place, Range, Region, Seen, Sighting, Terms, seconds,
+    Evidence, MAX_REGIONS, Partner, Place, Range, Region, Seen, Sighting, Terms, seconds,
 };
 
 /// Pages that are read for one answer, which a SAMPLE may have.
-const MOST_PAGES: u64 = 16_384;
+const MAX_PAGES: u64 = 16_384;
 /// Of each region so many at least, if it has them.
-const LEAST_PAGES: u64 = 32;
+const MIN_PAGES: u64 = 32;
 
 /// What is said of a process that is not followed; none of one that is.
 pub(crate) fn unfollowed(whereabouts: Whereabouts) -> Option<Evidence> {
@@ -81,7 +81,7 @@ where
                 ));
             }
         };
-        let evidence = match self.engine.explain_from(space, from, MOST_REGIONS) {
+        let evidence = match self.engine.explain_from(space, from, MAX_REGIONS) {
             Some(report) => self.evidence(&report)?,
             // It is attached, and the engine has not taken it in.
             None => Evidence {
@@ -172,12 +172,12 @@ where
 fn runs(space: SpaceId, regions: &[RegionReport]) -> Vec<Run> {
     let pages = |region: &RegionReport| (region.end - region.start) / PAGE_SIZE;
     let total: u64 = regions.iter().map(pages).sum();
-    let sure = LEAST_PAGES * regions.len() as u64;
+    let sure = MIN_PAGES * regions.len() as u64;
     let run = |region: &RegionReport| {
         let pages = pages(region);
-        let part = match total <= MOST_PAGES {
+        let part = match total <= MAX_PAGES {
             true => pages,
-            false => pages * (MOST_PAGES - sure.min(MOST_PAGES)) / total + LEAST_PAGES,
+            false => pages * (MAX_PAGES - sure.min(MAX_PAGES)) / total + MIN_PAGES,
         };
         let stride = match pages.div_ceil(part.max(1)) {
             0 | 1 => 1,
@@ -308,12 +308,12 @@ mod tests {
             runs.iter().map(|run| (run.count, run.stride)).collect()
         };
         assert_eq!(shape(&few), [(3, 1), (512, 1)]);
-        let many: Vec<RegionReport> = (0..MOST_REGIONS as u64)
+        let many: Vec<RegionReport> = (0..MAX_REGIONS as u64)
             .map(|number| region(number * 100_000, if number < 40 { 16_384 } else { 5 }))
             .collect();
         let many = runs(SpaceId(1), &many);
         let pages: u64 = many.iter().map(|run| u64::from(run.count)).sum();
-        assert!(pages <= MOST_PAGES && pages > MOST_PAGES / 4, "{pages}");
+        assert!(pages <= MAX_PAGES && pages > MAX_PAGES / 4, "{pages}");
         for (at, run) in many.iter().enumerate() {
             let last = u64::from(run.count - 1) * u64::from(run.stride);
             let size = if at < 40 { 16_384 } else { 5 };

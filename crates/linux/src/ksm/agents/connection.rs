@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use uksm_interface::advice::{Advice, LONGEST, MOST_RANGES, Message, Outcomes, Range};
+use uksm_interface::advice::{Advice, LONGEST, MAX_RANGES, Message, Outcomes, Range};
 use uksm_policy::command::Nanos;
 
 use super::peer::Peer;
@@ -70,7 +70,7 @@ impl Connection {
         }
         let Some(&(advice, _)) = self.waiting.front() else {
             // The queue of a large process is not kept.
-            self.waiting.shrink_to(MOST_RANGES);
+            self.waiting.shrink_to(MAX_RANGES);
             return Ok(());
         };
         // The ranges are of this process: nobody else may be told of them.
@@ -78,7 +78,7 @@ impl Connection {
             return Err(Lost);
         }
         let alike = self.waiting.iter().take_while(|(kind, _)| *kind == advice);
-        let ranges: Vec<Range> = alike.take(MOST_RANGES).map(|(_, range)| *range).collect();
+        let ranges: Vec<Range> = alike.take(MAX_RANGES).map(|(_, range)| *range).collect();
         let message = Message::new(advice, &ranges);
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         send(&self.socket, message.bytes().as_slice(), flags).map_err(|_| Lost)?;

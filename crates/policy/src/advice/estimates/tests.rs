@@ -177,7 +177,7 @@ fn ranges_of_one_space_are_bounded() {
     estimates.set_mappings(SPACE, &apart, false);
     let equal = |_, _| Some(5);
     let (changes, _) = pass(&mut estimates, &equal, false);
-    assert_eq!(blocks(&changes).len(), MOST_RANGES);
+    assert_eq!(blocks(&changes).len(), MAX_RANGES);
     assert!(estimates.totals().left_out > 0);
     estimates.forget(SPACE);
     assert_eq!(estimates.totals().blocks, 0);

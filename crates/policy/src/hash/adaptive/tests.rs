@@ -5,7 +5,7 @@ use crate::hash::strength::WINDOW;
 use crate::params::Governor;
 
 const READING: ReadingCost = ReadingCost {
-    pages: 100 * LEAST_PAGES,
+    pages: 100 * MIN_PAGES,
     all: 100e6,
     indexed: 1e6,
 };
@@ -74,7 +74,7 @@ fn what_one_strength_cost_is_no_reason_against_the_next() {
 #[test]
 fn few_pages_are_not_searched_for_unless_what_collides_misleads_again_and_again() {
     let few = ReadingCost {
-        pages: LEAST_PAGES - 1,
+        pages: MIN_PAGES - 1,
         ..READING
     };
     let hash_of = |params: &Params| {
@@ -123,8 +123,8 @@ fn where_pages_are_few_a_search_tries_a_quarter_of_the_lines_and_no_more() {
         }
         strengths
     };
-    assert_eq!(strengths(LEAST_PAGES), [START, START / 4]);
-    assert_eq!(strengths(100 * LEAST_PAGES), [START, START / 2, 1]);
+    assert_eq!(strengths(MIN_PAGES), [START, START / 4]);
+    assert_eq!(strengths(100 * MIN_PAGES), [START, START / 2, 1]);
 }
 
 /// What takes so many times as long to read.

@@ -16,7 +16,7 @@ pub(super) struct LineCost {
 impl LineCost {
     /// Lines that it costs to read a page without any line: the guess, and its bound.
     const GUESSED_BASE: f64 = 8.0;
-    const MOST_BASE: f64 = 128.0;
+    const MAX_BASE: f64 = 128.0;
     /// The guess weighs as much as one step of four lines.
     const GUESS_WEIGHT: f64 = 16.0;
     const FORGET: f64 = 0.9;
@@ -42,6 +42,6 @@ impl LineCost {
         let guess = cost / (strength + Self::GUESSED_BASE);
         let fitted =
             (self.moments.0 + Self::GUESS_WEIGHT * guess) / (self.moments.1 + Self::GUESS_WEIGHT);
-        fitted.clamp(cost / (strength + Self::MOST_BASE), cost / strength)
+        fitted.clamp(cost / (strength + Self::MAX_BASE), cost / strength)
     }
 }

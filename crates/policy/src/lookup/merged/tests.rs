@@ -150,7 +150,7 @@ fn memory_a_frame_stays_within_its_bound() {
     let mut index = Merged::new();
     for frame in 1..=300_000u32 {
         index.insert(mix(u64::from(frame)), FrameId(frame));
-        if index.len() > 4 * LEAST_HEADS {
+        if index.len() > 4 * MIN_HEADS {
             // A leaf and a block may be nearly empty.
             let begun = LEAF_BYTES * (1 + index.len() / (1 << 17)) + (1 << 12);
             let bytes = index.bytes() - size_of::<Merged>() - begun;
@@ -189,7 +189,7 @@ fn chain_heads_come_one_by_one_and_not_all_together() {
     let mut index = Merged::new();
     for frame in 1..=300_000u32 {
         index.insert(mix(u64::from(frame)), FrameId(frame));
-        assert_eq!(index.heads.len(), index.len().max(LEAST_HEADS));
+        assert_eq!(index.heads.len(), index.len().max(MIN_HEADS));
     }
 }
 

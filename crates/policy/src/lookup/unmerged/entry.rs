@@ -26,13 +26,13 @@
 //! Ages are rounds, in steps of [`AGE_STEP`]. An entry 64 rounds old looks fresh: it may then
 //! outlive a younger one.
 
-use crate::ids::{MOST_PLACE_BITS, RegionId};
+use crate::ids::{MAX_PLACE_BITS, RegionId};
 
 const ERA_BITS: u32 = 6;
 const AGE_BITS: u32 = 4;
 /// So many of the first bits of a tag are known of each entry.
 pub(super) const KNOWN_BITS: u32 = 7;
-const MOST_AGE: u64 = (1 << AGE_BITS) - 1;
+const MAX_AGE: u64 = (1 << AGE_BITS) - 1;
 
 /// Rounds in which the age of an entry grows by one step.
 pub(super) const AGE_STEP: u16 = 4;
@@ -57,12 +57,12 @@ impl Layout {
     /// For places of so many bits.
     ///
     /// # Panics
-    /// If they are more than [`MOST_PLACE_BITS`]; parameters are checked for that.
+    /// If they are more than [`MAX_PLACE_BITS`]; parameters are checked for that.
     #[must_use]
     pub fn new(page_bits: u32, region_bits: u32) -> Layout {
         let place_bits = page_bits + region_bits;
         assert!(
-            place_bits <= MOST_PLACE_BITS,
+            place_bits <= MAX_PLACE_BITS,
             "{page_bits} bits for a page and {region_bits} for a region are too many"
         );
         Layout {
@@ -84,7 +84,7 @@ impl Layout {
     /// An entry. `tag` has its 1 behind it; `era` is below 64.
     pub(super) fn entry(self, tag: u64, era: u8, round: u32, place: Place) -> Entry {
         let label = u64::from(era) << (self.tag_bits() + 1) | tag;
-        let age = u64::from(round / u32::from(AGE_STEP)) & MOST_AGE;
+        let age = u64::from(round / u32::from(AGE_STEP)) & MAX_AGE;
         Entry(label << self.label_shift() | age << self.place_bits | self.pack(place))
     }
 
@@ -165,7 +165,7 @@ impl Entry {
     /// Steps of age since the page was last seen.
     pub(super) fn age(self, round: u32, layout: Layout) -> u16 {
         let seen = self.0 >> layout.place_bits;
-        (u64::from(round / u32::from(AGE_STEP)).wrapping_sub(seen) & MOST_AGE) as u16
+        (u64::from(round / u32::from(AGE_STEP)).wrapping_sub(seen) & MAX_AGE) as u16
     }
 
     /// How gladly it is replaced: if it is of another era first, then by age.

@@ -43,9 +43,9 @@ pub const WAYS: usize = 8;
 pub(super) const BUCKET_BYTES: usize = 64;
 
 /// Buckets of a group in the smallest table.
-const LEAST_WIDTH: usize = 4;
+const MIN_WIDTH: usize = 4;
 /// A group of so many buckets is two groups of the next level.
-const FULL_WIDTH: usize = 2 * LEAST_WIDTH;
+const FULL_WIDTH: usize = 2 * MIN_WIDTH;
 /// Bits behind those of the group that choose the bucket in it.
 const FINE_BITS: u32 = 5;
 /// Bits of a hash that do so on every level.
@@ -68,21 +68,21 @@ const BUCKET: [[u8; CHOICES]; FULL_WIDTH + 1] = {
     // So many sixteenths of the second half stay in a group of this width.
     const STAY: [usize; FULL_WIDTH + 1] = [0, 0, 0, 0, HALF, 10, 5, 2, 0];
     let mut table = [[0; CHOICES]; FULL_WIDTH + 1];
-    let mut width = LEAST_WIDTH;
+    let mut width = MIN_WIDTH;
     while width <= FULL_WIDTH {
         let mut choice = 0;
         while choice < CHOICES {
             let quarter = choice >> FINE_BITS;
             let fine = choice & (2 * HALF - 1);
-            let added = width - LEAST_WIDTH;
+            let added = width - MIN_WIDTH;
             let at = if fine < HALF || fine - HALF < STAY[width] {
                 quarter
             } else if quarter < added {
-                LEAST_WIDTH + quarter
+                MIN_WIDTH + quarter
             } else if added == 2 {
-                LEAST_WIDTH + quarter % 2
+                MIN_WIDTH + quarter % 2
             } else {
-                LEAST_WIDTH + fine % added
+                MIN_WIDTH + fine % added
             };
             #[expect(clippy::cast_possible_truncation, reason = "below 8")]
             let at = at as u8;
@@ -104,16 +104,16 @@ pub(super) struct Bucket {
 impl Bucket {
     /// The bucket that is added so late.
     pub(super) fn numbered(number: usize) -> Bucket {
-        if number < LEAST_WIDTH {
+        if number < MIN_WIDTH {
             let segment = 0;
             return Bucket {
                 segment,
                 at: number,
             };
         }
-        let level = number.ilog2() - LEAST_WIDTH.ilog2();
+        let level = number.ilog2() - MIN_WIDTH.ilog2();
         Bucket {
-            segment: first_segment(level) + (number >> level) - LEAST_WIDTH,
+            segment: first_segment(level) + (number >> level) - MIN_WIDTH,
             at: number & ((1 << level) - 1),
         }
     }
@@ -122,7 +122,7 @@ impl Bucket {
 /// The first of the segments whose buckets were added on this level.
 #[inline]
 fn first_segment(level: u32) -> usize {
-    1 + LEAST_WIDTH * level as usize
+    1 + MIN_WIDTH * level as usize
 }
 
 /// A bucket, and what an entry in it keeps of a hash.
@@ -148,7 +148,7 @@ fn shapes(level: u32, width: usize) -> [Shape; 2] {
         width,
         half,
     };
-    let before = if width == LEAST_WIDTH && level > 0 {
+    let before = if width == MIN_WIDTH && level > 0 {
         shape(FULL_WIDTH, 1)
     } else {
         shape(width, 0)
@@ -171,13 +171,13 @@ impl Group {
         // The last four were added on this level. The first four of a group were the last four of
         // the first of its parents of which it was the second half; those of group 0 were always
         // there. No branch depends on the hash here but that.
-        let above = match at >= LEAST_WIDTH {
+        let above = match at >= MIN_WIDTH {
             true => 0,
             false if self.number == 0 => return Bucket { segment: 0, at },
             false => self.number.trailing_zeros() + 1,
         };
         Bucket {
-            segment: first_segment(self.level - above) + at % LEAST_WIDTH,
+            segment: first_segment(self.level - above) + at % MIN_WIDTH,
             at: self.number >> above,
         }
     }
@@ -247,8 +247,8 @@ impl Segment {
 /// Buckets of a segment.
 fn buckets_of(segment: usize) -> usize {
     match segment {
-        0 => LEAST_WIDTH,
-        _ => 1 << ((segment - 1) / LEAST_WIDTH),
+        0 => MIN_WIDTH,
+        _ => 1 << ((segment - 1) / MIN_WIDTH),
     }
 }
 
@@ -270,8 +270,8 @@ pub(super) struct Table {
 impl Table {
     /// A table of so many buckets, or of the fewest there can be.
     pub(super) fn new(buckets: usize, layout: Layout) -> Table {
-        let buckets = buckets.max(LEAST_WIDTH);
-        let level = (buckets / LEAST_WIDTH).ilog2();
+        let buckets = buckets.max(MIN_WIDTH);
+        let level = (buckets / MIN_WIDTH).ilog2();
         let last = Bucket::numbered(buckets - 1).segment;
         let width = buckets >> level;
         Table {
@@ -316,7 +316,7 @@ impl Table {
     /// level before, or all of it.
     fn first_of(&self, group: Group, number: usize) -> usize {
         match group.level < self.level {
-            true => LEAST_WIDTH * (number & 1),
+            true => MIN_WIDTH * (number & 1),
             false => 0,
         }
     }
@@ -371,7 +371,7 @@ impl Table {
             let group = self.group(number);
             let first = self.first_of(group, number);
             let count = if group.level < self.level {
-                LEAST_WIDTH
+                MIN_WIDTH
             } else {
                 group.width
             };
@@ -481,7 +481,7 @@ impl Table {
     /// As [`Table::advance`], backwards.
     fn retreat(&mut self) {
         if self.split == 0 {
-            if self.width == LEAST_WIDTH {
+            if self.width == MIN_WIDTH {
                 assert!(self.level > 0, "the smallest table has no bucket to spare");
                 self.width = FULL_WIDTH;
                 self.level -= 1;
@@ -500,7 +500,7 @@ impl Table {
             self.width += 1;
         }
         if self.width == FULL_WIDTH {
-            self.width = LEAST_WIDTH;
+            self.width = MIN_WIDTH;
             self.level += 1;
         }
         self.shapes = shapes(self.level, self.width);

@@ -23,9 +23,9 @@ use super::linear_hashing::{Address, Moved, Table, WAYS};
 use crate::convert;
 
 /// Buckets of the smallest table.
-const LEAST_BUCKETS: usize = 4;
+const MIN_BUCKETS: usize = 4;
 /// Buckets that are added after one call at most.
-const MOST_STEPS: usize = 4;
+const MAX_STEPS: usize = 4;
 
 /// The second table.
 pub(super) struct Overflow {
@@ -61,7 +61,7 @@ impl Overflow {
         }
     }
 
-    /// It may grow to so many buckets; with fewer than [`LEAST_BUCKETS`] it takes nothing in. If it is
+    /// It may grow to so many buckets; with fewer than [`MIN_BUCKETS`] it takes nothing in. If it is
     /// four times larger, it forgets all. What is forgotten is taken off `counts`, by era.
     pub(super) fn set_bound(&mut self, buckets: usize, counts: &mut [u64; 64]) {
         self.most_buckets = buckets;
@@ -136,7 +136,7 @@ impl Overflow {
         (era, round): (u8, u32),
         counts: &mut [u64; 64],
     ) {
-        let has_room = self.most_buckets >= LEAST_BUCKETS;
+        let has_room = self.most_buckets >= MIN_BUCKETS;
         let to = self.table.address_of_part(known).filter(|_| has_room);
         let Some(to) = to else {
             counts[usize::from(entry.era())] -= 1;
@@ -169,7 +169,7 @@ impl Overflow {
 
     /// Grows by a few buckets if two fifths are taken.
     fn grow(&mut self, counts: &mut [u64; 64]) {
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MAX_STEPS {
             let slots = self.table.buckets() * WAYS;
             if self.entries * 5 <= slots * 2 || self.table.buckets() >= self.most_buckets {
                 return;

@@ -17,43 +17,45 @@ use super::Unmerged;
 use super::entry::Entry;
 use super::linear_hashing::{Moved, Table};
 
-/// A table of at most so many buckets, 256 KiB, does not shrink.
-const KEPT: usize = MADE_ANEW / 4;
+/// A table of at most this many buckets, 256 KiB, does not shrink.
+const MAX_KEPT_BUCKETS: usize = MAX_REBUILT_BUCKETS / 4;
 
 /// Steps of growth after one call at most: more than a batch of entries asks for, so that the table
 /// catches up with a bound that has risen, and some ten microseconds.
-pub(super) const MOST_STEPS: usize = 32;
+pub(super) const MAX_STEPS: usize = 32;
 
-/// A table of at most so many buckets, which take 1 MiB, is made anew with [`TIMES`] as many when it
+/// A table of at most so many buckets, which take 1 MiB, is made anew with [`GROWTH_FACTOR`] as many when it
 /// is crowded: that takes some milliseconds, and a fifth of what growth by single buckets would.
-pub(super) const MADE_ANEW: usize = 1 << 14;
-const TIMES: usize = 4;
+pub(super) const MAX_REBUILT_BUCKETS: usize = 1 << 14;
+const GROWTH_FACTOR: usize = 4;
 /// If it may have at least so many times as many. While memory is being filled the bound rises a little
 /// with each batch, and a table that was made anew for each of them cost more than all else.
-const LEAST_TIMES: usize = 2;
+const MIN_GROWTH_FACTOR: usize = 2;
 
-/// A table of at most so many buckets, which take 4 MiB, is made anew when it is [`TIMES`] too large: that
+/// A table of at most so many buckets, which take 4 MiB, is made anew when it is [`GROWTH_FACTOR`] too large: that
 /// takes some milliseconds, and a tenth of what shrinking by single buckets would, each of which looks
 /// at all buckets of a group.
-pub(super) const SHRUNK_ANEW: usize = 1 << 16;
+pub(super) const MAX_REBUILT_SMALLER_BUCKETS: usize = 1 << 16;
 
 impl Unmerged {
     /// Lets the table grow by a few buckets if it is crowded, or shrink if it is much too large.
     pub(super) fn fit_table(&mut self, round: u32) {
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MAX_STEPS {
             let buckets = self.table.buckets();
             if self.is_too_large() {
-                if buckets <= SHRUNK_ANEW {
-                    return self.make_anew(self.most_buckets.max(KEPT), round);
+                if buckets <= MAX_REBUILT_SMALLER_BUCKETS {
+                    return self.make_anew(self.most_buckets.max(MAX_KEPT_BUCKETS), round);
                 }
                 self.change_by_bucket(Table::shrink, round);
             } else if !self.is_crowded() {
                 return;
-            } else if buckets <= MADE_ANEW && buckets * LEAST_TIMES <= self.most_buckets {
-                self.make_anew((buckets * TIMES).min(self.most_buckets), round);
+            } else if buckets <= MAX_REBUILT_BUCKETS
+                && buckets * MIN_GROWTH_FACTOR <= self.most_buckets
+            {
+                self.make_anew((buckets * GROWTH_FACTOR).min(self.most_buckets), round);
             } else {
                 self.change_by_bucket(Table::grow, round);
-                if buckets <= MADE_ANEW && buckets > self.emptied_at / 16 * 17 {
+                if buckets <= MAX_REBUILT_BUCKETS && buckets > self.emptied_at / 16 * 17 {
                     self.empty_overflow(round);
                 }
             }
@@ -115,7 +117,11 @@ impl Unmerged {
     /// small. Then it is nearly empty, or holds what is not there any more.
     pub(super) fn is_too_large(&self) -> bool {
         let buckets = self.table.buckets();
-        let times = if buckets <= SHRUNK_ANEW { TIMES } else { 2 };
-        buckets > KEPT && buckets / times > self.most_buckets
+        let times = if buckets <= MAX_REBUILT_SMALLER_BUCKETS {
+            GROWTH_FACTOR
+        } else {
+            2
+        };
+        buckets > MAX_KEPT_BUCKETS && buckets / times > self.most_buckets
     }
 }

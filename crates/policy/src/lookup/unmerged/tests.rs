@@ -57,11 +57,11 @@ type Model = BTreeMap<(u16, u64), (Place, u32)>;
 
 /// Bytes of an index in which all that the steps can enter has room, however it grows by them.
 const ROOMY: usize = 256 << 10;
-const MOST_BUCKETS: usize = ROOMY / BUCKET_BYTES + 16_384;
+const MAX_BUCKETS: usize = ROOMY / BUCKET_BYTES + 16_384;
 
 #[test]
 fn a_roomy_index_has_room_for_each_hash_in_three_eras() {
-    for buckets in (ROOMY / BUCKET_BYTES..=MOST_BUCKETS).step_by(61) {
+    for buckets in (ROOMY / BUCKET_BYTES..=MAX_BUCKETS).step_by(61) {
         let table = Table::new(buckets, layout());
         let mut in_bucket = BTreeMap::new();
         for content in 0..60 {
@@ -89,7 +89,7 @@ fn check(bytes: usize, steps: &[Step], exact: bool) {
             }
             Step::Turn => round += 1,
             Step::Grow(buckets) => {
-                for _ in index.table.buckets()..MOST_BUCKETS.min(index.table.buckets() + buckets) {
+                for _ in index.table.buckets()..MAX_BUCKETS.min(index.table.buckets() + buckets) {
                     index.change_by_bucket(Table::grow, round);
                 }
             }

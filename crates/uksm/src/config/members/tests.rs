@@ -37,7 +37,7 @@ fn a_rule_and_its_members_are_read() {
             rule: Rule::Weights,
             scope: Scope::All,
             step: 1 << 30,
-            least: LEAST,
+            least: DEFAULT_MIN_RISE_BYTES,
             members: vec![
                 member(
                     "one",
@@ -67,7 +67,7 @@ fn each_mistake_is_told_with_its_line() {
         "cgroup = \"/tenants/a/one\"",
         &format!("qmp = \"{}\"", file.display()),
     );
-    let long = format!("qmp = \"/{}\"", "x".repeat(LONGEST_SOCKET));
+    let long = format!("qmp = \"/{}\"", "x".repeat(MAX_SOCKET));
     for (text, says) in [
         (
             changed("equal", "fair"),

@@ -64,7 +64,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
 ];
 
 /// Most machines that are named with a verdict.
-const MOST_LISTED: usize = 8;
+const MAX_LISTED: usize = 8;
 
 /// The machines of which something holds, by id.
 fn those(host: &Host, holds: impl Fn(&Machine) -> bool) -> Vec<&Process> {
@@ -77,10 +77,10 @@ fn told(found: &[&Process], none: &str, verdict: Verdict) -> Verdict {
     if found.is_empty() {
         return Verdict::ok(none);
     }
-    let named = found.iter().take(MOST_LISTED);
+    let named = found.iter().take(MAX_LISTED);
     let mut details: Vec<String> = named.map(|process| process.called()).collect();
-    if found.len() > MOST_LISTED {
-        details.push(format!("and {} more", found.len() - MOST_LISTED));
+    if found.len() > MAX_LISTED {
+        details.push(format!("and {} more", found.len() - MAX_LISTED));
     }
     verdict.about(details)
 }

@@ -8,7 +8,7 @@
 //! # Approach
 //! `/proc/PID/status` has the amounts, and anybody may read it. What the memory is, is told by the
 //! names of mappings and of open files, which takes the right to trace; they are read only of
-//! processes that have [`LEAST`] of memory. Who cannot be looked into is counted. `smaps` and
+//! processes that have [`MIN_REPORTED_BYTES`] of memory. Who cannot be looked into is counted. `smaps` and
 //! `smaps_rollup` are not read: they walk the page tables of a process while its mappings are
 //! locked, which a large virtual machine would feel. All is bounded: processes, mappings, open
 //! files.
@@ -24,7 +24,7 @@ use uksm_policy::report::counted;
 
 use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
-use crate::doctor::host::processes::{LEAST, Process};
+use crate::doctor::host::processes::{MIN_REPORTED_BYTES, Process};
 use crate::doctor::probe::size;
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[
@@ -112,11 +112,11 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
 ];
 
 /// Most that are listed with a verdict.
-const MOST_LISTED: usize = 8;
+const MAX_LISTED: usize = 8;
 
 /// None if it is not worth a word.
 fn much(bytes: u64) -> Option<u64> {
-    (bytes >= LEAST).then_some(bytes)
+    (bytes >= MIN_REPORTED_BYTES).then_some(bytes)
 }
 
 /// What cannot be merged matters where it should be: of others it is worth a note.
@@ -128,16 +128,16 @@ pub(in crate::doctor) fn severity<'a>(found: impl IntoIterator<Item = &'a Proces
     }
 }
 
-/// A list of processes with amounts; what is beyond [`MOST_LISTED`] is counted.
+/// A list of processes with amounts; what is beyond [`MAX_LISTED`] is counted.
 fn listed(found: &[(u64, &Process)], more: impl Fn(&Process) -> String) -> Vec<String> {
-    let lines = found.iter().take(MOST_LISTED);
+    let lines = found.iter().take(MAX_LISTED);
     let mut lines: Vec<String> = lines
         .map(|(bytes, process)| {
             let (called, more) = (process.called(), more(process));
             format!("{called}: {}{more}", size(*bytes))
         })
         .collect();
-    let rest = &found[found.len().min(MOST_LISTED)..];
+    let rest = &found[found.len().min(MAX_LISTED)..];
     if !rest.is_empty() {
         let bytes = rest.iter().map(|(bytes, _)| bytes).sum();
         lines.push(format!("and {} more: {}", rest.len(), size(bytes)));
@@ -178,7 +178,7 @@ fn read_in_part(host: &Host) -> Verdict {
         )),
         (Some(why), _) => {
             let closed = &host.processes.closed;
-            let named = closed.iter().take(MOST_LISTED).cloned();
+            let named = closed.iter().take(MAX_LISTED).cloned();
             Verdict::note(why).about(named.collect())
         }
     }

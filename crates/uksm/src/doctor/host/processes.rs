@@ -10,13 +10,13 @@ use super::machines::Machine;
 use crate::doctor::probe::{Root, Seen, unread};
 
 /// Processes with less of a kind of memory are not told of.
-pub(in crate::doctor) const LEAST: u64 = 16 << 20;
+pub(in crate::doctor) const MIN_REPORTED_BYTES: u64 = 16 << 20;
 
 /// Most processes that are read: a host with more is told of in part.
-const MOST: usize = 1 << 15;
+const MAX_PROCESSES: usize = 1 << 15;
 
 /// Most open files that are looked at of one process.
-const MOST_FILES: usize = 4096;
+const MAX_FILES: usize = 4096;
 
 /// What was read of processes.
 pub(in crate::doctor) struct Processes {
@@ -24,7 +24,7 @@ pub(in crate::doctor) struct Processes {
     pub(in crate::doctor) all: Vec<Process>,
     /// Large ones that could not be looked into, and why.
     pub(in crate::doctor) closed: Vec<String>,
-    /// Those beyond [`MOST`].
+    /// Those beyond [`MAX_PROCESSES`].
     pub(in crate::doctor) left_out: usize,
 }
 
@@ -68,8 +68,8 @@ impl Processes {
         let mut pids = Vec::new();
         // Without a list there are no processes to tell of, and `processes-read` says so.
         let _no_list = proc.list(&mut pids);
-        let left_out = pids.len().saturating_sub(MOST);
-        pids.truncate(MOST);
+        let left_out = pids.len().saturating_sub(MAX_PROCESSES);
+        pids.truncate(MAX_PROCESSES);
         let all: Vec<Process> = pids
             .into_iter()
             .filter_map(|pid| Process::read(root, pid))
@@ -134,7 +134,7 @@ impl Process {
             pinned: amount("VmPin"),
             ..Process::default()
         };
-        if process.resident + process.hugetlb + process.locked >= LEAST {
+        if process.resident + process.hugetlb + process.locked >= MIN_REPORTED_BYTES {
             process.look_into(root);
         }
         Some(process)
@@ -171,7 +171,7 @@ impl Process {
                 return;
             }
         };
-        for file in files.flatten().take(MOST_FILES) {
+        for file in files.flatten().take(MAX_FILES) {
             let Ok(target) = std::fs::read_link(file.path()) else {
                 continue;
             };

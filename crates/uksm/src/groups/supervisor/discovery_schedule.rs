@@ -22,7 +22,7 @@ const SECOND: Nanos = 1_000_000_000;
 
 /// First looks at processes get at least this share of a core: each process is looked at for the
 /// first time once.
-const LEAST_SHARE: f64 = 0.05;
+const MIN_SHARE: f64 = 0.05;
 /// Of those, and after an event, none comes sooner than this after the last.
 const SHORTEST: Nanos = 10 * MILLISECOND;
 /// Looks that events caused take at most one part in so many of a core.
@@ -69,7 +69,7 @@ impl DiscoverySchedule {
     /// A look is due. `share` is the largest share of a core of any group.
     pub(super) fn new(share: f64) -> DiscoverySchedule {
         DiscoverySchedule {
-            share: share.max(LEAST_SHARE),
+            share: share.max(MIN_SHARE),
             due: 0,
             told_from: 0,
             measure_due: 0,

@@ -27,7 +27,7 @@ use crate::groups::wire::messages::{SpaceNote, SupervisorMessage};
 const BATCH: usize = 512;
 
 /// Pages more or less that count.
-const LEAST_CHANGE: u64 = 16;
+const MIN_CHANGE: u64 = 16;
 
 #[derive(Debug)]
 struct Held {
@@ -194,7 +194,7 @@ impl Handover {
 fn has_changed(before: &SpaceSize, now: &SpaceSize) -> bool {
     let change = now.anon_pages.abs_diff(before.anon_pages);
     (now.mappings, now.pages) != (before.mappings, before.pages)
-        || change >= LEAST_CHANGE.max(before.anon_pages / 64)
+        || change >= MIN_CHANGE.max(before.anon_pages / 64)
 }
 
 impl Held {

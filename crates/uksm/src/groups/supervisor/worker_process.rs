@@ -7,7 +7,7 @@
 //! # Approach
 //! The supervisor has the domain's file, so frames and attached spaces outlive the worker; a new
 //! one is handed that file, and told of the spaces. One that dies again and again is started ever
-//! more seldom, at least each [`LONGEST_PAUSE`].
+//! more seldom, at least each [`MAX_PAUSE`].
 //!
 //! No call of this file or of those below waits for the worker: its control group can stop it at
 //! any time. Messages are read as they come ([`messages`]), and a worker that is to end is killed
@@ -55,7 +55,7 @@ use worker_log::WorkerLog;
 
 /// Between two tries to start a worker.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// A worker that has run for so long is started at once if it dies.
 const STEADY: Duration = Duration::from_secs(60);
 /// A control group that is waited for is looked for so often.
@@ -366,7 +366,7 @@ impl WorkerProcess {
     /// How long to wait before the next start; longer each time.
     fn next_pause(&mut self) -> Duration {
         let pause = self.pause;
-        self.pause = (2 * pause).min(LONGEST_PAUSE);
+        self.pause = (2 * pause).min(MAX_PAUSE);
         pause
     }
 

@@ -1,6 +1,6 @@
 //! How the table grows and shrinks.
 
-use super::super::size::{MADE_ANEW, MOST_STEPS, SHRUNK_ANEW};
+use super::super::size::{MAX_REBUILT_BUCKETS, MAX_REBUILT_SMALLER_BUCKETS, MAX_STEPS};
 use super::*;
 
 /// An index that has grown as so many pages were entered.
@@ -78,7 +78,7 @@ fn a_step_of_growth_touches_one_group_and_a_batch_makes_few() {
         assert!(moved < 8, "{moved} buckets were changed");
     }
     // The bound rises at once from much too little.
-    let mut index = self::index(2 * MADE_ANEW * BUCKET_BYTES);
+    let mut index = self::index(2 * MAX_REBUILT_BUCKETS * BUCKET_BYTES);
     enter(&mut index, 0..400_000);
     index.fit(u64::MAX, usize::MAX);
     let mut most = 0;
@@ -87,10 +87,7 @@ fn a_step_of_growth_touches_one_group_and_a_batch_makes_few() {
         enter(&mut index, number * 64..number * 64 + 64);
         most = most.max(index.table.buckets() - before);
     }
-    assert_eq!(
-        most, MOST_STEPS,
-        "it catches up, by so many buckets a batch"
-    );
+    assert_eq!(most, MAX_STEPS, "it catches up, by so many buckets a batch");
     assert!(!index.is_crowded());
 }
 
@@ -105,11 +102,11 @@ fn a_large_table_shrinks_a_few_buckets_a_batch_when_its_pages_are_merged() {
     assert_eq!(index.table.buckets(), full);
 
     let left = merge_most(&mut index, made);
-    while index.table.buckets() > SHRUNK_ANEW + MOST_STEPS {
+    while index.table.buckets() > MAX_REBUILT_SMALLER_BUCKETS + MAX_STEPS {
         let before = index.table.buckets();
         enter(&mut index, left.start..left.start + 64);
         let taken = before - index.table.buckets();
-        assert_eq!(taken, MOST_STEPS, "in one batch");
+        assert_eq!(taken, MAX_STEPS, "in one batch");
     }
     enter(&mut index, left.start..left.start + 64);
     check_shrunk(&index, full, left);
