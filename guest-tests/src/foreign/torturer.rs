@@ -120,6 +120,7 @@ impl Torturer {
                     errno: Errno::SRCH | Errno::PERM | Errno::BUSY | Errno::NOMEM,
                     ..
                 }) => {}
+                Err(error) if error.is_locked() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -210,6 +211,8 @@ impl Torturer {
                     errno: Errno::NOENT | Errno::INVAL | Errno::NOMEM | Errno::SRCH,
                     ..
                 }) => return Ok(()),
+                // The process holds its own lock: its pages are counted in the next round.
+                Err(error) if error.is_locked() => return Ok(()),
                 Err(error) => return Err(error),
             };
             let candidates = [PageState::Anon, PageState::Orphan, PageState::Frame];

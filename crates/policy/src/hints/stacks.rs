@@ -30,7 +30,8 @@ const PAGES_PER_ENTRY: u64 = 64;
 const SLOTS: usize = 1 << 12;
 /// Pages of one space until it is the next one's turn.
 const TURN: u64 = 64;
-/// When the stacks are full, one in this many of all entries is dropped at once.
+/// When the stacks are full, entries are dropped until one part in this many is free, of pages and of
+/// entries.
 const EVICTED_SHARE_DIVISOR: u64 = 64;
 
 /// What became of other entries when one was pushed, in pages.

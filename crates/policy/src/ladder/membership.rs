@@ -19,7 +19,7 @@ use crate::clock::Moment;
 use crate::command::Nanos;
 use crate::ids::RegionId;
 use crate::region::{Regions, State};
-use crate::spaces::lifetime::{Lifetimes, MAX_SHORT_LIFE};
+use crate::spaces::lifetime::{Lifetimes, MIN_LONG_LIFE};
 
 /// Rounds until pages that were refused are tried again.
 const REFUSED_ROUNDS: u64 = 64;
@@ -36,7 +36,7 @@ impl Ladder {
         let level_slot = self.levels[0].insert(id, region.weight());
         region.enter_ladder(level_slot);
         if !region.is_grown() {
-            self.calendar.insert(region.reaches(MAX_SHORT_LIFE), id);
+            self.calendar.insert(region.reaches(MIN_LONG_LIFE), id);
         }
         self.read_anchors(id);
     }
@@ -181,7 +181,7 @@ impl Ladder {
                         region.try_again();
                         self.read_anchors(id);
                     }
-                    None if !region.is_grown() && region.age(now) >= MAX_SHORT_LIFE => {
+                    None if !region.is_grown() && region.age(now) >= MIN_LONG_LIFE => {
                         region.set_grown();
                         lifetimes.survived(class);
                     }

@@ -30,7 +30,7 @@ const SAMPLES_OF_VERDICT: u8 = 16;
 /// After a sweep at least so long passes, and 4^MAX_WAITS times as long at most: some 8 minutes.
 const WAIT: Nanos = 2 * SECOND;
 const MAX_WAITS: u8 = 4;
-/// One page in this many must be merged for the next check to be as soon.
+/// One page in this many must be merged for the region to be read again as soon.
 const MIN_YIELD_DIVISOR: u64 = 64;
 /// So many samples of what was swept that could be merged are as good as those that were changed: what they
 /// hold now, others had before.

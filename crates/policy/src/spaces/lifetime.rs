@@ -8,8 +8,8 @@
 //! # Approach
 //! A region must have been there for V_life. Beyond that, deaths are counted: regions of the same
 //! program, kind of mapping and size are one *lifetime class*. Where more of a class died before
-//! [`MAX_SHORT_LIFE`] than outlived it, the next one has to outlive twice the usual life first. A region
-//! that reaches [`MAX_SHORT_LIFE`] is merged whatever others of its class did.
+//! [`MIN_LONG_LIFE`] than outlived it, the next one has to outlive twice the usual life first. A region
+//! that reaches [`MIN_LONG_LIFE`] is merged whatever others of its class did.
 //!
 //! # Units
 //! Nanoseconds. [`KINDS`] kinds of 16 bytes; kinds that share a slot displace each other.
@@ -24,9 +24,9 @@ use crate::params::SECOND;
 
 /// Kinds remembered.
 const KINDS: usize = 4096;
-/// A process that lived longer than this is not short-lived.
-pub(crate) const MAX_SHORT_LIFE: Nanos = 5 * SECOND;
-/// The longest a kind is made to wait: what stays for [`MAX_SHORT_LIFE`] must be merged by then.
+/// A region that has lived for this long is not short-lived.
+pub(crate) const MIN_LONG_LIFE: Nanos = 5 * SECOND;
+/// The longest wait of a kind: what stays for [`MIN_LONG_LIFE`] must be merged by then.
 const MAX_WAIT: Nanos = 4 * SECOND;
 /// Deaths and survivals are remembered up to this number, so that a kind can change.
 const MEMORY: u8 = 8;
@@ -81,7 +81,7 @@ impl Lifetimes {
 
     /// A region of this class was unmapped at this age.
     pub(crate) fn died(&mut self, class: u32, age: Nanos) {
-        if age >= MAX_SHORT_LIFE {
+        if age >= MIN_LONG_LIFE {
             return;
         }
         let kind = self.entry(class);
@@ -94,7 +94,7 @@ impl Lifetimes {
         };
     }
 
-    /// A region of this class has reached [`MAX_SHORT_LIFE`].
+    /// A region of this class has reached [`MIN_LONG_LIFE`].
     pub(crate) fn survived(&mut self, class: u32) {
         let kind = self.entry(class);
         kind.survivals = (kind.survivals + 1).min(MEMORY);
@@ -146,8 +146,8 @@ mod tests {
     #[test]
     fn no_class_waits_until_it_is_grown() {
         let mut lifetimes = Lifetimes::new(100 * MS);
-        lifetimes.died(7, MAX_SHORT_LIFE - 1);
-        assert!(lifetimes.threshold(7) < MAX_SHORT_LIFE);
+        lifetimes.died(7, MIN_LONG_LIFE - 1);
+        assert!(lifetimes.threshold(7) < MIN_LONG_LIFE);
     }
 
     #[test]

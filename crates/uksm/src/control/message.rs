@@ -17,7 +17,7 @@ use crate::status::ksm::KsmStatus;
 use crate::status::processes::{Processes, Spaces};
 
 /// Longest time that a client takes for its call, and for its answer. The connection of a slower
-/// client is closed.
+/// client is closed, and so is one that is older than this when it has been answered.
 pub(super) const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest wait for something to be done: breaking up large processes takes long.
