@@ -1,12 +1,13 @@
 //! Where the guest's instructions go while a variant runs: by owner and by function.
 //!
 //! Problem: totals do not show what to improve, and no profiler of the guest counts instructions.
-//! Approach: the emulator counts them by task and block of code, with a plugin of ours (`vm/plugin/`).
-//! The program in the guest marks when each run begins and when 95 % is merged, and leaves the
-//! addresses of the kernel's functions. Here the three are put together: a table for people, and
-//! everything in `NAME.profile.json`. If asked to, the emulator also models caches, and [`hierarchy`] says what the accesses
-//! to memory would take. `docs/experiments/caches.md` says what is counted and what is not.
-//! Units: instructions; and instructions over the pages that were saved at the end of the window.
+//! Approach: the emulator counts them by task and block of code, with a plugin of ours
+//! (`vm/plugin/`). The program in the guest marks when each run begins and when 95 % is merged, and
+//! leaves the addresses of the kernel's functions. Here the three are put together: a table for
+//! people, and everything in `NAME.profile.json`. If asked to, the emulator also models caches, and
+//! [`hierarchy`] says what the accesses to memory would take. `docs/experiments/caches.md` says
+//! what is counted and what is not. Units: instructions; and instructions over the pages that were
+//! saved at the end of the window.
 
 mod counts;
 mod hierarchy;
@@ -45,7 +46,8 @@ pub(crate) fn counts_file(results: &Path, experiment: &str) -> PathBuf {
     results.join(format!("{experiment}.counts"))
 }
 
-/// Makes the profile of an experiment that has been run, prints it, and removes what it was made from.
+/// Makes the profile of an experiment that has been run, prints it, and removes what it was made
+/// from.
 pub(crate) fn make(results: &Path, experiment: &str, shown: &Shown) -> Result<()> {
     let (profile, path) = assemble(results, experiment)?;
     print!("{}", table::text(&profile, &shown.annotate));
@@ -53,7 +55,8 @@ pub(crate) fn make(results: &Path, experiment: &str, shown: &Shown) -> Result<()
     Ok(())
 }
 
-/// Makes the profile of what is done to pages, and prints what the model says of it beside what this machine took.
+/// Makes the profile of what is done to pages, and prints what the model says of it beside what
+/// this machine took.
 pub(crate) fn calibrate(results: &Path, native: &Report) -> Result<()> {
     let (profile, path) = assemble(results, &native.experiment)?;
     print!("{}", primitives::compared(&profile, native)?);
@@ -61,7 +64,8 @@ pub(crate) fn calibrate(results: &Path, native: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Makes the profile of an experiment that has been run, and its file, and removes what it was made from.
+/// Makes the profile of an experiment that has been run, and its file, and removes what it was made
+/// from.
 fn assemble(results: &Path, experiment: &str) -> Result<(Profile, PathBuf)> {
     let report = Report::read(&results.join(format!("{experiment}.json")))?;
     let counts_file = counts_file(results, experiment);

@@ -83,7 +83,8 @@ pub(crate) fn holds_but(page: &[u64], key: u64, zero_lines: u64) -> bool {
     })
 }
 
-/// Writes a page that is as the one with key `common` but for one line, which is that of the page with key `own`.
+/// Writes a page that is as the one with key `common` but for one line, which is that of the page
+/// with key `own`.
 ///
 /// # Panics
 /// If `page` is not one page long, or has no such line.

@@ -1,6 +1,7 @@
 //! Numbers drawn from a seed: the same ones on every run.
 //!
-//! Workloads are planned by both sides, whoever makes them and whoever measures them, each for itself.
+//! Workloads are planned by both sides, whoever makes them and whoever measures them, each for
+//! itself.
 
 use crate::contents::key;
 use std::ops::RangeInclusive;

@@ -22,7 +22,8 @@ pub(crate) fn plot(json: &Path) -> Result<PathBuf> {
     Ok(svg)
 }
 
-/// Draws the histograms of a result, if it has any, a picture for each quantity beside its JSON file.
+/// Draws the histograms of a result, if it has any, a picture for each quantity beside its JSON
+/// file.
 fn draw_histograms(report: &Report, json: &Path) -> Result<()> {
     let having = || {
         report
@@ -57,7 +58,8 @@ fn draw_histograms(report: &Report, json: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Draws the other curves of a result, if it has any, a picture for each variant and case beside its JSON file.
+/// Draws the other curves of a result, if it has any, a picture for each variant and case beside
+/// its JSON file.
 fn draw_courses(report: &Report, json: &Path) -> Result<()> {
     let having = || report.variants.iter().filter(|one| !one.courses.is_empty());
     let none = BTreeMap::new();

@@ -1,9 +1,9 @@
 //! A PostgreSQL server as a workload, which a pgbench asks.
 //!
-//! Problem: a database is several processes, and what it holds takes longer to make than an experiment may.
-//! Approach: one database is made a boot; each server has a copy of it. Server and client come from the distribution
-//! (`uksm-vm run --postgres`). Requests are pgbench's own, of which one seed draws the same. Nothing is written to a disk that
-//! would have to be waited for.
+//! Problem: a database is several processes, and what it holds takes longer to make than an
+//! experiment may. Approach: one database is made a boot; each server has a copy of it. Server and
+//! client come from the distribution (`uksm-vm run --postgres`). Requests are pgbench's own, of
+//! which one seed draws the same. Nothing is written to a disk that would have to be waited for.
 
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -1,11 +1,11 @@
 //! Where the daemon's CPU went, a saved page.
 //!
-//! Problem: a total does not show what to improve, nor how much could be gained.
-//! Approach: two things stand side by side. One is what the kernel says of the daemon (user and kernel
-//! time) and what the daemon counted (pages sampled, pages tried). The other is what one SAMPLE, one
-//! FOLD and one cold compare cost alone (`sample-cost`, `fold-cost`, same kernel and accel). What the
-//! module's calls do not explain is policy, index, reading mappings, and waking up.
-//! Units: microseconds of CPU a saved page; on a clock of instructions, thousands of instructions.
+//! Problem: a total does not show what to improve, nor how much could be gained. Approach: two
+//! things stand side by side. One is what the kernel says of the daemon (user and kernel time) and
+//! what the daemon counted (pages sampled, pages tried). The other is what one SAMPLE, one FOLD and
+//! one cold compare cost alone (`sample-cost`, `fold-cost`, same kernel and accel). What the
+//! module's calls do not explain is policy, index, reading mappings, and waking up. Units:
+//! microseconds of CPU a saved page; on a clock of instructions, thousands of instructions.
 
 use crate::measure::clock::Clock;
 use crate::result::{Measured, Report};

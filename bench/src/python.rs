@@ -1,10 +1,10 @@
 //! Real Python processes as a workload: each imports the same modules, or one builds them.
 //!
-//! Problem: processes that load the same code from the same files hold much that is alike, and how much of it is
-//! equal, page by page, nobody planned.
-//! Approach: a process waits, imports large modules of the standard library when it is told to, and waits
-//! again. At the end it tells a digest of all code that it holds, which must be the same in all. Or it reads
-//! sources of the library, and compiles them to files or sums up what it reads, or does nothing but move or touch
+//! Problem: processes that load the same code from the same files hold much that is alike, and how
+//! much of it is equal, page by page, nobody planned. Approach: a process waits, imports large
+//! modules of the standard library when it is told to, and waits again. At the end it tells a
+//! digest of all code that it holds, which must be the same in all. Or it reads sources of the
+//! library, and compiles them to files or sums up what it reads, or does nothing but move or touch
 //! memory or fork.
 
 use crate::workload::ChildExit;
@@ -39,7 +39,8 @@ while sys.stdin.readline():
     print('digest', crc, flush=True)
 ";
 
-/// What a process does that builds, reads, moves or touches memory or forks: on how many files, MiB or forks, how often.
+/// What a process does that builds, reads, moves or touches memory or forks: on how many files, MiB
+/// or forks, how often.
 const WORK: &str = r"
 import sys
 import marshal, mmap, os, random, zlib
@@ -121,23 +122,25 @@ pub(crate) struct Python {
 }
 
 impl Python {
-    /// Starts a process that waits; `mergeable` offers it to in-kernel KSM. `alike` leaves nothing to
-    /// chance that Python draws for each process.
+    /// Starts a process that waits; `mergeable` offers it to in-kernel KSM. `alike` leaves nothing
+    /// to chance that Python draws for each process.
     pub(crate) fn start(mergeable: bool, alike: bool) -> Result<Python> {
         Python::run(SCRIPT, &[], Surroundings::host(mergeable), alike)
     }
 
-    /// Starts a process that waits, to import these modules alone: with what Python draws for each process, as any
-    /// service.
+    /// Starts a process that waits, to import these modules alone: with what Python draws for each
+    /// process, as any service.
     pub(crate) fn service(modules: &[&str], surroundings: Surroundings) -> Result<Python> {
         let modules: Vec<String> = modules.iter().map(|&name| name.to_owned()).collect();
         Python::run(SCRIPT, &modules, surroundings, false)
     }
 
-    /// Starts a process that waits to work on the first so many sources of the standard library, so often:
-    /// to `build` each, or to `read` it, or to `make` all with four compilers at a time, each a process. For `memory` it fills so many MiB and moves them by 64 bytes, so often. For `fault` it maps a MiB for each and touches its pages, for `table`
-    /// it maps 128 MiB for each and touches a page in 2 MiB, for `fork` it forks a child that ends.
-    /// `mergeable` offers it to in-kernel KSM.
+    /// Starts a process that waits to work on the first so many sources of the standard library, so
+    /// often: to `build` each, or to `read` it, or to `make` all with four compilers at a time,
+    /// each a process. For `memory` it fills so many MiB and moves them by 64 bytes, so often. For
+    /// `fault` it maps a MiB for each and touches its pages, for `table` it maps 128 MiB for each
+    /// and touches a page in 2 MiB, for `fork` it forks a child that ends. `mergeable` offers it to
+    /// in-kernel KSM.
     pub(crate) fn worker(work: &str, files: u32, times: u32, mergeable: bool) -> Result<Python> {
         let arguments = [work.to_owned(), files.to_string(), times.to_string()];
         let mut python = Python::run(WORK, &arguments, Surroundings::host(mergeable), true)?;

@@ -4,8 +4,8 @@
 //! Where memory is short depends on the machine, and a disk's speed on what is below it.
 //!
 //! # Approach
-//! Swap is compressed memory (zram), so that a lack costs processor time. Memory is taken away as huge pages that nobody asks for:
-//! nothing scans, merges or swaps those.
+//! Swap is compressed memory (zram), so that a lack costs processor time. Memory is taken away as
+//! huge pages that nobody asks for: nothing scans, merges or swaps those.
 //!
 //! # Source
 //! The swap header: include/linux/swap.h of the kernel, `union swap_header`.
@@ -78,7 +78,8 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // A guest that cannot have them back is short of memory in what comes next, which then says so.
+        // A guest that cannot have them back is short of memory in what comes next, which then says
+        // so.
         let _ = fs::write(HUGE, "0");
     }
 }

@@ -1,23 +1,26 @@
 //! Traces: what real processes had in memory, as identities of pages over time.
 //!
 //! # Problem
-//! Where equal pages lie in real memory, how many there are, and how they change decides what finding them costs. Contents of
-//! real processes are nobody's business, and far too large to keep.
+//! Where equal pages lie in real memory, how many there are, and how they change decides what
+//! finding them costs. Contents of real processes are nobody's business, and far too large to keep.
 //!
 //! # Approach
-//! [`capture`] reads processes at intervals and compares hashes of pages with a salt that is never written. [`writing`] numbers
-//! contents in the order in which they were first seen and writes what changed from one moment to the next. Of a page nothing is
-//! kept but its number and which of its 64 cache lines are zeros: pages with few lines that are not look
-//! alike to whoever hashes some lines only. Number 0 is the page of zeros. How alike two pages are otherwise is not
-//! kept: those that differ do so in every line that is not zeros.
+//! [`capture`] reads processes at intervals and compares hashes of pages with a salt that is never
+//! written. [`writing`] numbers contents in the order in which they were first seen and writes what
+//! changed from one moment to the next. Of a page nothing is kept but its number and which of its
+//! 64 cache lines are zeros: pages with few lines that are not look alike to whoever hashes some
+//! lines only. Number 0 is the page of zeros. How alike two pages are otherwise is not kept: those
+//! that differ do so in every line that is not zeros.
 //!
 //! # Format
-//! Text, a JSON value a line. The first is the [`Header`]. Each further one is a [`Change`]: moment, mapping (counted
-//! through all processes), and what came to be in it then, five numbers a run: the first page, how many, the contents of the first, how
-//! these go on (0: all the same; 1: each the next number; 2: no page any more), and the lines that are zeros, as bits. What is
-//! not named stays as it was at the moment before.
+//! Text, a JSON value a line. The first is the [`Header`]. Each further one is a [`Change`]:
+//! moment, mapping (counted through all processes), and what came to be in it then, five numbers a
+//! run: the first page, how many, the contents of the first, how these go on (0: all the same; 1:
+//! each the next number; 2: no page any more), and the lines that are zeros, as bits. What is not
+//! named stays as it was at the moment before.
 //!
-//! A workload reads only the lines of what it fills: what it kept of a trace would be memory that no real process had.
+//! A workload reads only the lines of what it fills: what it kept of a trace would be memory that
+//! no real process had.
 
 pub(crate) mod capture;
 mod writing;
@@ -95,7 +98,8 @@ pub(crate) struct Header {
 pub(crate) struct Captured {
     /// Name of its program.
     pub name: String,
-    /// Its mappings in which there ever was a page: number of the first page of the address space, and how many.
+    /// Its mappings in which there ever was a page: number of the first page of the address space,
+    /// and how many.
     pub mappings: Vec<(u64, usize)>,
 }
 

@@ -1,7 +1,9 @@
-//! The programs that run in the kernel and tell of I/O, of growth and of moves, compiled, and what they tell.
+//! The programs that run in the kernel and tell of I/O, of growth and of moves, compiled, and what
+//! they tell.
 //!
-//! `hints.bpf.c` and `moves.bpf.c` say what is seen and how. `hint_event.h` is what it and the daemon agree on; this
-//! crate holds Rust's side of that, made by bindgen, and the object files. It loads nothing.
+//! `hints.bpf.c` and `moves.bpf.c` say what is seen and how. `hint_event.h` is what it and the
+//! daemon agree on; this crate holds Rust's side of that, made by bindgen, and the object files. It
+//! loads nothing.
 
 use std::mem::offset_of;
 

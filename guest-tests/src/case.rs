@@ -33,7 +33,8 @@ pub enum Kind {
     NegativeControl,
     /// Long, many processes, random.
     Stress,
-    /// Shows what the daemon decides and keeps in order, with what all kernels do alike: `make test` runs it on one of them.
+    /// Shows what the daemon decides and keeps in order, with what all kernels do alike: `make
+    /// test` runs it on one of them.
     Policy,
     /// As large as a large host, for minutes; only if a filter names it.
     Large,

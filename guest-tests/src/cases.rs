@@ -6,9 +6,9 @@
 //! needed.
 //!
 //! # Approach
-//! Each file holds the tests of one concern and lists them with `cases!`: name, purpose, machine and
-//! time bound (seconds on an emulated machine). A failed assertion is a failed test. What several
-//! files need is in `fixtures`.
+//! Each file holds the tests of one concern and lists them with `cases!`: name, purpose, machine
+//! and time bound (seconds on an emulated machine). A failed assertion is a failed test. What
+//! several files need is in `fixtures`.
 
 use crate::case::{Context, Kind, TestCase};
 use uksm_vm_protocol::machine::Machine;

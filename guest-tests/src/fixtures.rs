@@ -1,12 +1,12 @@
 //! What tests drive and measure.
 //!
-//! Tests drive peers ([`peer`]): processes with memory ([`memory`]) whose contents can be made again
-//! from a seed ([`contents`]), and which can pin pages ([`pins`]). They ask the module through a
-//! [`domain`], and read what is true from the kernel's own accounts ([`accounting`]) and page tables
-//! ([`pagemap`]). What the kernel was built with, its [`symbols`] tell. Long tests use many [`worker`]s
-//! and a [`merger`] that merges all it can. A block device is in memory ([`zram`]); the pages of a
-//! file come from a server of the tests, or fail, or never come ([`fuse`]). Bounds on processor
-//! time follow the machine's [`speed`].
+//! Tests drive peers ([`peer`]): processes with memory ([`memory`]) whose contents can be made
+//! again from a seed ([`contents`]), and which can pin pages ([`pins`]). They ask the module
+//! through a [`domain`], and read what is true from the kernel's own accounts ([`accounting`]) and
+//! page tables ([`pagemap`]). What the kernel was built with, its [`symbols`] tell. Long tests use
+//! many [`worker`]s and a [`merger`] that merges all it can. A block device is in memory
+//! ([`zram`]); the pages of a file come from a server of the tests, or fail, or never come
+//! ([`fuse`]). Bounds on processor time follow the machine's [`speed`].
 
 pub(crate) mod accounting;
 pub(crate) mod cgroup;

@@ -1,8 +1,8 @@
 //! What runs inside a test guest: `/init`, the tests, and other people's tests.
 //!
 //! - [`init`] is the program `uksm-guest`: it carries out a plan and powers off.
-//! - [`cases`] is the table of tests, one file a concern; the fuzzer is one of them. A new test is a
-//!   function and a line in its file's table.
+//! - [`cases`] is the table of tests, one file a concern; the fuzzer is one of them. A new test is
+//!   a function and a line in its file's table.
 //! - `fixtures` is what tests drive and measure: processes with known contents, a domain of the
 //!   module, page tables and counters of the kernel.
 //! - [`foreign`] is the program `uksm-foreign`: it runs other people's tests, with and without the

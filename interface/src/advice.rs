@@ -2,13 +2,14 @@
 //!
 //! # Problem
 //! No process can offer memory of another one to in-kernel KSM. So an agent inside a process takes
-//! advice from the daemon by a socket. Each side must be safe from anything that the other may send.
+//! advice from the daemon by a socket. Each side must be safe from anything that the other may
+//! send.
 //!
 //! # Approach
-//! A socket of kind `SOCK_SEQPACKET` keeps messages apart. The daemon sends a message, the agent answers it with
-//! one outcome for each range, in order. Both begin with the same eight bytes: [`MAGIC`], a verb, a count.
-//! A message that is not exactly of this form is [`Malformed`], and ends the connection. Nothing here allocates:
-//! the agent runs in a process that is not its own.
+//! A socket of kind `SOCK_SEQPACKET` keeps messages apart. The daemon sends a message, the agent
+//! answers it with one outcome for each range, in order. Both begin with the same eight bytes:
+//! [`MAGIC`], a verb, a count. A message that is not exactly of this form is [`Malformed`], and
+//! ends the connection. Nothing here allocates: the agent runs in a process that is not its own.
 //!
 //! # Units
 //! Addresses in bytes, multiples of 4096; ranges half-open. Numbers are little-endian.
@@ -141,7 +142,8 @@ impl Message {
     /// What was received.
     ///
     /// # Errors
-    /// It is none: another beginning, verb or length, no range at all, or one that is empty or not of whole pages.
+    /// It is none: another beginning, verb or length, no range at all, or one that is empty or not
+    /// of whole pages.
     pub fn parse(bytes: &[u8]) -> Result<Message, Malformed> {
         let (verb, count, rest) = head(bytes, RANGE)?;
         let advice = match verb {

@@ -28,8 +28,8 @@ pub enum Accel {
     Kvm,
     /// Emulated (TCG), several CPUs at once; the guest's clock is real time.
     Emulated,
-    /// Emulated, one CPU after the other; the guest's clock is real time. For guests that run guests:
-    /// see [`crate::machine`].
+    /// Emulated, one CPU after the other; the guest's clock is real time. For guests that run
+    /// guests: see [`crate::machine`].
     InTurn,
     /// Emulated, one CPU after the other; the guest's clock is the number of its instructions.
     Counted,

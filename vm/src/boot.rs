@@ -63,8 +63,8 @@ pub struct Boot<'a> {
     pub load: bool,
     /// Modules of the kernel's own that are loaded as well; they are among the packed ones.
     pub load_too: Vec<String>,
-    /// Whether an emulated machine that ends without a verdict is booted again, at any moment of its
-    /// work: guests of guests now and then end the emulator.
+    /// Whether an emulated machine that ends without a verdict is booted again, at any moment of
+    /// its work: guests of guests now and then end the emulator.
     pub again_if_lost: bool,
     /// Modules of the kernel's own to pack.
     pub kernel_modules: &'a [&'a str],
@@ -124,8 +124,8 @@ impl<'a> Outputs<'a> {
 ///
 /// An emulated machine that dies before its first program starts is booted again, up to [`BOOTS`]
 /// times in all: several emulated processors patching code at boot now and then kill a stock kernel
-/// in that moment, and nothing of ours has run by then. One that is lost later is booted again only if
-/// [`Boot::again_if_lost`] says so.
+/// in that moment, and nothing of ours has run by then. One that is lost later is booted again only
+/// if [`Boot::again_if_lost`] says so.
 ///
 /// # Errors
 /// It could not be started: something is missing or does not build.

@@ -249,8 +249,8 @@ fn parts(release: String) -> Result<Parts> {
         );
     }
     for other in &all {
-        // The headers ask for this kbuild or a later one. Where a source was published and its signed image was not
-        // yet, there is none but a later one.
+        // The headers ask for this kbuild or a later one. Where a source was published and its
+        // signed image was not yet, there is none but a later one.
         let belongs = other.version == image.version
             || (other.name.starts_with("linux-kbuild-") && other.is_at_least(&image.version)?);
         if !belongs {

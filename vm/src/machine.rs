@@ -1,7 +1,7 @@
 //! What each kind of machine consists of.
 //!
-//! A test names a kind ([`Machine`]). This file says what such a machine has: memory, CPUs, modules,
-//! kernel parameters, and which build of our module.
+//! A test names a kind ([`Machine`]). This file says what such a machine has: memory, CPUs,
+//! modules, kernel parameters, and which build of our module.
 
 use crate::accel::Clock;
 use crate::kernel::Kernel;

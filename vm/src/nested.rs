@@ -1,11 +1,12 @@
 //! What a guest needs to run guests of its own.
 //!
-//! Problem: hints and merging are for the memory of virtual machines, and what acts as one is not one.
+//! Problem: hints and merging are for the memory of virtual machines, and what acts as one is not
+//! one.
 //!
-//! Approach: this machine's own QEMU is packed with its libraries and firmware, and beside it what its
-//! guests are made of: the same stock kernel, an initramfs whose `/init` is a program of the workspace,
-//! and a disk. The disk is an ext4 image of files that are there anyway, those of the kernel's packages,
-//! so that every machine with this kernel makes a disk with the same files.
+//! Approach: this machine's own QEMU is packed with its libraries and firmware, and beside it what
+//! its guests are made of: the same stock kernel, an initramfs whose `/init` is a program of the
+//! workspace, and a disk. The disk is an ext4 image of files that are there anyway, those of the
+//! kernel's packages, so that every machine with this kernel makes a disk with the same files.
 
 use std::fs;
 use std::io::Write;
@@ -99,7 +100,8 @@ pub fn in_order(mut left: Vec<Packed>) -> Vec<Packed> {
     while !left.is_empty() {
         let has = |name: &String| ordered.iter().any(|module| module.entry.name == *name);
         let ready = |module: &Packed| module.entry.needs.iter().all(has);
-        // A circle cannot be: the kernel would load neither. One that were there would stay in order.
+        // A circle cannot be: the kernel would load neither. One that were there would stay in
+        // order.
         let next = left.iter().position(ready).unwrap_or(0);
         ordered.push(left.remove(next));
     }

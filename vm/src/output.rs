@@ -1,7 +1,7 @@
 //! An output that outlives one machine.
 //!
-//! A machine owns its outputs and drops them when it ends, but a boot may have to be tried again. So
-//! each machine gets a copy of a handle to them.
+//! A machine owns its outputs and drops them when it ends, but a boot may have to be tried again.
+//! So each machine gets a copy of a handle to them.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};

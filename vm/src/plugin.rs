@@ -2,8 +2,9 @@
 //!
 //! Problem: it is loaded into QEMU, so it must fit the QEMU that is installed.
 //!
-//! Approach: it is compiled from its sources once and kept in the cache. QEMU is asked before a guest
-//! is built whether it takes plugins at all; whether it takes this one, it says itself when it starts.
+//! Approach: it is compiled from its sources once and kept in the cache. QEMU is asked before a
+//! guest is built whether it takes plugins at all; whether it takes this one, it says itself when
+//! it starts.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -61,8 +62,8 @@ pub fn build() -> Result<PathBuf> {
     Ok(built.join("profile.so"))
 }
 
-/// The value of QEMU's option `-plugin`: the plugin, the file that it writes, whether it models caches, and the
-/// programs whose code it tells apart.
+/// The value of QEMU's option `-plugin`: the plugin, the file that it writes, whether it models
+/// caches, and the programs whose code it tells apart.
 #[must_use]
 pub fn option(plugin: &Path, output: &Path, caches: bool, programs: &[PathBuf]) -> OsString {
     let mut option = OsString::from("file=");
@@ -100,8 +101,8 @@ mod tests {
     /// Elements of its string instruction.
     const ELEMENTS: u32 = 1000;
 
-    /// A kernel by the first multiboot protocol. It opens a window, runs a loop and a repeated store,
-    /// closes the window, and ends QEMU.
+    /// A kernel by the first multiboot protocol. It opens a window, runs a loop and a repeated
+    /// store, closes the window, and ends QEMU.
     fn kernel() -> Vec<u8> {
         let word = u32::to_le_bytes;
         let (magic, flags) = (0x1bad_b002_u32, 0x0001_0000_u32);
@@ -166,7 +167,8 @@ mod tests {
         let rest = blocks.iter().sum::<u64>() - 2 * u64::from(ROUNDS) + 2;
         let elements = u64::from(ELEMENTS);
         assert!((elements..elements + 20).contains(&rest), "{counts}");
-        // It wrote 63 lines of one page one after the other. The second is near the first, and they tell that more will come.
+        // It wrote 63 lines of one page one after the other. The second is near the first, and they
+        // tell that more will come.
         let accesses = format!("{ELEMENTS} 0 0 0 0 61 1 1 1");
         let memory = counts.lines().find(|line| line.starts_with("memory "));
         assert!(

@@ -1,10 +1,12 @@
 //! A PostgreSQL for the guest.
 //!
-//! Problem: experiments merge beside a database, on machines that need not have one, and installing one would start it.
+//! Problem: experiments merge beside a database, on machines that need not have one, and installing
+//! one would start it.
 //!
-//! Approach: Debian's packages of the server and its client are unpacked into the cache, as [`crate::redis`] is, and packed where
-//! they would be installed: the server looks for its parts beside itself. What compiles queries at run time (LLVM) stays out. To
-//! make a database the server needs a shell, which is busybox's.
+//! Approach: Debian's packages of the server and its client are unpacked into the cache, as
+//! [`crate::redis`] is, and packed where they would be installed: the server looks for its parts
+//! beside itself. What compiles queries at run time (LLVM) stays out. To make a database the server
+//! needs a shell, which is busybox's.
 
 use std::path::Path;
 

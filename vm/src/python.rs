@@ -2,9 +2,9 @@
 //!
 //! Problem: experiments merge memory of real programs, and a build machine need not have them.
 //!
-//! Approach: Debian's packages of the interpreter and its standard library are unpacked into the cache,
-//! as [`crate::redis`] is. Installing them would compile the modules, so they are compiled here, by
-//! that interpreter: to files that are the same each time.
+//! Approach: Debian's packages of the interpreter and its standard library are unpacked into the
+//! cache, as [`crate::redis`] is. Installing them would compile the modules, so they are compiled
+//! here, by that interpreter: to files that are the same each time.
 
 use std::path::{Path, PathBuf};
 

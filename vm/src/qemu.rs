@@ -153,9 +153,10 @@ fn parameters(hardware: &Hardware) -> String {
 
 /// The processor that is emulated, or `UKSM_VM_CPU`, by which experiments are repeated on another.
 ///
-/// Five-level page tables make every emulated TLB miss longer. Where the processor claims fast string
-/// instructions, the kernel clears pages by them, and emulation carries them out byte by byte: a new
-/// page then takes 8 µs to clear, twenty times a loop's time, which no real processor does.
+/// Five-level page tables make every emulated TLB miss longer. Where the processor claims fast
+/// string instructions, the kernel clears pages by them, and emulation carries them out byte by
+/// byte: a new page then takes 8 µs to clear, twenty times a loop's time, which no real processor
+/// does.
 fn emulated_cpu() -> String {
     std::env::var("UKSM_VM_CPU").unwrap_or_else(|_| "max,la57=off,erms=off,fsrm=off".to_owned())
 }

@@ -339,9 +339,10 @@ fn count(collector: &Collector, ending: &Ending, asked: usize) -> (TestCounts, u
     (counts, behind)
 }
 
-/// Whether an emulated kernel died of a breakpoint that was not there any more. A kernel puts one into its text while it changes that,
-/// as for a static key or where a program is attached, and waits until nobody can meet it; QEMU before 8.1 may run a translation of
-/// it after that (its change deba78709a). Neither the module nor a test changes text.
+/// Whether an emulated kernel died of a breakpoint that was not there any more. A kernel puts one
+/// into its text while it changes that, as for a static key or where a program is attached, and
+/// waits until nobody can meet it; QEMU before 8.1 may run a translation of it after that (its
+/// change deba78709a). Neither the module nor a test changes text.
 fn died_of_emulation(accel: Accel, ending: &Ending) -> bool {
     accel.is_emulated()
         && matches!(ending, Ending::KernelDied(words) if words.contains("int3: 0000"))
@@ -357,7 +358,8 @@ fn failures(kernel: &Kernel, report: &Report) -> Vec<String> {
     failed_tests(kernel, report).chain(of_boot).collect()
 }
 
-/// The tests of a boot that failed, each with all it said: often only the end of a run's output is kept.
+/// The tests of a boot that failed, each with all it said: often only the end of a run's output is
+/// kept.
 fn failed_tests<'a>(kernel: &'a Kernel, report: &'a Report) -> impl Iterator<Item = String> + 'a {
     report.collector.results().iter().filter_map(|result| {
         let failure = indented(result.failure.as_deref()?);

@@ -1,8 +1,8 @@
 //! Other people's tests, with and without the module.
 //!
 //! # Problem
-//! Our own tests find only what we thought of. Programs that others wrote to test the kernel's memory
-//! management must not notice the module at all.
+//! Our own tests find only what we thought of. Programs that others wrote to test the kernel's
+//! memory management must not notice the module at all.
 //!
 //! # Approach
 //! The kernel's self-tests ([`selftests`]) and the memory stressors of stress-ng ([`stress_ng`])
@@ -14,8 +14,8 @@
 //! between boots would be taken for one between arms; the arms without the module come first.
 //!
 //! An outcome that differs between the two arms without the module depends on chance or on time; it
-//! is listed, and in the others it must be one of the two. A run in which the torturer exchanged few
-//! pages proves nothing, and fails.
+//! is listed, and in the others it must be one of the two. A run in which the torturer exchanged
+//! few pages proves nothing, and fails.
 
 pub mod campaign;
 pub mod compare;

@@ -8,8 +8,8 @@
 //! All steps run, whatever came before. The last line is
 //! `N passed, N failed`.
 //!
-//! To optimise what the guests run takes minutes of one processor, so the Makefile has that built beside all that only compiles. It is
-//! waited for before any test is run.
+//! To optimise what the guests run takes minutes of one processor, so the Makefile has that built
+//! beside all that only compiles. It is waited for before any test is run.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -113,8 +113,9 @@ pub fn run(scope: &Scope) -> Outcome {
     sum
 }
 
-/// The tests in guests: those of each kernel, and once what shows the same on any. They run beside each other, as they wait most of
-/// their time: together they take no more than two processors. Each line they print begins with the kernel's name.
+/// The tests in guests: those of each kernel, and once what shows the same on any. They run beside
+/// each other, as they wait most of their time: together they take no more than two processors.
+/// Each line they print begins with the kernel's name.
 fn guest_tests(scope: &Scope) -> Vec<Step> {
     let named = |name: &str, part| (format!("guest tests on {name}"), name.to_owned(), part);
     let mut jobs: Vec<(String, String, Part)> = scope
@@ -125,7 +126,8 @@ fn guest_tests(scope: &Scope) -> Vec<Step> {
     if let Some(last) = scope.kernels.last() {
         let job = format!("guest tests of what any kernel shows, on {last}");
         jobs.push((job, last.clone(), Part::Policy));
-        // How machines run is found out by one of them, and known to all then; an error comes again in each.
+        // How machines run is found out by one of them, and known to all then; an error comes again
+        // in each.
         let _known = kernel::named(last).and_then(|kernel| accel::detect(&kernel, Clock::Time));
     }
     let run = |(job, kernel, part): &(String, String, Part)| {

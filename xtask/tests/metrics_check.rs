@@ -1,4 +1,5 @@
-//! `scripts/metrics-check` takes the promtool that is there, fetches one without installing it, or says what is missing.
+//! `scripts/metrics-check` takes the promtool that is there, fetches one without installing it, or
+//! says what is missing.
 
 mod fake_machine;
 

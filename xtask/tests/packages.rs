@@ -1,7 +1,8 @@
-//! `scripts/deb` and `scripts/deb-test` name what is missing or wrong, `make install` puts each file
-//! where the prefix says and replaces no configuration.
+//! `scripts/deb` and `scripts/deb-test` name what is missing or wrong, `make install` puts each
+//! file where the prefix says and replaces no configuration.
 //!
-//! What the packages do on a machine, only `make deb-test` can tell: here their tools are stand-ins.
+//! What the packages do on a machine, only `make deb-test` can tell: here their tools are
+//! stand-ins.
 
 mod fake_machine;
 
@@ -229,7 +230,8 @@ fn the_test_of_packages_needs_root_and_says_so() {
 /// No file is there.
 const NOWHERE: &str = "/nowhere/it";
 
-/// Runs a target of the tree's Makefile on a folder, with stand-ins for the program and what it preloads.
+/// Runs a target of the tree's Makefile on a folder, with stand-ins for the program and what it
+/// preloads.
 fn make(machine: &FakeMachine, target: &str, [program, agent]: [&Path; 2]) -> Output {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     // Called by a make, its settings would be taken for ours.

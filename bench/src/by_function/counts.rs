@@ -1,13 +1,12 @@
 //! What the emulator's plugin wrote (`vm/plugin/`).
 //!
 //! A line each: `program NUMBER FILE`; for each window `window NUMBER`, then `owner OWNER
-//! PROGRAM|user|kernel`, then `block OWNER PROGRAM|user|kernel ADDRESS LENGTH INSTRUCTIONS`, then, if caches were
-//! modelled, `memory OWNER user|kernel ACCESSES L2 L2_BESIDE LLC LLC_BESIDE STREAMED NEAR MEMORY
-//! WALKS`, then
-//! `end NUMBER`. An owner is a program, or `user`: all programs that are not named, or a task that was
-//! only in the kernel. A block is of a program, and then its address is as in the program's file, of
-//! other code in user mode, or of the kernel.
-//! Units: instructions; a block's length is in instructions, too.
+//! PROGRAM|user|kernel`, then `block OWNER PROGRAM|user|kernel ADDRESS LENGTH INSTRUCTIONS`, then,
+//! if caches were modelled, `memory OWNER user|kernel ACCESSES L2 L2_BESIDE LLC LLC_BESIDE STREAMED
+//! NEAR MEMORY WALKS`, then `end NUMBER`. An owner is a program, or `user`: all programs that are
+//! not named, or a task that was only in the kernel. A block is of a program, and then its address
+//! is as in the program's file, of other code in user mode, or of the kernel. Units: instructions;
+//! a block's length is in instructions, too.
 
 use super::hierarchy::Accesses;
 use anyhow::{Context, Result, bail};

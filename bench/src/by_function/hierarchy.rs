@@ -1,25 +1,29 @@
 //! What accesses to memory would cost a processor, by a model.
 //!
 //! # Problem
-//! An instruction that waits for memory takes as long as five hundred others, and a count of instructions does not
-//! show it. What a machine has for memory differs by more than a factor of two.
+//! An instruction that waits for memory takes as long as five hundred others, and a count of
+//! instructions does not show it. What a machine has for memory differs by more than a factor of
+//! two.
 //!
 //! # Approach
-//! The emulator's plugin says in which level of a modelled processor each access to data ended (`vm/plugin/caches.c`). Time is
-//! that of the instructions, all data at hand, and of each access that ended farther away. The latency of memory is not
-//! chosen: everything is said for three of them. Of what overlaps, two things are known: lines that a prefetcher asks for, and
-//! lines of one page, whose places do not depend on each other. Nothing else does. Where two systems are compared,
-//! only what holds for all three is a claim.
+//! The emulator's plugin says in which level of a modelled processor each access to data ended
+//! (`vm/plugin/caches.c`). Time is that of the instructions, all data at hand, and of each access
+//! that ended farther away. The latency of memory is not chosen: everything is said for three of
+//! them. Of what overlaps, two things are known: lines that a prefetcher asks for, and lines of one
+//! page, whose places do not depend on each other. Nothing else does. Where two systems are
+//! compared, only what holds for all three is a claim.
 //!
-//! `uksm-bench calibrate-caches` holds the constants against a machine ([`super::primitives`]): they are those of an AMD EPYC 7003 in
-//! a virtual machine, whose latency of memory was 150 to 180 ns.
+//! `uksm-bench calibrate-caches` holds the constants against a machine ([`super::primitives`]):
+//! they are those of an AMD EPYC 7003 in a virtual machine, whose latency of memory was 150 to 180
+//! ns.
 //!
 //! # Units
 //! Nanoseconds of a core.
 
 use serde::{Deserialize, Serialize};
 
-/// Latencies of memory: a desktop's, a server's, and that of another socket or of memory behind a bus.
+/// Latencies of memory: a desktop's, a server's, and that of another socket or of memory behind a
+/// bus.
 pub(super) const LATENCIES: [f64; 3] = [40.0, 80.0, 160.0];
 /// An instruction of a loop over a page's contents.
 const OF_LOOPS: f64 = 0.1;
@@ -31,7 +35,8 @@ const LLC: f64 = 10.0;
 /// Those beside others of their page: they were asked for ahead, or together with these.
 const L2_BESIDE: f64 = 0.4;
 const LLC_BESIDE: f64 = 1.5;
-/// Lines of memory of which a processor asks at a time if they follow each other, or lie in one page.
+/// Lines of memory of which a processor asks at a time if they follow each other, or lie in one
+/// page.
 const AHEAD: f64 = 20.0;
 const TOGETHER: f64 = 10.0;
 /// However short the latency, a core gets no more than 16 GB/s.

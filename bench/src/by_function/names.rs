@@ -1,7 +1,7 @@
 //! Who is who in a boot: functions by their addresses, owners by what their tasks executed.
 //!
-//! Approach: a task is known by the program that it runs. The daemon is one of them; ksmd and the idle
-//! task are tasks that were only in the kernel, known by a function that nobody else executes.
+//! Approach: a task is known by the program that it runs. The daemon is one of them; ksmd and the
+//! idle task are tasks that were only in the kernel, known by a function that nobody else executes.
 
 use super::counts::{Block, Counted, Counts, Place};
 use super::hierarchy::Accesses;

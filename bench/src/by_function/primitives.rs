@@ -1,8 +1,9 @@
 //! What the model of caches says of what is done to pages, beside what a machine took.
 //!
-//! The same program did the same in both: in an emulated guest, whose instructions and accesses were counted, and here, where
-//! they were timed. The latency of memory here is what it takes to follow pages from one to the next. Pages lie in huge ones, as
-//! the kernel sees memory, so walks are left out.
+//! The same program did the same in both: in an emulated guest, whose instructions and accesses
+//! were counted, and here, where they were timed. The latency of memory here is what it takes to
+//! follow pages from one to the next. Pages lie in huge ones, as the kernel sees memory, so walks
+//! are left out.
 
 use super::hierarchy::{Accesses, Instructions};
 use super::profile::{Owner, Profile, Run};

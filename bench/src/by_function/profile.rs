@@ -60,7 +60,8 @@ pub(super) enum Owner {
 pub(super) struct Function {
     /// For whom.
     pub owner: Owner,
-    /// `kernel`, a module's name in brackets, a program's name, or `user` for code of no known program.
+    /// `kernel`, a module's name in brackets, a program's name, or `user` for code of no known
+    /// program.
     pub place: String,
     /// Its name.
     pub name: String,
@@ -118,8 +119,8 @@ impl Run {
         sum
     }
 
-    /// What the system under test would take of a processor, where memory has this latency, in nanoseconds;
-    /// none if caches were not modelled.
+    /// What the system under test would take of a processor, where memory has this latency, in
+    /// nanoseconds; none if caches were not modelled.
     pub(super) fn modelled_time(&self, latency: f64) -> Option<f64> {
         let mut accesses = Accesses::default();
         let own = self

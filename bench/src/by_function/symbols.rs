@@ -1,10 +1,10 @@
 //! Which function an address is in.
 //!
-//! Problem: the kernel and its modules lie elsewhere in each boot, and so does what a program's file
-//! says of its functions.
-//! Approach: of the kernel `/proc/kallsyms` of that boot, of a program the symbol table of its file,
-//! with the names of Rust made readable. The kernel does not say how long a function is: it ends where
-//! the next one begins. What the compiler put into another function counts as that one's.
+//! Problem: the kernel and its modules lie elsewhere in each boot, and so does what a program's
+//! file says of its functions. Approach: of the kernel `/proc/kallsyms` of that boot, of a program
+//! the symbol table of its file, with the names of Rust made readable. The kernel does not say how
+//! long a function is: it ends where the next one begins. What the compiler put into another
+//! function counts as that one's.
 
 use anyhow::{Context, Result};
 use object::{Object, ObjectSymbol, SymbolKind};

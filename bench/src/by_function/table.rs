@@ -10,8 +10,8 @@ const SHOWN: usize = 40;
 /// Longest name that is shown whole: what a name begins with says less than its end.
 const NAME: usize = 62;
 
-/// All variants' tables: whose the instructions are, then the functions of the system under test. Of
-/// the functions in `annotate`, the blocks as well.
+/// All variants' tables: whose the instructions are, then the functions of the system under test.
+/// Of the functions in `annotate`, the blocks as well.
 pub(super) fn text(profile: &Profile, annotate: &[String]) -> String {
     let mut text = String::new();
     for run in profile.medians() {

@@ -10,8 +10,8 @@ use crate::result::{Measured, Report};
 const KERNEL: &str = "ffffffff81000000 T copy\nffffffff81001000 t do_idle\n\
                       ffffffff81002000 t cmp_and_merge_page\nffffffffc0200000 t fold\t[uksm]\n";
 
-/// A window of the daemon (0), of a task that is ksmd (9), of one that idles (10), of a kernel thread
-/// (11) and of other programs (8). There is no symbol of the daemon's code.
+/// A window of the daemon (0), of a task that is ksmd (9), of one that idles (10), of a kernel
+/// thread (11) and of other programs (8). There is no symbol of the daemon's code.
 const COUNTS: &str = "window 4\n\
     owner 0 0\nowner 8 user\nowner 9 kernel\nowner 10 kernel\nowner 11 kernel\n\
     block 0 0 10 5 500\n\
@@ -86,7 +86,8 @@ fn accesses_have_owners_and_make_a_time_of_the_system() {
     assert_eq!(memory(Owner::DaemonUser), Some(4));
     assert_eq!(memory(Owner::DaemonKernel), Some(10));
     assert_eq!(memory(Owner::Ksmd), Some(1));
-    // 0.3 an instruction: copy() is none of the kernel's loops. Then what is nearer than memory, 4 streamed and 8 near.
+    // 0.3 an instruction: copy() is none of the kernel's loops. Then what is nearer than memory, 4
+    // streamed and 8 near.
     let time = run.modelled_time(80.0).unwrap();
     let nearer = 2.0 * 2.0 + 2.0 * 10.0 + 5.0 * 10.0 + 3.0 * 4.0 + 8.0 * 8.0;
     assert!(

@@ -1,9 +1,10 @@
 //! The demo's guest side: servers that work, settings that take turns, and the proof.
 //!
-//! Workload: four redis-servers that have most of their keys in common, each filled in an order of its own, with a light write
-//! load; and a process with identical and random pages (UKSM §8.1.1). Every run has fresh processes, at random addresses. What a
-//! setting could save at most is counted from the contents before it starts. Then another server starts, beside a system that
-//! has been running: how soon is what it has in common with the others shared, too?
+//! Workload: four redis-servers that have most of their keys in common, each filled in an order of
+//! its own, with a light write load; and a process with identical and random pages (UKSM §8.1.1).
+//! Every run has fresh processes, at random addresses. What a setting could save at most is counted
+//! from the contents before it starts. Then another server starts, beside a system that has been
+//! running: how soon is what it has in common with the others shared, too?
 
 use super::Event;
 use crate::experiment::{Race, Run, Watch, interleave_by, start_workload};
@@ -132,7 +133,8 @@ impl Crowd {
         ))
     }
 
-    /// Every byte is what it was: the processes look for themselves, and servers hold what they held after the same writes.
+    /// Every byte is what it was: the processes look for themselves, and servers hold what they
+    /// held after the same writes.
     fn prove(&mut self) -> Result<u64> {
         let seed = self.seed;
         let found = all_at_once(&mut self.servers, |server| digest(server, seed))?;

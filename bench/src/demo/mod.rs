@@ -2,7 +2,8 @@
 //! front of whoever runs it.
 //!
 //! The guest side ([`guest`]) does the work and speaks [`Event`]s, one JSON object a line with a
-//! mark in front, among other output; outside the guest, [`display`] shows them, and [`summary`] says in the end what came out.
+//! mark in front, among other output; outside the guest, [`display`] shows them, and [`summary`]
+//! says in the end what came out.
 
 pub(crate) mod display;
 pub(crate) mod guest;

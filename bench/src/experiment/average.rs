@@ -1,6 +1,7 @@
 //! What systems save on average of a workload that never settles.
 //!
-//! Systems take turns, in rounds, as in [`super::race`]: those of a round have the same contents, and run in an order that is drawn.
+//! Systems take turns, in rounds, as in [`super::race`]: those of a round have the same contents,
+//! and run in an order that is drawn.
 
 use super::race::{Compared, Race, end, rounds, start_workload};
 use super::watch::Watch;
@@ -14,8 +15,8 @@ use anyhow::Result;
 use std::time::Duration;
 use uksm_results::interval::Interval;
 
-/// Before averaging begins: loads that are held at a share of CPU settle, and the daemon has loaded its
-/// programs.
+/// Before averaging begins: loads that are held at a share of CPU settle, and the daemon has loaded
+/// its programs.
 const WARM_UP: f64 = LOADED.as_secs() as f64;
 
 /// How long a workload is watched.
@@ -23,8 +24,8 @@ const WARM_UP: f64 = LOADED.as_secs() as f64;
 pub(super) struct Watched {
     /// All in all.
     pub length: Duration,
-    /// At least this between two looks, where that may be long: looking takes CPU, which a guest with
-    /// one CPU takes from what it looks at.
+    /// At least this between two looks, where that may be long: looking takes CPU, which a guest
+    /// with one CPU takes from what it looks at.
     pub every: Duration,
 }
 
@@ -67,7 +68,8 @@ impl Rounds {
         })
     }
 
-    /// Adds to a report what each system saved: of several rounds the middle one, with what they differ in.
+    /// Adds to a report what each system saved: of several rounds the middle one, with what they
+    /// differ in.
     pub(super) fn tell(&self, report: &mut Report) {
         for rounds in &self.systems {
             let saved = saved(rounds);
@@ -87,7 +89,8 @@ impl Rounds {
         }
     }
 
-    /// Adds how much more one system saves than another one, which the ratio has by this name: the mean of the rounds, and how sure it is.
+    /// Adds how much more one system saves than another one, which the ratio has by this name: the
+    /// mean of the rounds, and how sure it is.
     pub(super) fn compare(&self, report: &mut Report, ours: &str, theirs: &str, named: &str) {
         let of = |name: &str| {
             let mut systems = self.systems.iter();

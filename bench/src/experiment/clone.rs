@@ -1,7 +1,8 @@
 //! clone: two processes with the same distinct pages, as two guests of one image have.
 //!
-//! Every page has one partner: nothing repeats, so a thin sample of each finds next to nothing. Three
-//! sizes: in-kernel KSM descends a tree of all pages for each, which deepens with their number.
+//! Every page has one partner: nothing repeats, so a thin sample of each finds next to nothing.
+//! Three sizes: in-kernel KSM descends a tree of all pages for each, which deepens with their
+//! number.
 
 use super::race::{Race, interleave};
 use crate::result::Report;

@@ -1,9 +1,10 @@
 //! containers: many small systems, each with a service and a store, in namespaces of their own.
 //!
-//! A system is a Python with what a web service imports, and a redis-server with 2 MiB of keys (`--size`), of which most are in
-//! all. Twenty by default (`--crowd N`: N of them). All are up and idle before a system of merging starts. What is
-//! counted as mergeable is what is equal; not all of it may be merged, so a run lasts as long as it has been given,
-//! unless 95 % are merged before, and the CPU for half of it is a figure.
+//! A system is a Python with what a web service imports, and a redis-server with 2 MiB of keys
+//! (`--size`), of which most are in all. Twenty by default (`--crowd N`: N of them). All are up and
+//! idle before a system of merging starts. What is counted as mergeable is what is equal; not all
+//! of it may be merged, so a run lasts as long as it has been given, unless 95 % are merged before,
+//! and the CPU for half of it is a figure.
 //!
 //! Source: UKSM §8.2.2, where three containers ran a web site each.
 
@@ -109,7 +110,8 @@ fn once(race: &Race, setup: &Setup, place: &Place, count: usize) -> Result<Run> 
     let run = Run {
         looks,
         mergeable_mib,
-        // The code and the keys of all systems are as they were; pages that hold neither are not looked at.
+        // The code and the keys of all systems are as they were; pages that hold neither are not
+        // looked at.
         verified_pages: 0,
         own_mib,
         counters,

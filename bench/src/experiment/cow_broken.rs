@@ -1,17 +1,18 @@
 //! cow-broken: pages that are written again as soon as they are merged (UKSM §8.1.2).
 //!
-//! Two questions. In the case `round` a region of which most pages are rewritten every round must be left
-//! alone, at next to no CPU. In all others the filter is off, and a loop writes pages with what they hold, every 10 ms, from the start
-//! to the end: how much memory is saved on average, next to KSM held at the same CPU, as shipped and without `smart_scan`? Such a case is `RATE@SHARE`: pages written a second,
-//! and the percent of a core that a system may take.
+//! Two questions. In the case `round` a region of which most pages are rewritten every round must
+//! be left alone, at next to no CPU. In all others the filter is off, and a loop writes pages with
+//! what they hold, every 10 ms, from the start to the end: how much memory is saved on average,
+//! next to KSM held at the same CPU, as shipped and without `smart_scan`? Such a case is
+//! `RATE@SHARE`: pages written a second, and the percent of a core that a system may take.
 //!
-//! The paper's loop writes 100 pages/s of 2 GiB, in turn, so what limits saving is how fast so much is
-//! merged at that CPU. Faster loops go over 128 MiB, so that most of it would be lost
-//! again in the time watched: they show what is kept under rewriting.
+//! The paper's loop writes 100 pages/s of 2 GiB, in turn, so what limits saving is how fast so much
+//! is merged at that CPU. Faster loops go over 128 MiB, so that most of it would be lost again in
+//! the time watched: they show what is kept under rewriting.
 //!
-//! They write pages anywhere. In turn they ran beside ksmd, which also goes through the region
-//! page by page, at nearly the same speed, and what KSM saved was a matter of who was ahead: another
-//! 2 ms of a wake-up changed it by a quarter to a half.
+//! They write pages anywhere. In turn they ran beside ksmd, which also goes through the region page
+//! by page, at nearly the same speed, and what KSM saved was a matter of who was ahead: another 2
+//! ms of a wake-up changed it by a quarter to a half.
 
 use super::average::{Rounds, Watched};
 use crate::result::Report;
@@ -118,7 +119,8 @@ fn held(report: &mut Report, (rate, percent): (usize, u32), setup: &Setup) -> Re
     let specs = [rewritten(setup.seed, mib, behaviour)];
     let share = f64::from(percent) / 100.0;
     let case = format!("{mib} MiB, {rate} pages/s{place}, {percent} % CPU");
-    // As shipped KSM leaves out pages that were looked at in vain, which those that were broken are for a while.
+    // As shipped KSM leaves out pages that were looked at in vain, which those that were broken are
+    // for a while.
     let all = [(Switch::SmartScan, false)];
     let variants = [
         Variant::uksm_unfiltered(share),

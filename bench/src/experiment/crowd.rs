@@ -3,11 +3,11 @@
 //! The daemon may merge every process of the host. When it has settled, its CPU is watched for
 //! `--calm` seconds; this is what a crowd costs that has nothing to merge. Then pairs of processes
 //! start, one pair after the other, and fill 64 MiB with the same distinct pages. The figure is the
-//! time from then to 90 % merged, median and longest of the pairs, for each governor and crowd. In a
-//! storm 200 processes start each second and live for 0.2 s; its CPU is watched for 20 s, and the pairs
-//! start while it goes on. How much longer they take than without it, in the same boot and with the
-//! same governor, is its delay. KSM serves only memory that is offered to it, so it knows of no crowd:
-//! it runs once, with the smallest.
+//! time from then to 90 % merged, median and longest of the pairs, for each governor and crowd. In
+//! a storm 200 processes start each second and live for 0.2 s; its CPU is watched for 20 s, and the
+//! pairs start while it goes on. How much longer they take than without it, in the same boot and
+//! with the same governor, is its delay. KSM serves only memory that is offered to it, so it knows
+//! of no crowd: it runs once, with the smallest.
 
 use super::newcomers::{fill_and_watch, rest, seconds_to_90, times_to_90, waiting};
 use super::race::{Race, Run, start_workload};

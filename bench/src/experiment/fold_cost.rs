@@ -123,8 +123,8 @@ impl Domain {
         Ok(FrameId(outcomes[0].frame))
     }
 
-    /// Merges all pages of the first process, which are equal, into as many frames as take them; the
-    /// cost of an entry, without those that make frames.
+    /// Merges all pages of the first process, which are equal, into as many frames as take them;
+    /// the cost of an entry, without those that make frames.
     fn fill_frames(&mut self, pages: usize) -> Result<Cost> {
         let mut sum = Folded::default();
         let most = usize::try_from(MAX_SHARERS).context("sharers")?;

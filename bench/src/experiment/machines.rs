@@ -1,17 +1,19 @@
 //! machines: virtual machines with the same system.
 //!
-//! Machines of 128 MiB (`--size`) boot: Debian's kernel, QEMU as it is, a small `/init`. What they have in memory nobody planned: a
-//! kernel, its tables, the files that it was booted from, zeros. In the end each machine reads what it booted from once more, and
-//! every byte must be as it was.
+//! Machines of 128 MiB (`--size`) boot: Debian's kernel, QEMU as it is, a small `/init`. What they
+//! have in memory nobody planned: a kernel, its tables, the files that it was booted from, zeros.
+//! In the end each machine reads what it booted from once more, and every byte must be as it was.
 //!
-//! | case | does |
-//! |---|---|
-//! | `idle` | four machines (`--crowd N`: N of them) are up before a system starts; what could be saved is counted from contents before |
-//! | `booting` | one more machine boots every eight seconds beside a system that has been running; what could be saved is counted in the end |
-//! | `overcommitted` | the same, of eight, where the host has five eighths of what they are promised, and swap on compressed memory; beside nobody who merges, too |
+//! - `idle`: four machines (`--crowd N`: N of them) are up before a system starts; what could be
+//!   saved is counted from contents before.
+//! - `booting`: one more machine boots every eight seconds beside a system that has been running;
+//!   what could be saved is counted in the end.
+//! - `overcommitted`: the same, of eight, where the host has five eighths of what they are
+//!   promised, and swap on compressed memory; beside nobody who merges, too.
 //!
-//! An emulator whose guests run guests now and then loses one. Before a system has started the machine boots again, alone
-//! (`booted_again`); afterwards the run says nothing about what is measured, and is made again; how often is a figure (`tries`).
+//! An emulator whose guests run guests now and then loses one. Before a system has started the
+//! machine boots again, alone (`booted_again`); afterwards the run says nothing about what is
+//! measured, and is made again; how often is a figure (`tries`).
 //!
 //! Source: UKSM §8.2.1.
 
@@ -38,7 +40,8 @@ const BOOT_LIMIT: Duration = Duration::from_secs(150);
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// How often is looked whether machines are up that boot at the same time.
 const LOOK_AT_BOOT: Duration = Duration::from_millis(100);
-/// What a machine has after the first of those that boot at the same time is up: as long as the first took, and at least this.
+/// What a machine has after the first of those that boot at the same time is up: as long as the
+/// first took, and at least this.
 const STRAGGLING: Duration = Duration::from_secs(5);
 /// Most machines of a run that are booted again.
 const MAX_AGAIN: usize = 4;
@@ -144,7 +147,8 @@ fn booting(race: &Race, setup: &Setup) -> Result<Run> {
     one_by_one(setup.crowd.first().copied().unwrap_or(4), race, setup)
 }
 
-/// The same, in five eighths of the memory that the machines are promised: with half of it the kernel kills one where nobody merges.
+/// The same, in five eighths of the memory that the machines are promised: with half of it the
+/// kernel kills one where nobody merges.
 fn overcommitted(race: &Race, setup: &Setup) -> Result<Run> {
     let count = setup.crowd.first().copied().unwrap_or(8);
     let _taken = Taken::but(count * setup.size_or(128) * 5 / 8)?;
@@ -254,10 +258,12 @@ impl Machines {
         Ok(())
     }
 
-    /// Waits until all are up that were started together, and boots again which are lost; how many were.
+    /// Waits until all are up that were started together, and boots again which are lost; how many
+    /// were.
     ///
-    /// They do the same, by turns on the same processors, so that all are up at about the same time: one that takes much longer
-    /// than the first is lost, which is known long before [`BOOT_LIMIT`].
+    /// They do the same, by turns on the same processors, so that all are up at about the same
+    /// time: one that takes much longer than the first is lost, which is known long before
+    /// [`BOOT_LIMIT`].
     fn wait_together(&mut self) -> Result<usize> {
         let mut booting: Vec<usize> = (0..self.guests.len()).collect();
         let (mut begin, mut again) = (Instant::now(), 0);

@@ -1,10 +1,10 @@
 //! Memory that is filled in a system that has been calm.
 //!
 //! Problem: a daemon, or ksmd, that has had nothing to do for a minute looks around less often.
-//! Approach: the system starts first, and gets time. Then processes start and are filled, or processes
-//! that have been there from the start are. Wall time counts from when the last one is filled: what
-//! is merged while memory is filled only shortens it. CPU counts from before the first one is, so
-//! that no work is free.
+//! Approach: the system starts first, and gets time. Then processes start and are filled, or
+//! processes that have been there from the start are. Wall time counts from when the last one is
+//! filled: what is merged while memory is filled only shortens it. CPU counts from before the first
+//! one is, so that no work is free.
 
 use super::race::{Race, Run, end, start_workload};
 use super::watch::Watch;

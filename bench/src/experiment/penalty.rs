@@ -1,23 +1,23 @@
 //! penalty: what a system that merges costs the applications on the host (UKSM §8.4).
 //!
-//! | application | does |
-//! |---|---|
-//! | `build` | a Python compiles sources of its library |
-//! | `make` | compilers, each a Python of its own, four at a time, compile a source each |
-//! | `memory` | a Python moves 16 MiB by a cache line, again and again: as fast as memory is |
-//! | `redis` | a redis-server answers one client, every other request of which writes |
-//! | `postgres` | a PostgreSQL answers one client of pgbench |
-//! | `threads` | four threads of a process read pages of 16 MiB, drawn at random, and write after every eighth into a quarter of them |
+//! - `build`: a Python compiles sources of its library.
+//! - `make`: compilers, each a Python of its own, four at a time, compile a source each.
+//! - `memory`: a Python moves 16 MiB by a cache line, again and again: as fast as memory is.
+//! - `redis`: a redis-server answers one client, every other request of which writes.
+//! - `postgres`: a PostgreSQL answers one client of pgbench.
+//! - `threads`: four threads of a process read pages of 16 MiB, drawn at random, and write after
+//!   every eighth into a quarter of them.
 //!
-//! | state | beside it |
-//! |---|---|
-//! | `nothing` | two processes in which no page equals another one |
-//! | `merging` | two that map, fill and unmap the same pages again and again; and a twin of the application, which holds what it holds and waits |
+//! - `nothing`: two processes in which no page equals another one.
+//! - `merging`: two that map, fill and unmap the same pages again and again; and a twin of the
+//!   application, which holds what it holds and waits.
 //!
-//! In each round each variant runs once, in an order that is drawn, on fresh processes, and `alone` as well, where nothing merges.
-//! A system serves all processes, those that start later, too, and has some seconds for what is there before the application begins. Each run is compared with that alone of its
-//! round: `percent` is how much more CPU time all processes of the application took, faults and waits for locks included; `elapsed_percent` how much
-//! longer it took, the processors that the system took included. The interval is that of 95 % for the mean of the pairs. Everybody
+//! In each round each variant runs once, in an order that is drawn, on fresh processes, and `alone`
+//! as well, where nothing merges. A system serves all processes, those that start later, too, and
+//! has some seconds for what is there before the application begins. Each run is compared with that
+//! alone of its round: `percent` is how much more CPU time all processes of the application took,
+//! faults and waits for locks included; `elapsed_percent` how much longer it took, the processors
+//! that the system took included. The interval is that of 95 % for the mean of the pairs. Everybody
 //! has made the same in the end, which is checked.
 
 mod app;
@@ -265,7 +265,8 @@ fn compare(name: &str, case: &str, runs: &[Once], alone: &[Once]) -> Result<Meas
     })
 }
 
-/// The mean of these ratios and, of several, the bounds of its interval, by the ends of their figures' names.
+/// The mean of these ratios and, of several, the bounds of its interval, by the ends of their
+/// figures' names.
 fn bounds(ratios: &[f64]) -> Vec<(&'static str, f64)> {
     match (Interval::of(ratios), ratios) {
         (Some(interval), _) => vec![

@@ -1,7 +1,9 @@
-//! primitives: what is done to pages, each alone, where the pages lie in the first level of caches, the second, the last, or in memory.
+//! primitives: what is done to pages, each alone, where the pages lie in the first level of caches,
+//! the second, the last, or in memory.
 //!
-//! The model of caches (`by_function/hierarchy.rs`) has constants. Here they are held against a processor: the same instructions are
-//! timed on a machine and counted in an emulated guest (`uksm-bench calibrate-caches`). It needs neither root nor the module.
+//! The model of caches (`by_function/hierarchy.rs`) has constants. Here they are held against a
+//! processor: the same instructions are timed on a machine and counted in an emulated guest
+//! (`uksm-bench calibrate-caches`). It needs neither root nor the module.
 
 mod anonymous;
 mod kernel;
@@ -19,7 +21,8 @@ use operation::{Operation, Pages};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// Where pages lie, and how many there are in each of two halves: in all 16 KiB, 256 KiB, 8 MiB, 256 MiB.
+/// Where pages lie, and how many there are in each of two halves: in all 16 KiB, 256 KiB, 8 MiB,
+/// 256 MiB.
 const PLACES: [(&str, usize); 4] = [("l1", 2), ("l2", 32), ("llc", 1024), ("memory", 32768)];
 /// Where requests to the kernel are said to lie.
 pub(crate) const KERNEL: &str = "kernel";

@@ -168,7 +168,8 @@ impl Race {
         }
     }
 
-    /// Most rounds in which it runs: where ratios are to be sure, what runs several times runs as often as that takes.
+    /// Most rounds in which it runs: where ratios are to be sure, what runs several times runs as
+    /// often as that takes.
     fn most_rounds(&self, setup: &Setup) -> usize {
         if setup.within.is_some() && self.most_runs > 1 {
             setup.most_repeats
@@ -251,7 +252,8 @@ impl Race {
 /// A family of contents that no page has.
 const ORDER: u64 = 1 << 42;
 
-/// In which order the races of a round run: drawn, so that none always comes after the same one. In another boot it is the same.
+/// In which order the races of a round run: drawn, so that none always comes after the same one. In
+/// another boot it is the same.
 pub(super) fn order(count: usize, setup: &Setup) -> Vec<usize> {
     let mut draws = Draws::new(setup.round_seed(), ORDER);
     let mut order: Vec<usize> = (0..count).collect();
@@ -261,7 +263,8 @@ pub(super) fn order(count: usize, setup: &Setup) -> Vec<usize> {
     order
 }
 
-/// Runs each race `repeats` times, in rounds: those of a round have the same contents, which no other round has.
+/// Runs each race `repeats` times, in rounds: those of a round have the same contents, which no
+/// other round has.
 pub(super) fn interleave(races: &[Race], repeats: usize, setup: &Setup) -> Result<Vec<Measured>> {
     interleave_by(&run, races, repeats, setup)
 }
@@ -289,7 +292,8 @@ impl Compared for Run {
     }
 }
 
-/// What came of each race that is run here, in all its rounds: so many, and more where the setup asks for ratios that are as sure.
+/// What came of each race that is run here, in all its rounds: so many, and more where the setup
+/// asks for ratios that are as sure.
 pub(super) fn rounds<'a, T: Compared>(
     once: &dyn Fn(&Race, &Setup) -> Result<T>,
     races: &'a [Race],
@@ -320,7 +324,8 @@ pub(super) fn rounds<'a, T: Compared>(
 /// Rounds of which an interval is taken for sure: so many contents at least.
 const FEWEST_ROUNDS: usize = 3;
 
-/// Whether no ratio of ours to a KSM of the same case would be surer after one more round, or each is as sure as this share of it.
+/// Whether no ratio of ours to a KSM of the same case would be surer after one more round, or each
+/// is as sure as this share of it.
 fn sure<T: Compared>(races: &[(&Race, Vec<T>)], share: f64, setup: &Setup) -> bool {
     let of = |prefix: &'static str| {
         let named = move |race: &Race| race.variant.name.starts_with(prefix);
@@ -340,7 +345,8 @@ fn sure<T: Compared>(races: &[(&Race, Vec<T>)], share: f64, setup: &Setup) -> bo
                     .map(|(our, their)| our.figure() / their.figure())
                     .collect();
                 let interval = Interval::of(&ratios);
-                // Two runs of which one saves nothing have no ratio, however often they are repeated.
+                // Two runs of which one saves nothing have no ratio, however often they are
+                // repeated.
                 ratios.len() >= FEWEST_ROUNDS
                     && interval.is_none_or(|found| found.spread() <= share)
             })

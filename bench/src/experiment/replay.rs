@@ -1,11 +1,13 @@
 //! replay: memory as real processes had it, at its true layout.
 //!
-//! Traces (`crate::trace`) say which pages of which mappings were equal, where they lay, and how that changed. Here processes of the
-//! same number map as much at the same distance from multiples of 2 MiB, and fill it so that the same pages are equal.
+//! Traces (`crate::trace`) say which pages of which mappings were equal, where they lay, and how
+//! that changed. Here processes of the same number map as much at the same distance from multiples
+//! of 2 MiB, and fill it so that the same pages are equal.
 //!
-//! A case is named after its trace. As such it holds still at the last moment that was captured: what does it take to
-//! merge 95 % of what is equal? With ` live` behind it, it begins at the first moment and goes on as it
-//! was captured: how much is saved on average, at which CPU? KSM runs there as shipped and without `smart_scan`, too.
+//! A case is named after its trace. As such it holds still at the last moment that was captured:
+//! what does it take to merge 95 % of what is equal? With ` live` behind it, it begins at the first
+//! moment and goes on as it was captured: how much is saved on average, at which CPU? KSM runs
+//! there as shipped and without `smart_scan`, too.
 
 use super::average::{Rounds, Watched};
 use super::race::{Race, interleave};

@@ -1,8 +1,9 @@
 //! respond: in a settled system, 100 MiB of pages that another process has appear and stay.
 //!
-//! Time runs from the moment before the copy begins, to 90 % of it merged: what is merged while it is being made is no head start.
-//! What is told is the median and the longest of several runs, of which the longest is the 99th percentile of thirty; and how
-//! long the copy takes. KSM, which takes long, runs once.
+//! Time runs from the moment before the copy begins, to 90 % of it merged: what is merged while it
+//! is being made is no head start. What is told is the median and the longest of several runs, of
+//! which the longest is the 99th percentile of thirty; and how long the copy takes. KSM, which
+//! takes long, runs once.
 
 use super::newcomers::{seconds_to_90, times_to_90};
 use super::race::{Race, Run, end, start_workload};
@@ -70,7 +71,8 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     Ok(report)
 }
 
-/// A run: after how many seconds 90 % were merged, infinity if never, and after how many the copy was complete.
+/// A run: after how many seconds 90 % were merged, infinity if never, and after how many the copy
+/// was complete.
 struct Answer {
     run: Run,
     seconds_to_90: f64,

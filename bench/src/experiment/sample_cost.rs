@@ -5,9 +5,9 @@
 //! them once and looks for partners. Beside it stands the bare cost of comparing a cold page with
 //! a hot one: no merge can cost less.
 //!
-//! `uksm-full` is the daemon from its start on until it has looked at as many pages as there are, all of them without
-//! partners: what it decides and remembers is in, and its start, too. It and ksmd's scan can be profiled; pages are then those that
-//! were looked at.
+//! `uksm-full` is the daemon from its start on until it has looked at as many pages as there are,
+//! all of them without partners: what it decides and remembers is in, and its start, too. It and
+//! ksmd's scan can be profiled; pages are then those that were looked at.
 
 use super::cost::{Cost, attach, measured};
 use super::race::start_workload;

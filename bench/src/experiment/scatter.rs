@@ -1,9 +1,9 @@
 //! scatter: few or many equal pages, which lie anywhere, singly or in runs.
 //!
-//! Two processes (or more) of 256 MiB. Whoever samples few pages finds equal ones at once if they are
-//! many, or if they lie at the same offsets. This experiment asks what it takes when neither is so,
-//! and as it is in memory of guests: other offsets, but runs. A case is named by share and place, see
-//! [`case`]; `--cases` chooses, and takes any case that can be named so.
+//! Two processes (or more) of 256 MiB. Whoever samples few pages finds equal ones at once if they
+//! are many, or if they lie at the same offsets. This experiment asks what it takes when neither is
+//! so, and as it is in memory of guests: other offsets, but runs. A case is named by share and
+//! place, see [`case`]; `--cases` chooses, and takes any case that can be named so.
 
 use super::newcomers;
 use super::race::{self, Race, interleave_by};

@@ -4,8 +4,9 @@
 //! paper's fast settings (sleep 20 ms, at most half a core, rounds of 50, 20, 10 and 5 ms a level)
 //! nearly all of it is to be merged. The ideal is what is mapped, less one page, over time.
 //!
-//! A process that fills its memory wants a processor for a third of the time. Who merges stands back for it by five
-//! steps of niceness, as ksmd does; the fastest of either system runs at niceness 0, too.
+//! A process that fills its memory wants a processor for a third of the time. Who merges stands
+//! back for it by five steps of niceness, as ksmd does; the fastest of either system runs at
+//! niceness 0, too.
 
 use super::average::{Rounds, Watched};
 use crate::result::Report;

@@ -1,8 +1,9 @@
 //! similar: pages that are nearly equal, of which half have a partner.
 //!
-//! All pages of two processes are alike in 63 of their 64 lines. Half of each process' pages are equal to those of the other
-//! one, at the same places; the rest has no partner. A hash of some lines says nothing about such pages, and a comparison with any other
-//! one goes on for long: for a partial hash it is the worst case, and for a tree that is ordered by contents as well.
+//! All pages of two processes are alike in 63 of their 64 lines. Half of each process' pages are
+//! equal to those of the other one, at the same places; the rest has no partner. A hash of some
+//! lines says nothing about such pages, and a comparison with any other one goes on for long: for a
+//! partial hash it is the worst case, and for a tree that is ordered by contents as well.
 //!
 //! | case | the line in which a page differs from all others |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! Looks at a workload and the system that merges it, again and again.
 //!
-//! A look counts the workload's page tables, which takes a while, so CPU and time are read before and
-//! after the count, and the middle is used. The first look that sees enough merged closes the window
-//! whose instructions are counted by function, if there is one.
+//! A look counts the workload's page tables, which takes a while, so CPU and time are read before
+//! and after the count, and the middle is used. The first look that sees enough merged closes the
+//! window whose instructions are counted by function, if there is one.
 
 use crate::contents::PAGE;
 use crate::measure::clock::Clock;
@@ -69,8 +69,9 @@ impl<'a> Watch<'a> {
         Watch::by(Counter::new()?, pids, setup)
     }
 
-    /// The same, of what can be merged by plan alone. Of little that can be merged, the few pages that any two processes have
-    /// in common are a share; and to look at what nobody can merge takes long, in which the mark is passed.
+    /// The same, of what can be merged by plan alone. Of little that can be merged, the few pages
+    /// that any two processes have in common are a share; and to look at what nobody can merge
+    /// takes long, in which the mark is passed.
     pub(crate) fn of_parts(specs: &[Spec], pids: &'a [u32], setup: &Setup) -> Result<Watch<'a>> {
         let counter = if specs.iter().any(Spec::is_captured) {
             // Few of the pages are equal to others, and they stay what they are: those are counted.
@@ -115,8 +116,8 @@ impl<'a> Watch<'a> {
         self
     }
 
-    /// Opens a window until 95 % of this is saved, if windows are wanted. `cpu` is what the system has
-    /// used so far.
+    /// Opens a window until 95 % of this is saved, if windows are wanted. `cpu` is what the system
+    /// has used so far.
     pub(crate) fn open_window(&mut self, mergeable_mib: f64, cpu: Duration) {
         if self.profile {
             self.open = Some(OpenWindow::open(0.95 * mergeable_mib, cpu));

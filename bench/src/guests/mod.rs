@@ -1,14 +1,13 @@
 //! Real virtual machines inside the guest: QEMU, KVM, Debian's kernel, and a disk.
 //!
-//! Problem: what acts as a virtual machine ([`crate::replay`]) does what its author thought of. A real one
-//! also boots, has its kernel and its file system's metadata in memory, reads ahead as its kernel likes,
-//! and its memory is QEMU's.
-//! Approach: the harness packs QEMU and what a machine is made of (`uksm-vm run --nested`). Each machine
-//! has a copy of one disk, a file of its own in a file system that caches pages like any other (ramfs). Its
-//! `/init` is this program ([`reader`]): it reads all files of its disk in an order of its own ([`order`]), no
-//! faster than it is told. Nothing in it knows of merging. [`qemu`] starts a machine and talks with
-//! it on its serial console.
-//! Source: XLH §5.2 for files that several machines read.
+//! Problem: what acts as a virtual machine ([`crate::replay`]) does what its author thought of. A
+//! real one also boots, has its kernel and its file system's metadata in memory, reads ahead as its
+//! kernel likes, and its memory is QEMU's. Approach: the harness packs QEMU and what a machine is
+//! made of (`uksm-vm run --nested`). Each machine has a copy of one disk, a file of its own in a
+//! file system that caches pages like any other (ramfs). Its `/init` is this program ([`reader`]):
+//! it reads all files of its disk in an order of its own ([`order`]), no faster than it is told.
+//! Nothing in it knows of merging. [`qemu`] starts a machine and talks with it on its serial
+//! console. Source: XLH §5.2 for files that several machines read.
 
 mod order;
 pub(crate) mod qemu;

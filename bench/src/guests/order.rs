@@ -1,7 +1,7 @@
 //! In which order a machine reads the files of its disk, and when.
 //!
-//! Each file is read once in full, in shuffled order, at a steady pace. Behind every few files one of
-//! those read before is read again: its pages are in the page cache, so the disk is not asked.
+//! Each file is read once in full, in shuffled order, at a steady pace. Behind every few files one
+//! of those read before is read again: its pages are in the page cache, so the disk is not asked.
 
 use super::ORDER;
 use crate::draws::{Draws, shuffle};

@@ -1,8 +1,8 @@
 //! One virtual machine: started, talked with, ended.
 //!
-//! It is talked with on its serial console, which is QEMU's standard input and output. A machine that
-//! goes away or does not answer is [`Lost`]: an emulated processor whose guests run guests now and then
-//! drops an interrupt, which says nothing about what was measured.
+//! It is talked with on its serial console, which is QEMU's standard input and output. A machine
+//! that goes away or does not answer is [`Lost`]: an emulated processor whose guests run guests now
+//! and then drops an interrupt, which says nothing about what was measured.
 
 use super::PARTS;
 use crate::replay::Aio;
@@ -32,7 +32,8 @@ pub(crate) struct Lost {
 /// Most tries of a run whose machines get lost.
 const TRIES: u32 = 4;
 
-/// Runs something, again if a machine gets lost; how many tries it took, too. `name` is for messages.
+/// Runs something, again if a machine gets lost; how many tries it took, too. `name` is for
+/// messages.
 ///
 /// # Errors
 /// What went wrong, other than a lost machine; or the last one lost.

@@ -2,16 +2,19 @@
 //!
 //! It speaks on the serial console, behind a word that no message of the kernel has:
 //!
-//! | command | answer | does |
-//! |---|---|---|
-//! | | `ready` | has mounted the disk, and its memory is that of a machine that has been up for a while; if it has one |
-//! | `check` | `checked PAGES` | reads the files that it booted from once more: every byte must be as it was |
-//! | `go` | `done NANOSECONDS` | reads all files; tells how much later than planned it was, at most |
-//! | `verify` | `verified PAGES` | reads all of it again: every byte must be as when it was read first |
+//! - at its start, answered by `ready`: has mounted the disk, and its memory is that of a machine
+//!   that has been up for a while; if it has one.
+//! - `check`, answered by `checked PAGES`: reads the files that it booted from once more: every
+//!   byte must be as it was.
+//! - `go`, answered by `done NANOSECONDS`: reads all files; tells how much later than planned it
+//!   was, at most.
+//! - `verify`, answered by `verified PAGES`: reads all of it again: every byte must be as when it
+//!   was read first.
 //!
-//! A machine that has just booted has never touched most of its memory, and what is new in a process is
-//! found by looking for what is new. So one that reads fills what is free with what no other machine has, and frees
-//! it: what it reads afterwards goes, as in a machine that has been up for a while, into memory that is there.
+//! A machine that has just booted has never touched most of its memory, and what is new in a
+//! process is found by looking for what is new. So one that reads fills what is free with what no
+//! other machine has, and frees it: what it reads afterwards goes, as in a machine that has been up
+//! for a while, into memory that is there.
 
 use super::order::{self, Access, Piece};
 use super::{AGED, qemu::WORD};

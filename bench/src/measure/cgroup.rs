@@ -1,8 +1,8 @@
 //! Control groups as a measure: what all processes of one take together.
 //!
 //! Problem: an application may be several processes, some of which end before one could look.
-//! Approach: whoever starts it is in the control group while it does, so that all that it starts is as well. The kernel's sum
-//! (`cpu.stat`) has those that have ended, too.
+//! Approach: whoever starts it is in the control group while it does, so that all that it starts is
+//! as well. The kernel's sum (`cpu.stat`) has those that have ended, too.
 
 use anyhow::{Context, Result};
 use std::fs;

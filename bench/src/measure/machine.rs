@@ -1,15 +1,19 @@
-//! What the whole machine did: busy time of all CPUs, interrupts among them, what was swapped, and what came to be free.
+//! What the whole machine did: busy time of all CPUs, interrupts among them, what was swapped, and
+//! what came to be free.
 //!
 //! # Problem
-//! A system's own CPU time is not all that it costs: a page that is write-protected has other CPUs flush what they
-//! remember of it, and interrupts are charged to whom they interrupt.
+//! A system's own CPU time is not all that it costs: a page that is write-protected has other CPUs
+//! flush what they remember of it, and interrupts are charged to whom they interrupt.
 //!
 //! # Approach
-//! The kernel's counters of the whole machine, before and after. They hold what everybody did, the workload and
-//! who looks included, so that they are compared between variants of one workload and are no figures of a system.
+//! The kernel's counters of the whole machine, before and after. They hold what everybody did, the
+//! workload and who looks included, so that they are compared between variants of one workload and
+//! are no figures of a system.
 //!
-//! Free is what nobody has: `MemFree`, and what each CPU keeps at hand. A page that was freed goes to the latter first, and since Linux 6.7 a CPU keeps
-//! up to an eighth of a zone where much is freed (`mm/page_alloc.c`, `nr_pcp_high`), so that `MemFree` alone may fall while memory is saved.
+//! Free is what nobody has: `MemFree`, and what each CPU keeps at hand. A page that was freed goes
+//! to the latter first, and since Linux 6.7 a CPU keeps up to an eighth of a zone where much is
+//! freed (`mm/page_alloc.c`, `nr_pcp_high`), so that `MemFree` alone may fall while memory is
+//! saved.
 
 use super::meminfo;
 use crate::workload::mib;
@@ -54,10 +58,11 @@ impl Machine {
         })
     }
 
-    /// What was counted since an earlier moment: `busy_seconds` of all CPUs, `tlb_interrupts` (flushes that a CPU did
-    /// because another one asked), `call_interrupts` (all that one CPU had another one do, those included),
-    /// `swapped_in_mib` and `swapped_out_mib`; `freed_mib`, which is less than what is shared by what merging needs itself, and by
-    /// all else that took memory meanwhile.
+    /// What was counted since an earlier moment: `busy_seconds` of all CPUs, `tlb_interrupts`
+    /// (flushes that a CPU did because another one asked), `call_interrupts` (all that one CPU had
+    /// another one do, those included), `swapped_in_mib` and `swapped_out_mib`; `freed_mib`, which
+    /// is less than what is shared by what merging needs itself, and by all else that took memory
+    /// meanwhile.
     pub(crate) fn since(&self, before: &Machine) -> BTreeMap<String, f64> {
         let wall = (self.at - before.at).as_secs_f64();
         // The time waited for a disk was seen to fall.

@@ -147,8 +147,8 @@ impl Counter {
         })
     }
 
-    /// The same, of these pages alone, each a process id and an address: where few of many pages can be merged, that is
-    /// many times as fast.
+    /// The same, of these pages alone, each a process id and an address: where few of many pages
+    /// can be merged, that is many times as fast.
     pub(crate) fn of_places(places: Vec<Place>) -> Result<Counter> {
         Ok(Counter {
             which: Which::listed(places),
@@ -182,8 +182,8 @@ impl Counter {
     }
 }
 
-/// Calls with the address and the pagemap entry of every page of the private anonymous mappings that
-/// are meant.
+/// Calls with the address and the pagemap entry of every page of the private anonymous mappings
+/// that are meant.
 fn for_each_entry(
     pid: u32,
     which: &Which,
@@ -294,8 +294,8 @@ pub(crate) fn largest_mapping(pid: u32) -> Result<Option<(u64, u64)>> {
     Ok(ranges.into_iter().max_by_key(|(start, end)| end - start))
 }
 
-/// The private anonymous mappings of a process that are so long, one for each length, in the order of their addresses: half-open
-/// byte ranges.
+/// The private anonymous mappings of a process that are so long, one for each length, in the order
+/// of their addresses: half-open byte ranges.
 ///
 /// # Errors
 /// There is none of one of these lengths behind those before it.
@@ -315,7 +315,8 @@ pub(crate) fn mapping_of(pid: u32, bytes: u64) -> Result<Option<u64>> {
     Ok(fitting.next().map(|&(start, _)| start))
 }
 
-/// A private anonymous mapping: a half-open byte range, and whether its process may read or write there.
+/// A private anonymous mapping: a half-open byte range, and whether its process may read or write
+/// there.
 type Anonymous = ((u64, u64), bool);
 
 /// The private anonymous mappings of a process, half-open byte ranges; `None` if it is gone.
@@ -325,8 +326,8 @@ fn anonymous_ranges(proc: &Path, pid: u32) -> Result<Option<Vec<(u64, u64)>>> {
     Ok(mappings.map(ranges))
 }
 
-/// Those of a process that it may read or write. Others are room that is only reserved: the heap of a new thread is for a moment as
-/// long as a workload of 64 MiB.
+/// Those of a process that it may read or write. Others are room that is only reserved: the heap of
+/// a new thread is for a moment as long as a workload of 64 MiB.
 fn accessible_ranges(pid: u32) -> Result<Vec<(u64, u64)>> {
     let found = anonymous_mappings(Path::new("/proc"), pid)?.unwrap_or_default();
     let accessible = found

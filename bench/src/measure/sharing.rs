@@ -1,11 +1,11 @@
 //! Since when pages are there, and since when they share a frame with another.
 //!
-//! Problem: of a real program nobody planned which pages come to be equal, or when. What could be merged is
-//! known at the end, from contents; how long that took must have been seen before.
-//! Approach: at each look the frame of every page is read. A page has come when it is seen first, and is
-//! merged from the look on since which it has always shared its frame. Whoever knows at the end which
-//! pages are equal asks for their times. A page that is rewritten in place has come when it was first there, so
-//! times are rather too long.
+//! Problem: of a real program nobody planned which pages come to be equal, or when. What could be
+//! merged is known at the end, from contents; how long that took must have been seen before.
+//! Approach: at each look the frame of every page is read. A page has come when it is seen first,
+//! and is merged from the look on since which it has always shared its frame. Whoever knows at the
+//! end which pages are equal asks for their times. A page that is rewritten in place has come when
+//! it was first there, so times are rather too long.
 
 use super::pagemap::{Place, page_frames};
 use anyhow::Result;
@@ -69,8 +69,8 @@ impl Sharing {
         }
     }
 
-    /// For each page of these sets of equal ones, the seconds from when it had an equal one until it
-    /// was merged; infinite where it is not.
+    /// For each page of these sets of equal ones, the seconds from when it had an equal one until
+    /// it was merged; infinite where it is not.
     pub(crate) fn times(&self, sets: &[Vec<Place>]) -> Vec<f64> {
         let mut times = Vec::new();
         for set in sets {

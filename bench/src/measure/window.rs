@@ -1,10 +1,10 @@
 //! Stretches of a run whose instructions are counted by function.
 //!
-//! Problem: the emulator sees the guest's instructions, and knows of no variants.
-//! Approach: this program executes an instruction that does nothing, by which the emulator's plugin
-//! knows that a window begins or ends (`vm/plugin/markers.h`). The plugin numbers windows as they are
-//! opened, and so does this program. Anywhere else the instruction does nothing at all.
-//! Units: seconds of CPU and MiB, as everywhere in results.
+//! Problem: the emulator sees the guest's instructions, and knows of no variants. Approach: this
+//! program executes an instruction that does nothing, by which the emulator's plugin knows that a
+//! window begins or ends (`vm/plugin/markers.h`). The plugin numbers windows as they are opened,
+//! and so does this program. Anywhere else the instruction does nothing at all. Units: seconds of
+//! CPU and MiB, as everywhere in results.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,8 @@ pub(crate) struct Window {
     pub cpu_seconds: f64,
     /// Saved when it was closed.
     pub saved_mib: f64,
-    /// Whether it was closed at the first look that saw 95 % merged; otherwise, at the end of the run.
+    /// Whether it was closed at the first look that saw 95 % merged; otherwise, at the end of the
+    /// run.
     pub reached: bool,
 }
 

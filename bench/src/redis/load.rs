@@ -1,7 +1,8 @@
 //! A light write load: the same writes to every server, spread over a few keys.
 //!
-//! Write number i sets key `hot:(i mod HOT)` to a value that depends on i. After [`write_all`] a server holds what it held after
-//! the one before, whatever came between, so digests can be compared.
+//! Write number i sets key `hot:(i mod HOT)` to a value that depends on i. After [`write_all`] a
+//! server holds what it held after the one before, whatever came between, so digests can be
+//! compared.
 
 use super::{VALUE_BYTES, value};
 use anyhow::{Context, Result};
@@ -81,7 +82,8 @@ fn write(connection: &mut Connection, seed: u64, number: u64) -> Result<()> {
         .context("a redis-server refused a write")
 }
 
-/// One client that asks as soon as it was answered, and every other time writes: how long each answer took.
+/// One client that asks as soon as it was answered, and every other time writes: how long each
+/// answer took.
 pub(crate) fn request_in_turn(
     connection: &mut Connection,
     seed: u64,

@@ -2,13 +2,12 @@
 //!
 //! Problem: most duplicates of virtual machines are contents of their disks, and come and go with
 //! what the machines read (XLH §1). To compare systems, all must meet the same reads at the same
-//! times, and what could be shared must be known at each moment.
-//! Approach: a [`Machine`] is a plan made from a seed. File accesses ([`accesses`]) go through a page
-//! cache that drops what was used longest ago ([`cache`]); what misses becomes requests to the disk
-//! ([`plan`]). A child carries the plan out ([`child`]): its page cache is anonymous memory, its disk a
-//! file, and it reads and writes as QEMU does, by `preadv` or by io_uring. Whoever measures makes the same
-//! plan, and so knows what is in which page, and when ([`sharing`]).
-//! Source: XLH §5.1, §5.2.
+//! times, and what could be shared must be known at each moment. Approach: a [`Machine`] is a plan
+//! made from a seed. File accesses ([`accesses`]) go through a page cache that drops what was used
+//! longest ago ([`cache`]); what misses becomes requests to the disk ([`plan`]). A child carries
+//! the plan out ([`child`]): its page cache is anonymous memory, its disk a file, and it reads and
+//! writes as QEMU does, by `preadv` or by io_uring. Whoever measures makes the same plan, and so
+//! knows what is in which page, and when ([`sharing`]). Source: XLH §5.1, §5.2.
 
 mod accesses;
 mod cache;

@@ -5,8 +5,8 @@ use super::{Machine, accesses};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// From a write to a file to the request that brings it to the disk: the kernel writes back every five
-/// seconds.
+/// From a write to a file to the request that brings it to the disk: the kernel writes back every
+/// five seconds.
 const WRITTEN_BACK_AFTER: Duration = Duration::from_secs(5);
 
 /// What happens to pages of a page cache.

@@ -1,8 +1,8 @@
 //! What two machines could share, at each moment: the oracle (XLH §5.1).
 //!
-//! A chance to share is a block that both have cached: it begins when the second one has it, and ends when
-//! the first one drops it. No machine has a block twice, and nothing else is equal, so at each moment as
-//! many pages could be saved as there are chances.
+//! A chance to share is a block that both have cached: it begins when the second one has it, and
+//! ends when the first one drops it. No machine has a block twice, and nothing else is equal, so at
+//! each moment as many pages could be saved as there are chances.
 
 use super::Machine;
 use super::plan::{Action, Plan};
@@ -79,7 +79,8 @@ pub(crate) fn chances(machines: [&Machine; 2], plans: [&Plan; 2]) -> Vec<Chance>
     chances
 }
 
-/// How many chances there are, by time: each time at which that changes, and the number from then on.
+/// How many chances there are, by time: each time at which that changes, and the number from then
+/// on.
 pub(crate) fn course(chances: &[Chance]) -> Vec<(f64, usize)> {
     let mut changes: Vec<(f64, bool)> = chances
         .iter()

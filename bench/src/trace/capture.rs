@@ -1,7 +1,8 @@
 //! Captures processes: reads all their private pages at intervals, and keeps which are equal.
 //!
-//! It only reads, as the rights of whoever runs it allow, and stops nobody: what a process writes while it is read is found as it
-//! was before or after. A page that several of the processes have by fork is one page already: it is the first one's.
+//! It only reads, as the rights of whoever runs it allow, and stops nobody: what a process writes
+//! while it is read is found as it was before or after. A page that several of the processes have
+//! by fork is one page already: it is the first one's.
 
 use super::writing::{Recording, Seen, Snapshot};
 use crate::contents::PAGE;

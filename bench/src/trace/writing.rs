@@ -1,7 +1,8 @@
 //! From what was read of processes to a trace.
 //!
-//! Mappings that overlap at different moments are one: a heap grows, and a stack downwards. Contents are numbered as they are
-//! first met, in ascending order of addresses, so that what was never anywhere else becomes one run.
+//! Mappings that overlap at different moments are one: a heap grows, and a stack downwards.
+//! Contents are numbered as they are first met, in ascending order of addresses, so that what was
+//! never anywhere else becomes one run.
 
 use super::{ASCENDING, Captured, Change, FORMAT, GONE, Header, Held, SAME};
 use anyhow::Result;

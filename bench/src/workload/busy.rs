@@ -1,9 +1,12 @@
-//! A process of several threads, each busy in memory of its own: one address space, many faults and flushes at a time.
+//! A process of several threads, each busy in memory of its own: one address space, many faults and
+//! flushes at a time.
 //!
-//! Problem: in a process with one thread nobody else uses the page tables while pages are taken out of them. Threads on other
-//! processors have their translations flushed, and wait for the same locks.
-//! Approach: each thread fills its part, and waits. At `work` each reads page after page, drawn at random, and after every eighth
-//! writes what came of all that it has read into a page of the first quarter. So what the process comes to depends on each byte that was read, and is the same in each run of a seed.
+//! Problem: in a process with one thread nobody else uses the page tables while pages are taken out
+//! of them. Threads on other processors have their translations flushed, and wait for the same
+//! locks. Approach: each thread fills its part, and waits. At `work` each reads page after page,
+//! drawn at random, and after every eighth writes what came of all that it has read into a page of
+//! the first quarter. So what the process comes to depends on each byte that was read, and is the
+//! same in each run of a seed.
 
 use super::mapping::{Kind, Mapping, Reservation};
 use super::protocol::{answer, commands};

@@ -3,12 +3,12 @@
 //! Protocol: one line each way. The child says `ready` when all parts that are present from the
 //! start are filled; then
 //!
-//! | command | answer | does |
-//! |---|---|---|
-//! | `appear` | `ready` | fills the parts that wait for it |
-//! | `written` | `written PAGES` | tells how many pages were written again so far |
-//! | `rewrite` | `rewrote NANOSECONDS` | writes all pages with what they hold, and tells the CPU it took |
-//! | `verify` | `verified PAGES` or `damaged PART PAGE` | ends all writing, then reads every byte |
+//! - `appear`, answered by `ready`: fills the parts that wait for it.
+//! - `written`, answered by `written PAGES`: tells how many pages were written again so far.
+//! - `rewrite`, answered by `rewrote NANOSECONDS`: writes all pages with what they hold, and tells
+//!   the CPU it took.
+//! - `verify`, answered by `verified PAGES` or `damaged PART PAGE`: ends all writing, then reads
+//!   every byte.
 //!
 //! The end of its input ends the child. Between commands it does what its parts' behaviours say.
 
@@ -122,7 +122,8 @@ impl Held {
         self.part.write(seed, self.mapping.page_mut(index), held);
     }
 
-    /// Writes all pages. The numbers are not kept: they would be memory that is no part of the plan.
+    /// Writes all pages. The numbers are not kept: they would be memory that is no part of the
+    /// plan.
     fn fill(&mut self, seed: u64) -> Result<()> {
         let numbers = self.part.numbers(seed)?;
         for index in 0..self.mapping.pages() {

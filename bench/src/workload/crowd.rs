@@ -207,7 +207,8 @@ impl Storm {
         })
     }
 
-    /// Ends it: how many processes it started a second. On a busy machine these are fewer than asked for.
+    /// Ends it: how many processes it started a second. On a busy machine these are fewer than
+    /// asked for.
     pub(crate) fn end(mut self) -> Result<f64> {
         let seconds = self.begin.elapsed().as_secs_f64();
         let started = self.join().context("the storm had ended")??;

@@ -1,11 +1,10 @@
 //! A program that does nothing, for processes by the thousand.
 //!
-//! Problem: any ordinary program costs a hundred pages and a millisecond to start, and holds the same
-//! pages in every process, which would be what an experiment merges.
-//! Approach: a file in the kernel's format with a few instructions in it: they map a few pages, write
-//! one word to each mapping, and sleep for ever. Whoever starts it may write more, through
-//! `/proc/PID/mem`.
-//! Source: elf(5); the System V ABI for x86-64.
+//! Problem: any ordinary program costs a hundred pages and a millisecond to start, and holds the
+//! same pages in every process, which would be what an experiment merges. Approach: a file in the
+//! kernel's format with a few instructions in it: they map a few pages, write one word to each
+//! mapping, and sleep for ever. Whoever starts it may write more, through `/proc/PID/mem`. Source:
+//! elf(5); the System V ABI for x86-64.
 
 use crate::contents::PAGE;
 use anyhow::{Context, Result};

@@ -1,13 +1,13 @@
 //! Where a process has the pages that other processes have, too.
 //!
-//! Problem: what it costs to find duplicates depends on where they lie. Two guests of one disk image
-//! have the same pages at other places, and in runs: if page i of one equals page j of the other, then
-//! most often page i+1 equals page j+1.
-//! Approach: the equal pages are numbered, and cut into runs of neighbouring numbers; the cuts are the
-//! same in all processes. A process puts these runs and its own pages into an order, which is drawn
-//! from the seed. With one order for all, equal pages lie at the same offsets; with an order each, they
-//! lie anywhere, and what would lie at the offset of its twin is exchanged with something else.
-//! Source: run lengths of two Debian guests of 512 MiB that read files in different order.
+//! Problem: what it costs to find duplicates depends on where they lie. Two guests of one disk
+//! image have the same pages at other places, and in runs: if page i of one equals page j of the
+//! other, then most often page i+1 equals page j+1. Approach: the equal pages are numbered, and cut
+//! into runs of neighbouring numbers; the cuts are the same in all processes. A process puts these
+//! runs and its own pages into an order, which is drawn from the seed. With one order for all,
+//! equal pages lie at the same offsets; with an order each, they lie anywhere, and what would lie
+//! at the offset of its twin is exchanged with something else. Source: run lengths of two Debian
+//! guests of 512 MiB that read files in different order.
 
 use crate::draws::{Draws, shuffle};
 use anyhow::{Result, bail};
@@ -38,8 +38,8 @@ pub(crate) struct Layout {
     pub place: Place,
 }
 
-/// Run lengths of guests: so many percent of the equal pages are in runs of such a length. So 86 % are
-/// in runs of two or more, 77 % in runs of more than eight, and 47 % in runs of more than 128.
+/// Run lengths of guests: so many percent of the equal pages are in runs of such a length. So 86 %
+/// are in runs of two or more, 77 % in runs of more than eight, and 47 % in runs of more than 128.
 const GUEST_RUNS: [(usize, RangeInclusive<usize>); 4] =
     [(47, 129..=1023), (30, 9..=127), (9, 2..=7), (14, 1..=1)];
 
@@ -144,8 +144,8 @@ impl Layout {
     }
 }
 
-/// Lengths as guests have them, the longest first. Of few pages, what does not make one run of a kind
-/// goes to the next shorter kind.
+/// Lengths as guests have them, the longest first. Of few pages, what does not make one run of a
+/// kind goes to the next shorter kind.
 fn guest_run_lengths(seed: u64, equal: usize) -> Vec<usize> {
     let mut draws = Draws::new(seed, LENGTHS);
     let mut lengths = Vec::new();

@@ -16,7 +16,8 @@ use std::ptr::{self, NonNull};
 const GAP_PAGES: usize = 512;
 /// Pages of 2 MiB.
 pub(crate) const BLOCK_PAGES: usize = 512;
-/// Addresses of what was captured: behind what any program has of its own, and before what the kernel chooses.
+/// Addresses of what was captured: behind what any program has of its own, and before what the
+/// kernel chooses.
 pub(crate) const CAPTURED: Range<u64> = 1 << 44..1 << 45;
 
 /// A range of addresses that nothing else will be mapped into. It is given back at drop, with
@@ -49,7 +50,8 @@ impl Reservation {
             .map(|count| (count + GAP_PAGES + BLOCK_PAGES) * PAGE)
             .sum::<usize>()
             + GAP_PAGES * PAGE;
-        // SAFETY: a fresh mapping aliases nothing: the kernel chooses the address, and takes the one it is given as a hint.
+        // SAFETY: a fresh mapping aliases nothing: the kernel chooses the address, and takes the
+        // one it is given as a hint.
         let base = unsafe {
             rustix::mm::mmap_anonymous(
                 address,
@@ -141,7 +143,8 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast(), WORDS) }
     }
 
-    /// One page, as system calls take it. Whoever hands it to one borrows the page for its duration.
+    /// One page, as system calls take it. Whoever hands it to one borrows the page for its
+    /// duration.
     pub(crate) fn iovec(&mut self, index: usize) -> libc::iovec {
         libc::iovec {
             iov_base: self.page_mut(index).as_mut_ptr().cast(),
@@ -160,7 +163,8 @@ impl Mapping {
     /// Gives one page back: there is none until it is written again.
     pub(crate) fn drop_page(&mut self, index: usize) -> Result<()> {
         let start = NonNull::from(self.page_mut(index)).cast();
-        // SAFETY: the page is ours, and no slice of it is borrowed, since self is borrowed exclusively.
+        // SAFETY: the page is ours, and no slice of it is borrowed, since self is borrowed
+        // exclusively.
         unsafe { rustix::mm::madvise(start.as_ptr(), PAGE, Advice::LinuxDontNeed) }
             .context("cannot give a page back")
     }

@@ -145,7 +145,8 @@ pub(crate) enum Behaviour {
         /// T: length of each of the two waits.
         wait_ms: u64,
     },
-    /// Comes to hold what was captured at the next moment, so long after the last one, until there is none.
+    /// Comes to hold what was captured at the next moment, so long after the last one, until there
+    /// is none.
     Replayed {
         /// From one moment to the next.
         every_ms: u64,
@@ -280,11 +281,13 @@ impl Spec {
     }
 }
 
-/// Which parts of these processes have pages that are equal to others, by plan: those of a process for each.
+/// Which parts of these processes have pages that are equal to others, by plan: those of a process
+/// for each.
 pub(crate) fn parts_with_partners(specs: &[Spec]) -> Vec<Vec<bool>> {
     let all = || specs.iter().flat_map(|spec| &spec.parts);
     let has_partners = |part: &Part| match part.contents {
-        // Each page is equal to that of the same number in another part of its family, and to no other.
+        // Each page is equal to that of the same number in another part of its family, and to no
+        // other.
         Contents::Distinct | Contents::Similar(_) => {
             all().filter(|other| other.family == part.family).count() > 1
         }

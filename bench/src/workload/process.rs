@@ -26,7 +26,8 @@ impl Process {
         Process::spawn(&[], command, what)
     }
 
-    /// Starts a workload by a program that becomes it, and its arguments; by none if there are none.
+    /// Starts a workload by a program that becomes it, and its arguments; by none if there are
+    /// none.
     pub(crate) fn start_under(wrapper: &[OsString], spec: &Spec) -> Result<Process> {
         Process::spawn(wrapper, "workload", spec)
     }

@@ -1,12 +1,13 @@
 //! Contents that few pages have, or many: as many copies as a Zipf law says.
 //!
 //! # Problem
-//! Where each equal page has one partner, or all pages are the same one, a system is told at once what pays. In real memory most
-//! contents that repeat do so once or twice, and few are everywhere.
+//! Where each equal page has one partner, or all pages are the same one, a system is told at once
+//! what pays. In real memory most contents that repeat do so once or twice, and few are everywhere.
 //!
 //! # Approach
-//! One plan for all processes: contents with [`MIN_COPIES`] to [`MAX_COPIES`] copies, the chance of a number of copies in inverse proportion
-//! to it, until half of all pages are taken; the others are unique. All are shuffled over all processes.
+//! One plan for all processes: contents with [`MIN_COPIES`] to [`MAX_COPIES`] copies, the chance of
+//! a number of copies in inverse proportion to it, until half of all pages are taken; the others
+//! are unique. All are shuffled over all processes.
 
 use crate::draws::{Draws, shuffle};
 use serde::{Deserialize, Serialize};

@@ -10,8 +10,9 @@ use std::process::Command;
 pub(crate) struct Surroundings {
     /// Its memory is offered to in-kernel KSM.
     pub mergeable: bool,
-    /// It has namespaces of its own, as in a container: mounts, host name, IPC, network, control groups. Not of process
-    /// ids: that takes a process between, and whoever merges sees the host's numbers anyway.
+    /// It has namespaces of its own, as in a container: mounts, host name, IPC, network, control
+    /// groups. Not of process ids: that takes a process between, and whoever merges sees the host's
+    /// numbers anyway.
     pub contained: bool,
 }
 

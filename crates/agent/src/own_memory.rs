@@ -1,13 +1,14 @@
 //! This process's own memory: what it is, and advice about it.
 //!
 //! # Problem
-//! The daemon saw a range from outside, some time ago. What is there now may be a file, shared memory, or nothing.
+//! The daemon saw a range from outside, some time ago. What is there now may be a file, shared
+//! memory, or nothing.
 //!
 //! # Approach
-//! `/proc/self/maps` is read once for a message. A range is advised only if all of it is private and anonymous: no
-//! inode, and no name but that of the heap or one that the program gave it. Should the program change it between that look
-//! and the advice, then memory that can be merged is offered that was not asked for, or the kernel
-//! says why not; neither changes what is in it.
+//! `/proc/self/maps` is read once for a message. A range is advised only if all of it is private
+//! and anonymous: no inode, and no name but that of the heap or one that the program gave it.
+//! Should the program change it between that look and the advice, then memory that can be merged is
+//! offered that was not asked for, or the kernel says why not; neither changes what is in it.
 //!
 //! # Source
 //! proc(5), madvise(2).
@@ -16,7 +17,8 @@ use rustix::fs::{Mode, OFlags, open, stat};
 use rustix::mm::Advice as Kernel;
 use uksm_interface::advice::{Advice, DONE, MAX_RANGES, Message, NOT_ANONYMOUS, Outcomes, Range};
 
-/// Longest line of maps that is looked at: what is longer has a name, and so is no anonymous memory.
+/// Longest line of maps that is looked at: what is longer has a name, and so is no anonymous
+/// memory.
 const LINE: usize = 512;
 
 /// Does what a message asks, as far as it may.

@@ -1,4 +1,5 @@
-//! The library in real processes: what it is told is done in them and nowhere else, and they do not notice.
+//! The library in real processes: what it is told is done in them and nowhere else, and they do not
+//! notice.
 //!
 //! ksmd does not run for this: that memory is offered shows as `mg` among the flags in smaps.
 

@@ -4,8 +4,8 @@
 //! Who may share with whom is the operator's to say, for thousands of processes, in a word.
 //!
 //! # Approach
-//! A rule names the boundary of each process. Processes of one boundary may be compared, others never. A
-//! process that the rule says nothing of belongs to none.
+//! A rule names the boundary of each process. Processes of one boundary may be compared, others
+//! never. A process that the rule says nothing of belongs to none.
 //!
 //! A unit is the service or scope of a process's control group right below the slices at the root
 //! of the tree: these systemd's system manager makes. What lies below a unit is delegated to
@@ -15,8 +15,9 @@
 //! its own.
 //!
 //! # Source
-//! Euro-Par'11 §5.2: grouping "across independent customers" is the provider's decision. The names of pods' control groups are those of
-//! the Kubernetes node agent, with its drivers `systemd` and `cgroupfs`.
+//! Euro-Par'11 §5.2: grouping "across independent customers" is the provider's decision. The names
+//! of pods' control groups are those of the Kubernetes node agent, with its drivers `systemd` and
+//! `cgroupfs`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -88,8 +89,9 @@ pub(crate) fn unit(path: &str) -> Option<String> {
     (!name.ends_with(".slice")).then(|| cut(path, last + 1))
 }
 
-/// The id of the pod, and the path of its control group. What is named like a pod elsewhere in the tree is none: whoever runs in a
-/// container with control groups of its own can name those as another customer's pod.
+/// The id of the pod, and the path of its control group. What is named like a pod elsewhere in the
+/// tree is none: whoever runs in a container with control groups of its own can name those as
+/// another customer's pod.
 pub(crate) fn pod(path: &str) -> Option<(String, String)> {
     let names: Vec<&str> = path.split('/').skip(1).collect();
     let (&root, below) = names.split_first()?;

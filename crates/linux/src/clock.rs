@@ -31,8 +31,8 @@ pub fn process_cpu() -> Nanos {
     read(ClockId::ProcessCPUTime)
 }
 
-/// Processor time of another process with all its threads, user and kernel, also of one that has exited and was not
-/// waited for yet.
+/// Processor time of another process with all its threads, user and kernel, also of one that has
+/// exited and was not waited for yet.
 ///
 /// # Errors
 /// There is no such process.
@@ -54,8 +54,9 @@ pub fn process_cpu_of(pid: u32) -> Result<Nanos, Errno> {
     Ok(nanos(time.tv_sec, time.tv_nsec))
 }
 
-/// Processor time of all children that have ended and were waited for, user and kernel. What it grows by when a child
-/// is waited for is what that child took in all its life, as wait4(2) says it.
+/// Processor time of all children that have ended and were waited for, user and kernel. What it
+/// grows by when a child is waited for is what that child took in all its life, as wait4(2) says
+/// it.
 ///
 /// # Errors
 /// None that is known: the kernel refuses the question.

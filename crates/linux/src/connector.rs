@@ -7,9 +7,9 @@
 //! # Approach
 //! The kernel multicasts an event for each of these over netlink. A socket filter drops, in the
 //! kernel, what concerns threads, users and sessions, so that only events about processes wake
-//! nothing and cost a read each. Who sleeps may wait at the socket, too; the next process list reads
-//! what has come. If more comes than the socket holds, the kernel says so once and drops the rest:
-//! [`Connector::take`] reports the loss, and the caller looks at all processes.
+//! nothing and cost a read each. Who sleeps may wait at the socket, too; the next process list
+//! reads what has come. If more comes than the socket holds, the kernel says so once and drops the
+//! rest: [`Connector::take`] reports the loss, and the caller looks at all processes.
 //!
 //! The connector answers only in the first network, process and user namespaces, and to who has
 //! `CAP_NET_ADMIN`. The kernel takes a subscription without a word and then confirms it by an

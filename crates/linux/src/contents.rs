@@ -1,24 +1,29 @@
 //! Reads what processes hold in memory: all of it, or as much as a sketch takes.
 //!
 //! # Problem
-//! To say who shares what, or what real memory is like, the contents of processes must be read: from outside, without the module, without bringing in
-//! a page that is not there, and without keeping a core busy. Processes end, exec, and change their memory meanwhile.
+//! To say who shares what, or what real memory is like, the contents of processes must be read:
+//! from outside, without the module, without bringing in a page that is not there, and without
+//! keeping a core busy. Processes end, exec, and change their memory meanwhile.
 //!
 //! # Approach
-//! [`pagemap`] tells which pages of a mapping are present and private. Only these are read, right after that was
-//! asked, through `/proc/PID/mem`: an open file of it names one address space for good, so that no other process is
-//! ever read in place of one that ended. After the files are opened, the start time of the process is asked again; from then on
-//! it cannot be another. A page that is gone between the two calls could be brought in: that takes a process that gives
-//! back or swaps out the page within some 100 µs, and is the only such case.
+//! [`pagemap`] tells which pages of a mapping are present and private. Only these are read, right
+//! after that was asked, through `/proc/PID/mem`: an open file of it names one address space for
+//! good, so that no other process is ever read in place of one that ended. After the files are
+//! opened, the start time of the process is asked again; from then on it cannot be another. A page
+//! that is gone between the two calls could be brought in: that takes a process that gives back or
+//! swaps out the page within some 100 µs, and is the only such case.
 //!
-//! A process with more pages than a bound is read in stretches of [`TABLE_PAGES`] pages, which are chosen by a random number
-//! and not by what is in them, each process for itself. A stretch is read whole, so that what lies together is read or left out together:
-//! where memory is uneven, estimates are off by more than they say. Mappings beyond a bound of address space
-//! are not looked at, because even to ask which pages are present takes time for each.
+//! A process with more pages than a bound is read in stretches of [`TABLE_PAGES`] pages, which are
+//! chosen by a random number and not by what is in them, each process for itself. A stretch is read
+//! whole, so that what lies together is read or left out together: where memory is uneven,
+//! estimates are off by more than they say. Mappings beyond a bound of address space are not looked
+//! at, because even to ask which pages are present takes time for each.
 //!
-//! Where not even that can be waited for, [`Survey`] asks what there is, and [`Sampler`] reads pages of it that are chosen by chance.
+//! Where not even that can be waited for, [`Survey`] asks what there is, and [`Sampler`] reads
+//! pages of it that are chosen by chance.
 //!
-//! After some pages [`pace`] sleeps. Reading counts as use: the kernel takes the pages for recently used.
+//! After some pages [`pace`] sleeps. Reading counts as use: the kernel takes the pages for recently
+//! used.
 //!
 //! # Units
 //! Addresses in bytes, counts in pages, ranges half-open.
@@ -53,7 +58,8 @@ const TABLE_PAGES: u64 = 512;
 /// Pages that are read at a time; they and what the sketch takes stay in the cache.
 const BATCH: u64 = 64;
 
-/// Most pages of address space that are looked at in one process: 256 GiB, of which some 2 s are spent on asking.
+/// Most pages of address space that are looked at in one process: 256 GiB, of which some 2 s are
+/// spent on asking.
 const MAX_LOOKED_AT: u64 = 1 << 26;
 
 /// What was read of a process.
@@ -151,9 +157,9 @@ impl Reader {
         })
     }
 
-    /// Shows every private page that a process has in memory, which is the one that `stat` was of, in ascending order; returns
-    /// its mappings, and whether it has more address space than is looked at. What changes meanwhile is shown as it was before,
-    /// or after, or not at all.
+    /// Shows every private page that a process has in memory, which is the one that `stat` was of,
+    /// in ascending order; returns its mappings, and whether it has more address space than is
+    /// looked at. What changes meanwhile is shown as it was before, or after, or not at all.
     ///
     /// # Errors
     /// It ended, or became another program; or there is no right to read it.
@@ -252,7 +258,8 @@ impl Opened {
     }
 }
 
-/// Checks that a process is still the one that `stat` was of. After this, files that were opened before are its.
+/// Checks that a process is still the one that `stat` was of. After this, files that were opened
+/// before are its.
 ///
 /// # Errors
 /// It is gone.

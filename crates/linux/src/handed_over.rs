@@ -1,17 +1,21 @@
 //! Spaces that a supervisor has attached and hands over.
 //!
 //! # Problem
-//! The worker of a group has no right to look for processes. It learns of its spaces from its supervisor, which attaches them in the worker's
-//! domain; and a space that leaves may not share anything when it is another group's.
+//! The worker of a group has no right to look for processes. It learns of its spaces from its
+//! supervisor, which attaches them in the worker's domain; and a space that leaves may not share
+//! anything when it is another group's.
 //!
 //! # Approach
-//! The supervisor tells of each space that came, of each that went, and of each whose size has changed, so that a worker of
-//! calm processes can sleep. A space that can have frames of another group, because its process was forked there or moved while there was no
-//! supervisor, waits until those are broken, before anything of it is merged here. Only the worker detaches, so that no call of its
-//! own is refused for a space that it still works on: at once if the process has ended, else when nothing of it is shared any more
-//! ([`breaks`]). Then it says so, and the process may be attached elsewhere.
+//! The supervisor tells of each space that came, of each that went, and of each whose size has
+//! changed, so that a worker of calm processes can sleep. A space that can have frames of another
+//! group, because its process was forked there or moved while there was no supervisor, waits until
+//! those are broken, before anything of it is merged here. Only the worker detaches, so that no
+//! call of its own is refused for a space that it still works on: at once if the process has ended,
+//! else when nothing of it is shared any more ([`breaks`]). Then it says so, and the process may be
+//! attached elsewhere.
 //!
-//! What cannot be said at once, because the supervisor is slow to listen, is said with the next list.
+//! What cannot be said at once, because the supervisor is slow to listen, is said with the next
+//! list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
@@ -27,7 +31,8 @@ mod breaks;
 
 use breaks::{Breaks, Ended};
 
-/// How long a list may take before what is to be broken waits for the next one; one stretch is always broken.
+/// How long a list may take before what is to be broken waits for the next one; one stretch is
+/// always broken.
 const MAX_LIST: Nanos = 4_000_000;
 
 /// What a supervisor tells.
@@ -181,7 +186,8 @@ impl<S: Supervisor> HandedOver<S> {
         Ok(())
     }
 
-    /// Breaks what may not be shared, one stretch at least, and as long as there is time; detaches those that have left.
+    /// Breaks what may not be shared, one stretch at least, and as long as there is time; detaches
+    /// those that have left.
     fn go_on_breaking<D: Domain>(
         &mut self,
         domain: &mut D,

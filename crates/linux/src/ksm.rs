@@ -1,8 +1,9 @@
 //! In-kernel KSM from outside: its knobs, cooperating processes, and what their memory holds.
 //!
 //! # Problem
-//! Where no module can be loaded, pages can be merged by in-kernel KSM only. It is global, takes advice from a process
-//! about its own memory alone, and keeps its settings when whoever made them is gone.
+//! Where no module can be loaded, pages can be merged by in-kernel KSM only. It is global, takes
+//! advice from a process about its own memory alone, and keeps its settings when whoever made them
+//! is gone.
 //!
 //! # Approach
 //! - [`sysfs`] reads and sets what there is below `/sys/kernel/mm/ksm`;

@@ -6,10 +6,12 @@
 //! # Approach
 //! [`driver`] is the loop between the policy and a machine. [`machine`] performs the commands:
 //! - [`selection`] says which processes may be merged, [`processes`] follows them by [`pidfd`] and
-//!   [`proc`], told of new ones by the [`connector`]; a worker's are [`handed_over`], and both are a machine's [`discovery`];
+//!   [`proc`], told of new ones by the [`connector`]; a worker's are [`handed_over`], and both are
+//!   a machine's [`discovery`];
 //! - [`mappings`] lists their mappings, and [`maps`] says what they are to the policy;
 //! - [`domain`] is what the machine needs of the kernel module, and [`module`] speaks to it;
-//! - [`breaking`] unmerges, and [`wake`] sleeps; [`locked`] knows the targets that hold their own locks.
+//! - [`breaking`] unmerges, and [`wake`] sleeps; [`locked`] knows the targets that hold their own
+//!   locks.
 //!
 //! Where there is no module, [`ksm`] is what drives in-kernel KSM.
 //!

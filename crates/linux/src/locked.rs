@@ -1,13 +1,16 @@
 //! Targets whose locks cannot be had.
 //!
 //! # Problem
-//! A process decides how long its own locks are held, and can hold them for ever. The module gives up on such a target after a
-//! tenth of a second (`EAGAIN`). Whoever asked again at once would do nothing else, and nobody would learn whose fault it is.
+//! A process decides how long its own locks are held, and can hold them for ever. The module gives
+//! up on such a target after a tenth of a second (`EAGAIN`). Whoever asked again at once would do
+//! nothing else, and nobody would learn whose fault it is.
 //!
 //! # Approach
-//! Each target that was locked is left alone for a second, and for twice as long each time that it still is, up to
-//! [`MAX_PAUSE`]: so one target takes a part in 600 of its caller's time. Where its locks were held at every try for [`LONG`], it is
-//! named: shorter than that is ordinary life of a process that maps much.
+//! Each target that was locked is left alone for a second, and for twice as long each time that it
+//! still is, up to
+//! [`MAX_PAUSE`]: so one target takes a part in 600 of its caller's time. Where its locks were held
+//! at every try for [`LONG`], it is named: shorter than that is ordinary life of a process that
+//! maps much.
 //!
 //! # Units
 //! [`Nanos`] of the monotonic clock.

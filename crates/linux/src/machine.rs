@@ -8,8 +8,8 @@
 //! Each command is one call, or a few. The module refuses a whole request over one space that it
 //! does not know, so the machine asks it only about spaces that are followed, and itself answers
 //! that the others are dead (`ask`). If the module calls a space dead, the next process list drops
-//! it. A call for which there is no memory has no effect: the machine counts it and says so, and the
-//! policy tries again later. Only a failure of the module itself ends a run.
+//! it. A call for which there is no memory has no effect: the machine counts it and says so, and
+//! the policy tries again later. Only a failure of the module itself ends a run.
 //!
 //! With [`LinuxMachine::dry`] set, nothing is ever merged: each page of a FOLD is answered as busy,
 //! so that the policy goes on sampling and reports what it believes could be merged.
@@ -41,8 +41,8 @@ use crate::{clock, mappings};
 /// So many frames can be listed even if memory is short: they take half a page.
 const FEW_FRAMES: u32 = 64;
 
-/// Of so many frames that a check finds changed it is said who shares them: that takes a look at all memory for
-/// each.
+/// Of so many frames that a check finds changed it is said who shares them: that takes a look at
+/// all memory for each.
 const MAX_NAMED: usize = 16;
 
 /// No lines: states only.
@@ -153,7 +153,8 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         self.shortages + self.processes.found().shortages
     }
 
-    /// Processes that hold their own locks, so that nothing can be seen or merged there, and for how long; by id.
+    /// Processes that hold their own locks, so that nothing can be seen or merged there, and for
+    /// how long; by id.
     #[must_use]
     pub fn locked(&self) -> Vec<(u32, Nanos)> {
         let mut locked = self.processes.found().locked;
@@ -171,7 +172,8 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         self.locked.held(space)
     }
 
-    /// Calls that gave up on processes that hold their own locks; each was made again later, or will be.
+    /// Calls that gave up on processes that hold their own locks; each was made again later, or
+    /// will be.
     #[must_use]
     pub fn given_up(&self) -> u64 {
         self.locked.given_up() + self.processes.found().given_up
@@ -389,8 +391,8 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         Ok(Some(pages))
     }
 
-    /// Looks for frames that have changed, says who shares them, and gives them up. Without memory it is done with the next
-    /// pass.
+    /// Looks for frames that have changed, says who shares them, and gives them up. Without memory
+    /// it is done with the next pass.
     fn check_frames(&mut self, cursor: u32, count: u32) -> module::Result<()> {
         let changed = self.try_call(|domain| domain.changed_frames(cursor, count))?;
         let changed = changed.unwrap_or_default();
@@ -508,7 +510,8 @@ impl<D: Domain> LinuxMachine<D> {
 }
 
 impl<D: Domain, S: Supervisor> LinuxMachine<D, HandedOver<S>> {
-    /// Unmerges every page of these spaces, which are left alone from now on. Calls `alive` every now and then.
+    /// Unmerges every page of these spaces, which are left alone from now on. Calls `alive` every
+    /// now and then.
     ///
     /// # Errors
     /// The module fails.

@@ -5,13 +5,14 @@
 //! process goes on changing them.
 //!
 //! # Approach
-//! Each part is translated as it comes, so that no list of all mappings is ever held; what the policy
-//! sees of 60,000 is mostly a few. The next part begins where the last one ended, so the parts are
-//! ascending and disjoint whatever happens between them. Nothing is kept for the next list: the policy
-//! itself asks more rarely where a list is long.
+//! Each part is translated as it comes, so that no list of all mappings is ever held; what the
+//! policy sees of 60,000 is mostly a few. The next part begins where the last one ended, so the
+//! parts are ascending and disjoint whatever happens between them. Nothing is kept for the next
+//! list: the policy itself asks more rarely where a list is long.
 //!
-//! A process can hold its locks so that each call comes a little further only. Then the list ends with the error that a call has
-//! which comes nowhere (`EAGAIN`), after [`MAX_CALLS`] calls and [`MAX_LIST_NS`].
+//! A process can hold its locks so that each call comes a little further only. Then the list ends
+//! with the error that a call has which comes nowhere (`EAGAIN`), after [`MAX_CALLS`] calls and
+//! [`MAX_LIST_NS`].
 //!
 //! # Source
 //! `UKSM_IOC_MAPPINGS` of the contract.
@@ -28,8 +29,8 @@ const MAX_CALLS: u32 = 32;
 /// Longer lists go on for so long.
 const MAX_LIST_NS: Nanos = 2_000_000_000;
 
-/// The mappings of a space in which pages are to be merged, knowing whether in-kernel KSM runs; none
-/// if its process is gone.
+/// The mappings of a space in which pages are to be merged, knowing whether in-kernel KSM runs;
+/// none if its process is gone.
 ///
 /// # Errors
 /// The module fails, or knows no such space; the process holds its locks.
@@ -43,7 +44,8 @@ pub fn mergeable(
     })
 }
 
-/// The ranges of a space in which merged pages can be, as `(start, end)`; none if its process is gone.
+/// The ranges of a space in which merged pages can be, as `(start, end)`; none if its process is
+/// gone.
 ///
 /// # Errors
 /// The module fails, or knows no such space; the process holds its locks.

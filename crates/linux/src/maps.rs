@@ -1,18 +1,20 @@
-//! What mappings are to the policy: in which of them pages can be merged, and of what kind they are.
+//! What mappings are to the policy: in which of them pages can be merged, and of what kind they
+//! are.
 //!
 //! # Problem
 //! The module lists mappings as the kernel has them. Only some can hold pages that merge, and a
 //! program that protects every other page has tens of thousands where the policy sees one region.
 //!
 //! # Approach
-//! The flags of a mapping alone decide about it. Memory without any permission is a reservation: there is
-//! nothing in it. A file's pages that cannot be written are shared already. Touching neighbours
-//! of one kind are one mapping for the policy: protection does not make memory another kind of
-//! memory. Whatever else the module refuses (userfaultfd, locked memory) shows page by page.
+//! The flags of a mapping alone decide about it. Memory without any permission is a reservation:
+//! there is nothing in it. A file's pages that cannot be written are shared already. Touching
+//! neighbours of one kind are one mapping for the policy: protection does not make memory another
+//! kind of memory. Whatever else the module refuses (userfaultfd, locked memory) shows page by
+//! page.
 //!
 //! Memory that a program offers to in-kernel KSM is left to KSM while it runs. Otherwise ksmd takes
-//! each frame for a page that it can merge, makes a KSM page of every equal one in each scan, fails,
-//! and breaks it again.
+//! each frame for a page that it can merge, makes a KSM page of every equal one in each scan,
+//! fails, and breaks it again.
 //!
 //! Ranges are half-open.
 //!

@@ -1,18 +1,21 @@
 //! Is told by a program in the kernel which processes move between control groups.
 //!
 //! # Problem
-//! Where control groups say who may share memory with whom, a process that is moved must soon be looked at. No event of
-//! the [`connector`](crate::connector) tells of it, and to look at each process in turn takes minutes where there are thousands.
+//! Where control groups say who may share memory with whom, a process that is moved must soon be
+//! looked at. No event of the [`connector`](crate::connector) tells of it, and to look at each
+//! process in turn takes minutes where there are thousands.
 //!
 //! # Approach
-//! The program of `bpf/moves.bpf.c` puts the ids of processes that were moved into a ring. A process is in it once, however often it is
-//! moved; if there are more than it holds, that is counted, and the caller looks at all processes. Who sleeps may wait at the ring.
+//! The program of `bpf/moves.bpf.c` puts the ids of processes that were moved into a ring. A
+//! process is in it once, however often it is moved; if there are more than it holds, that is
+//! counted, and the caller looks at all processes. Who sleeps may wait at the ring.
 //!
-//! The program is loaded by a thread of its own, once somebody wants to know of moves ([`MoveEvents`]). Without it, processes are
-//! looked at in turn.
+//! The program is loaded by a thread of its own, once somebody wants to know of moves
+//! ([`MoveEvents`]). Without it, processes are looked at in turn.
 //!
 //! # Units
-//! Process ids. The ring holds 8,192; a take gives 1,024 at most, with a call of a microsecond for each.
+//! Process ids. The ring holds 8,192; a take gives 1,024 at most, with a call of a microsecond for
+//! each.
 //!
 //! # Source
 //! The tracepoint `cgroup:cgroup_attach_task`; decision 38.
@@ -125,7 +128,8 @@ impl Moves {
             };
             drop(record);
             let pid = u32::from_ne_bytes(pid);
-            // Before it is looked at: what it does from now on is told again. It may be missing, if the table was full.
+            // Before it is looked at: what it does from now on is told again. It may be missing, if
+            // the table was full.
             let _missing = self.waiting.remove(&pid);
             tell(pid);
         }

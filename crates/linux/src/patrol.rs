@@ -4,10 +4,11 @@
 //! The module finds that a frame has changed, and no list says who maps it.
 //!
 //! # Approach
-//! It happens once in the life of a machine, if at all, so everything is looked through: the module counts the frames of
-//! each stretch of each space, and where there are some their states are read. That takes some seconds for a hundred
-//! gigabytes. Then the frame is given up: whoever maps it keeps it, and nothing more is merged into it. Of a process that holds
-//! its own locks it is said that it was not looked through.
+//! It happens once in the life of a machine, if at all, so everything is looked through: the module
+//! counts the frames of each stretch of each space, and where there are some their states are read.
+//! That takes some seconds for a hundred gigabytes. Then the frame is given up: whoever maps it
+//! keeps it, and nothing more is merged into it. Of a process that holds its own locks it is said
+//! that it was not looked through.
 //!
 //! # Source
 //! `UKSM_FRAMES_CHECK` of the contract.
@@ -69,7 +70,8 @@ fn sharer(
     for (mut start, end) in mappings::breakable(domain, space)?.unwrap_or_default() {
         while start < end {
             let counted = domain.count(space, start, end)?;
-            // By then a process that holds its locks most of the time is the only one that is not through.
+            // By then a process that holds its locks most of the time is the only one that is not
+            // through.
             let is_late = clock::now().saturating_sub(begun) > MAX_LOOK_NS;
             if counted.next <= start || is_late {
                 let (verb, errno) = (Verb::Count, Errno::AGAIN);

@@ -1,8 +1,8 @@
 //! Holds processes by pidfds, and learns of their exits.
 //!
 //! # Problem
-//! The kernel uses process ids again. With thousands of processes followed, to ask of each whether it
-//! is alive would cost more than the rest of a process list.
+//! The kernel uses process ids again. With thousands of processes followed, to ask of each whether
+//! it is alive would cost more than the rest of a process list.
 //!
 //! # Approach
 //! A pidfd names one process for good, and becomes readable when the process exits. One epoll over

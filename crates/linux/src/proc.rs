@@ -1,8 +1,8 @@
 //! Reads what `/proc` says of processes.
 //!
 //! # Problem
-//! The daemon reads thousands of processes within a fraction of a percent of a core. Any of them can
-//! exit between two reads. Tests need processes that no kernel offers.
+//! The daemon reads thousands of processes within a fraction of a percent of a core. Any of them
+//! can exit between two reads. Tests need processes that no kernel offers.
 //!
 //! # Approach
 //! The few fields that are needed are cut out of the bytes. The root is a path, so that a test can
@@ -271,8 +271,8 @@ impl Proc {
         })
     }
 
-    /// The value of a variable in the environment that a process was started with; none if it is not set,
-    /// or empty, or does not end within the first 256 KiB of the environment.
+    /// The value of a variable in the environment that a process was started with; none if it is
+    /// not set, or empty, or does not end within the first 256 KiB of the environment.
     ///
     /// # Errors
     /// Gone or unreadable; the process holds it up.
@@ -296,7 +296,8 @@ impl Proc {
         std::fs::File::open(&path).map_err(|source| failed(&path, pid, source))
     }
 
-    /// Where this process can read how much memory it has, also when it may not open anything any more.
+    /// Where this process can read how much memory it has, also when it may not open anything any
+    /// more.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -328,7 +329,8 @@ pub struct OwnMemory {
 }
 
 impl OwnMemory {
-    /// Of one of several processes of one program, another of which counts the pages of the program.
+    /// Of one of several processes of one program, another of which counts the pages of the
+    /// program.
     #[must_use]
     pub fn of_copy(mut self) -> OwnMemory {
         self.is_copy = true;

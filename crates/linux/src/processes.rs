@@ -13,18 +13,17 @@
 //!   a new process shows as an id in `/proc` that was not there before.
 //! - A process is looked at when it is old enough, the newest first; a list takes some milliseconds
 //!   at most, and says whether more wait.
-//! - A supervisor whose groups are control groups is told of moves between those ([`moves`](crate::moves)), where that can be had.
+//! - Moves between control groups come as events ([`moves`](crate::moves)), where BPF allows.
 //! - Known processes are checked again in turns, for what no event told. An exec gives a process
 //!   another address space, so that attaching it again answers another space id. A new name or
 //!   another control group can change whether the process is chosen.
-//! - If the module calls a space dead while its process lives, the process has called exec. Such a
-//!   process is checked at once.
-//!
-//! - Each process is in a group, in whose domain it is attached; who attaches it decides where that is ([`Attach`]).
-//!   With one group and one domain, this is a machine's [`Discovery`](crate::discovery::Discovery) by itself ([`Processes::list`]); a
-//!   supervisor tells others what it finds ([`Processes::look`]).
-//! - A process that leaves a group for another one is not attached there before it shares nothing with the old one
-//!   any more ([`Processes::have_parted`]).
+//! - A space that is dead while its process lives: the process has called exec, and is checked at
+//!   once.
+//! - Each process is in a group, in whose domain it is attached ([`Attach`]). With one group and one
+//!   domain, this is a machine's [`Discovery`](crate::discovery::Discovery) ([`Processes::list`]); a
+//!   supervisor sends its findings to workers ([`Processes::look`]).
+//! - A process that changes its group must share nothing with the old group before it is attached
+//!   in the new one ([`Processes::have_parted`]).
 //!
 //! This process, its children if it is a supervisor, kernel threads and zombies are never followed.
 //! A failure of one process never stops the list. If a process cannot be read, it stays as it was;
@@ -143,7 +142,8 @@ pub struct Processes {
     /// How often moves were lost.
     moves_lost: u64,
     turns: Turns,
-    /// Who leaves a group parts from it before it can be in another one, and children of this process are left alone.
+    /// Who leaves a group parts from it before it can be in another one, and children of this
+    /// process are left alone.
     is_supervisor: bool,
     pids: Vec<u32>,
     /// Whether failures are logged. At the start they end the program.
@@ -222,7 +222,8 @@ impl Processes {
         );
     }
 
-    /// The domain of a group is gone, and who was attached there is attached nowhere; the group may get another domain.
+    /// The domain of a group is gone, and who was attached there is attached nowhere; the group may
+    /// get another domain.
     pub fn has_no_domain(&mut self, group: GroupId) {
         for pid in self.spaces.forget(group) {
             if let Some(followed) = self.followed.remove(&pid) {
@@ -265,8 +266,8 @@ impl Processes {
         Ok(())
     }
 
-    /// These are the groups and rules from now on, but for those that were excluded since the start. All known processes are looked at
-    /// again in the next lists.
+    /// These are the groups and rules from now on, but for those that were excluded since the
+    /// start. All known processes are looked at again in the next lists.
     pub fn regroup(&mut self, groups: Vec<(GroupId, Selection)>, rules: Vec<RuleWithGroups>) {
         self.grouping.regroup(groups, rules);
         for &pid in self.followed.keys().chain(self.unfollowed.keys()) {
@@ -281,7 +282,8 @@ impl Processes {
         &mut self.grouping
     }
 
-    /// A group that a rule has formed is gone, and has no processes: who comes from now on, or could not be attached, forms another one.
+    /// A group that a rule has formed is gone, and has no processes: who comes from now on, or
+    /// could not be attached, forms another one.
     pub fn dissolve(&mut self, group: GroupId) {
         self.grouping.dissolve(group);
         self.look_again_at(|why| matches!(why, Unfollowed::Failed(of, _) if *of == group));
@@ -353,7 +355,8 @@ impl Processes {
         if self.is_leaving(pid) {
             return Ok(());
         }
-        // Before anything is read of it, which then is of the process that is held, if that is alive afterwards.
+        // Before anything is read of it, which then is of the process that is held, if that is
+        // alive afterwards.
         let opened = match self.followed.contains_key(&pid) {
             true => None,
             false => Some(pidfd::open(pid)),
@@ -434,8 +437,8 @@ impl Processes {
         })
     }
 
-    /// Holds and attaches a chosen process that was opened before it was read; one that is followed already was not, and may have another
-    /// space now.
+    /// Holds and attaches a chosen process that was opened before it was read; one that is followed
+    /// already was not, and may have another space now.
     fn follow(
         &mut self,
         pid: u32,
@@ -462,7 +465,8 @@ impl Processes {
         } else {
             self.unfollow(pid, false);
             let Some(opened) = opened else {
-                // In another group, or the id is another process's: it is looked at as one that comes.
+                // In another group, or the id is another process's: it is looked at as one that
+                // comes.
                 self.arrivals.put(pid);
                 return Ok(());
             };
@@ -520,8 +524,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Proves that `/proc` spoke of the process of this pidfd, which was opened before: that process is alive, so the id was no
-    /// other's. None if it is gone.
+    /// Proves that `/proc` spoke of the process of this pidfd, which was opened before: that
+    /// process is alive, so the id was no other's. None if it is gone.
     fn hold(&self, pid: u32, pidfd: Option<OwnedFd>) -> Result<Option<OwnedFd>, Errno> {
         let Some(pidfd) = pidfd else {
             return Ok(None);
@@ -566,7 +570,8 @@ impl Processes {
         self.followed.insert(pid, followed);
     }
 
-    /// Lets go of a process, if it is followed. One that lives, and shared pages with a group, has to part from it first.
+    /// Lets go of a process, if it is followed. One that lives, and shared pages with a group, has
+    /// to part from it first.
     fn unfollow(&mut self, pid: u32, lives: bool) {
         let Some(followed) = self.followed.remove(&pid) else {
             return;

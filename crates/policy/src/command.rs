@@ -203,8 +203,8 @@ pub struct FilePlace {
     pub offset: u64,
 }
 
-/// Memory of a space that I/O has just filled, or that it was written from (XLH §4.1). Nothing about
-/// it need be true: it only says where to look first.
+/// Memory of a space that I/O has just filled, or that it was written from (XLH §4.1). Nothing
+/// about it need be true: it only says where to look first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hint {
     /// Byte address.
@@ -274,7 +274,8 @@ pub enum Told {
     Nothing,
     /// Of forks, execs and exits.
     Processes,
-    /// Of each space that comes and goes, and of each that is of another size than before: somebody else watches them.
+    /// Of each space that comes and goes, and of each that is of another size than before: somebody
+    /// else watches them.
     Spaces,
 }
 
@@ -296,8 +297,8 @@ pub enum Observation {
         /// What the machine is told.
         told: Told,
     },
-    /// Answer to [`Command::MeasureSpaces`]: one size for each space asked for, in order. Shorter if
-    /// interrupted.
+    /// Answer to [`Command::MeasureSpaces`]: one size for each space asked for, in order. Shorter
+    /// if interrupted.
     Sizes(Vec<SpaceSize>),
     /// Answer to [`Command::ListMappings`].
     Mappings {
@@ -308,8 +309,8 @@ pub enum Observation {
         /// How long ago they were read: a machine may keep a listing that was dear.
         age: Nanos,
     },
-    /// Answer to [`Command::ListMappings`] if the mappings cannot be read just now: they may be as they
-    /// were.
+    /// Answer to [`Command::ListMappings`] if the mappings cannot be read just now: they may be as
+    /// they were.
     Unread {
         /// The space.
         space: SpaceId,
@@ -341,7 +342,8 @@ pub enum Observation {
         lost: u64,
         /// Spaces of which some were lost, as far as known. Which memory they told of is not.
         lost_of: Vec<SpaceId>,
-        /// Spaces in which memory appeared since the last answer, clearly more than went. Where is not said.
+        /// Spaces in which memory appeared since the last answer, clearly more than went. Where is
+        /// not said.
         grown: Vec<SpaceId>,
         /// Whether more wait.
         more: bool,

@@ -9,13 +9,16 @@
 //! and a narrow door, see [`Engine`]. One command is under way at a time. Each has a [`Turn`] that
 //! says who asked for it, and a payer to whom its cost is charged. A step takes in the answer, then
 //! asks in a fixed order who may go next: what was begun (an answer not yet worked through, pages
-//! waiting to be merged), then discovery, frames, hints, and the levels from the bottom up. Lower levels go
-//! first because their shares are small: the top takes what is left. What even the top leaves goes
-//! to newcomers that wait to be listed. If nobody may go, it sleeps.
+//! waiting to be merged), then discovery, frames, hints, and the levels from the bottom up. Lower
+//! levels go first because their shares are small: the top takes what is left. What even the top
+//! leaves goes to newcomers that wait to be listed. If nobody may go, it sleeps.
 //!
 //! What concerns several parts is here, by the observation that brings it: [`mappings`] (processes
-//! and mappings), [`hinted`] (hints that are followed), [`extending`] (what lies between matches), [`sampled`] (pages that were read), [`huge_again`] (zeros that khugepaged undoes), [`colliding`] (pages that are read in full), [`outcomes`] (pages that were to be merged),
-//! [`strength`] (hash strength), [`work`] (for which spaces all that is done), [`explaining`], [`figures`] and [`report`].
+//! and mappings), [`hinted`] (hints that are followed), [`extending`] (what lies between matches),
+//! [`sampled`] (pages that were read), [`huge_again`] (zeros that khugepaged undoes), [`colliding`]
+//! (pages that are read in full), [`outcomes`] (pages that were to be merged), [`strength`] (hash
+//! strength), [`work`] (for which spaces all that is done), [`explaining`], [`figures`] and
+//! [`report`].
 //!
 //! # Source
 //! UKSM Figure 4 and §5.3.
@@ -114,7 +117,8 @@ impl Engine {
         })
     }
 
-    /// From now on it may use this share of a core, as if `cpu` were that: all shares that follow from it follow.
+    /// From now on it may use this share of a core, as if `cpu` were that: all shares that follow
+    /// from it follow.
     ///
     /// # Errors
     /// The share is out of bounds, or contradicts another parameter; the engine goes on as it was.
@@ -387,8 +391,8 @@ impl Engine {
         (Turn::Discover(list), command)
     }
 
-    /// The next call for a level, or what is paid from what all levels leave unused, if it may be made
-    /// and has something to read.
+    /// The next call for a level, or what is paid from what all levels leave unused, if it may be
+    /// made and has something to read.
     fn sample(&mut self, level: Option<usize>) -> Option<Command> {
         let at = self.clock.moment(&self.params);
         let mut from = Sources {

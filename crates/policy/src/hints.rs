@@ -7,23 +7,23 @@
 //! filled again at once.
 //!
 //! # Approach
-//! Hints are taken now and then ([`taking`]) and wait in bounded [`stacks`], one a space, the newest on
-//! top. *Hint spurts* take from them in turn, and are paid from a part of the governor's share, `hint_runs : scan_runs`;
-//! what the ladder leaves unused is theirs, too. A spurt is one SAMPLE ([`spurt`]): its pages are
-//! looked up and indexed like any others, so that of two guests that read the same block the second
-//! meets the first. They say nothing about the rest of their region and do not count for its
-//! duplication estimate.
+//! Hints are taken now and then ([`taking`]) and wait in bounded [`stacks`], one a space, the
+//! newest on top. *Hint spurts* take from them in turn, and are paid from a part of the governor's
+//! share, `hint_runs : scan_runs`; what the ladder leaves unused is theirs, too. A spurt is one
+//! SAMPLE ([`spurt`]): its pages are looked up and indexed like any others, so that of two guests
+//! that read the same block the second meets the first. They say nothing about the rest of their
+//! region and do not count for its duplication estimate.
 //!
-//! A page of a file of which the same place was read before is not sampled, but compared with what it
-//! is [`expected`] to hold.
+//! A page of a file of which the same place was read before is not sampled, but compared with what
+//! it is [`expected`] to hold.
 //!
-//! Of more hints than can be followed the same parts of files are chosen in all spaces ([`choice`]).
+//! Of more hints than can be followed the same parts of files are chosen in all spaces
+//! ([`choice`]).
 //!
-//! Each hint has a [`ticket`], which its pages carry until they are merged. So yield feeds back: of a
-//! 2 MiB block whose hints do not pay only some are followed ([`worth`]); while there are too many, those of
-//! files that do not pay give way ([`origins`]); and while hints as a whole
-//! pay less than they might, or far less than scanning does, their part is halved, down to a
-//! sixteenth.
+//! Each hint has a [`ticket`], which its pages carry until they are merged. So yield feeds back: of
+//! a 2 MiB block whose hints do not pay only some are followed ([`worth`]); while there are too
+//! many, those of files that do not pay give way ([`origins`]); and while hints as a whole pay less
+//! than they might, or far less than scanning does, their part is halved, down to a sixteenth.
 //!
 //! # Units
 //! Pages where nothing else is said. A full stack is worked off in [`WORKED_OFF`].
@@ -79,12 +79,13 @@ const MIN_FOLLOWED: u64 = 256;
 const MIN_FOLLOWED_TIME: Nanos = SECOND;
 /// One page in this many must be merged for hints to be worth their part.
 const MIN_YIELD_DIVISOR: u64 = 64;
-/// Weight of a page found by a hint, relative to one found by scanning. A hint's page is merged seconds
-/// to minutes earlier, and scanning has a good yield only as long as hints leave that much to it.
+/// Weight of a page found by a hint, relative to one found by scanning. A hint's page is merged
+/// seconds to minutes earlier, and scanning has a good yield only as long as hints leave that much
+/// to it.
 const HINT_WEIGHT: f64 = 4.0;
 
-/// The number of a page of a file, the same in all files of this size: of the page at `start`, a byte
-/// address. `None` if pages of the file and of memory do not begin together.
+/// The number of a page of a file, the same in all files of this size: of the page at `start`, a
+/// byte address. `None` if pages of the file and of memory do not begin together.
 fn file_page(place: FilePlace, start: u64) -> Option<u64> {
     let first = start % PAGE_SIZE;
     (place.offset % PAGE_SIZE == first).then(|| {
@@ -160,8 +161,8 @@ impl Hints {
     /// No hint has come.
     pub(crate) fn new(params: &Params) -> Hints {
         let most = most(params);
-        // Scanning makes larger calls, for which all rest then. What hints could not use of half a round
-        // is theirs still, so that they get their part of the time and not of the calls.
+        // Scanning makes larger calls, for which all rest then. What hints could not use of half a
+        // round is theirs still, so that they get their part of the time and not of the calls.
         let saving = params.global_round() / 2;
         let budget = CpuBudget::new(asked_for(most, params), params.sleep).saving(saving);
         let interval = (params.global_round() / 100).clamp(params.sleep, 200 * MILLISECOND);
@@ -203,8 +204,8 @@ impl Hints {
         self.most > 0.0
     }
 
-    /// Whether the machine is to be asked for hints now. What taking them costs is paid from their share,
-    /// too: a storm of them holds nobody up.
+    /// Whether the machine is to be asked for hints now. What taking them costs is paid from their
+    /// share, too: a storm of them holds nobody up.
     pub(crate) fn is_take_due(&mut self, now: Nanos) -> bool {
         let is_due = self.taking.is_due(self.stacks.is_empty(), now);
         self.is_on() && is_due && self.budget.is_ready(now)
@@ -277,7 +278,8 @@ impl Hints {
         if hint.length > most {
             self.counts.left_out_pages += (hint.length - most) / PAGE_SIZE;
         }
-        // Whole pages, those included that it touches in part: the rest may have been filled before.
+        // Whole pages, those included that it touches in part: the rest may have been filled
+        // before.
         let (from, to) = (hint.start / PAGE_SIZE, end.div_ceil(PAGE_SIZE));
         (from < to).then_some(Entry {
             from,
@@ -353,8 +355,8 @@ impl Hints {
         self.counts.sampled_pages + self.counts.expected_pages
     }
 
-    /// Learns what a page costs that is followed, with what it takes to merge it, from those that were
-    /// since the last time.
+    /// Learns what a page costs that is followed, with what it takes to merge it, from those that
+    /// were since the last time.
     fn learn_cost(&mut self) {
         let (pages, used) = (self.followed(), self.used);
         let (pages_before, used_before) = std::mem::replace(&mut self.learnt, (pages, used));
@@ -369,8 +371,8 @@ impl Hints {
         }
     }
 
-    /// A page at this address was compared with what its place in files is expected to hold. If it is not
-    /// merged now it is to be sampled.
+    /// A page at this address was compared with what its place in files is expected to hold. If it
+    /// is not merged now it is to be sampled.
     pub(crate) fn compared(&mut self, ticket: Ticket, at: (SpaceId, u64), outcome: Compared) {
         self.counts.expected_pages += 1;
         if outcome != Compared::Neither {
@@ -393,8 +395,8 @@ impl Hints {
         });
     }
 
-    /// A page at this address was merged: by a hint, if it has a ticket. The page that it met may have been
-    /// indexed by one, so each merge speaks for the hints of its block.
+    /// A page at this address was merged: by a hint, if it has a ticket. The page that it met may
+    /// have been indexed by one, so each merge speaks for the hints of its block.
     pub(crate) fn merged(
         &mut self,
         (ticket, payer): (Option<Ticket>, Payer),
@@ -418,15 +420,15 @@ impl Hints {
         *row += 1;
     }
 
-    /// A page at this address that was merged is another one by now, as it was read for a hint: I/O fills
-    /// it faster than it pays to merge it.
+    /// A page at this address that was merged is another one by now, as it was read for a hint: I/O
+    /// fills it faster than it pays to merge it.
     pub(crate) fn broken(&mut self, ticket: Ticket, (space, address): (SpaceId, u64)) {
         self.worth.broken(space, address / PAGE_SIZE);
         self.origins.broken(self.tickets.origin(ticket));
     }
 
-    /// Weighs what hints yield against what scanning does: everybody together has merged `all_merged`
-    /// pages in `all_used`.
+    /// Weighs what hints yield against what scanning does: everybody together has merged
+    /// `all_merged` pages in `all_used`.
     pub(crate) fn judge(&mut self, all_merged: u64, all_used: Nanos, now: Nanos) {
         let before = self.judged;
         let followed = self.followed();

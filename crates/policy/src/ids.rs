@@ -1,5 +1,5 @@
-//! How the parts of the engine name what they share: a region, a space by its slot, and a hint by its
-//! ticket.
+//! How the parts of the engine name what they share: a region, a space by its slot, and a hint by
+//! its ticket.
 //!
 //! A region's id is given again as late as possible and a slot at once, so whoever keeps one asks
 //! [`crate::region::Regions::find`] or [`crate::spaces::Spaces::is_used`] before it uses it.

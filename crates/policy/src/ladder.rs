@@ -7,9 +7,8 @@
 //! # Approach
 //! [`level`] is one level and its round. [`membership`] puts regions on the ladder and takes them
 //! off, and keeps the calendar of those that wait. [`promotion`] moves them up and down.
-//! [`sampling`] chooses the pages of the next call, [`first_sweep`] those of a call that nobody else
-//! needs the time for. A region's own state is in the region; what is
-//! here is who is where.
+//! [`sampling`] chooses the pages of the next call, [`first_sweep`] those of a call that nobody
+//! else needs the time for. A region's own state is in the region; what is here is who is where.
 
 mod calendar;
 mod checks;
@@ -73,8 +72,8 @@ pub(crate) struct Ladder {
     swept_first: u64,
     /// How far a search has gone through the regions.
     spread: Spread,
-    /// When regions that are watched or on trial are looked at, and what that may cost beside the bottom
-    /// level's share.
+    /// When regions that are watched or on trial are looked at, and what that may cost beside the
+    /// bottom level's share.
     watched: Calendar,
     looking: CpuBudget,
     /// When regions that were swept are checked, and what that may cost.
@@ -181,9 +180,9 @@ impl Ladder {
         self.levels[level].budget()
     }
 
-    /// To watch processes of which none came or changed, or frames that nobody gave up, has cost this much.
-    /// On an idle host that and the bottom level's samples together cost the bottom's share, not each a
-    /// share of its own.
+    /// To watch processes of which none came or changed, or frames that nobody gave up, has cost
+    /// this much. On an idle host that and the bottom level's samples together cost the bottom's
+    /// share, not each a share of its own.
     pub(crate) fn owes_watching(&mut self, now: Nanos, cost: Nanos) {
         if self.watching.is_ready(now) {
             self.watching.charge(now, cost);
@@ -217,8 +216,8 @@ impl Ladder {
     }
 
     /// When something of the ladder is due and may be done. Newcomers are paid from a share of
-    /// their own, too, which is ready at `newcomers_at`. The bottom level looks into sparse mappings
-    /// even where it has no region.
+    /// their own, too, which is ready at `newcomers_at`. The bottom level looks into sparse
+    /// mappings even where it has no region.
     pub(crate) fn due_at(
         &self,
         now: Nanos,

@@ -201,7 +201,8 @@ impl Lookup {
         is_room
     }
 
-    /// The outcome of a page of a space for which room was reserved is there: whether it maps the frame now.
+    /// The outcome of a page of a space for which room was reserved is there: whether it maps the
+    /// frame now.
     pub(crate) fn release_room(&mut self, frame: FrameId, space: SpaceId, does_map: bool) {
         self.frames.release(frame);
         if !does_map && let Some(sharers) = &mut self.sharers {
@@ -214,8 +215,8 @@ impl Lookup {
         self.sharers.is_some()
     }
 
-    /// A page of the space was merged with a frame, which is a new one if it is the `first`. What is tried next
-    /// must know of all pages of a batch.
+    /// A page of the space was merged with a frame, which is a new one if it is the `first`. What
+    /// is tried next must know of all pages of a batch.
     pub(crate) fn sharer_merged(&mut self, frame: FrameId, space: SpaceId, is_first: bool) {
         if is_first {
             self.forget_sharers(frame);
@@ -261,9 +262,9 @@ impl Lookup {
         self.full.insert(frame, self.frames.sharers_of(frame));
     }
 
-    /// A page of the space was seen to map a frame of these contents. An id known for other contents names
-    /// another frame by now. One that is known by no hash was listed, so its counts are right; but who maps
-    /// it is not known.
+    /// A page of the space was seen to map a frame of these contents. An id known for other
+    /// contents names another frame by now. One that is known by no hash was listed, so its counts
+    /// are right; but who maps it is not known.
     pub(crate) fn saw_frame(&mut self, frame: FrameId, hash: u64, space: SpaceId) {
         match self.merged.hash_of(frame) {
             Some(known) if known == hash => return self.note_sharer(frame, space),
@@ -302,8 +303,8 @@ impl Lookup {
         }
     }
 
-    /// Frames that were there before this engine, or are there still, have these hashes. They take no sharers
-    /// where it matters who maps them.
+    /// Frames that were there before this engine, or are there still, have these hashes. They take
+    /// no sharers where it matters who maps them.
     pub(crate) fn learn_frames(&mut self, frames: &[Frame]) {
         if self.sharers.is_some() {
             return;
@@ -399,9 +400,10 @@ impl Lookup {
         now >= self.frames.due() && self.frames.is_listing_worthwhile()
     }
 
-    /// When a listing wakes the engine, if there are frames. One that is due takes place when the engine is awake for anything
-    /// else, as is nearly always soon enough; where hardly anything wakes it, as in one of hundreds of small groups, a
-    /// listing that may find nothing would cost a wake, which is dearer than all else in it.
+    /// When a listing wakes the engine, if there are frames. One that is due takes place when the
+    /// engine is awake for anything else, as is nearly always soon enough; where hardly anything
+    /// wakes it, as in one of hundreds of small groups, a listing that may find nothing would cost
+    /// a wake, which is dearer than all else in it.
     pub(crate) fn reap_wakes_at(&self, now: Nanos) -> Option<Nanos> {
         let any = !self.merged.is_empty() || self.frames.cursor() != 0 || self.frames.len() > 0;
         let at = if self.frames.is_listing_worthwhile() {

@@ -1,7 +1,9 @@
 //! Merging: the pages that wait for it, the batch under way, and what became of them.
 //!
-//! [`matching`] finds partners for sampled pages and queues what can be merged, [`proposals`] what may
-//! be equal without that, [`in_full`] those of pages whose hash collides ([`collisions`]); [`sharing`] says who may share what; [`queue`] gathers batches; [`outcomes`] counts what became of the pages.
+//! [`matching`] finds partners for sampled pages and queues what can be merged, [`proposals`] what
+//! may be equal without that, [`in_full`] those of pages whose hash collides ([`collisions`]);
+//! [`sharing`] says who may share what; [`queue`] gathers batches; [`outcomes`] counts what became
+//! of the pages.
 
 pub(crate) mod collisions;
 pub(crate) mod extension;

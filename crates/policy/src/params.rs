@@ -86,7 +86,8 @@ crate::parameters! {
         /// Spurts of scanning, for each `hint_runs` of hints.
         scan_runs: u32 = 1, count(1..=100);
 
-        /// What may be merged: all that is equal, nothing within one process, or pages of zeros only, by which nobody learns what another holds.
+        /// What may be merged: all that is equal, nothing within one process, or pages of zeros
+        /// only, by which nobody learns what another holds.
         ///
         /// With `zero` there are no frames, and no index. Pages of zeros are merged with all three.
         merge: Contents = Contents::All, Contents::form();
@@ -128,7 +129,8 @@ crate::parameters! {
 
         /// Between two checks whether frames still hold what they held.
         ///
-        /// One that does not is given up, and those who share it are named in the log. 0 turns checks off.
+        /// One that does not is given up, and those who share it are named in the log. 0 turns
+        /// checks off.
         patrol: Nanos = HOUR, time_or_off(1000 * HOUR);
 
         /// Most mappings of one frame.
@@ -148,8 +150,8 @@ impl Params {
         }
     }
 
-    /// Whether pages whose hash collides are read in full (docs/decisions/0040): not where not all that
-    /// is equal may be merged, and a hash has several entries.
+    /// Whether pages whose hash collides are read in full (docs/decisions/0040): not where not all
+    /// that is equal may be merged, and a hash has several entries.
     #[must_use]
     pub fn reads_in_full(&self) -> bool {
         self.spaces_needed() <= 1

@@ -8,9 +8,10 @@
 //! A region consists of parts, one for each question: how much of it has partners
 //! ([`duplication`]), how fast its merged pages are broken ([`cow`]), when it may be promoted again
 //! ([`backoff`]), how much of it is in memory ([`residency`]), which of its pages are merged
-//! ([`merged_pages`]), which of its huge pages are worth a split ([`huge`]), which the kernel has made
-//! again ([`collapse`]), and what is read next ([`walk`]). Who moves regions is the ladder. What a small region seldom needs is allocated when it is
-//! first needed: what is known of blocks ([`blocks`]), and of pages that were merged ([`merge_record`]).
+//! ([`merged_pages`]), which of its huge pages are worth a split ([`huge`]), which the kernel has
+//! made again ([`collapse`]), and what is read next ([`walk`]). Who moves regions is the ladder.
+//! What a small region seldom needs is allocated when it is first needed: what is known of blocks
+//! ([`blocks`]), and of pages that were merged ([`merge_record`]).
 //!
 //! # Units
 //! Pages are numbered from the region's start. *Blocks* are the 2 MiB that a page table maps, by
@@ -351,7 +352,8 @@ impl Region {
         &mut self.duplication
     }
 
-    /// Duplicates in it that are believed to be left, in pages; none as long as too few pages of it were looked at to tell.
+    /// Duplicates in it that are believed to be left, in pages; none as long as too few pages of it
+    /// were looked at to tell.
     pub(crate) fn duplicates_left(&self, scale: &Scale) -> f64 {
         if self.state != State::Ranked || self.duplication.samples() < MIN_SAMPLES {
             return 0.0;

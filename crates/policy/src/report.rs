@@ -1,9 +1,9 @@
 //! What the engine reports of itself.
 //!
-//! An operator must see what is saved, what it costs, and why a process does not merge. Each part of
-//! the policy has a report of its own here, made of [`counters!`](crate::counters): one row a
-//! counter. `uksm status` prints and serialises the rows as they are, so a new counter needs its row
-//! here and the part that counts it.
+//! An operator must see what is saved, what it costs, and why a process does not merge. Each part
+//! of the policy has a report of its own here, made of [`counters!`](crate::counters): one row a
+//! counter. `uksm status` prints and serialises the rows as they are, so a new counter needs its
+//! row here and the part that counts it.
 //!
 //! Pages are 4 KiB. Counts are since the start if nothing else is said.
 
@@ -127,8 +127,8 @@ crate::counters! {
         again_pages: u64,
         /// Pages of the oldest hints, overwritten by newer ones.
         aged_pages: u64 = "aged" unless "0",
-        /// Pages that were left out: because there are more hints than can be followed, the same parts
-        /// of files in all spaces, and pages of a hint beyond a GiB.
+        /// Pages that were left out: because there are more hints than can be followed, the same
+        /// parts of files in all spaces, and pages of a hint beyond a GiB.
         left_out_pages: u64 = "left out" unless "0",
         /// Pages that were passed over because hints for their memory did not pay.
         useless_pages: u64 = "useless" unless "0",
@@ -218,7 +218,8 @@ crate::counters! {
         lines: u16 = "of 64 lines",
         /// How often that changed.
         changes: u64 = "changes" or "change",
-        /// Pages that were read in full, because others look like them at that strength and are not equal.
+        /// Pages that were read in full, because others look like them at that strength and are not
+        /// equal.
         read_in_full: u64 = "read in full",
     }
 

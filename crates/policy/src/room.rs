@@ -1,12 +1,13 @@
 //! Room of tables that grow with the host: little more than what is in them.
 //!
 //! # Problem
-//! A vector that doubles takes up to twice what it holds, and a queue keeps the room of its longest time.
-//! Of a host of small mappings a 256th is little.
+//! A vector that doubles takes up to twice what it holds, and a queue keeps the room of its longest
+//! time. Of a host of small mappings a 256th is little.
 //!
 //! # Approach
-//! Tables grow by a sixteenth, which copies an item sixteen times on average instead of once; a large one
-//! is not copied, but mapped elsewhere. Queues give room back once three quarters of it are free.
+//! Tables grow by a sixteenth, which copies an item sixteen times on average instead of once; a
+//! large one is not copied, but mapped elsewhere. Queues give room back once three quarters of it
+//! are free.
 
 use std::collections::VecDeque;
 

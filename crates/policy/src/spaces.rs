@@ -5,11 +5,11 @@
 //! hold nothing. What is followed must be bounded, for each space and in all.
 //!
 //! # Approach
-//! [`discovery`] says when to list what, and [`sizes`] which spaces changed. A mapping list is compared with what is known of the space
-//! ([`changes`]); where it would bring more regions than there is room for, large mappings become
-//! sparse ones ([`sparse`]), which are one each until something is found in them. What is beyond
-//! the bound even so is left out, counted, and tried again with every list. How long regions of a
-//! kind live is learnt ([`lifetime`]).
+//! [`discovery`] says when to list what, and [`sizes`] which spaces changed. A mapping list is
+//! compared with what is known of the space ([`changes`]); where it would bring more regions than
+//! there is room for, large mappings become sparse ones ([`sparse`]), which are one each until
+//! something is found in them. What is beyond the bound even so is left out, counted, and tried
+//! again with every list. How long regions of a kind live is learnt ([`lifetime`]).
 //!
 //! # Source
 //! UKSM §5.1.
@@ -37,11 +37,12 @@ use sparse::{FoundPart, SparseMapping};
 /// Into how many regions a mapping is cut at most: fewer if there is no room for so many.
 const CUTS: [u64; 3] = [changes::MAX_PIECES, 32, 1];
 
-/// Pages by which a space must have grown to have its holes read again, or become smaller to have all
-/// of it read when it grows next: 256 KiB, or this part of a larger one.
+/// Pages by which a space must have grown to have its holes read again, or become smaller to have
+/// all of it read when it grows next: 256 KiB, or this part of a larger one.
 const MIN_CHANGE: u64 = 64;
 const CHANGE_DIVISOR: u64 = 64;
-/// Where it grows, no more for each of its regions: to look for the pages costs at most twice as many anchors.
+/// Where it grows, no more for each of its regions: to look for the pages costs at most twice as
+/// many anchors.
 const GROWTH_OF_REGION: u64 = 32;
 /// That hints of a space were lost counts once in so long.
 const LOST_HINTS: Nanos = 2 * SECOND;
@@ -178,9 +179,9 @@ impl Space {
         counts
     }
 
-    /// It has so many anonymous pages: more than before, or fewer. A small change counts once it has
-    /// added up: it is no reason to have holes read. But the last pages of what is being filled are a small
-    /// change, too.
+    /// It has so many anonymous pages: more than before, or fewer. A small change counts once it
+    /// has added up: it is no reason to have holes read. But the last pages of what is being filled
+    /// are a small change, too.
     pub(crate) fn compare_size(&mut self, anon_pages: u64) -> Ordering {
         let change = anon_pages.abs_diff(self.anon_pages);
         let part = self.anon_pages / CHANGE_DIVISOR;

@@ -1,11 +1,13 @@
 //! What makes a member larger or smaller.
 //!
 //! # Problem
-//! Members are control groups and virtual machines. Either can vanish, refuse, or not do what it said.
+//! Members are control groups and virtual machines. Either can vanish, refuse, or not do what it
+//! said.
 //!
 //! # Approach
-//! One trait: look, set, put back. What was asked and what it really came to are two things, so a look tells the real size. An
-//! error is one line that names the file or socket. No call may wait for ever, but any may wait: callers have a thread for each member.
+//! One trait: look, set, put back. What was asked and what it really came to are two things, so a
+//! look tells the real size. An error is one line that names the file or socket. No call may wait
+//! for ever, but any may wait: callers have a thread for each member.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

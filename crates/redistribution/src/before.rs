@@ -1,13 +1,15 @@
 //! What was there before the first change, kept in a file until it is put back.
 //!
 //! # Problem
-//! A daemon that is killed leaves limits and balloons as it had set them. The next one would take that for what the operator had set, and
-//! if nobody is given anything any more, they would stay for ever.
+//! A daemon that is killed leaves limits and balloons as it had set them. The next one would take
+//! that for what the operator had set, and if nobody is given anything any more, they would stay
+//! for ever.
 //!
 //! # Approach
-//! What was there is written down before it is changed for the first time, and crossed out when it was put back: a file that is there at the start
-//! tells what an earlier daemon left. Nothing is changed that could not be written down. A limit is known by its path and
-//! by the identity of what is there: a control group that was made anew, or a machine that was started anew, never had what
+//! What was there is written down before it is changed for the first time, and crossed out when it
+//! was put back: a file that is there at the start tells what an earlier daemon left. Nothing is
+//! changed that could not be written down. A limit is known by its path and by the identity of what
+//! is there: a control group that was made anew, or a machine that was started anew, never had what
 //! its predecessor had. The file is replaced as a whole, and only its owner may write it.
 //!
 //! # Units
@@ -68,7 +70,8 @@ struct Inner {
 pub(crate) struct Book(Arc<Mutex<Inner>>);
 
 impl Book {
-    /// What is kept in this file. One that cannot be used is replaced at the first change; why not comes back, too.
+    /// What is kept in this file. One that cannot be used is replaced at the first change; why not
+    /// comes back, too.
     pub(crate) fn of(file: &Path) -> (Book, Option<Error>) {
         let (entries, error) = match read(file) {
             Ok(entries) => (entries, None),

@@ -1,13 +1,14 @@
 //! What each member's merging freed.
 //!
 //! # Problem
-//! A member is entitled to what its merging freed: its merged pages less its part of the frames. What a group freed is told by process, of
-//! which some are nobody's that is given anything.
+//! A member is entitled to what its merging freed: its merged pages less its part of the frames.
+//! What a group freed is told by process, of which some are nobody's that is given anything.
 //!
 //! # Approach
-//! All that the group freed is split by what the processes of each member freed. What nobody of them freed is thereby divided
-//! likewise: it is the group's. If no process of any member freed anything, as where members are not who is merged, or a machine's
-//! monitor does not tell its process, it is split evenly.
+//! All that the group freed is split by what the processes of each member freed. What nobody of
+//! them freed is thereby divided likewise: it is the group's. If no process of any member freed
+//! anything, as where members are not who is merged, or a machine's monitor does not tell its
+//! process, it is split evenly.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
 //! What redistribution did, for the log.
 //!
 //! # Approach
-//! Each event is one line when printed. Errors are told when they begin, change and end, and not each second.
+//! Each event is one line when printed. Errors are told when they begin, change and end, and not
+//! each second.
 
 use std::fmt;
 

@@ -1,21 +1,25 @@
 //! The headroom guard: whether memory may be given, or must come back.
 //!
 //! # Problem
-//! What merging freed was given away. Whenever merged pages are written, each is two pages again, and the host has to have the memory for
-//! them. When it is short, nothing more may be given, and then what was given must come back, before the host suffers.
+//! What merging freed was given away. Whenever merged pages are written, each is two pages again,
+//! and the host has to have the memory for them. When it is short, nothing more may be given, and
+//! then what was given must come back, before the host suffers.
 //!
 //! # Approach
-//! A state machine of three phases, in whose order it moves one at a time: giving, holding, taking back. It looks at what memory is
-//! available and at how long tasks waited for memory (PSI): in the last ten seconds as the kernel averages it, and since the last
-//! look, which shows a sudden stall sooner. Merged pages that are written take memory faster than those averages
-//! show: what they will take soon counts as taken. Towards safety it goes at once; back only after a calm time, and only when there is more memory
-//! and less waiting than what it left for. Where nobody can tell how the host is, it holds.
+//! A state machine of three phases, in whose order it moves one at a time: giving, holding, taking
+//! back. It looks at what memory is available and at how long tasks waited for memory (PSI): in the
+//! last ten seconds as the kernel averages it, and since the last look, which shows a sudden stall
+//! sooner. Merged pages that are written take memory faster than those averages show: what they
+//! will take soon counts as taken. Towards safety it goes at once; back only after a calm time, and
+//! only when there is more memory and less waiting than what it left for. Where nobody can tell how
+//! the host is, it holds.
 //!
 //! # Units
 //! Memory in bytes, times in [`Nanos`], waiting as a share of time from 0 to 1.
 //!
 //! # Source
-//! Euro-Par'11 §5.2: what was reprovisioned can be wanted back at any time. Kernel documentation, `accounting/psi.rst`.
+//! Euro-Par'11 §5.2: what was reprovisioned can be wanted back at any time. Kernel documentation,
+//! `accounting/psi.rst`.
 
 use std::fmt;
 
@@ -76,8 +80,8 @@ pub struct Observation {
     pub available: u64,
     /// Where the kernel tells it.
     pub pressure: Option<Pressure>,
-    /// Bytes of merged pages that were copied because they were written, since the host started; where
-    /// the kernel counts them.
+    /// Bytes of merged pages that were copied because they were written, since the host started;
+    /// where the kernel counts them.
     pub copied: Option<u64>,
 }
 
@@ -94,11 +98,11 @@ pub struct Marks {
     pub some_above: f64,
     /// With all waiting for more than this share, what was given comes back.
     pub full_above: f64,
-    /// Waiting is the host's only with less available than this share: tasks that wait while there is memory wait at limits
-    /// of their own, as members do that are to be given something.
+    /// Waiting is the host's only with less available than this share: tasks that wait while there
+    /// is memory wait at limits of their own, as members do that are to be given something.
     pub waiting_below: f64,
-    /// Memory that writes of merged pages take within this time, at the rate since the last look, counts
-    /// as not available.
+    /// Memory that writes of merged pages take within this time, at the rate since the last look,
+    /// counts as not available.
     pub copies_ahead: Nanos,
     /// So long it must be calm to go back a phase.
     pub calm: Nanos,
@@ -279,7 +283,8 @@ impl Guard {
         u64::try_from(ahead / u128::from(elapsed)).unwrap_or(u64::MAX)
     }
 
-    /// The shares of time that some and all waited: of the last ten seconds, or since the last look if that is more.
+    /// The shares of time that some and all waited: of the last ten seconds, or since the last look
+    /// if that is more.
     fn waited(&mut self, now: Nanos, pressure: &Pressure) -> (f64, f64) {
         let last = self.last.replace((now, *pressure));
         let Some((then, before)) = last.filter(|(then, _)| *then < now) else {
@@ -320,8 +325,8 @@ mod tests {
         }
     }
 
-    /// A host that gives nothing back to writes, and one where merged pages are written at this rate, in
-    /// percent of memory a second.
+    /// A host that gives nothing back to writes, and one where merged pages are written at this
+    /// rate, in percent of memory a second.
     #[test]
     fn memory_that_writes_take_soon_is_not_given() {
         for (percent, phase) in [

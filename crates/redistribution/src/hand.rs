@@ -1,13 +1,14 @@
 //! One member's actuator, in a thread of its own.
 //!
 //! # Problem
-//! A monitor that hangs takes seconds to be given up, and a limit that is lowered is written only when the kernel has reclaimed. The
-//! supervisor must wait for neither, nor one member for another.
+//! A monitor that hangs takes seconds to be given up, and a limit that is lowered is written only
+//! when the kernel has reclaimed. The supervisor must wait for neither, nor one member for another.
 //!
 //! # Approach
-//! A thread for each member does what was ordered last. An order that nobody has begun is replaced by the next one, so that there is
-//! never more than one waiting. What the last one came to can be read at any time. A thread that is stuck in the kernel is left
-//! behind at the end, after a bounded wait.
+//! A thread for each member does what was ordered last. An order that nobody has begun is replaced
+//! by the next one, so that there is never more than one waiting. What the last one came to can be
+//! read at any time. A thread that is stuck in the kernel is left behind at the end, after a
+//! bounded wait.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,11 +1,13 @@
 //! How the host is: memory available, and pressure, for the guard.
 //!
 //! # Problem
-//! The guard must know each second, at next to no cost, and must not take an unreadable file for a calm host.
+//! The guard must know each second, at next to no cost, and must not take an unreadable file for a
+//! calm host.
 //!
 //! # Approach
-//! Two small files of `/proc`, read by the crate procfs-core, and one number of `/proc/vmstat`. Without PSI in the kernel there is no pressure, which is no error; anything
-//! else that cannot be read is one. The root is a path, so that a test can use a folder.
+//! Two small files of `/proc`, read by the crate procfs-core, and one number of `/proc/vmstat`.
+//! Without PSI in the kernel there is no pressure, which is no error; anything else that cannot be
+//! read is one. The root is a path, so that a test can use a folder.
 //!
 //! # Units
 //! PSI has percent and microseconds; bytes, shares and [`Nanos`](crate::Nanos) come out.
@@ -43,8 +45,8 @@ pub(crate) fn observe(proc_root: &Path) -> Result<Observation, Error> {
 }
 
 /// Bytes of merged pages that were written, since the host started; none where the kernel does not
-/// count them (before 5.19, or without KSM). Copies that uksm makes itself are among them: they take
-/// memory too.
+/// count them (before 5.19, or without KSM). Copies that uksm makes itself are among them: they
+/// take memory too.
 fn copied(path: &Path) -> Result<Option<u64>, Error> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,

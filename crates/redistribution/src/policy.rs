@@ -1,16 +1,18 @@
 //! How large each member is to be: from what was freed, and from how large it is now.
 //!
 //! # Problem
-//! Memory that merging freed is lent. It goes to those who are to have it, and comes back when pages are written and are two
-//! again. Both at once would move the same bytes to and fro, or give what is not there yet.
+//! Memory that merging freed is lent. It goes to those who are to have it, and comes back when
+//! pages are written and are two again. Both at once would move the same bytes to and fro, or give
+//! what is not there yet.
 //!
 //! # Approach
-//! Members of a group, or of all groups together (the paper's NOGRP), have one pool of what was freed ([`share`]). Each is to have its
-//! base and its share. Whoever has more than that goes down at once, by a step; only then others go up, by a step, and only by
-//! what is left of the pool after all that anybody still holds: what was asked of a member, or what it really has if that is more. A
-//! rise smaller than the least change waits. A fall does not wait: it is owed. So a pool that flickers by less than the least change
-//! moves nothing after its lowest value was seen. Nobody falls below its base, whatever happens: that is the lower bound that the
-//! paper promises.
+//! Members of a group, or of all groups together (the paper's NOGRP), have one pool of what was
+//! freed ([`share`]). Each is to have its base and its share. Whoever has more than that goes down
+//! at once, by a step; only then others go up, by a step, and only by what is left of the pool
+//! after all that anybody still holds: what was asked of a member, or what it really has if that is
+//! more. A rise smaller than the least change waits. A fall does not wait: it is owed. So a pool
+//! that flickers by less than the least change moves nothing after its lowest value was seen.
+//! Nobody falls below its base, whatever happens: that is the lower bound that the paper promises.
 //!
 //! # Units
 //! Bytes; what is given is in whole pages. Nothing here knows time: one call is one step.
@@ -96,7 +98,8 @@ fn freed(members: &[Member]) -> u64 {
         .fold(0, |sum, member| sum.saturating_add(member.freed))
 }
 
-/// What is now asked of the members of a pool, in their order: a step from what was asked towards what they are due.
+/// What is now asked of the members of a pool, in their order: a step from what was asked towards
+/// what they are due.
 #[must_use]
 pub fn asked(rule: Rule, members: &[Member], phase: Phase) -> Vec<u64> {
     let due = match phase {

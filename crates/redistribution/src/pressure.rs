@@ -1,11 +1,12 @@
 //! How long tasks have waited for processors or memory: of the host, or of a control group.
 //!
 //! # Problem
-//! Of a group, only its control groups tell how it is. One may be gone, or the kernel may not count.
+//! Of a group, only its control groups tell how it is. One may be gone, or the kernel may not
+//! count.
 //!
 //! # Approach
-//! PSI's total of "some": the time in which at least one task waited. It only grows, so two looks give the share of the time between
-//! them. Where nobody tells, nobody waits.
+//! PSI's total of "some": the time in which at least one task waited. It only grows, so two looks
+//! give the share of the time between them. Where nobody tells, nobody waits.
 //!
 //! # Units
 //! [`Nanos`] since the control group was made.

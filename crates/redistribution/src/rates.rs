@@ -1,30 +1,37 @@
 //! Dynamic rates: what share of a processor each group's merging may use now.
 //!
 //! # Problem
-//! A second of processor frees many pages in a group whose processes have just loaded the same data, and none in another. A group
-//! that is short of memory gains from each page that comes soon; one that computes loses time to merging and has memory enough.
-//! Both change, so no fixed shares are right for long. Shares must not swing, workers that sleep must not be told anything,
-//! and all together may never use more than the host allows.
+//! A second of processor frees many pages in a group whose processes have just loaded the same
+//! data, and none in another. A group that is short of memory gains from each page that comes soon;
+//! one that computes loses time to merging and has memory enough. Both change, so no fixed shares
+//! are right for long. Shares must not swing, workers that sleep must not be told anything, and all
+//! together may never use more than the host allows.
 //!
 //! # Approach
-//! A turn is fed what each group did since the last one. All of it is smoothed over [`MEMORY`], or over the time that a group has been seen, and what it used over [`MEMORY_OF_USE`].
+//! A turn is fed what each group did since the last one. All of it is smoothed over [`MEMORY`], or
+//! over the time that a group has been seen, and what it used over [`MEMORY_OF_USE`].
 //!
-//! - *Yield*: pages freed for a second of processor. Of a group of which little was seen lately, [`PRIOR`] seconds at the mean of all
-//!   count as seen: who was not looked at for long is one of the middle, and looked at again. Nobody gets less than its least.
-//! - *Need*: a group's part is its yield, up to [`NEED`] times more the longer its tasks wait for memory.
-//! - *Giving way*: a group whose tasks wait for processors may have less than its most, down to its least; as far as they
-//!   wait for memory as well, merging is what helps them, and it stays.
-//! - *Use*: a group is to have at most twice what it used, and never less than [`LOOK`] of an equal part if it may: what is not used others
-//!   have, and who begins to use what it has doubles it each turn. What is left then goes to whoever can have more.
+//! - *Yield*: pages freed for a second of processor. Of a group of which little was seen lately,
+//!   [`PRIOR`] seconds at the mean of all count as seen: who was not looked at for long is one of
+//!   the middle, and looked at again. Nobody gets less than its least.
+//! - *Need*: a group's part is its yield, up to [`NEED`] times more the longer its tasks wait for
+//!   memory.
+//! - *Giving way*: a group whose tasks wait for processors may have less than its most, down to its
+//!   least; as far as they wait for memory as well, merging is what helps them, and it stays.
+//! - *Use*: a group is to have at most twice what it used, and never less than [`LOOK`] of an equal
+//!   part if it may: what is not used others have, and who begins to use what it has doubles it
+//!   each turn. What is left then goes to whoever can have more.
 //!
-//! What a group should have is not yet told to it. A fall or a rise is told from [`WORTH`] of its size on, and a rise only to who uses most
-//! of what it has. Others fall by less only if a rise needs it. The sum of what was told is therefore never more than the total.
+//! What a group should have is not yet told to it. A fall or a rise is told from [`WORTH`] of its
+//! size on, and a rise only to who uses most of what it has. Others fall by less only if a rise
+//! needs it. The sum of what was told is therefore never more than the total.
 //!
 //! # Units
 //! Shares are millionths of a core ([`Share`]), times nanoseconds, yield pages for a second.
 //!
 //! # Source
-//! Euro-Par'11 §5.3: the two measures, reclaimed pages and processor use of a group's workload. How they are joined is our own.
+//! Euro-Par'11 §5.3: the two measures, reclaimed pages and processor use of a group's workload. How
+//! they are joined is our own.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,7 +55,8 @@ pub const MEMORY: Nanos = 5_000_000_000;
 pub const MEMORY_OF_USE: Nanos = 1_500_000_000;
 /// So many seconds of processor at the mean yield are added to what was seen.
 pub const PRIOR: f64 = 0.05;
-/// How many times more a group's yield counts whose tasks wait for memory for [`MUCH`] of the time or more.
+/// How many times more a group's yield counts whose tasks wait for memory for [`MUCH`] of the time
+/// or more.
 pub const NEED: f64 = 8.0;
 /// Who waits for memory so long is as short of it as can be.
 pub const MUCH: f64 = 0.25;
@@ -194,12 +202,12 @@ struct Group {
 }
 
 impl Rates {
-    /// Takes over these groups, and what they may use together. Without a change nothing happens; with one all begin with their parts at the
-    /// beginning, and what was seen of them counts on.
+    /// Takes over these groups, and what they may use together. Without a change nothing happens;
+    /// with one all begin with their parts at the beginning, and what was seen of them counts on.
     ///
     /// # Panics
-    /// If the least of all is more than the total, or a group's terms contradict each other: whoever reads a configuration has
-    /// refused that.
+    /// If the least of all is more than the total, or a group's terms contradict each other:
+    /// whoever reads a configuration has refused that.
     pub fn follow(&mut self, total: Share, terms: &BTreeMap<String, Terms>) -> Vec<Change> {
         let same = |(name, own): (&String, &Group)| terms.get(name) == Some(&own.terms);
         if self.total == total && self.groups.len() == terms.len() && self.groups.iter().all(same) {
@@ -231,7 +239,8 @@ impl Rates {
         changes
     }
 
-    /// One turn, with what was seen of each group; one that is missing was not looked at, and did nothing. Who has another share now comes back.
+    /// One turn, with what was seen of each group; one that is missing was not looked at, and did
+    /// nothing. Who has another share now comes back.
     pub fn turn(&mut self, seen: &BTreeMap<String, Seen>) -> Vec<Change> {
         for (name, group) in &mut self.groups {
             if let Some(seen) = seen.get(name) {

@@ -1,12 +1,14 @@
 //! Divides bytes among those who have a part in them.
 //!
 //! # Problem
-//! What was freed is divided by parts: equal ones, weights, or what each contributed. Who may not grow further leaves his part to the
-//! others. The order in which members were named must not matter, and nothing may be divided that is not there.
+//! What was freed is divided by parts: equal ones, weights, or what each contributed. Who may not
+//! grow further leaves his part to the others. The order in which members were named must not
+//! matter, and nothing may be divided that is not there.
 //!
 //! # Approach
-//! Water filling: whoever's part reaches what it may have at most gets that, all such at once; the rest is divided anew among the
-//! others. Divisions are rounded down, so the last few bytes stay undivided.
+//! Water filling: whoever's part reaches what it may have at most gets that, all such at once; the
+//! rest is divided anew among the others. Divisions are rounded down, so the last few bytes stay
+//! undivided.
 //!
 //! # Units
 //! Bytes; parts have none, only their proportion counts.

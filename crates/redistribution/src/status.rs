@@ -52,7 +52,8 @@ pub struct MemberStatus {
     pub given_bytes: u64,
     /// What it is to have in the end.
     pub wanted_bytes: u64,
-    /// What it really has: what its control group uses, or its machine's size. Null if that was never seen.
+    /// What it really has: what its control group uses, or its machine's size. Null if that was
+    /// never seen.
     pub real_bytes: Option<u64>,
     /// Why it could not be seen or changed the last time; null if it could.
     pub error: Option<String>,

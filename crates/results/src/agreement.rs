@@ -1,7 +1,7 @@
 //! How well figures of two origins agree: those of a guest, and those that a model says.
 //!
-//! A ratio is the model's figure over the guest's. It is within its bound if it differs from 1 by no
-//! more than that. What is next to nothing on both sides agrees, whatever its ratio is.
+//! A ratio is the model's figure over the guest's. It is within its bound if it differs from 1 by
+//! no more than that. What is next to nothing on both sides agrees, whatever its ratio is.
 
 use std::fmt::Write as _;
 
@@ -83,8 +83,8 @@ impl Pair {
     }
 }
 
-/// The pairs of a guest's rows and those of a model's runs, whose cases begin with `prefix`; and what only
-/// the guest has. Of the runs the median one by CPU counts, as in the guest.
+/// The pairs of a guest's rows and those of a model's runs, whose cases begin with `prefix`; and
+/// what only the guest has. Of the runs the median one by CPU counts, as in the guest.
 #[must_use]
 pub fn pairs(prefix: &str, guest: &[Row<'_>], runs: &[Vec<Row<'_>>]) -> (Vec<Pair>, Vec<String>) {
     let mut pairs = vec![];

@@ -1,13 +1,14 @@
 //! How sure a ratio of two variants is.
 //!
 //! # Problem
-//! Runs differ: contents, addresses, and by the clock what the host does. A ratio of two medians says nothing of that.
+//! Runs differ: contents, addresses, and by the clock what the host does. A ratio of two medians
+//! says nothing of that.
 //!
 //! # Approach
-//! Runs are pairs: in each round both variants meet the same contents, in an order that is drawn. Each pair has a ratio; their
-//! logarithms are averaged, so that a ratio and its inverse weigh the same. The interval is Student's, of 95 %: it takes the
-//! logarithms for normal, and is wide where pairs are few. It says how well the mean of such pairs is known, and nothing of
-//! another machine.
+//! Runs are pairs: in each round both variants meet the same contents, in an order that is drawn.
+//! Each pair has a ratio; their logarithms are averaged, so that a ratio and its inverse weigh the
+//! same. The interval is Student's, of 95 %: it takes the logarithms for normal, and is wide where
+//! pairs are few. It says how well the mean of such pairs is known, and nothing of another machine.
 
 use std::fmt;
 

@@ -5,8 +5,8 @@
 //! ratio must mean the same in both, and tables and plots are read side by side.
 //!
 //! # Approach
-//! Whoever has a result makes a [`Row`] of each variant's figures in each case. [`ratios`], [`table`]
-//! and [`plot::svg`] know nothing else.
+//! Whoever has a result makes a [`Row`] of each variant's figures in each case. [`ratios`],
+//! [`table`] and [`plot::svg`] know nothing else.
 
 pub mod agreement;
 pub mod interval;
@@ -88,9 +88,9 @@ pub fn cases<'a>(rows: &[Row<'a>]) -> Vec<&'a str> {
     cases
 }
 
-/// How `ours` compares with each peer of the same case; above 1 is in favour of `ours`. The names of
-/// all cases but `plain` carry theirs after an `@`. A peer that did not finish gives a lower bound
-/// of speed: the time it was given. Where `ours` did not, it gives an upper bound.
+/// How `ours` compares with each peer of the same case; above 1 is in favour of `ours`. The names
+/// of all cases but `plain` carry theirs after an `@`. A peer that did not finish gives a lower
+/// bound of speed: the time it was given. Where `ours` did not, it gives an upper bound.
 #[must_use]
 pub fn ratios(
     rows: &[Row<'_>],
@@ -146,7 +146,8 @@ pub fn intervals(
     intervals
 }
 
-/// Calls `compare` with our row, a peer's of the same case, and what ends the names of their ratios.
+/// Calls `compare` with our row, a peer's of the same case, and what ends the names of their
+/// ratios.
 fn for_pairs(
     rows: &[Row<'_>],
     ours: &str,
@@ -170,7 +171,8 @@ fn for_pairs(
     }
 }
 
-/// A result as a table for people: the figures of all, those that only some have, and the ratios with their intervals.
+/// A result as a table for people: the figures of all, those that only some have, and the ratios
+/// with their intervals.
 #[must_use]
 pub fn table(
     words: Words<'_>,
@@ -223,7 +225,8 @@ pub fn table(
     text
 }
 
-/// Each figure as text, with its interval behind it if `NAME_low@CASE` and `NAME_high@CASE` tell one.
+/// Each figure as text, with its interval behind it if `NAME_low@CASE` and `NAME_high@CASE` tell
+/// one.
 fn figures(all: &BTreeMap<String, f64>) -> Vec<String> {
     let named = |name: &str, end: &str| {
         let (name, case) = name.split_at(name.find('@').unwrap_or(name.len()));

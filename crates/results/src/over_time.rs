@@ -1,7 +1,7 @@
 //! Figures of a quantity that was looked at now and then.
 //!
-//! Points are a time in seconds and the quantity then, in the order of time. Those before `from` do not
-//! count. Nothing can be said where less than two times are left.
+//! Points are a time in seconds and the quantity then, in the order of time. Those before `from` do
+//! not count. Nothing can be said where less than two times are left.
 
 /// The mean over time: by trapezoids, so that a look counts for the time around it.
 #[must_use]

@@ -47,7 +47,8 @@ pub struct Picture<'a> {
     pub rows: Vec<&'a Row<'a>>,
 }
 
-/// How often a quantity was up to each bound and above the one before; the last bound may be anything.
+/// How often a quantity was up to each bound and above the one before; the last bound may be
+/// anything.
 #[derive(Debug, Clone, Copy)]
 pub struct Histogram<'a> {
     /// The variant.

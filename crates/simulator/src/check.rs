@@ -325,8 +325,8 @@ pub fn audit(host: &Host) -> Result<(), Violation> {
     Ok(())
 }
 
-/// After all is calm: what the engine of a domain believes to be saved in frames is what is, in those
-/// whose memory is sound.
+/// After all is calm: what the engine of a domain believes to be saved in frames is what is, in
+/// those whose memory is sound.
 ///
 /// # Errors
 /// It is not.

@@ -4,8 +4,9 @@
 //! The figures must be the same each time, and comparable with those of the guest experiments.
 //!
 //! # Approach
-//! An experiment is a list of cases. Each case is run once for each of its variants, on a host of its
-//! own made from the same seed. A case is over when the wanted share is merged, or after its time.
+//! An experiment is a list of cases. Each case is run once for each of its variants, on a host of
+//! its own made from the same seed. A case is over when the wanted share is merged, or after its
+//! time.
 
 mod boots;
 mod crowd;

@@ -8,8 +8,8 @@
 //! asks [`Faults::strikes`]. A fault with rate 0 draws no random number, so that leaving one out
 //! changes little else in a run.
 //!
-//! A [`Canary`] is another thing: wrong behaviour of the host or of its books that must never be, put
-//! in to see that a checker notices.
+//! A [`Canary`] is another thing: wrong behaviour of the host or of its books that must never be,
+//! put in to see that a checker notices.
 
 use uksm_policy::hash::SplitMix64;
 

@@ -1,8 +1,8 @@
 //! The simulated host: performs commands on simulated processes.
 //!
 //! # Problem
-//! The rules that matter to the policy must hold as in the module: which pages can be merged, what a
-//! frame is, what breaks it, and which answer a page gets that cannot be merged.
+//! The rules that matter to the policy must hold as in the module: which pages can be merged, what
+//! a frame is, what breaks it, and which answer a page gets that cannot be merged.
 //!
 //! # Approach
 //! The contract is followed without page tables: a page is a slot with a content and a state. A set

@@ -10,8 +10,8 @@
 //! with its own pages in runs between them.
 //!
 //! # Source
-//! The lengths of [`Place::GuestRuns`] were measured on two Debian guests that read files of one image
-//! in different order: `docs/simulator.md`.
+//! The lengths of [`Place::GuestRuns`] were measured on two Debian guests that read files of one
+//! image in different order: `docs/simulator.md`.
 
 use std::str::FromStr;
 
@@ -32,8 +32,8 @@ pub enum Place {
     GuestRuns,
 }
 
-/// Shares of equal pages by the length of the run they are in, in percent: least and most pages of a
-/// run. Runs longer than 512 were measured as one class; 2048 is a file of 8 MiB.
+/// Shares of equal pages by the length of the run they are in, in percent: least and most pages of
+/// a run. Runs longer than 512 were measured as one class; 2048 is a file of 8 MiB.
 const GUEST_RUNS: [(u64, u64, u64); 5] = [
     (14, 1, 1),
     (9, 2, 8),

@@ -1,7 +1,7 @@
 //! Other deduplicators on the same host, to compare with.
 //!
-//! They are modelled by their algorithms: what they look at, in which order, and what they merge. What
-//! that costs is in the same file of costs as what the engine costs.
+//! They are modelled by their algorithms: what they look at, in which order, and what they merge.
+//! What that costs is in the same file of costs as what the engine costs.
 
 mod advisor;
 mod held;

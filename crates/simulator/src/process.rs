@@ -49,8 +49,9 @@ impl Growth {
         }
     }
 
-    /// A page at this address appears. Whether it is told that the process has grown: when it takes a new table,
-    /// if many pages came before, of each process seldom, and only of those that are followed.
+    /// A page at this address appears. Whether it is told that the process has grown: when it takes
+    /// a new table, if many pages came before, of each process seldom, and only of those that are
+    /// followed.
     pub(crate) fn appears(&mut self, address: u64, is_followed: bool, now: Nanos) -> bool {
         let is_new = self.tables.insert(address / TABLE_BYTES);
         let is_soon = self.told.is_some_and(|told| now < told + ONCE_IN);

@@ -1,8 +1,8 @@
 //! What an experiment found: one JSON file, the same form for all, and the same bytes each time.
 //!
 //! The form is that of the guest experiments. A ratio above 1 is always in uksm's favour.
-//! `cpu_seconds` and `wall_seconds` run from the moment when the workload is there to the moment when
-//! the wanted share of what can be merged is merged, or to the end where that is not reached
+//! `cpu_seconds` and `wall_seconds` run from the moment when the workload is there to the moment
+//! when the wanted share of what can be merged is merged, or to the end where that is not reached
 //! (`finished` false). All times are simulated.
 
 use std::collections::BTreeMap;
@@ -81,8 +81,8 @@ impl Report {
         self.variants.iter().map(Measured::row).collect()
     }
 
-    /// Fills in how `ours` compares with each peer in the same case. The first case has plain names,
-    /// the others carry theirs after an `@`.
+    /// Fills in how `ours` compares with each peer in the same case. The first case has plain
+    /// names, the others carry theirs after an `@`.
     pub fn compare(&mut self, ours: &str) {
         let rows = self.rows();
         let plain = rows.first().map(|first| first.case);

@@ -1,15 +1,15 @@
 //! Runs in which anything may happen, decided by one number.
 //!
 //! # Problem
-//! Faults matter in combinations that nobody thinks of. A run that fails must be repeatable, and short
-//! enough to be understood.
+//! Faults matter in combinations that nobody thinks of. A run that fails must be repeatable, and
+//! short enough to be understood.
 //!
 //! # Approach
-//! A [`Plan`] is made from a seed: how many engines, under which governor, what the processes do and
-//! what goes wrong, each at a rate. All [`checks`](crate::check) hold at every step. In the last
-//! part of a run nothing goes wrong any more, and what the engine believes must become true. A seed
-//! that fails is made smaller: [`minimise()`] leaves out kinds of events and faults, and ends the run
-//! early, as long as the same check fails.
+//! A [`Plan`] is made from a seed: how many engines, under which governor, what the processes do
+//! and what goes wrong, each at a rate. All [`checks`](crate::check) hold at every step. In the
+//! last part of a run nothing goes wrong any more, and what the engine believes must become true. A
+//! seed that fails is made smaller: [`minimise()`] leaves out kinds of events and faults, and ends
+//! the run early, as long as the same check fails.
 
 mod anything;
 mod minimise;

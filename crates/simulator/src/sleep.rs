@@ -15,8 +15,8 @@ pub struct SleepEnds {
 }
 
 impl SleepEnds {
-    /// Until when a command that a domain was given at `now` sleeps, and what ends that; none if it is no
-    /// sleep.
+    /// Until when a command that a domain was given at `now` sleeps, and what ends that; none if it
+    /// is no sleep.
     pub(crate) fn of(command: &Command, domain: u16, now: Nanos) -> Option<(Nanos, SleepEnds)> {
         let &Command::Sleep {
             until,

@@ -1,17 +1,17 @@
 //! What the steps of an engine cost, measured.
 //!
 //! # Problem
-//! On a simulated host everything has a cost from a file. What the engine itself takes is no part of
-//! any call, so nothing that a module is asked tells it.
+//! On a simulated host everything has a cost from a file. What the engine itself takes is no part
+//! of any call, so nothing that a module is asked tells it.
 //!
 //! # Approach
 //! The engine is real here. So its steps are measured, on this machine, while it works on small
 //! simulated hosts: one where no page has a twin, one where each has one twin, one where all pages
-//! are equal, and one where they are merged and now and then one is written, so that they are read again,
-//! side by side or one here and one there. A step that takes in no page is the fixed part. What the
-//! steps on the last host take beyond that is shared among the merged pages and the runs that they were
-//! read in; on the first, among the pages, with the growth of the index. What merging adds is shared among
-//! the outcomes of FOLD on the others.
+//! are equal, and one where they are merged and now and then one is written, so that they are read
+//! again, side by side or one here and one there. A step that takes in no page is the fixed part.
+//! What the steps on the last host take beyond that is shared among the merged pages and the runs
+//! that they were read in; on the first, among the pages, with the growth of the index. What
+//! merging adds is shared among the outcomes of FOLD on the others.
 //!
 //! # Units
 //! Nanoseconds of this thread's processor time; instructions, where the clock counts those.
@@ -137,8 +137,8 @@ fn is_of_merged(step: &Taken) -> bool {
     step.sampled > 0 && step.merged * 10 >= step.sampled * 9
 }
 
-/// What a page and what a run costs in those steps beside what any step takes: the two for which the
-/// squares of what is not explained are least.
+/// What a page and what a run costs in those steps beside what any step takes: the two for which
+/// the squares of what is not explained are least.
 fn of_merged(taken: &[Taken], usual: f64) -> (f64, f64) {
     let (mut pages, mut runs, mut both) = (0.0, 0.0, 0.0);
     let (mut by_pages, mut by_runs) = (0.0, 0.0);

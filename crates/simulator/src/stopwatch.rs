@@ -1,14 +1,14 @@
 //! What simulating takes on this machine.
 //!
 //! # Problem
-//! All times of a run are simulated, so they say nothing about the code that runs in it. That no step
-//! of the policy holds up the rest for long is a claim about that code and real caches.
+//! All times of a run are simulated, so they say nothing about the code that runs in it. That no
+//! step of the policy holds up the rest for long is a claim about that code and real caches.
 //!
 //! # Approach
-//! The processor time of each step is measured, and the long ones are kept. They are printed while an
-//! experiment is under way and are no part of what it results in: that has the same bytes each time.
-//! A machine that is itself virtual, or busy, makes some steps look long. So a run can be repeated: it
-//! has the same steps again, and for each the shortest time counts.
+//! The processor time of each step is measured, and the long ones are kept. They are printed while
+//! an experiment is under way and are no part of what it results in: that has the same bytes each
+//! time. A machine that is itself virtual, or busy, makes some steps look long. So a run can be
+//! repeated: it has the same steps again, and for each the shortest time counts.
 //!
 //! # Units
 //! Nanoseconds of processor time of the thread.
@@ -29,8 +29,8 @@ const SHORT: Nanos = 2_000_000;
 pub struct Steps {
     /// How many.
     pub count: u64,
-    /// Those that were not short, by their number: the name of the answer that each took in, and its
-    /// time.
+    /// Those that were not short, by their number: the name of the answer that each took in, and
+    /// its time.
     long: BTreeMap<u64, (&'static str, Nanos)>,
     /// All of them, where they are to be kept.
     kept: Option<Vec<Taken>>,

@@ -1,7 +1,7 @@
 //! Models of what runs on hosts.
 //!
-//! Each model is a [`Workload`](crate::Workload) that makes its processes when it acts first, at the
-//! start, and says when it acts again. All that is random comes from the seed that it is given.
+//! Each model is a [`Workload`](crate::Workload) that makes its processes when it acts first, at
+//! the start, and says when it acts again. All that is random comes from the seed that it is given.
 //! `docs/simulator.md` says where the figures come from.
 
 mod churn;

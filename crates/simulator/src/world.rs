@@ -81,8 +81,8 @@ impl World {
         }
     }
 
-    /// Passes the time until something ends a deduplicator's sleep that began at `now`, and at most until
-    /// `until`; when that is.
+    /// Passes the time until something ends a deduplicator's sleep that began at `now`, and at most
+    /// until `until`; when that is.
     pub(crate) fn pass_asleep(&mut self, ends: SleepEnds, now: Nanos, until: Nanos) -> Nanos {
         self.pass(now);
         loop {

@@ -1,5 +1,6 @@
-//! Memory that appears in processes that have long been known and calm is found at once, whenever it appears and
-//! wherever, and would be found no sooner if it were told like what I/O fills (docs/decisions/0025).
+//! Memory that appears in processes that have long been known and calm is found at once, whenever
+//! it appears and wherever, and would be found no sooner if it were told like what I/O fills
+//! (docs/decisions/0025).
 
 mod scene;
 
@@ -24,8 +25,8 @@ enum In {
     Holes,
 }
 
-/// Two of 42 calm processes get memory, which is equal and lies in the same order or not. The time until nine
-/// tenths are merged, where it is also told as if I/O had filled it, or not.
+/// Two of 42 calm processes get memory, which is equal and lies in the same order or not. The time
+/// until nine tenths are merged, where it is also told as if I/O had filled it, or not.
 fn merged_after(
     params: Params,
     at: Nanos,
@@ -104,8 +105,8 @@ fn memory_that_appears_in_calm_processes_is_found_at_once() {
     }
 }
 
-/// Pages of each of ten large processes, and of what appears in two of them: less than a hundredth, of which a fifth is equal and
-/// lies elsewhere in each.
+/// Pages of each of ten large processes, and of what appears in two of them: less than a hundredth,
+/// of which a fifth is equal and lies elsewhere in each.
 const LARGE: u64 = 40_000;
 const LITTLE: u64 = 300;
 

@@ -1,7 +1,8 @@
 //! What one of many small groups may cost while nothing happens.
 //!
-//! A host of 200 groups gives each a 200th of the bottom level's share, so that a wake alone, of milliseconds in an emulated
-//! guest, takes what a group may use in minutes. The supervisor watches processes for all groups.
+//! A host of 200 groups gives each a 200th of the bottom level's share, so that a wake alone, of
+//! milliseconds in an emulated guest, takes what a group may use in minutes. The supervisor watches
+//! processes for all groups.
 
 mod scene;
 
@@ -19,8 +20,8 @@ const OWN: u64 = 24;
 const WAKE: Nanos = 2_300_000;
 const MINUTE: Nanos = 60 * S;
 
-/// A group of so many members. What each has for itself differs from what the others have in the lines behind so many, as
-/// after a fork.
+/// A group of so many members. What each has for itself differs from what the others have in the
+/// lines behind so many, as after a fork.
 fn group(members: u64, alike: u16) -> Run {
     let costs = Costs {
         wake: WAKE,

@@ -1,5 +1,5 @@
-//! Each check notices what it is for: a host or its books are wrong in one way, and the run fails by
-//! the check that looks at it. The same run without the fault passes.
+//! Each check notices what it is for: a host or its books are wrong in one way, and the run fails
+//! by the check that looks at it. The same run without the fault passes.
 
 use uksm_policy::Outcomes;
 use uksm_policy::params::{Contents, Governor, Params};

@@ -68,8 +68,8 @@ fn scatter(processes: u64, pages: u64, percent: u64, place: Place) -> Box<dyn Wo
     })
 }
 
-/// The report is not far below what is there: it leaves out what is under way, about a MiB, and room that
-/// was reserved and is not touched.
+/// The report is not far below what is there: it leaves out what is under way, about a MiB, and
+/// room that was reserved and is not touched.
 fn is_reported(taken: &Taken) -> bool {
     taken.reported * 100 + (100 << 18) >= taken.freed * 80
 }
@@ -95,7 +95,8 @@ fn a_frame_takes_36_bytes_once_all_is_merged() {
     assert!(is_reported(&pairs), "{pairs:?}");
 }
 
-/// Idle processes with mappings of a few pages, all of which are different or, of two processes, equal.
+/// Idle processes with mappings of a few pages, all of which are different or, of two processes,
+/// equal.
 #[derive(Debug)]
 struct Small {
     processes: u64,

@@ -1,5 +1,5 @@
-//! Memory that fills little by little, as processes fill it: what is equal must be found soon after the
-//! last page, in whatever order and however fast they came.
+//! Memory that fills little by little, as processes fill it: what is equal must be found soon after
+//! the last page, in whatever order and however fast they came.
 
 mod scene;
 
@@ -76,7 +76,8 @@ impl Filling {
     }
 }
 
-/// The time from the last page until 95 percent of what is equal is merged, if that is within a minute.
+/// The time from the last page until 95 percent of what is equal is merged, if that is within a
+/// minute.
 fn merged_after(random: &mut SplitMix64, governor: Governor) -> (Option<Nanos>, String) {
     let mut host = host();
     bystanders(&mut host);
@@ -119,8 +120,8 @@ fn what_was_filled_slowly_is_merged_as_soon_as_what_was_filled_at_once() {
     }
 }
 
-/// Guests fill their memory within a minute, and each page of it anywhere: a page is read when it has come, and then
-/// as seldom as if all had come at once.
+/// Guests fill their memory within a minute, and each page of it anywhere: a page is read when it
+/// has come, and then as seldom as if all had come at once.
 #[test]
 fn what_is_filled_slowly_and_anywhere_is_not_read_again_and_again() {
     let mut most = 0;

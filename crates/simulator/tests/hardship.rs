@@ -1,5 +1,5 @@
-//! What a machine does not give: memory, readable mappings, fresh mapping_lists; and what is more than
-//! anybody can follow.
+//! What a machine does not give: memory, readable mappings, fresh mapping_lists; and what is more
+//! than anybody can follow.
 
 mod scene;
 

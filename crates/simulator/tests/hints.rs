@@ -28,8 +28,8 @@ enum Disks {
     Other,
 }
 
-/// Two guests. Each reads the files of its disk, each once, in an order of its own, into the oldest part
-/// of its page cache.
+/// Two guests. Each reads the files of its disk, each once, in an order of its own, into the oldest
+/// part of its page cache.
 struct Guests {
     spaces: [SpaceId; 2],
     cache: u64,

@@ -172,8 +172,8 @@ fn copies_that_fill_an_old_empty_mapping_merge_within_five_seconds() {
     assert!(time < 5 * S, "{} ms", time / MS);
 }
 
-/// Among thousands of calm processes the bottom level comes by in minutes: pages that were filled after
-/// their region had been swept must not wait for it.
+/// Among thousands of calm processes the bottom level comes by in minutes: pages that were filled
+/// after their region had been swept must not wait for it.
 #[test]
 fn what_fills_the_last_holes_of_a_newcomer_is_merged_soon_among_many() {
     const PAGES: u64 = 64 * MIB;

@@ -1,5 +1,5 @@
-//! What may be merged: nothing within one process, or only what several hold; and what is merged then all the
-//! same.
+//! What may be merged: nothing within one process, or only what several hold; and what is merged
+//! then all the same.
 
 mod scene;
 

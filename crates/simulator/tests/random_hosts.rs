@@ -1,8 +1,9 @@
 //! Hosts of any shape: what can be merged is merged, and then it is calm.
 //!
-//! Each case draws how many processes there are, in how many mappings their memory lies, and which of
-//! its pages are zeros, alike, shared within a group, or like no other. What no other test thought of
-//! is met here: an engine that goes on reading or comparing for ever when there is nothing left to do.
+//! Each case draws how many processes there are, in how many mappings their memory lies, and which
+//! of its pages are zeros, alike, shared within a group, or like no other. What no other test
+//! thought of is met here: an engine that goes on reading or comparing for ever when there is
+//! nothing left to do.
 
 mod scene;
 
@@ -24,8 +25,8 @@ struct Shape {
     alike: u64,
     lines: u16,
     kinds: u64,
-    /// Percent of the others that the processes of one of so many groups share, at the same places or
-    /// at other ones in each.
+    /// Percent of the others that the processes of one of so many groups share, at the same places
+    /// or at other ones in each.
     shared: u64,
     groups: u64,
     is_shuffled: bool,
@@ -95,8 +96,8 @@ impl Shape {
     }
 }
 
-/// Calm costs a four-hundredth of a core. In the minute that is watched, a search for the strength may
-/// read everything once, which is paid for by the minutes after it.
+/// Calm costs a four-hundredth of a core. In the minute that is watched, a search for the strength
+/// may read everything once, which is paid for by the minutes after it.
 const CALM: f64 = 0.01;
 
 #[test]

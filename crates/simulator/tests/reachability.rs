@@ -50,7 +50,8 @@ fn a_tree_from_which_written_pages_are_taken_is_whole() {
     );
 }
 
-/// Neither finds a page that was written, so the paper's measure cannot be above what has not changed.
+/// Neither finds a page that was written, so the paper's measure cannot be above what has not
+/// changed.
 #[test]
 fn what_was_written_is_found_in_neither() {
     for found in both(20) {

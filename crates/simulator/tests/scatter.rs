@@ -196,7 +196,8 @@ fn of_two_clones_one_is_read_and_the_other_is_compared() {
     }
 }
 
-/// These processes hold the same pages, in stretches of this length, of which each process has an order of its own.
+/// These processes hold the same pages, in stretches of this length, of which each process has an
+/// order of its own.
 fn map_reordered(host: &mut Host, owners: Range<u64>, pages: u64, stretch: u64) {
     for owner in owners {
         let mut random = SplitMix64::new(SEED + owner);
@@ -212,8 +213,8 @@ fn map_reordered(host: &mut Host, owners: Range<u64>, pages: u64, stretch: u64) 
     }
 }
 
-/// Stretches of many processes are clones of others; what of them is compared and not looked up must join the frames that
-/// there are, also where half of the processes come later.
+/// Stretches of many processes are clones of others; what of them is compared and not looked up
+/// must join the frames that there are, also where half of the processes come later.
 #[test]
 fn what_many_processes_hold_in_other_orders_comes_to_have_one_frame() {
     for (processes, pages, stretch, later) in [

@@ -210,9 +210,9 @@ fn a_frame_whose_memory_failed_gets_no_more_pages_and_they_get_another() {
     }
 }
 
-/// Two pairs of processes with the same pages run for half a minute; the pages of the first pair are
-/// merged before those of the second. Then one pair ends. Gives the frames that nothing maps after
-/// the last second of ten.
+/// Two pairs of processes with the same pages run for half a minute; the pages of the first pair
+/// are merged before those of the second. Then one pair ends. Gives the frames that nothing maps
+/// after the last second of ten.
 fn unmapped_after_an_end(ends: u64) -> u64 {
     let mut host = host();
     for number in 0..4 {

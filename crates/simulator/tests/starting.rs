@@ -1,5 +1,6 @@
-//! Programs that start: each page is written again and again while they do, their heaps grow, and then
-//! they rest. What was merged too early was broken, which must not keep the rest apart for long.
+//! Programs that start: each page is written again and again while they do, their heaps grow, and
+//! then they rest. What was merged too early was broken, which must not keep the rest apart for
+//! long.
 
 mod scene;
 
@@ -126,7 +127,8 @@ impl Program {
     }
 }
 
-/// The time from the last write until 95 percent of what is equal is merged, if that is within 100 s.
+/// The time from the last write until 95 percent of what is equal is merged, if that is within 100
+/// s.
 fn merged_after(
     random: &mut SplitMix64,
     governor: Governor,
@@ -176,8 +178,8 @@ fn merged_after(
     (time, format!("{what}: {}", show(&run)))
 }
 
-/// The times of so many hosts under a governor, of this factor as many processes as otherwise: that of the
-/// host in the middle, and the longest.
+/// The times of so many hosts under a governor, of this factor as many processes as otherwise: that
+/// of the host in the middle, and the longest.
 fn times(governor: Governor, hosts: u64, is_shuffled: bool, factor: u64) -> (Nanos, Nanos) {
     let time = |case| {
         let random = &mut SplitMix64::new(5 + case);

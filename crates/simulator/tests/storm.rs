@@ -1,5 +1,5 @@
-//! A process whose I/O fills the same memory again and again, faster than anybody can follow, must not
-//! keep others from being merged by their hints.
+//! A process whose I/O fills the same memory again and again, faster than anybody can follow, must
+//! not keep others from being merged by their hints.
 
 mod scene;
 
@@ -38,8 +38,8 @@ fn slow(times: u64) -> Costs {
     }
 }
 
-/// A process reads so many pages of a file, from this one on, into pages of its memory; the owner of contents
-/// says which file.
+/// A process reads so many pages of a file, from this one on, into pages of its memory; the owner
+/// of contents says which file.
 fn read(host: &mut Host, space: SpaceId, (at, pages): (u64, u64), offset: u64, owner: u64) {
     let place = FilePlace {
         file_size: READ * PAGE_SIZE,
@@ -49,8 +49,9 @@ fn read(host: &mut Host, space: SpaceId, (at, pages): (u64, u64), offset: u64, o
     read_file(host, space, start, contents(owner, offset, pages), place);
 }
 
-/// So many processes read single pages of a file at random for half a minute, `rate` in a second all together,
-/// on a machine that is so slow. The time until nine tenths of what two others then read are merged.
+/// So many processes read single pages of a file at random for half a minute, `rate` in a second
+/// all together, on a machine that is so slow. The time until nine tenths of what two others then
+/// read are merged.
 fn merged_after(storms: u64, rate: u64, slowness: u64) -> Option<Nanos> {
     let mut host = Host::new(SEED, slow(slowness));
     let mut space = |owner: u64| {

@@ -150,7 +150,8 @@ fn hints_share_more_than_twice_what_ksm_does_at_the_same_rate() {
     }
 }
 
-/// Pages that come into the tree by hints, and are written later by a program, of which no hint tells.
+/// Pages that come into the tree by hints, and are written later by a program, of which no hint
+/// tells.
 fn written_later() -> Box<dyn Workload> {
     pages(40_000, |host, space, step| {
         for n in 0..100 {

@@ -1,9 +1,10 @@
 //! Which pages are in a sample: each by chance, with one probability for all.
 //!
 //! # Approach
-//! Between two pages that are chosen, the number of those that are not is geometric. So the generator draws gaps, and the time goes
-//! with what is chosen, not with what there is. The draws are hashes of a counter with the run's salt: one seed chooses the same
-//! places, and nobody who does not know it can place pages where they are chosen.
+//! Between two pages that are chosen, the number of those that are not is geometric. So the
+//! generator draws gaps, and the time goes with what is chosen, not with what there is. The draws
+//! are hashes of a counter with the run's salt: one seed chooses the same places, and nobody who
+//! does not know it can place pages where they are chosen.
 //!
 //! # Units
 //! Pages, numbered from 0.

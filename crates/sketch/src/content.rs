@@ -1,14 +1,16 @@
 //! What a page holds, as a sketch knows it.
 //!
 //! # Problem
-//! A known hash can be collided with, and a list of hashes tells whoever finds it which contents a process had.
+//! A known hash can be collided with, and a list of hashes tells whoever finds it which contents a
+//! process had.
 //!
 //! # Approach
-//! XXH3 of the whole page with a salt that is drawn anew for each run and kept nowhere. Hashes of two runs cannot be
-//! compared. Pages of zeros are told apart: they need no partner and no group.
+//! XXH3 of the whole page with a salt that is drawn anew for each run and kept nowhere. Hashes of
+//! two runs cannot be compared. Pages of zeros are told apart: they need no partner and no group.
 //!
 //! # Source
-//! xxHash's XXH3, 64 bits. With 2^24 pages two different contents have one hash with a probability of 2^-17.
+//! xxHash's XXH3, 64 bits. With 2^24 pages two different contents have one hash with a probability
+//! of 2^-17.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 

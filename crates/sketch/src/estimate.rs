@@ -1,10 +1,11 @@
 //! An estimate and how far it may be off.
 //!
 //! # Approach
-//! Each content that was kept stands for `1 / q` contents if it was kept with probability `q` (Horvitz and Thompson);
-//! what it adds to the variance is `(1 - q) / q²`. The error counts one content more than was kept: that nothing was kept
-//! does not prove that there is nothing. Estimates that come from the same contents are not independent.
-//! So errors of a sum are added, not squared: the sum's error is never too small.
+//! Each content that was kept stands for `1 / q` contents if it was kept with probability `q`
+//! (Horvitz and Thompson); what it adds to the variance is `(1 - q) / q²`. The error counts one
+//! content more than was kept: that nothing was kept does not prove that there is nothing.
+//! Estimates that come from the same contents are not independent. So errors of a sum are added,
+//! not squared: the sum's error is never too small.
 
 use std::ops::Add;
 

@@ -1,25 +1,27 @@
 //! Which processes should be a group.
 //!
 //! # Problem
-//! One group of all saves most: no page that two processes share is lost. But each process of a group can learn what
-//! the others hold, each is searched for partners it does not have, and a worker takes memory. So a group should have those that share
-//! much, and nobody else.
+//! One group of all saves most: no page that two processes share is lost. But each process of a
+//! group can learn what the others hold, each is searched for partners it does not have, and a
+//! worker takes memory. So a group should have those that share much, and nobody else.
 //!
 //! # Approach
-//! Agglomeration: each process begins alone, and the two sets whose joining gains most are joined, over and over, as long as
-//! a share of the smaller one's memory has partners in the other, and the gain is more than chance. The gain itself is no measure
-//! for that: of two sets of clones it is one copy, however large they are. A set that saves less than a group
-//! costs is no group, and its processes are left alone. The same sketches give the same groups: among equal gains the
-//! first processes win.
+//! Agglomeration: each process begins alone, and the two sets whose joining gains most are joined,
+//! over and over, as long as a share of the smaller one's memory has partners in the other, and the
+//! gain is more than chance. The gain itself is no measure for that: of two sets of clones it is
+//! one copy, however large they are. A set that saves less than a group costs is no group, and its
+//! processes are left alone. The same sketches give the same groups: among equal gains the first
+//! processes win.
 //!
-//! Only pairs that have a content in common are looked at; a content that n processes have is looked at n² times.
+//! Only pairs that have a content in common are looked at; a content that n processes have is
+//! looked at n² times.
 //!
 //! # Units
 //! Pages. Processes are numbers in the slice of sketches.
 //!
 //! # Source
-//! Euro-Par'11 §5.2: groups by "sharing opportunities", from fingerprints of memory; and §5.1: a group of one is
-//! of use where copies lie within one machine.
+//! Euro-Par'11 §5.2: groups by "sharing opportunities", from fingerprints of memory; and §5.1: a
+//! group of one is of use where copies lie within one machine.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,11 +1,13 @@
 //! Which sets have a content, and so what one more set has in common with each of them.
 //!
 //! # Problem
-//! To intersect each set with each other takes time for all of what they have, though most pairs share little.
+//! To intersect each set with each other takes time for all of what they have, though most pairs
+//! share little.
 //!
 //! # Approach
-//! For each content that was kept, the sets that have it. A set that comes is looked up content by content, and
-//! what it has in common with all others is added up on the way: the time goes with what is in common.
+//! For each content that was kept, the sets that have it. A set that comes is looked up content by
+//! content, and what it has in common with all others is added up on the way: the time goes with
+//! what is in common.
 //!
 //! # Units
 //! Pages. Sets are numbers.
@@ -49,7 +51,8 @@ pub(crate) struct Common {
     pub(crate) set: usize,
     /// Contents that both have: what joining them gains.
     pub(crate) gain: Estimate,
-    /// The share of the smaller one's pages whose contents the other has. A content counts for each process that has it.
+    /// The share of the smaller one's pages whose contents the other has. A content counts for each
+    /// process that has it.
     pub(crate) share: f64,
 }
 
@@ -59,7 +62,8 @@ struct Sum {
     set: usize,
     probability: f64,
     gain: Sampled,
-    /// Pages of the one that comes and of the one that is there that have a partner on the other side.
+    /// Pages of the one that comes and of the one that is there that have a partner on the other
+    /// side.
     partners: [f64; 2],
 }
 
@@ -93,7 +97,8 @@ impl Holders {
         }
     }
 
-    /// What a set that was not taken in has in common with those that were, as far as they have anything.
+    /// What a set that was not taken in has in common with those that were, as far as they have
+    /// anything.
     pub(crate) fn common(&self, joint: &Joint) -> Vec<Common> {
         let own = Known::from(joint);
         let mut sums: Vec<Sum> = Vec::new();

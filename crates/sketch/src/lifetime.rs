@@ -1,35 +1,42 @@
 //! How long pages keep what they hold, told from pages that were read twice.
 //!
 //! # Problem
-//! Merging pays by the time for which pages stay as they are. To watch a page until it changes may take days; to read it a second time
-//! says only whether it has changed by then, and the time between the two readings differs from page to page.
+//! Merging pays by the time for which pages stay as they are. To watch a page until it changes may
+//! take days; to read it a second time says only whether it has changed by then, and the time
+//! between the two readings differs from page to page.
 //!
 //! # Approach
-//! Pages that are read twice are drawn uniformly from those read once. So the share of them that was lost, changed or gone, is a binomial
-//! share of all, whatever the pages of one process have in common, and has the interval of Clopper and Pearson, which is exact: it holds the
-//! true share in 95 of 100 draws at least. (Drawing without putting back only makes it narrower.) This part assumes nothing.
+//! Pages that are read twice are drawn uniformly from those read once. So the share of them that
+//! was lost, changed or gone, is a binomial share of all, whatever the pages of one process have in
+//! common, and has the interval of Clopper and Pearson, which is exact: it holds the true share in
+//! 95 of 100 draws at least. (Drawing without putting back only makes it narrower.) This part
+//! assumes nothing.
 //!
-//! What a share means for another time than the one that passed takes an assumption: that all pages are lost at one constant rate. A page
-//! with a time `t` between its readings is then lost with the probability `1 - exp(-rate t)`, and the rate is the one by which
-//! the mean of these is the share. That mean rises with the rate, so that the bounds of the share are those of the rate as
-//! well. If none was lost there is no upper bound of the time that pages live, and if all were, none of the rate.
+//! What a share means for another time than the one that passed takes an assumption: that all pages
+//! are lost at one constant rate. A page with a time `t` between its readings is then lost with the
+//! probability `1 - exp(-rate t)`, and the rate is the one by which the mean of these is the share.
+//! That mean rises with the rate, so that the bounds of the share are those of the rate as well. If
+//! none was lost there is no upper bound of the time that pages live, and if all were, none of the
+//! rate.
 //!
-//! Rejected: pages lost in all page-seconds, a Poisson rate. It counts the time after a page was lost as if the page had lived on, and
-//! so is too low where many were lost; and its interval takes pages for independent, which those of one process are not.
+//! Rejected: pages lost in all page-seconds, a Poisson rate. It counts the time after a page was
+//! lost as if the page had lived on, and so is too low where many were lost; and its interval takes
+//! pages for independent, which those of one process are not.
 //!
 //! # Units
 //! Seconds; shares are parts of one.
 //!
 //! # Source
-//! C. J. Clopper and E. S. Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial",
-//! Biometrika 26, 1934.
+//! C. J. Clopper and E. S. Pearson, "The use of confidence or fiducial limits illustrated in the
+//! case of the binomial", Biometrika 26, 1934.
 
 use statrs::distribution::{Beta, ContinuousCDF as _};
 
 /// The probability with which each side of an interval fails.
 const DOUBT: f64 = 0.025;
 
-/// Halvings of an interval that contains what is looked for: to a part in 10^9, or a rate to one in 10^7.
+/// Halvings of an interval that contains what is looked for: to a part in 10^9, or a rate to one in
+/// 10^7.
 const HALVINGS: u32 = 32;
 
 /// No rate is looked for beyond: a page is lost within a microsecond.
@@ -75,7 +82,8 @@ pub fn share(are_so: u64, of: u64) -> Option<Estimate> {
     })
 }
 
-/// Losses in a second by which, after these times, such a share of pages is lost; infinite if all are. None if there are no times, or none passed.
+/// Losses in a second by which, after these times, such a share of pages is lost; infinite if all
+/// are. None if there are no times, or none passed.
 #[must_use]
 pub fn rate(share: Estimate, seconds: &[f64]) -> Option<Estimate> {
     if !seconds.iter().any(|&passed| passed > 0.0) {
@@ -90,7 +98,8 @@ pub fn rate(share: Estimate, seconds: &[f64]) -> Option<Estimate> {
         // More than is lost at any rate: some were read twice at once.
         share if share >= lost(FASTEST) => f64::INFINITY,
         share => {
-            // From some order of magnitude on, by its logarithm: rates of a day and of a millisecond are as exact.
+            // From some order of magnitude on, by its logarithm: rates of a day and of a
+            // millisecond are as exact.
             let ends = [1e-12f64.ln(), FASTEST.ln()];
             let width = ends[1] - ends[0];
             let at = |part: f64| (ends[0] + part * width).exp();

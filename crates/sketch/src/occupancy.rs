@@ -1,41 +1,49 @@
 //! How many pages are copies, told from a sample of pages.
 //!
 //! # Problem
-//! To read all memory of a host takes minutes of a processor. Of a sample of its pages, copies are hard to tell: two equal
-//! pages are both in a sample of one in twenty once in four hundred times, and a content that was met once may have one page or
-//! thirty. No function of the sample tells the number of contents well for every memory (Charikar and others, theorem 1),
-//! so an estimate without a bound is worth nothing.
+//! To read all memory of a host takes minutes of a processor. Of a sample of its pages, copies are
+//! hard to tell: two equal pages are both in a sample of one in twenty once in four hundred times,
+//! and a content that was met once may have one page or thirty. No function of the sample tells the
+//! number of contents well for every memory (Charikar and others, theorem 1), so an estimate
+//! without a bound is worth nothing.
 //!
 //! # Approach
-//! Each page is in the sample with the same probability, the *rate* `r`, whatever is in it and in others. Then a content of `m`
-//! pages is met `j` times with the binomial probability `B(j; m, r)`, and the number of contents met `j` times has
-//! the mean `Σ g(m) B(j; m, r)`, where `g(m)` is how many contents have `m` pages. That is linear in what is not known. So:
+//! Each page is in the sample with the same probability, the *rate* `r`, whatever is in it and in
+//! others. Then a content of `m` pages is met `j` times with the binomial probability `B(j; m, r)`,
+//! and the number of contents met `j` times has the mean `Σ g(m) B(j; m, r)`, where `g(m)` is how
+//! many contents have `m` pages. That is linear in what is not known. So:
 //!
-//! 1. What was met is counted in [`BINS`] bins of `j`. For the mean of each count there is a confidence interval, and one for
-//!    the number of all pages.
-//! 2. A linear programme finds the fewest and the most copies, `Σ (m - 1) g(m)`, of all `g` whose means lie in all the intervals. The
-//!    true `g` is one of these unless an interval fails, so the true number lies between the two as surely as all intervals hold
-//!    together. The intervals share [`DOUBT`] (Bonferroni): half for all pages, half for the bins. They are Poisson's: the counts are sums of independent
-//!    indicators, whose tails are no heavier (Hoeffding).
-//! 3. The estimate is of that `g` whose means are nearest to what was counted, by the sum of distances over standard deviations.
+//! 1. What was met is counted in [`BINS`] bins of `j`. For the mean of each count there is a
+//!    confidence interval, and one for the number of all pages.
+//! 2. A linear programme finds the fewest and the most copies, `Σ (m - 1) g(m)`, of all `g` whose
+//!    means lie in all the intervals. The true `g` is one of these unless an interval fails, so the
+//!    true number lies between the two as surely as all intervals hold together. The intervals
+//!    share [`DOUBT`] (Bonferroni): half for all pages, half for the bins. They are Poisson's: the
+//!    counts are sums of independent indicators, whose tails are no heavier (Hoeffding).
+//! 3. The estimate is of that `g` whose means are nearest to what was counted, by the sum of
+//!    distances over standard deviations.
 //!
 //! # Bias
-//! Where the sample does not tell (at a low rate a pair cannot be told from one of three) the estimate is of the simplest `g` that
-//! fits, and can be off in either direction; the interval is as wide as what is not known, and no wider than what the sample excludes
-//! by itself: copies that were met are there, and so are the contents. At rate 1 all are counted, and nothing is estimated.
+//! Where the sample does not tell (at a low rate a pair cannot be told from one of three) the
+//! estimate is of the simplest `g` that fits, and can be off in either direction; the interval is
+//! as wide as what is not known, and no wider than what the sample excludes by itself: copies that
+//! were met are there, and so are the contents. At rate 1 all are counted, and nothing is
+//! estimated.
 //!
 //! # Rejected
-//! To count pairs that were met and divide by `r²` ([`crate::sharing`] does, for two processes) is without bias for contents of two
-//! pages only. Goodman's estimator is without bias for all, and has a standard deviation far above the memory. To keep
-//! contents by their hashes ([`crate::sketch`]) saves room, not reading: to know a page's hash, it must be read.
+//! To count pairs that were met and divide by `r²` ([`crate::sharing`] does, for two processes) is
+//! without bias for contents of two pages only. Goodman's estimator is without bias for all, and
+//! has a standard deviation far above the memory. To keep contents by their hashes
+//! ([`crate::sketch`]) saves room, not reading: to know a page's hash, it must be read.
 //!
 //! # Units
 //! Pages.
 //!
 //! # Source
-//! M. Charikar and others, "Towards estimation error guarantees for distinct values", PODS'00. The linear programme: G. Valiant and
-//! P. Valiant, "Estimating the unseen", STOC'11. W. Hoeffding, "On the distribution of the number of successes in independent
-//! trials", 1956. F. Garwood, "Fiducial limits for the Poisson distribution", 1936. E. Wilson and M. Hilferty, "The distribution of
+//! M. Charikar and others, "Towards estimation error guarantees for distinct values", PODS'00. The
+//! linear programme: G. Valiant and P. Valiant, "Estimating the unseen", STOC'11. W. Hoeffding, "On
+//! the distribution of the number of successes in independent trials", 1956. F. Garwood, "Fiducial
+//! limits for the Poisson distribution", 1936. E. Wilson and M. Hilferty, "The distribution of
 //! chi-square", 1931.
 
 use std::collections::BTreeMap;
@@ -43,10 +51,12 @@ use std::collections::BTreeMap;
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Variable};
 use statrs::distribution::{Binomial, ContinuousCDF as _, DiscreteCDF as _, Normal};
 
-/// The probability that an interval fails. A difference of two intervals fails with twice that at most, 5 %.
+/// The probability that an interval fails. A difference of two intervals fails with twice that at
+/// most, 5 %.
 const DOUBT: f64 = 0.025;
 
-/// Bins of how often a content was met: 1 to 5 times, then twice as wide each, and the last without an end.
+/// Bins of how often a content was met: 1 to 5 times, then twice as wide each, and the last without
+/// an end.
 const BINS: usize = 17;
 
 /// How often a content of the first bins was met, each.
@@ -131,8 +141,9 @@ impl Range {
         }
     }
 
-    /// Numbers of which each is a part of the next, as they are told from one sample: what one bound says of a number holds for all
-    /// that are parts of it, or of which it is a part. Estimates that are in no order are both taken for their mean.
+    /// Numbers of which each is a part of the next, as they are told from one sample: what one
+    /// bound says of a number holds for all that are parts of it, or of which it is a part.
+    /// Estimates that are in no order are both taken for their mean.
     #[must_use]
     pub fn nested<const LEVELS: usize>(mut levels: [Range; LEVELS]) -> [Range; LEVELS] {
         for outer in (1..LEVELS).rev() {
@@ -176,8 +187,8 @@ impl Range {
 #[derive(Debug, Clone)]
 pub struct Occupancy {
     rate: f64,
-    /// Numbers of pages of a content that are tried, ascending, and with what probability such a content is met as often as each
-    /// bin says.
+    /// Numbers of pages of a content that are tried, ascending, and with what probability such a
+    /// content is met as often as each bin says.
     tried: Vec<(u64, [f64; BINS])>,
 }
 
@@ -260,8 +271,8 @@ impl Occupancy {
         }
     }
 
-    /// The copies of what is wanted of all that fits; none if nothing does, or the solver finds nothing: then only what the sample
-    /// excludes by itself is excluded.
+    /// The copies of what is wanted of all that fits; none if nothing does, or the solver finds
+    /// nothing: then only what the sample excludes by itself is excluded.
     fn found(&self, met: &Met, wanted: Wanted) -> Option<f64> {
         let doubt = DOUBT / 2.0 / BINS as f64 / 2.0;
         let counts = counts(met);
@@ -359,8 +370,9 @@ fn bins(pages: u64, rate: f64) -> [f64; BINS] {
     bins
 }
 
-/// The mean of a Poisson count, each side failing with this probability: Garwood's interval, by the cube of Wilson and Hilferty, which
-/// is wider where counts are below ten and equal to some parts in a thousand above.
+/// The mean of a Poisson count, each side failing with this probability: Garwood's interval, by the
+/// cube of Wilson and Hilferty, which is wider where counts are below ten and equal to some parts
+/// in a thousand above.
 fn poisson(count: u64, doubt: f64) -> (f64, f64) {
     let far = Normal::standard().inverse_cdf(1.0 - doubt);
     let cube = |count: f64, far: f64| {

@@ -1,13 +1,14 @@
 //! Where the copies of a sample lie: within processes, within groups of processes, across groups.
 //!
 //! # Approach
-//! The sampled pages are sorted once, by content, group and process, so that the pages of one content in one process are
-//! neighbours, those in one group as well, and all of it as well. How often contents were met is counted at each of the three levels. What can be
-//! saved at a level is the copies ([`crate::occupancy`]) at it beyond those at the one below.
+//! The sampled pages are sorted once, by content, group and process, so that the pages of one
+//! content in one process are neighbours, those in one group as well, and all of it as well. How
+//! often contents were met is counted at each of the three levels. What can be saved at a level is
+//! the copies ([`crate::occupancy`]) at it beyond those at the one below.
 //!
-//! For each process and group that is asked for, it is counted how often its contents were met in itself, and how many of its pages hold what was met
-//! elsewhere as well. The latter is no estimate for a sample, which meets the partner of a page only sometimes: it is the
-//! least that is there.
+//! For each process and group that is asked for, it is counted how often its contents were met in
+//! itself, and how many of its pages hold what was met elsewhere as well. The latter is no estimate
+//! for a sample, which meets the partner of a page only sometimes: it is the least that is there.
 //!
 //! # Units
 //! Pages. Processes and groups are numbers.

@@ -6,11 +6,11 @@
 //!
 //! # Approach
 //! A content is kept if its hash lies below a bound, so that all processes keep the same ones. How
-//! often each occurs is counted. There are at most [`Sketch::MAX_CONTENTS`] contents: if more lie below the
-//! bound, the bound goes down to the largest, which is dropped. A process with fewer contents than
-//! that has all of them in its sketch, and is known exactly. The probability that a content is kept
-//! is the bound over 2^64; that the bound depends on the contents biases nothing, since it is the
-//! hash of a content that was dropped (rank conditioning, Cohen and Kaplan §4).
+//! often each occurs is counted. There are at most [`Sketch::MAX_CONTENTS`] contents: if more lie
+//! below the bound, the bound goes down to the largest, which is dropped. A process with fewer
+//! contents than that has all of them in its sketch, and is known exactly. The probability that a
+//! content is kept is the bound over 2^64; that the bound depends on the contents biases nothing,
+//! since it is the hash of a content that was dropped (rank conditioning, Cohen and Kaplan §4).
 //!
 //! Of a process of which only a part of the pages was read, a content that was met once is taken
 //! for one that it has once, and that was met by chance; one that was met several times would have

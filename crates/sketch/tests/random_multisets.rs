@@ -22,7 +22,8 @@ fn sketch(contents: &Contents, salt: u64) -> Sketch {
     sketch
 }
 
-/// Some processes of up to some 30,000 pages, with contents of their own, contents that all may have, and copies.
+/// Some processes of up to some 30,000 pages, with contents of their own, contents that all may
+/// have, and copies.
 fn processes() -> impl Strategy<Value = Vec<Contents>> {
     let ranges = prop::collection::vec((0..40_000u64, 1..20_000u64, 1..9u64), 1..4);
     let one = ranges.prop_map(|ranges| {
@@ -113,8 +114,8 @@ proptest! {
     }
 }
 
-/// The error is neither far too small nor far too large: of 200 salts, estimates are within one error in about two
-/// thirds, and their mean is right.
+/// The error is neither far too small nor far too large: of 200 salts, estimates are within one
+/// error in about two thirds, and their mean is right.
 #[test]
 fn the_error_is_what_it_says() {
     let a: Contents = (0..30_000)

@@ -1,4 +1,5 @@
-//! Copies told from samples of pages, against exact counts: simulated memory of several shapes, a hundred seeded samples each.
+//! Copies told from samples of pages, against exact counts: simulated memory of several shapes, a
+//! hundred seeded samples each.
 
 use uksm_sketch::content::Salt;
 use uksm_sketch::occupancy::{Met, Occupancy, Range};
@@ -20,8 +21,9 @@ fn pages(shape: &Shape) -> f64 {
         .sum::<u64>() as f64
 }
 
-/// The shapes of memory that are told apart: name, contents, and how wide an interval of a twentieth of the pages may be on average, as a
-/// part of all pages. What is not asked for would be held by an interval of everything.
+/// The shapes of memory that are told apart: name, contents, and how wide an interval of a
+/// twentieth of the pages may be on average, as a part of all pages. What is not asked for would be
+/// held by an interval of everything.
 fn shapes() -> Vec<(&'static str, Shape, f64)> {
     // The content of rank k has some 9400/k pages: a few are everywhere, and thousands once.
     let zipf = (1..=9_000).map(|rank| (1, 1 + 9_400 / rank)).collect();

@@ -1,12 +1,14 @@
 //! A document for a browser: one file that needs no other.
 //!
 //! # Problem
-//! A page that is sent by mail or kept for a year must not need a network, a script or a second file, and must say the same to who
-//! sees no colours or no pictures. A run of an hour must not end with a path that cannot be written.
+//! A page that is sent by mail or kept for a year must not need a network, a script or a second
+//! file, and must say the same to who sees no colours or no pictures. A run of an hour must not end
+//! with a path that cannot be written.
 //!
 //! # Approach
-//! Plots are SVG and stand in the text, each with what it shows in words. [`DocumentFile`] is made before anything is read, so that a path that
-//! cannot be written is told at once; it gets its name when it is whole, and until then whatever had that name stays. The text is HTML and well-formed
+//! Plots are SVG and stand in the text, each with what it shows in words. [`DocumentFile`] is made
+//! before anything is read, so that a path that cannot be written is told at once; it gets its name
+//! when it is whole, and until then whatever had that name stays. The text is HTML and well-formed
 //! XML at once, so that any parser of either tells whether it is whole.
 
 use std::io::Write as _;

@@ -1,7 +1,7 @@
 //! Where messages go: standard error. Answers of commands go to standard output.
 //!
-//! Either may be closed or full, as after its reader has ended. The macros of the standard library panic
-//! then, which would end a daemon; [`say`] and [`answer`] do not.
+//! Either may be closed or full, as after its reader has ended. The macros of the standard library
+//! panic then, which would end a daemon; [`say`] and [`answer`] do not.
 //!
 //! Under systemd each line is opened by its priority in the form journald understands, and carries
 //! no time, which journald adds; else it names its level. A worker writes to its supervisor, in the

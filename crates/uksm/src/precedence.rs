@@ -1,11 +1,11 @@
 //! Who comes first where the processors are wanted by several.
 //!
-//! ksmd's niceness is 5, and the daemon's, too. But a task's niceness counts among the tasks of its own
-//! session only where the kernel shares processors between sessions first (sched(7), "The autogroup
-//! feature"), as Debian's 6.12 does. A service leads a session of its own, and would have as much of
-//! a processor as any session of others. So a daemon that leads its session lowers the session with it:
-//! ksmd is in no session, and has beside each of them what its niceness gives it. A session that was
-//! started by somebody else, a shell's, is left as it is.
+//! ksmd's niceness is 5, and the daemon's, too. But a task's niceness counts among the tasks of its
+//! own session only where the kernel shares processors between sessions first (sched(7), "The
+//! autogroup feature"), as Debian's 6.12 does. A service leads a session of its own, and would have
+//! as much of a processor as any session of others. So a daemon that leads its session lowers the
+//! session with it: ksmd is in no session, and has beside each of them what its niceness gives it.
+//! A session that was started by somebody else, a shell's, is left as it is.
 
 use std::{fs, io};
 
@@ -15,8 +15,8 @@ use rustix::process::{getpriority_process, setpriority_process};
 /// Where the kernel tells and takes the niceness of a session.
 const SESSION: &str = "/proc/self/autogroup";
 
-/// Gives others the precedence that ksmd gives them; who was started with less keeps that. Costs three
-/// system calls, and six where a session is led.
+/// Gives others the precedence that ksmd gives them; who was started with less keeps that. Costs
+/// three system calls, and six where a session is led.
 pub(crate) fn stand_back(nice: u64) {
     let wanted = i32::try_from(nice).unwrap_or(i32::MAX);
     let set = getpriority_process(None).and_then(|own| match own < wanted {

@@ -1,8 +1,8 @@
 //! The seed of a daemon that was given none.
 //!
-//! What a daemon merged stays merged when it ends. The next one can take those pages over where they
-//! are if it has the same seed (see FOLD in `interface/uksm_ioctl.h`). Hashes are made with the seed,
-//! too, so nobody else may read it; `docs/threat-model.md` says why.
+//! What a daemon merged stays merged when it ends. The next one can take those pages over where
+//! they are if it has the same seed (see FOLD in `interface/uksm_ioctl.h`). Hashes are made with
+//! the seed, too, so nobody else may read it; `docs/threat-model.md` says why.
 //!
 //! A random seed is kept in a file beside the control socket, which only the daemon's user may
 //! read. The folder is in `/run`: merged pages do not outlive the machine either. A file of another

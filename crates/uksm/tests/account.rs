@@ -1,6 +1,8 @@
-//! `uksm account` reads a ledger without a daemon, has one that runs write first, and names what is wrong.
+//! `uksm account` reads a ledger without a daemon, has one that runs write first, and names what is
+//! wrong.
 //!
-//! Ledgers are written here by hand, so that their form stays readable for those that were written before.
+//! Ledgers are written here by hand, so that their form stays readable for those that were written
+//! before.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;

@@ -47,7 +47,8 @@ fn holds(answer: &Value, figure: &str, low: f64, high: f64, widest: f64) {
     assert!(missed.is_none(), "{missed:?}: {answer:#}");
 }
 
-/// Checks that an interval is no wider than so much. If it has no number between these: what it has.
+/// Checks that an interval is no wider than so much. If it has no number between these: what it
+/// has.
 fn missed(answer: &Value, figure: &str, low: f64, high: f64, widest: f64) -> Option<String> {
     let [pages, from, to] = ["pages", "low", "high"].map(|part| number(&answer[figure][part]));
     assert!(
@@ -101,8 +102,9 @@ const LITTLE: &str = if cfg!(debug_assertions) {
     "20ms"
 };
 
-/// Each shape of duplication, of which the budget does not last for all: what is known lies in 95 of 100 intervals, as they promise. How
-/// many pages a budget lasts for differs from run to run, so that a seed does not repeat a sample.
+/// Each shape of duplication, of which the budget does not last for all: what is known lies in 95
+/// of 100 intervals, as they promise. How many pages a budget lasts for differs from run to run, so
+/// that a seed does not repeat a sample.
 #[test]
 fn of_samples_the_truth_lies_in_the_intervals() {
     let (mut intervals, mut misses) = (0, Vec::new());
@@ -304,7 +306,8 @@ fn each_mistake_is_one_line_that_names_it() {
     );
 }
 
-/// What cannot be written is told at once, not after the minutes that reading with a thousandth of a core takes.
+/// What cannot be written is told at once, not after the minutes that reading with a thousandth of
+/// a core takes.
 #[test]
 fn a_path_that_cannot_be_written_is_told_before_anything_is_read() {
     let child = Known::start("0..40000", &[]);
@@ -400,8 +403,8 @@ fn a_process_that_rewrites_all_has_lost_all() {
     );
 }
 
-/// More pages than are read again, so that the interval is of a sample. Three quarters of all are drawn: the interval, which does not count on
-/// that, then fails once in thousands of times.
+/// More pages than are read again, so that the interval is of a sample. Three quarters of all are
+/// drawn: the interval, which does not count on that, then fails once in thousands of times.
 #[test]
 fn the_share_that_a_process_rewrites_lies_in_the_interval() {
     let child = Known::start("rewritten:0..600 5000..6400", &[]);

@@ -1,7 +1,9 @@
-//! `uksm run --backend ksm` and `uksm exec`: whose knobs they are, however the daemon ends, and what is refused.
+//! `uksm run --backend ksm` and `uksm exec`: whose knobs they are, however the daemon ends, and
+//! what is refused.
 //!
-//! KSM's folder is one of files here, and the process file system one in which this test itself stands for ksmd: nothing of
-//! the host is changed. What ksmd does with it all is measured by `make native-ksm` and tested in guests.
+//! KSM's folder is one of files here, and the process file system one in which this test itself
+//! stands for ksmd: nothing of the host is changed. What ksmd does with it all is measured by `make
+//! native-ksm` and tested in guests.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::fd::OwnedFd;

@@ -1,4 +1,5 @@
-//! `uksm metrics` and `uksm top` as they are called: what is refused, with which status, and what is said without a daemon.
+//! `uksm metrics` and `uksm top` as they are called: what is refused, with which status, and what
+//! is said without a daemon.
 
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};

@@ -1,11 +1,13 @@
 //! Groups that are added, changed and removed while the daemon runs.
 //!
 //! # Problem
-//! Who adds a group must get what a file would have made, while processes write, and nobody else may notice.
+//! Who adds a group must get what a file would have made, while processes write, and nobody else
+//! may notice.
 //!
 //! # Approach
-//! The program adds, changes and removes groups through the socket of a daemon with one group in its file, while a process of the
-//! group writes all the time. Physical page numbers tell who shares what, process ids whose worker was started again. The protocol is spoken by hand, too.
+//! The program adds, changes and removes groups through the socket of a daemon with one group in
+//! its file, while a process of the group writes all the time. Physical page numbers tell who
+//! shares what, process ids whose worker was started again. The protocol is spoken by hand, too.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -4,12 +4,13 @@
 //! Frames look to the kernel like pages of KSM, and ksmd may work on the same mappings.
 //!
 //! # Approach
-//! Peers advise their memory as mergeable. First ksmd alone merges, and the module must recognise its pages
-//! as KSM's; then both merge at once while peers write. ksmd is stopped with `run` 0:
-//! its `run` 2 can take minutes in an emulated guest, and each peer's exit unmerges anyway.
+//! Peers advise their memory as mergeable. First ksmd alone merges, and the module must recognise
+//! its pages as KSM's; then both merge at once while peers write. ksmd is stopped with `run` 0: its
+//! `run` 2 can take minutes in an emulated guest, and each peer's exit unmerges anyway.
 //!
-//! What ksmd does to pages that equal a frame is counted by the kernel's copies on write (`cow_ksm`), in which a page that it has
-//! made its own is broken again. The daemon must leave it all such memory.
+//! What ksmd does to pages that equal a frame is counted by the kernel's copies on write
+//! (`cow_ksm`), in which a page that it has made its own is broken again. The daemon must leave it
+//! all such memory.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -186,7 +187,8 @@ fn merging_together_with_ksm_keeps_contents(_: &mut Context) {
     let mut peers = [(); 3].map(|()| mergeable_peer());
     let mut domain = Domain::open();
     let spaces: Vec<_> = peers.iter().map(|peer| domain.attach(peer)).collect();
-    // What is ours from the start is ours to take apart: ksmd can be so fast that nothing else would be.
+    // What is ours from the start is ours to take apart: ksmd can be so fast that nothing else
+    // would be.
     let _first = domain.merge(&spaces, 0..PAGES, Permit::default());
     let _scanning = Scanning::start();
     let running = peers[2].begin(|own| write_and_check(&mut own.memory, SECONDS));

@@ -6,9 +6,10 @@
 //!
 //! # Approach
 //! The domain is opened inside one control group, the targets live in another; charges of both are
-//! read, and limits are set low before frames and copies are requested. When BREAK stops at a limit, it
-//! must leave a margin, because the target goes on to use memory, page tables included. One machine accounts
-//! no kernel memory (cgroup.memory=nokmem): no group can be charged with frames there.
+//! read, and limits are set low before frames and copies are requested. When BREAK stops at a
+//! limit, it must leave a margin, because the target goes on to use memory, page tables included.
+//! One machine accounts no kernel memory (cgroup.memory=nokmem): no group can be charged with
+//! frames there.
 
 use uksm_linux::module::raw;
 use uksm_policy::command::{PageState, Reason, Status};

@@ -95,7 +95,8 @@ fn the_same_work_takes_the_same_cpu_time(context: &mut Context) {
     let seed = context.seed();
     let mut samples = Vec::new();
     let mut merges = Vec::new();
-    // The first one is not the same work: it has the kernel make what the next ones find, up to 5 % more.
+    // The first one is not the same work: it has the kernel make what the next ones find, up to 5 %
+    // more.
     for _ in 0..=RUNS {
         let mut domain = Domain::open();
         let peers = [(); 2].map(|()| Peer::filled(PAGES, seed, PAGES));
@@ -153,8 +154,8 @@ fn the_size_of_a_space_costs_less_than_a_sampled_page(context: &mut Context) {
     }));
     context.metric("the size of a space", size, "instructions");
     context.metric("a sampled page", page, "instructions");
-    // On stock kernels this is the bound of 250 instructions that the call was built to. A kernel that
-    // checks each lock makes a call that takes one for each space several times as dear.
+    // On stock kernels this is the bound of 250 instructions that the call was built to. A kernel
+    // that checks each lock makes a call that takes one for each space several times as dear.
     let most = if kernel_has("lock_acquire") {
         6.0
     } else {
@@ -166,7 +167,8 @@ fn the_size_of_a_space_costs_less_than_a_sampled_page(context: &mut Context) {
     );
 }
 
-/// A process can hold nothing but frames of other domains, and a page-table lock is held over many of them.
+/// A process can hold nothing but frames of other domains, and a page-table lock is held over many
+/// of them.
 fn a_foreign_frame_costs_the_same_among_many_domains(context: &mut Context) {
     const PAGES: usize = 512;
     const DOMAINS: usize = 256;
@@ -254,8 +256,8 @@ fn a_read_that_is_watched_costs_little_more(context: &mut Context) {
     ] {
         context.metric(what, instructions, "instructions");
     }
-    // The programs time themselves, with reading the clock, but without what the kernel does to enter them;
-    // one run in 64 is timed, and interrupts in it count 64 times.
+    // The programs time themselves, with reading the clock, but without what the kernel does to
+    // enter them; one run in 64 is timed, and interrupts in it count 64 times.
     let runs = f64::from(u32::try_from(LOOPS * CALLS).expect("few"));
     let whole = runs * (2.0 * untold + 2.0 * once + f64::from(further) * segment);
     let share = hints.counts().taken.as_secs_f64() * 1e9 / whole;

@@ -72,8 +72,8 @@ pub(super) fn shared(pair: &[Peer; 2], pages: usize) -> usize {
     pagemap::shared(pair[0].pid(), pair[1].pid(), pages)
 }
 
-/// Two peers come with these contents; how long after they are filled nine tenths are merged. They stay: what ends
-/// young teaches a daemon to leave its like alone for some seconds.
+/// Two peers come with these contents; how long after they are filled nine tenths are merged. They
+/// stay: what ends young teaches a daemon to leave its like alone for some seconds.
 fn merge_newcomers(daemon: &mut Daemon, seed: u64, within: Duration) -> (Duration, [Peer; 2]) {
     let pair = [(); 2].map(|()| Peer::filled(PAGES, seed, PAGES));
     let filled = Instant::now();
@@ -148,7 +148,8 @@ fn newcomers_among_400_idle_processes_are_merged_in_seconds(context: &mut Contex
     let crowd = Crowd::new(400);
     let mut daemon = Daemon::start_with("full", &all());
     await_listed(TOLD, 400, Duration::from_secs(60));
-    // The better of two: a machine may stand still for seconds. The second has no frames of the first to go to.
+    // The better of two: a machine may stand still for seconds. The second has no frames of the
+    // first to go to.
     let (first, _pair) = merge_newcomers(&mut daemon, SEED, Duration::from_secs(60));
     let (second, _more) = merge_newcomers(&mut daemon, SEED + 1, Duration::from_secs(60));
     let time = first.min(second);

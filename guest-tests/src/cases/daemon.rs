@@ -1,8 +1,9 @@
 //! The daemon as a whole: merging real processes, killed in the middle, started wrongly.
 //!
 //! # Problem
-//! When the daemon is killed, everything that it knows is lost. No process may need any of it, and the
-//! next daemon must save as much again. A daemon that is started wrongly must say so in one line.
+//! When the daemon is killed, everything that it knows is lost. No process may need any of it, and
+//! the next daemon must save as much again. A daemon that is started wrongly must say so in one
+//! line.
 //!
 //! # Approach
 //! `/bin/uksm run` merges pairs of peers with equal pages. How much is merged is read from the

@@ -6,9 +6,10 @@
 //!
 //! # Approach
 //! `lib/test_hmm.c` of the kernel is such a driver; its memory is ordinary memory that no processor
-//! reaches. Stock kernels do not have it; our debug kernels do. A process has merged pages and others
-//! taken to the device: with `uksm` loaded and without, all stay where they are. With the guard
-//! switched off, what is not merged goes there and comes back, so the calls are the right ones.
+//! reaches. Stock kernels do not have it; our debug kernels do. A process has merged pages and
+//! others taken to the device: with `uksm` loaded and without, all stay where they are. With the
+//! guard switched off, what is not merged goes there and comes back, so the calls are the right
+//! ones.
 //!
 //! # Source
 //! `kernel/guard_migration.c`; lib/test_hmm_uapi.h of the kernel.

@@ -5,9 +5,9 @@
 //! without pause, and so could another.
 //!
 //! # Approach
-//! Processes ask in a loop, each through a domain of its own or several through one. One drain serves
-//! all who wait for it, so the time that the calls of one process take bounds how often it was done,
-//! and how long others kept it waiting.
+//! Processes ask in a loop, each through a domain of its own or several through one. One drain
+//! serves all who wait for it, so the time that the calls of one process take bounds how often it
+//! was done, and how long others kept it waiting.
 
 use std::time::{Duration, Instant};
 
@@ -83,7 +83,8 @@ fn two_callers_together_drain_at_most_50_times_a_second(context: &mut Context) {
     );
 }
 
-/// The time of the calls of a domain alone, and beside a domain of which many processes ask all the time.
+/// The time of the calls of a domain alone, and beside a domain of which many processes ask all the
+/// time.
 fn many_callers_of_one_domain_do_not_keep_another_waiting(context: &mut Context) {
     const CROWD: usize = 8;
     let crowded = Domain::open();

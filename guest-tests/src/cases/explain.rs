@@ -1,12 +1,13 @@
 //! `uksm explain` names the true reason: of a process, of a mapping, of a page.
 //!
 //! # Problem
-//! A reason that is wrong sends an operator to the wrong setting. Most reasons are told from what the kernel shows at the moment of asking, so
-//! only a real kernel can tell whether they are true.
+//! A reason that is wrong sends an operator to the wrong setting. Most reasons are told from what
+//! the kernel shows at the moment of asking, so only a real kernel can tell whether they are true.
 //!
 //! # Approach
-//! Peers make each kind of memory, in amounts that tell them apart, beside a daemon that could merge all of it. What is
-//! staged is known, so each reason must concern as many pages as were staged. What the settings of a daemon forbid is in `explain_settings.rs`.
+//! Peers make each kind of memory, in amounts that tell them apart, beside a daemon that could
+//! merge all of it. What is staged is known, so each reason must concern as many pages as were
+//! staged. What the settings of a daemon forbid is in `explain_settings.rs`.
 
 use std::process::Command;
 use std::thread::sleep;

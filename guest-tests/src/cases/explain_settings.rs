@@ -1,12 +1,13 @@
 //! `uksm explain` names the true reason: of a region, and of what the settings of a daemon forbid.
 //!
 //! # Problem
-//! Of memory that uksm looks at, the daemon decides what is merged, by age, samples, writes, its budget, and what it was told. Each of
-//! these looks the same from outside: nothing is merged.
+//! Of memory that uksm looks at, the daemon decides what is merged, by age, samples, writes, its
+//! budget, and what it was told. Each of these looks the same from outside: nothing is merged.
 //!
 //! # Approach
-//! The same peers beside a daemon for each reason, which is told one thing more than the one that merges them; the reason that it gives
-//! must be that thing. Where the setting is not in the way of other pages, those must have another reason.
+//! The same peers beside a daemon for each reason, which is told one thing more than the one that
+//! merges them; the reason that it gives must be that thing. Where the setting is not in the way of
+//! other pages, those must have another reason.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -35,7 +36,8 @@ cases! { "daemon::explain":
 const PAGES: usize = 1024;
 const HALF: usize = PAGES / 2;
 const SEED: u64 = 54;
-/// More than every peer has in common with others beside the memory of the test: its program's data.
+/// More than every peer has in common with others beside the memory of the test: its program's
+/// data.
 const FEW: u64 = 100;
 
 /// Of the first half both hold the same, of the second each something else.
@@ -192,7 +194,8 @@ fn huge_pages_are_told_by_what_keeps_them_whole(_: &mut Context) {
     if !Huge::exist() {
         return;
     }
-    // A tenth of each is known to have partners on the other side; on one side they are what is indexed.
+    // A tenth of each is known to have partners on the other side; on one side they are what is
+    // indexed.
     const ALIKE: usize = 51;
     let known = 4 * ALIKE as u64;
     let pair = huge_pair(ALIKE);

@@ -5,8 +5,9 @@
 //! program or be killed while its pages are being merged.
 //!
 //! # Approach
-//! There is one such process a test. Bounds on calls and seconds of processor time show that it costs
-//! little: they suffice on an emulated machine, and are far below what a walk over every page would take.
+//! There is one such process a test. Bounds on calls and seconds of processor time show that it
+//! costs little: they suffice on an emulated machine, and are far below what a walk over every page
+//! would take.
 
 use std::fs;
 use std::os::unix::fs::FileExt;

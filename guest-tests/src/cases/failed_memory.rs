@@ -6,8 +6,8 @@
 //! machine, and each further mapping would be one more victim.
 //!
 //! # Approach
-//! `hard_offline_page` tells the kernel, as a driver of the hardware does, that the page under a frame
-//! has failed. The memory is in fact good, so targets still read what they should.
+//! `hard_offline_page` tells the kernel, as a driver of the hardware does, that the page under a
+//! frame has failed. The memory is in fact good, so targets still read what they should.
 
 use std::fs;
 use std::thread::sleep;
@@ -48,8 +48,8 @@ pub(super) fn kernel_deals_with_failures() -> bool {
     deals
 }
 
-/// Such a page stops the machine only if it is read without care. The kernel is told of it, and takes it away
-/// later; until then its process has it as before.
+/// Such a page stops the machine only if it is read without care. The kernel is told of it, and
+/// takes it away later; until then its process has it as before.
 fn a_page_that_fails_while_it_is_copied_becomes_no_frame(context: &mut Context) {
     let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let mut domain = Domain::open();

@@ -1,11 +1,12 @@
 //! Groups that a rule forms by itself.
 //!
 //! # Problem
-//! Nobody names these groups: they come with their first process and go with the last. Meanwhile they must be what any group is.
+//! Nobody names these groups: they come with their first process and go with the last. Meanwhile
+//! they must be what any group is.
 //!
 //! # Approach
-//! A rule forms a group of each control group. Physical page numbers tell who shares what. Processes start, move and end; control
-//! groups appear beyond what the rule may form.
+//! A rule forms a group of each control group. Physical page numbers tell who shares what.
+//! Processes start, move and end; control groups appear beyond what the rule may form.
 
 use std::fs;
 

@@ -6,8 +6,8 @@
 //!
 //! # Approach
 //! A hog takes memory until next to nothing is left above the marks at which the kernel's ordinary
-//! allocations begin to kill; there is no swap and hardly a file to reclaim. It goes on taking
-//! what merging gives back. Many callers at once then make the largest calls there are. Many more are
+//! allocations begin to kill; there is no swap and hardly a file to reclaim. It goes on taking what
+//! merging gives back. Many callers at once then make the largest calls there are. Many more are
 //! stuck in the middle of a call, because the page for their answer never comes: they hold all that
 //! the module allocates for a request. All memory of the callers was touched before, so whatever is
 //! allocated now is allocated by the module, or is so little that the rest suffices.

@@ -6,13 +6,14 @@
 //!
 //! # Approach
 //! Two domains with one seed are called at random (`fuzz/call.rs`) over common targets, which are
-//! attached to one or the other; a second caller runs beside each call, and detaches and
-//! attaches as well. Targets hold their own locks now and then, so that calls give up on them, or end in part. A domain is closed now and then while its frames are mapped; the next one adopts
-//! them. One target changes all that it may change at a time (`fuzz/target.rs`), and targets are
-//! killed and replaced. What they never write is checked at the end. At least a third of all calls
-//! must have reached page tables: a target that changes its mappings is often locked. The same is
-//! done with targets that hold virtual machines, whom the kernel must tell of every change (on one
-//! CPU, where callers and targets take turns: an emulated one that is nested loses interrupts else).
+//! attached to one or the other; a second caller runs beside each call, and detaches and attaches
+//! as well. Targets hold their own locks now and then, so that calls give up on them, or end in
+//! part. A domain is closed now and then while its frames are mapped; the next one adopts them. One
+//! target changes all that it may change at a time (`fuzz/target.rs`), and targets are killed and
+//! replaced. What they never write is checked at the end. At least a third of all calls must have
+//! reached page tables: a target that changes its mappings is often locked. The same is done with
+//! targets that hold virtual machines, whom the kernel must tell of every change (on one CPU, where
+//! callers and targets take turns: an emulated one that is nested loses interrupts else).
 //! [`CALLS_VARIABLE`] in the environment of `/init` (an unknown kernel parameter becomes one)
 //! changes the number of calls.
 
@@ -258,7 +259,8 @@ impl Fuzzer {
         if front.domain.info().spaces > SPACES || random.chance(1, REIGN) {
             self.count.adopted += front.domain.info().adopted;
             self.count.closed += 1;
-            // Its frames become orphans. It gets some calls more when it attaches nobody any longer.
+            // Its frames become orphans. It gets some calls more when it attaches nobody any
+            // longer.
             front.domain.device.seal().expect("SEAL");
             for _ in 0..BURST / 8 {
                 let _called = self.buffers.call(device(&front.domain), &material, random);

@@ -1,11 +1,13 @@
 //! What a group costs is booked where its operator said, and limits there hold for it alone.
 //!
 //! # Problem
-//! Who has a group pays for it: processor time of its worker, its memory, and its frames. Others must not notice.
+//! Who has a group pays for it: processor time of its worker, its memory, and its frames. Others
+//! must not notice.
 //!
 //! # Approach
-//! The workers of two groups live in control groups beside those of their processes. What the kernel counts there is compared with
-//! what `uksm group` and `uksm account` say, also of a worker that was killed, and one of the two is limited.
+//! The workers of two groups live in control groups beside those of their processes. What the
+//! kernel counts there is compared with what `uksm group` and `uksm account` say, also of a worker
+//! that was killed, and one of the two is limited.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -4,8 +4,9 @@
 //! A worker has no right to load programs, and what one group reads is nobody else's business.
 //!
 //! # Approach
-//! Two groups with little time, each with two peers that hold nothing alike. They read equal files into their memory, first in one
-//! group, then in the other. What is merged soon was hinted at; the workers' counts tell who heard of what.
+//! Two groups with little time, each with two peers that hold nothing alike. They read equal files
+//! into their memory, first in one group, then in the other. What is merged soon was hinted at; the
+//! workers' counts tell who heard of what.
 
 use std::time::Duration;
 

@@ -4,7 +4,8 @@
 //! Whoever dies, no process may be harmed, no frame lost, and the next one must go on.
 //!
 //! # Approach
-//! Both are killed as `kill -9` does, while processes write. What systemd keeps for its services is kept by the test.
+//! Both are killed as `kill -9` does, while processes write. What systemd keeps for its services is
+//! kept by the test.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -1,14 +1,15 @@
 //! What the time of a write tells of other groups: nothing.
 //!
 //! # Problem
-//! A write to a merged page takes a fault, so that who guesses what somebody else holds can learn by the time whether the
-//! guess is right (docs/threat-model.md). Across groups it must not.
+//! A write to a merged page takes a fault, so that who guesses what somebody else holds can learn
+//! by the time whether the guess is right (docs/threat-model.md). Across groups it must not.
 //!
 //! # Approach
-//! A peer of group a holds pages of three kinds, one after the other: such as two peers of group b hold as well, such as another peer of
-//! its own group holds, and such as nobody else holds. When all has been merged that can be, it writes to each page
-//! once, in an order of its own, and takes the time. Ranks of the times are compared (Mann and Whitney's test): those
-//! of the first kind with those of the third, and for control those of the second with those of the third.
+//! A peer of group a holds pages of three kinds, one after the other: such as two peers of group b
+//! hold as well, such as another peer of its own group holds, and such as nobody else holds. When
+//! all has been merged that can be, it writes to each page once, in an order of its own, and takes
+//! the time. Ranks of the times are compared (Mann and Whitney's test): those of the first kind
+//! with those of the third, and for control those of the second with those of the third.
 
 use std::arch::x86_64::_rdtsc;
 use std::thread::sleep;
@@ -93,7 +94,8 @@ fn measure(own: &mut Own) -> ([f64; 2], [u64; KINDS]) {
 
 fn a_twin_in_another_group_does_not_show_in_the_time_of_a_write(context: &mut Context) {
     let mut host = Host::prepared(|_| ());
-    // Nothing may be merged before it is what it will be: a page stays on its frame when others leave that.
+    // Nothing may be merged before it is what it will be: a page stays on its frame when others
+    // leave that.
     let mut prober = Peer::filled(PAGES, SEED, PAGES);
     let same = peer_with(HERE);
     let others = [(); 2].map(|()| peer_with(ELSEWHERE));

@@ -1,12 +1,12 @@
 //! Groups: a supervisor, and a worker for each.
 //!
 //! # Problem
-//! Two groups hold the same, and must share nothing, whatever moves between them; a worker that is killed must cost
-//! nobody anything.
+//! Two groups hold the same, and must share nothing, whatever moves between them; a worker that is
+//! killed must cost nobody anything.
 //!
 //! # Approach
-//! `/bin/uksm run` with two groups in the configuration merges peers in two control groups. Physical page numbers,
-//! read from the kernel's page maps, tell who shares what.
+//! `/bin/uksm run` with two groups in the configuration merges peers in two control groups.
+//! Physical page numbers, read from the kernel's page maps, tell who shares what.
 
 use std::fs;
 use std::process::Command;
@@ -114,8 +114,8 @@ pub(super) fn said(arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// What `read` finds, asked for again while that is null: a machine that stood still for seconds makes an answer late, and a
-/// daemon that starts has none yet.
+/// What `read` finds, asked for again while that is null: a machine that stood still for seconds
+/// makes an answer late, and a daemon that starts has none yet.
 fn found(mut read: impl FnMut() -> serde_json::Value) -> serde_json::Value {
     let end = Instant::now() + LATE;
     loop {
@@ -158,8 +158,8 @@ pub(super) fn held(name: &str) -> u64 {
     held.unwrap_or(0)
 }
 
-/// What another worker holds of the frames of one that ended: none is lost. The processes' own few pages come and go, and what
-/// was being merged when the frames were counted is added.
+/// What another worker holds of the frames of one that ended: none is lost. The processes' own few
+/// pages come and go, and what was being merged when the frames were counted is added.
 pub(super) fn assert_has_frames(name: &str, frames: u64) {
     let now = held(name);
     assert!(
@@ -168,8 +168,9 @@ pub(super) fn assert_has_frames(name: &str, frames: u64) {
     );
 }
 
-/// How many pages who moved shares where it is now. Never in both groups: it is merged there only after it was parted here. The
-/// page maps are read one after the other, so that what it shares with who stayed is read twice.
+/// How many pages who moved shares where it is now. Never in both groups: it is merged there only
+/// after it was parted here. The page maps are read one after the other, so that what it shares
+/// with who stayed is read twice.
 pub(super) fn shared_in_one(stays: i32, moves: i32, now: i32) -> usize {
     let (old, new, later) = (
         shared(stays, moves),

@@ -1,8 +1,9 @@
 //! Memory that appears in processes that have long been known is told of, and merged soon.
 //!
 //! # Approach
-//! The programs of the daemon are loaded, without a daemon, and a process grows by more or less. Then a daemon
-//! with little time merges what two calm processes fill, in a mapping that has long been there and in a new one.
+//! The programs of the daemon are loaded, without a daemon, and a process grows by more or less.
+//! Then a daemon with little time merges what two calm processes fill, in a mapping that has long
+//! been there and in a new one.
 
 use std::time::{Duration, Instant};
 

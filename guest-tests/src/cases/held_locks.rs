@@ -1,14 +1,15 @@
 //! Targets that hold their own locks: no call waits for them for long.
 //!
 //! # Problem
-//! Any process can hold the lock of its mappings, or that of its exec, for ever, by means of a file whose server never answers.
-//! Who calls the module would wait with it.
+//! Any process can hold the lock of its mappings, or that of its exec, for ever, by means of a file
+//! whose server never answers. Who calls the module would wait with it.
 //!
 //! # Approach
-//! Each call on such a target is timed, and says `EAGAIN` or how far it came; afterwards it works. The module's test build makes
-//! the moment long between the last check of a page that BREAK gives its own copy and the fault that makes the copy: a
-//! target that empties the entry meanwhile must not have a file read. The control has BREAK take the fault of the mapping as it
-//! is: then the file is read.
+//! Each call on such a target is timed, and says `EAGAIN` or how far it came; afterwards it works.
+//! The module's test build makes the moment long between the last check of a page that BREAK gives
+//! its own copy and the fault that makes the copy: a target that empties the entry meanwhile must
+//! not have a file read. The control has BREAK take the fault of the mapping as it is: then the
+//! file is read.
 
 use std::time::{Duration, Instant};
 
@@ -186,8 +187,8 @@ fn a_target_that_maps_without_a_pause_is_worked_on_nevertheless(context: &mut Co
 /// Pages of [`racing_breaks`].
 const FEW: usize = 8;
 
-/// Merges private pages of a file, drops the file's own pages, and breaks them while their process gives them back. How often the
-/// file was read for that.
+/// Merges private pages of a file, drops the file's own pages, and breaks them while their process
+/// gives them back. How often the file was read for that.
 fn racing_breaks(context: &Context, faults: u32) -> u64 {
     let mut domain = Domain::open();
     let file = FuseFile::new(context, FEW, SEED);

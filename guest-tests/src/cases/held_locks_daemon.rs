@@ -1,14 +1,17 @@
-//! A daemon with groups beside processes that hold their own locks, stand still, or are busy in the kernel.
+//! A daemon with groups beside processes that hold their own locks, stand still, or are busy in the
+//! kernel.
 //!
 //! # Problem
-//! One customer's process must not keep the groups of others from being merged, nor the daemon from answering.
+//! One customer's process must not keep the groups of others from being merged, nor the daemon from
+//! answering.
 //!
 //! # Approach
-//! In group a one process holds the lock of its mappings, while what the group freed is divided, for which the supervisor counts
-//! pages itself. In group b one is stopped, one is traced, one is frozen, and one unmaps 64 MiB over and over. Pairs in both groups
-//! must merge as ever, each question must be answered soon, and the status and `explain` must name who holds its locks.
-//! The process that unmaps is ended before the daemon: the kernel removes the daemon's programs when every task has left
-//! the kernel once (`synchronize_rcu_tasks()`), and this one hardly does.
+//! In group a one process holds the lock of its mappings, while what the group freed is divided,
+//! for which the supervisor counts pages itself. In group b one is stopped, one is traced, one is
+//! frozen, and one unmaps 64 MiB over and over. Pairs in both groups must merge as ever, each
+//! question must be answered soon, and the status and `explain` must name who holds its locks. The
+//! process that unmaps is ended before the daemon: the kernel removes the daemon's programs when
+//! every task has left the kernel once (`synchronize_rcu_tasks()`), and this one hardly does.
 
 use std::fs;
 use std::thread::sleep;
@@ -120,7 +123,8 @@ fn one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered(cont
     let (text, took) = asked(&["break", "--pid", &holder.pid().to_string()]);
     assert!(text.contains("held the lock of its own mappings"), "{text}");
     longest = longest.max(took);
-    // It moves, and cannot be parted from its group as long as it holds its locks: the others notice nothing of that.
+    // It moves, and cannot be parted from its group as long as it holds its locks: the others
+    // notice nothing of that.
     let other = pairs[0][0].pid();
     host.b.take(other);
     let pids = [other, pairs[1][0].pid()];

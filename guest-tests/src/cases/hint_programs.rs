@@ -1,13 +1,13 @@
-//! The programs that tell of I/O: every way to read and write is seen, of followed processes only, and none
-//! of them keeps the others from being told.
+//! The programs that tell of I/O: every way to read and write is seen, of followed processes only,
+//! and none of them keeps the others from being told.
 //!
 //! # Problem
-//! Data of files reaches memory in many ways, and a kernel may have moved the function in which they
-//! meet. A way that is not seen is no error anywhere: it is just merged late.
+//! Data of files reaches memory in many ways, and a kernel may have moved the function in which
+//! they meet. A way that is not seen is no error anywhere: it is just merged late.
 //!
 //! # Approach
-//! The programs of the daemon are loaded, without a daemon, and each way is tried on pages of its own, which
-//! must be told: on a file, and past the page cache on a block device.
+//! The programs of the daemon are loaded, without a daemon, and each way is tried on pages of its
+//! own, which must be told: on a file, and past the page cache on a block device.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

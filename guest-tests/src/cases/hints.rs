@@ -1,9 +1,9 @@
-//! Hints of I/O: what two processes read is merged at once, also where there is little time, in a storm of
-//! hints, and where nobody tells of them.
+//! Hints of I/O: what two processes read is merged at once, also where there is little time, in a
+//! storm of hints, and where nobody tells of them.
 //!
 //! # Approach
-//! A daemon merges what two peers read from equal files into the middle of memory that it has long been done
-//! with.
+//! A daemon merges what two peers read from equal files into the middle of memory that it has long
+//! been done with.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -53,7 +53,8 @@ fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut C
     let took = read_the_same(&mut pair, &mut daemon, Duration::from_secs(20));
     eprintln!("merged {took:?} after the first read began");
     let status: serde_json::Value = serde_json::from_str(&figures()).expect("JSON");
-    // Eight hits in a row let a region leap to the top level, whose reader may overtake the other hints.
+    // Eight hits in a row let a region leap to the top level, whose reader may overtake the other
+    // hints.
     let count = |part: &str, name: &str| status[part][name].as_u64().unwrap_or(0);
     let (merged, leapt) = (count("hints", "merged_pages"), count("promotions", "leapt"));
     let begun = merged >= LEAP && leapt >= 1;
@@ -61,7 +62,8 @@ fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut C
     daemon.stop();
 }
 
-/// Waits until a daemon is told by its programs, which it begins to load five seconds after its start.
+/// Waits until a daemon is told by its programs, which it begins to load five seconds after its
+/// start.
 pub(super) fn await_programs(daemon: &mut Daemon) {
     let end = Instant::now() + Duration::from_secs(60);
     while !status().contains("told by programs") {
@@ -71,8 +73,8 @@ pub(super) fn await_programs(daemon: &mut Daemon) {
     }
 }
 
-/// Has two peers read equal files into the middle of their memory; how long it takes from then until nine
-/// tenths of that are merged.
+/// Has two peers read equal files into the middle of their memory; how long it takes from then
+/// until nine tenths of that are merged.
 pub(super) fn read_the_same(
     pair: &mut [Peer; 2],
     daemon: &mut Daemon,

@@ -8,8 +8,8 @@
 //! Peers with huge pages are sampled, folded without and with the right to split, and collapsed
 //! after a merge; contents are checked each time.
 //!
-//! A kernel without huge pages (PREEMPT_RT) must say so in INFO, and merge the same memory without a
-//! split.
+//! A kernel without huge pages (PREEMPT_RT) must say so in INFO, and merge the same memory without
+//! a split.
 //!
 //! A page has 4 KiB; a huge page is 512 of them.
 

@@ -1,12 +1,13 @@
 //! The back end for hosts that load no module: the kernel's own ksmd, driven by uksm.
 //!
 //! # Problem
-//! Tests of the program feign KSM's knobs. Whether ksmd does with them what uksm believes, only a kernel says; and what was set before must
-//! be there again when uksm is gone, however it went.
+//! Tests of the program feign KSM's knobs. Whether ksmd does with them what uksm believes, only a
+//! kernel says; and what was set before must be there again when uksm is gone, however it went.
 //!
 //! # Approach
-//! Two peers offer memory to KSM, a third has the same and does not. uksm is told of all three. What is merged is read from page maps. Then uksm is
-//! killed, and once more told to stop. What the third has stays its own: nobody is injected anything.
+//! Two peers offer memory to KSM, a third has the same and does not. uksm is told of all three.
+//! What is merged is read from page maps. Then uksm is killed, and once more told to stop. What the
+//! third has stays its own: nobody is injected anything.
 
 use std::fs;
 use std::thread::sleep;
@@ -51,8 +52,8 @@ fn shared(a: &Peer, b: &Peer) -> usize {
     pagemap::shared(a.pid(), b.pid(), PAGES)
 }
 
-/// Knobs as an operator may have left them: not what the kernel begins with, so that to put back is not to reset. They are
-/// reset, and KSM rests, when this is dropped.
+/// Knobs as an operator may have left them: not what the kernel begins with, so that to put back is
+/// not to reset. They are reset, and KSM rests, when this is dropped.
 struct OperatorsKnobs([Option<String>; 4]);
 
 impl OperatorsKnobs {

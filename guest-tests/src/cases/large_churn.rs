@@ -1,14 +1,18 @@
-//! Groups for minutes: pages that are written, processes that fork and move, workers and supervisors that are killed.
+//! Groups for minutes: pages that are written, processes that fork and move, workers and
+//! supervisors that are killed.
 //!
 //! # Problem
-//! What happens once in a thousand moves is not seen by a test that moves one process. No frame may ever be mapped in two groups, no
-//! process may be harmed, and in the end each group must share as before.
+//! What happens once in a thousand moves is not seen by a test that moves one process. No frame may
+//! ever be mapped in two groups, no process may be harmed, and in the end each group must share as
+//! before.
 //!
 //! # Approach
-//! Two control groups hold the same, so that every page of one has a twin in the other. In each, two peers stay, and a third moves between
-//! them. What is done next is drawn by the test's seed. After each step page maps are read: those who stay share nothing with the other
-//! group's, and who moves never shares with both. That is read in the order one, other, one, so that a process that is parted meanwhile is
-//! not blamed. A child shares its parent's frames as fork does, wherever it is put; it must have given them up some time later.
+//! Two control groups hold the same, so that every page of one has a twin in the other. In each,
+//! two peers stay, and a third moves between them. What is done next is drawn by the test's seed.
+//! After each step page maps are read: those who stay share nothing with the other group's, and who
+//! moves never shares with both. That is read in the order one, other, one, so that a process that
+//! is parted meanwhile is not blamed. A child shares its parent's frames as fork does, wherever it
+//! is put; it must have given them up some time later.
 //!
 //! These take minutes, so that `make test` leaves them out: `make large-test`.
 
@@ -202,7 +206,8 @@ impl World {
         }
     }
 
-    /// Page maps are read one after the other, and a page can change hands in between: what is not so at once three times is.
+    /// Page maps are read one after the other, and a page can change hands in between: what is not
+    /// so at once three times is.
     fn assert_apart(one: i32, other: i32) {
         let counts: Vec<usize> = (0..3).map(|_| shared(one, other)).collect();
         assert!(

@@ -1,17 +1,21 @@
 //! As many groups as a large host has.
 //!
 //! # Problem
-//! What a group costs while nothing happens must not grow to a burden with their number, and none may wait long at the start.
+//! What a group costs while nothing happens must not grow to a burden with their number, and none
+//! may wait long at the start.
 //!
 //! # Approach
-//! 200 control groups of ten processes each, which hold the same. All workers are booked on one control group, whose CPU
-//! time is read over a minute, after a minute and a half, six and eleven minutes of calm, and over all from the first to the
-//! last: a worker's share of the bottom level pays for a wake in some five minutes, so that checks of what was merged come in waves. The
-//! supervisor's is added. Beside each minute stands what a loop of fixed length took then: an emulator's speed changes by a factor
-//! of two within an hour, and with it what all of them take. The bounds are those of a loop that takes what it should ([`speed`]).
+//! 200 control groups of ten processes each, which hold the same. All workers are booked on one
+//! control group, whose CPU time is read over a minute, after a minute and a half, six and eleven
+//! minutes of calm, and over all from the first to the last: a worker's share of the bottom level
+//! pays for a wake in some five minutes, so that checks of what was merged come in waves. The
+//! supervisor's is added. Beside each minute stands what a loop of fixed length took then: an
+//! emulator's speed changes by a factor of two within an hour, and with it what all of them take.
+//! The bounds are those of a loop that takes what it should ([`speed`]).
 //!
-//! Metrics are asked for by the program, which waits for an answer of all workers, and further apart than an answer stands for. What that takes is
-//! counted in instructions, from the start of the program to its last line, on a machine whose clock they are.
+//! Metrics are asked for by the program, which waits for an answer of all workers, and further
+//! apart than an answer stands for. What that takes is counted in instructions, from the start of
+//! the program to its last line, on a machine whose clock they are.
 //!
 //! It takes minutes, so that `make test` leaves it out: `make large-test`.
 
@@ -36,14 +40,16 @@ cases! { "daemon::large_groups":
 const GROUPS: usize = 200;
 const MEMBERS: usize = 10;
 const PAGES: usize = 16;
-/// Bounds: of the start, of all in calm from the first minute to the last (0.47 % were taken where the loop took what it should), and of a
-/// worker's own memory. Where the loop takes longer, the first two are higher by as much.
+/// Bounds: of the start, of all in calm from the first minute to the last (0.47 % were taken where
+/// the loop took what it should), and of a worker's own memory. Where the loop takes longer, the
+/// first two are higher by as much.
 const START: Duration = Duration::from_secs(10);
 const CALM_PERCENT: f64 = 0.5;
 /// Seconds of calm before each minute that is measured.
 const CALM: [u64; 3] = [90, 210, 240];
 const PRIVATE_KIB: u64 = 3 << 10;
-/// Bound of a scrape, in millions of instructions: a processor that does four in a nanosecond takes 50 ms.
+/// Bound of a scrape, in millions of instructions: a processor that does four in a nanosecond takes
+/// 50 ms.
 const SCRAPE: u128 = 200;
 /// For longer than an answer stands for.
 const BETWEEN_SCRAPES: Duration = Duration::from_millis(1500);
@@ -72,8 +78,9 @@ impl Drop for Members {
     }
 }
 
-/// Programs are loaded at the same addresses. An emulator translates a program again at each address, which no processor does:
-/// a worker is ready after 104 ms of processor time if addresses are random, and after 14 if not.
+/// Programs are loaded at the same addresses. An emulator translates a program again at each
+/// address, which no processor does: a worker is ready after 104 ms of processor time if addresses
+/// are random, and after 14 if not.
 struct SameAddresses(u64);
 
 const RANDOM_ADDRESSES: &str = "/proc/sys/kernel/randomize_va_space";
@@ -153,7 +160,8 @@ impl Host {
         let mut daemon = Daemon::start_configured(CONFIGURATION);
         let pid = daemon.pid();
         let processes = members.0.len();
-        // Each process and each worker is held by a pidfd. To ask all workers would take longer than what is waited for.
+        // Each process and each worker is held by a pidfd. To ask all workers would take longer
+        // than what is waited for.
         await_that(&mut daemon, "all processes should be followed", || {
             std::thread::sleep(Duration::from_secs(1));
             held(pid) >= GROUPS + processes

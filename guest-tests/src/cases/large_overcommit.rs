@@ -1,14 +1,15 @@
 //! Memory that was given away is wanted back all at once.
 //!
 //! # Problem
-//! What merging freed is used by others when the merged pages are written, and each of them is two again. Then the host has
-//! promised more than it has, and the kernel kills.
+//! What merging freed is used by others when the merged pages are written, and each of them is two
+//! again. Then the host has promised more than it has, and the kernel kills.
 //!
 //! # Approach
-//! Two processes hold the same; a cache is given what that freed, and keeps to its limit as a cache does that watches it: it fills what it
-//! may have, and drops what it may not. A third takes all other memory but a margin. Then one of the two writes all its pages, some
-//! MiB each second. With the guard's marks at 0 the kernel must kill; with the marks as they are it must not, although the third
-//! takes as much.
+//! Two processes hold the same; a cache is given what that freed, and keeps to its limit as a cache
+//! does that watches it: it fills what it may have, and drops what it may not. A third takes all
+//! other memory but a margin. Then one of the two writes all its pages, some MiB each second. With
+//! the guard's marks at 0 the kernel must kill; with the marks as they are it must not, although
+//! the third takes as much.
 //!
 //! # Units
 //! Pages, if nothing is said.
@@ -114,7 +115,8 @@ struct Storm {
     cache: [usize; 2],
 }
 
-/// Gives all, has it used, and then has it wanted back. Who takes the rest takes so much, or all but the margin.
+/// Gives all, has it used, and then has it wanted back. Who takes the rest takes so much, or all
+/// but the margin.
 fn storm(settings: &str, taken: Option<usize>) -> Storm {
     let [pair_group, cache_group] = ["pair", "cache"].map(Cgroup::new);
     let mut daemon = started(&format!("{settings}{GROUP}"));

@@ -5,10 +5,11 @@
 //! not load, and the kernel's log must name that function.
 //!
 //! # Approach
-//! The test build asks for one more symbol by parameter; one that no kernel has stands for one
-//! that this kernel lacks. It also takes name and version of the kernel it was built for from parameters:
-//! the kernel itself loads a module of another one, if all that it imports has the same version.
-//! And it takes the version of what it asks of the guard, which stays loaded over an update.
+//! The test build asks for one more symbol by parameter; one that no kernel has stands for one that
+//! this kernel lacks. It also takes name and version of the kernel it was built for from
+//! parameters: the kernel itself loads a module of another one, if all that it imports has the same
+//! version. And it takes the version of what it asks of the guard, which stays loaded over an
+//! update.
 
 use super::Context;
 use uksm_vm_protocol::machine::{GUARD, MODULE};
@@ -53,7 +54,8 @@ fn a_symbol_that_exists_does_not_keep_the_module_out(context: &mut Context) {
     context.load(MODULE).expect("loading the module");
 }
 
-/// The module with `parameter` set to another kernel's value does not load, and the kernel's log names both.
+/// The module with `parameter` set to another kernel's value does not load, and the kernel's log
+/// names both.
 fn assert_kept_out(context: &Context, parameter: &str, running: &str) {
     const OTHER: &str = "6.6.6-other";
     context.unload(MODULE).expect("unloading the module");

@@ -1,15 +1,15 @@
 //! The list of a space's mappings: true, whole, in order, of the right process, and cheap.
 //!
 //! # Problem
-//! The daemon knows of no memory but what this list tells. A mapping that is missing is never merged,
-//! and its merged pages are never broken; one that is wrong costs calls for nothing.
+//! The daemon knows of no memory but what this list tells. A mapping that is missing is never
+//! merged, and its merged pages are never broken; one that is wrong costs calls for nothing.
 //!
 //! # Approach
 //! What MAPPINGS says is compared with what `/proc` says of the same process, entry by entry, for a
-//! process that has every kind of mapping and for one that has 60,000; in one call, in calls of a few
-//! entries, and from places inside and between mappings. A process that changes its mappings all the time
-//! must not bring the list out of order. A process that executes another program or exits leaves a
-//! space whose list says that it is gone. Wrong requests are refused.
+//! process that has every kind of mapping and for one that has 60,000; in one call, in calls of a
+//! few entries, and from places inside and between mappings. A process that changes its mappings
+//! all the time must not bring the list out of order. A process that executes another program or
+//! exits leaves a space whose list says that it is gone. Wrong requests are refused.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -113,8 +113,8 @@ fn by_smaps(pid: i32) -> Vec<Entry> {
     found
 }
 
-/// The entry of a line of `/proc/PID/maps`, none if it is shared or no mapping of the process; none at
-/// all for another line.
+/// The entry of a line of `/proc/PID/maps`, none if it is shared or no mapping of the process; none
+/// at all for another line.
 fn header(line: &str) -> Option<Option<Entry>> {
     let mut fields = line.split_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;

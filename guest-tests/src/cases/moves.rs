@@ -1,12 +1,13 @@
 //! Processes that move between control groups among many: they are told of by an event.
 //!
 //! # Problem
-//! Without an event a move is noticed when it is the process's turn to be looked at, which takes the longer the more processes
-//! there are; for so long two customers share memory.
+//! Without an event a move is noticed when it is the process's turn to be looked at, which takes
+//! the longer the more processes there are; for so long two customers share memory.
 //!
 //! # Approach
-//! Two groups with hundreds of idle processes. Peers are moved one by one, as threads, all at once, and over and over. The
-//! kernel's page maps tell when they share nothing with those that they left.
+//! Two groups with hundreds of idle processes. Peers are moved one by one, as threads, all at once,
+//! and over and over. The kernel's page maps tell when they share nothing with those that they
+//! left.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -28,14 +29,16 @@ cases! { "daemon::moves":
     without_btf_a_move_is_noticed_in_turn Normal Stock 180,
 }
 
-/// Idle processes of each group. In turns of eight a second, half of them take longer than the bound.
+/// Idle processes of each group. In turns of eight a second, half of them take longer than the
+/// bound.
 const CROWD: usize = 200;
 /// From the move to the last shared page, on an emulated machine.
 const SOON: Duration = Duration::from_secs(2);
 /// Processes that are moved all at once.
 const MANY: usize = 8;
-/// Moves of one storm, and the CPU time that they may cost the daemon, as a part of what who moves them takes: each is looked at,
-/// parted and attached. It was 0.49; who is moved and who looks are on the same slow machine.
+/// Moves of one storm, and the CPU time that they may cost the daemon, as a part of what who moves
+/// them takes: each is looked at, parted and attached. It was 0.49; who is moved and who looks are
+/// on the same slow machine.
 const STORM: usize = 20_000;
 const STORM_SHARE: f64 = 1.0;
 
@@ -139,7 +142,8 @@ fn a_process_among_many_is_parted_soon_after_its_move(context: &mut Context) {
         worst.as_millis(),
         all.as_millis()
     ));
-    // A machine that stands still once makes one move late; in turn a process of so many is looked at after 50 s.
+    // A machine that stands still once makes one move late; in turn a process of so many is looked
+    // at after 50 s.
     assert!(best <= SOON && worst <= 5 * SOON, "{took:?}");
     assert!(all <= 5 * SOON, "{all:?}");
     assert_eq!(told(), (true, 0), "no move should be lost");
@@ -149,7 +153,8 @@ fn a_process_among_many_is_parted_soon_after_its_move(context: &mut Context) {
     drop((pair, many, crowd));
 }
 
-/// Starts a thread that does nothing; its id, or a negative errno. A peer is forked, and has no threads of the standard library.
+/// Starts a thread that does nothing; its id, or a negative errno. A peer is forked, and has no
+/// threads of the standard library.
 fn idle_thread() -> i32 {
     extern "C" fn idle(_: *mut libc::c_void) -> libc::c_int {
         pause()
@@ -165,7 +170,8 @@ fn idle_thread() -> i32 {
     // A stack begins at its end, at a multiple of 16.
     let top = stack.as_mut_ptr_range().end;
     let top = top.wrapping_sub(top.addr() % 16).cast();
-    // SAFETY: the stack is the thread's for ever; it makes one system call over and over, and touches no memory of others.
+    // SAFETY: the stack is the thread's for ever; it makes one system call over and over, and
+    // touches no memory of others.
     let thread = unsafe { libc::clone(idle, top, flags, std::ptr::null_mut()) };
     match thread {
         -1 => -std::io::Error::last_os_error().raw_os_error().unwrap_or(1),
@@ -231,7 +237,8 @@ fn a_storm_of_moves_is_bounded_and_what_moved_is_parted(context: &mut Context) {
     let (mut host, crowd) = crowded();
     let mut pair = merged_pair(&mut host);
     let [stays, moves] = [pair[0].pid(), pair[1].pid()];
-    // Another one where it was too dear: a machine that stands still books that time on whoever runs.
+    // Another one where it was too dear: a machine that stands still books that time on whoever
+    // runs.
     let mut storms = vec![storm(&host, &crowd)];
     while storms[storms.len() - 1].share() > STORM_SHARE && storms.len() < 3 {
         storms.push(storm(&host, &crowd));

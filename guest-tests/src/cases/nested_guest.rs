@@ -7,8 +7,8 @@
 //! # Approach
 //! A machine of one page of real-mode code runs in a peer: it reads a word and reports it by an
 //! output instruction, after which the test merges the page; it writes the word, and reports what
-//! it reads. The guest and the process that runs it must see the same. The negative control leaves out the
-//! notification; the page is held by a pipe so that the stray write hits nothing else.
+//! it reads. The guest and the process that runs it must see the same. The negative control leaves
+//! out the notification; the page is held by a pipe so that the stray write hits nothing else.
 //!
 //! # Source
 //! Intel SDM volume 2 for the code; Documentation/virt/kvm/api.rst.

@@ -251,7 +251,8 @@ fn breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody(context: &mut 
     let copies = pages_on(peers[0].pid(), 64, 1);
     assert_eq!(copies, 64, "copies should be where the mapping is bound to");
 
-    // A hog leaves hardly any. What ended before may give memory back after that, and BREAK use it: then the node is filled again.
+    // A hog leaves hardly any. What ended before may give memory back after that, and BREAK use it:
+    // then the node is filled again.
     let mut hog = Peer::new(1);
     let kills = events("oom_kill");
     let end = address(PAGES);

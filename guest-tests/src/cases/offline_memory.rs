@@ -122,7 +122,8 @@ fn block_size() -> u64 {
     u64::from_str_radix(size.trim(), 16).expect("a number")
 }
 
-/// Two peers that map a failed frame in the block; an orphan, so no other page of a domain is there.
+/// Two peers that map a failed frame in the block; an orphan, so no other page of a domain is
+/// there.
 fn map_failed_frame(context: &Context, block: &Block) -> [Peer; 2] {
     make_failed_frame(context, block).0
 }

@@ -2,7 +2,8 @@
 //!
 //! # Problem
 //! A new daemon finds everything that the daemon before it merged, as orphans. If it merged them
-//! again, it would copy every page; if it took over those of any domain, strangers would share memory.
+//! again, it would copy every page; if it took over those of any domain, strangers would share
+//! memory.
 //!
 //! # Approach
 //! A domain is closed with its frames mapped. A second one has the same seed or another, and the

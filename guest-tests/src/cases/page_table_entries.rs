@@ -1,10 +1,11 @@
 //! What others see of a page while FOLD has it.
 //!
 //! # Problem
-//! FOLD clears the page-table entry of a page, compares, and maps the page again or its frame. A page
-//! fault looks at the entry before it takes the lock. If it finds it empty, the page is missing: the
-//! fault then reads the file behind a private mapping, and fails where that fails; it fills holes of
-//! tmpfs files, charges a page that the process has, and waits for a handler of userfaultfd.
+//! FOLD clears the page-table entry of a page, compares, and maps the page again or its frame. A
+//! page fault looks at the entry before it takes the lock. If it finds it empty, the page is
+//! missing: the fault then reads the file behind a private mapping, and fails where that fails; it
+//! fills holes of tmpfs files, charges a page that the process has, and waits for a handler of
+//! userfaultfd.
 //!
 //! # Approach
 //! The module's test build makes this moment 2 ms long. Processes use pages all the time which FOLD
@@ -183,8 +184,8 @@ fn read_and_count_bus_errors(own: &mut Own) -> u64 {
     BUS_ERRORS.load(Ordering::Relaxed)
 }
 
-/// What becomes of a reader of private pages of a file: signals SIGBUS, reads of the file, major faults
-/// of the machine, faults that count for NUMA balancing.
+/// What becomes of a reader of private pages of a file: signals SIGBUS, reads of the file, major
+/// faults of the machine, faults that count for NUMA balancing.
 fn seen_by_a_reader(context: &Context, reads: Reads) -> [u64; 4] {
     let mut file = FuseFile::new(context, PAGES, SEED);
     let mut reader = reader_of_the_file();
@@ -319,8 +320,8 @@ fn a_hole_of_a_file_stays_one(context: &mut Context) {
     assert!(without > 0, "an empty entry should be noticed");
 }
 
-/// Has a process read pages whose absence userfaultfd would report, to a handler that never answers:
-/// whether it waits for the handler.
+/// Has a process read pages whose absence userfaultfd would report, to a handler that never
+/// answers: whether it waits for the handler.
 fn waits_for_a_handler() -> bool {
     let mut reader = Peer::new(PAGES);
     reader.run(|own| {

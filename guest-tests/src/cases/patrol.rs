@@ -1,13 +1,13 @@
 //! Frames that no longer hold what they held.
 //!
 //! # Problem
-//! A bit that flips in a frame is wrong in every process that shares it, and nobody is told. A test cannot wait for memory to
-//! fail; and a check that finds nothing must also be one that could have.
+//! A bit that flips in a frame is wrong in every process that shares it, and nobody is told. A test
+//! cannot wait for memory to fail; and a check that finds nothing must also be one that could have.
 //!
 //! # Approach
-//! The test build of the module flips a bit of each frame that it is asked about. Such frames, and no others, are
-//! listed as changed and given up; the daemon names those who share them. Sound frames, made, written over and adopted,
-//! are checked as well.
+//! The test build of the module flips a bit of each frame that it is asked about. Such frames, and
+//! no others, are listed as changed and given up; the daemon names those who share them. Sound
+//! frames, made, written over and adopted, are checked as well.
 //!
 //! # Source
 //! `interface/uksm_ioctl.h`, FRAMES.

@@ -1,13 +1,14 @@
-//! What may be merged in a domain: the zero page only, nothing within one space, only what several hold.
+//! What may be merged in a domain: the zero page only, nothing within one space, only what several
+//! hold.
 //!
 //! # Problem
-//! Who suggests merges may have been taken over. What a domain was told when it was made must hold for whatever it
-//! suggests; and a daemon that is sound must merge all that is left.
+//! Who suggests merges may have been taken over. What a domain was told when it was made must hold
+//! for whatever it suggests; and a daemon that is sound must merge all that is left.
 //!
 //! # Approach
-//! Sets of few and of enough spaces, with pages that differ, or change; entries that would bring pages to
-//! frames that nobody chose. Then daemons, beside peers that hold contents alone, in pairs and all: the
-//! kernel's page maps tell who shares what.
+//! Sets of few and of enough spaces, with pages that differ, or change; entries that would bring
+//! pages to frames that nobody chose. Then daemons, beside peers that hold contents alone, in pairs
+//! and all: the kernel's page maps tell who shares what.
 //!
 //! # Source
 //! `interface/uksm_ioctl.h`, CONFIGURE.
@@ -291,7 +292,8 @@ fn a_daemon_merges_nothing_within_a_process(_: &mut Context) {
     // Everything is in each of them twice.
     let mut peers = [0, 1, 2].map(|_| Peer::filled(PAGES, SEED, CONTENTS));
     let maps = |peers: &[Peer; 3]| [0, 1, 2].map(|at: usize| pfns(peers[at].pid(), 0..PAGES));
-    // A page map is read in parts, and a page can change hands in between: what is so three times is so.
+    // A page map is read in parts, and a page can change hands in between: what is so three times
+    // is so.
     let assert_apart = |peers: &[Peer; 3]| {
         let within_itself = |at: usize| {
             let map = pfns(peers[at].pid(), 0..PAGES);

@@ -1,11 +1,13 @@
 //! Who comes first where processors are wanted by several.
 //!
 //! # Problem
-//! The kernel shares processors between sessions first, so that the niceness of a daemon that leads one counts for
-//! nothing beside others. The session must stand back with it, and a session of somebody else must not.
+//! The kernel shares processors between sessions first, so that the niceness of a daemon that leads
+//! one counts for nothing beside others. The session must stand back with it, and a session of
+//! somebody else must not.
 //!
 //! # Approach
-//! The kernel tells of each process its niceness (`/proc/PID/stat`) and that of its session (`/proc/PID/autogroup`).
+//! The kernel tells of each process its niceness (`/proc/PID/stat`) and that of its session
+//! (`/proc/PID/autogroup`).
 
 use std::fs;
 
@@ -30,7 +32,8 @@ const NICE: i64 = 5;
 fn niceness(pid: i32) -> i64 {
     let path = format!("/proc/{pid}/stat");
     let told = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    // Fields are counted from behind the name, which may hold anything: the third of all is the first there.
+    // Fields are counted from behind the name, which may hold anything: the third of all is the
+    // first there.
     let (_name, fields) = told.rsplit_once(')').expect("a name");
     let field = fields.split_whitespace().nth(19 - 3).expect("a niceness");
     field.parse().expect("a number")

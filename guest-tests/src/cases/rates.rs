@@ -1,11 +1,13 @@
 //! Rates that follow what groups do.
 //!
 //! # Problem
-//! A worker must take another share of a processor while it runs, keep to it, and keep what it has merged; and all together must not
-//! have more than the host allows.
+//! A worker must take another share of a processor while it runs, keep to it, and keep what it has
+//! merged; and all together must not have more than the host allows.
 //!
 //! # Approach
-//! Two groups with dynamic rates, at shares so small that merging takes long. One has processes that write again what was merged, the other has none at first. What each may use is read from the supervisor, and from the workers themselves.
+//! Two groups with dynamic rates, at shares so small that merging takes long. One has processes
+//! that write again what was merged, the other has none at first. What each may use is read from
+//! the supervisor, and from the workers themselves.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -79,8 +81,8 @@ fn a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted(context: &
     let workers = [worker("a"), worker("b")];
     let mut busy = [(); 8].map(|()| peer_in(&a));
     let mut highest = [0.0_f64; 2];
-    // A worker that has just started has work of its own, so b may have more again a second after it had least: the text is awaited
-    // as the shares are.
+    // A worker that has just started has work of its own, so b may have more again a second after
+    // it had least: the text is awaited as the shares are.
     await_that(&mut daemon, "a should have what b leaves", || {
         write_again(&mut busy);
         let now = shares();

@@ -1,15 +1,15 @@
 //! What the module does when memory is short, and how long that takes.
 //!
 //! # Problem
-//! Reclaim and the OOM killer ask the module for memory. Nearly all frames are mapped and cannot be freed, and
-//! on a large machine there are tens of millions: to look at them all takes seconds, in which everybody
-//! who needs memory waits.
+//! Reclaim and the OOM killer ask the module for memory. Nearly all frames are mapped and cannot be
+//! freed, and on a large machine there are tens of millions: to look at them all takes seconds, in
+//! which everybody who needs memory waits.
 //!
 //! # Approach
-//! A switch makes the module take 300 µs to look at a frame. So some thousand frames stand for many, and the
-//! time of a call tells how many it looked at. Reclaim is asked for by `drop_caches`; the notice of the OOM
-//! killer by a parameter of the test build, since a real one ends a process each time. A process that leaves
-//! little memory free shows that the kernel asks.
+//! A switch makes the module take 300 µs to look at a frame. So some thousand frames stand for
+//! many, and the time of a call tells how many it looked at. Reclaim is asked for by `drop_caches`;
+//! the notice of the OOM killer by a parameter of the test build, since a real one ends a process
+//! each time. A process that leaves little memory free shows that the kernel asks.
 
 use std::fs;
 use std::thread::sleep;

@@ -1,11 +1,12 @@
 //! What a group's merging freed goes back to its members.
 //!
 //! # Problem
-//! A limit that rises with what was merged must fall with it, and be at the end what the operator had set.
+//! A limit that rises with what was merged must fall with it, and be at the end what the operator
+//! had set.
 //!
 //! # Approach
-//! Two control groups of one group hold the same. Their `memory.high` is read from the kernel's files, while what they hold is merged, is
-//! written, and after the daemon has stopped.
+//! Two control groups of one group hold the same. Their `memory.high` is read from the kernel's
+//! files, while what they hold is merged, is written, and after the daemon has stopped.
 
 use super::Context;
 use super::daemon::Daemon;

@@ -425,8 +425,9 @@ fn what_clones_of_one_file_wrote_alike_is_merged_and_outlives_the_file(_: &mut C
         .collect();
     let all: Vec<&Peer> = clones.iter().collect();
     let mut daemon = Daemon::start_on(&all, &[]);
-    // What was never written is one page of the file for all, before and after. The zero page is not
-    // mapped in a file's mapping: zeros take a frame, or two where two clones were merged at once.
+    // What was never written is one page of the file for all, before and after. The zero page is
+    // not mapped in a file's mapping: zeros take a frame, or two where two clones were merged at
+    // once.
     let needed: usize = (0..OF_FILE)
         .map(|page| match written_to(page) {
             Written::Own => CLONES,

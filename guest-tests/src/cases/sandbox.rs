@@ -1,8 +1,8 @@
 //! What a security module forbids stays forbidden.
 //!
 //! # Problem
-//! The right to trace is not capabilities alone: security modules restrict it further. A process
-//! in a sandbox that got an open domain must not learn about memory outside of it through the module.
+//! The right to trace is not capabilities alone: security modules restrict it further. A process in
+//! a sandbox that got an open domain must not learn about memory outside of it through the module.
 //!
 //! # Approach
 //! Landlock lets any process put itself into a sandbox, whose members may trace each other and

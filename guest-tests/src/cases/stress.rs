@@ -31,7 +31,8 @@ cases! { "stress":
 }
 
 const WORKERS: usize = 4;
-/// How long workers work, and how often new ones begin at most, where a slow machine has merged too little by then.
+/// How long workers work, and how often new ones begin at most, where a slow machine has merged too
+/// little by then.
 const SECONDS: u64 = 8;
 const SPELLS: usize = 5;
 
@@ -130,8 +131,9 @@ fn stress(context: &Context, load: &Load) {
     let _swap = Swap::on(context, 192);
     let free = free_pages();
     let group = Cgroup::new("stress");
-    // Half of what the workers want: the rest lives in swap. Who collapses pages holds 512 of them and a huge one, none of which can be
-    // taken from it; if three did so at a time, one of them would be killed.
+    // Half of what the workers want: the rest lives in swap. Who collapses pages holds 512 of them
+    // and a huge one, none of which can be taken from it; if three did so at a time, one of them
+    // would be killed.
     group.limit_to_current_and((WORKERS * (PAGES + HUGE_PAGES) / 2) as u64);
     if load.ksm {
         set("/sys/kernel/mm/ksm/sleep_millisecs", "0");

@@ -96,8 +96,8 @@ fn swapped(peer: &Peer) -> usize {
 fn page_out(peer: &mut Peer, time_limit: Duration) -> io::Result<()> {
     let begin = Instant::now();
     while begin.elapsed() < time_limit {
-        // Empties the per-CPU lists of pages on their way to the LRU, which cannot be reclaimed. Compaction does that, too, but
-        // what it moves is on such a list afterwards.
+        // Empties the per-CPU lists of pages on their way to the LRU, which cannot be reclaimed.
+        // Compaction does that, too, but what it moves is on such a list afterwards.
         set("/proc/sys/vm/drop_caches", "1");
         peer.run(|own| own.memory.advise(0..PAGES, libc::MADV_PAGEOUT).is_ok());
         if swapped(peer) == PAGES {

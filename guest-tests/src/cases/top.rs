@@ -1,13 +1,14 @@
 //! `uksm top --once` and the call behind it tell of processes what is true of them.
 //!
 //! # Problem
-//! What top says of a process is what the daemon believes, and in groups two programs put it together. A list that is off by a factor, or
-//! that names the wrong process, looks like any other.
+//! What top says of a process is what the daemon believes, and in groups two programs put it
+//! together. A list that is off by a factor, or that names the wrong process, looks like any other.
 //!
 //! # Approach
-//! Peers of which it is known how much can be merged, beside a daemon that does; the figures are read from the text as a person reads it, and
-//! from the socket. What is shown on a terminal is read from a pseudoterminal, which has no size unless it is given one; what is drawn there
-//! a terminal in memory takes, so that a test sees what a person would.
+//! Peers of which it is known how much can be merged, beside a daemon that does; the figures are
+//! read from the text as a person reads it, and from the socket. What is shown on a terminal is
+//! read from a pseudoterminal, which has no size unless it is given one; what is drawn there a
+//! terminal in memory takes, so that a test sees what a person would.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};

@@ -183,8 +183,8 @@ pub(crate) fn watch_for_ever(memory: &Memory) {
     std::mem::forget(Watch::new(memory, memory.pages(), MISSING));
 }
 
-/// The address of a page of this process that is watched, and that nobody will ever provide. Its page
-/// table is there: what touches the page waits without having asked for memory.
+/// The address of a page of this process that is watched, and that nobody will ever provide. Its
+/// page table is there: what touches the page waits without having asked for memory.
 pub(crate) fn page_that_never_comes() -> u64 {
     let mut memory = Memory::anonymous(2, crate::fixtures::memory::Huge::Never);
     // While both pages are one mapping: what a first fault allocates for it is there then.

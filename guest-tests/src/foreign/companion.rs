@@ -1,4 +1,5 @@
-//! The program that runs beside the programs of an arm: a daemon, the torturer, or a burner of CPU time.
+//! The program that runs beside the programs of an arm: a daemon, the torturer, or a burner of CPU
+//! time.
 //!
 //! # Problem
 //! If the daemon or the torturer died early, the arm would pass without it.

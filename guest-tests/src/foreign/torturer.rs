@@ -36,7 +36,8 @@ pub const ALLOWED_PATH: &str = "/run/allowed.json";
 
 /// Rounds between two times that frames without mappings are freed.
 const REAP_EVERY: u64 = 16;
-/// Most pages sampled of one process in one round: a process with more is met elsewhere in the next.
+/// Most pages sampled of one process in one round: a process with more is met elsewhere in the
+/// next.
 const MAX_PAGES: usize = 1 << 16;
 /// The end of user space with four levels of page tables; the vsyscall page lies beyond it.
 const USER_END: u64 = 1 << 47;

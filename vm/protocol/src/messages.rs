@@ -21,8 +21,8 @@ pub const STDOUT_PORT: &str = "uksm.stdout";
 pub const STDERR_PORT: &str = "uksm.stderr";
 /// Port of the result files: one tar stream, after the program ended.
 pub const FILES_PORT: &str = "uksm.files";
-/// What the harness sends back on it when it has all files. A write to a port returns when it is queued, and what is queued when
-/// a machine powers off is lost.
+/// What the harness sends back on it when it has all files. A write to a port returns when it is
+/// queued, and what is queued when a machine powers off is lost.
 pub const RECEIVED: u8 = b'.';
 /// All ports, in the order in which the machine has them.
 pub const PORTS: [&str; 4] = [VERDICT_PORT, STDOUT_PORT, STDERR_PORT, FILES_PORT];

@@ -29,9 +29,9 @@ const MEMORY_MIB: u32 = 2048;
 const HUGE_PAGES: &str = "136";
 /// One of the tests needs three processors.
 const PROCESSORS: u32 = 4;
-/// Fewest pages a program that the torturer must have exchanged for a run to prove anything, and the
-/// least share of programs that it must have reached: the shortest end before it finds two equal
-/// pages in them, and the memory of some is shared, of huge pages, or pinned.
+/// Fewest pages a program that the torturer must have exchanged for a run to prove anything, and
+/// the least share of programs that it must have reached: the shortest end before it finds two
+/// equal pages in them, and the memory of some is shared, of huge pages, or pinned.
 const MIN_EXCHANGED: u64 = 500;
 const MIN_REACHED_PERCENT: usize = 70;
 /// Longest time of a run: what hangs is ended by its own bound.
@@ -48,8 +48,8 @@ pub struct Selection {
     pub seed: u64,
 }
 
-/// Settings of the kernel before each program. Addresses are not random: whether a mapping has a huge
-/// page depends on where it lies.
+/// Settings of the kernel before each program. Addresses are not random: whether a mapping has a
+/// huge page depends on where it lies.
 const SETTINGS: [(&str, &str); 11] = [
     ("/proc/sys/kernel/randomize_va_space", "0"),
     ("/proc/sys/vm/drop_caches", "3"),

@@ -2,8 +2,8 @@
 //!
 //! # Approach
 //! The two arms without the module give one or two outcomes for each name; the other arms may have
-//! only these. If the two differ, the outcome is unsteady, and is listed. If an arm does not mention
-//! a name, that is an outcome, too.
+//! only these. If the two differ, the outcome is unsteady, and is listed. If an arm does not
+//! mention a name, that is an outcome, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 

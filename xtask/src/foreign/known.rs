@@ -1,14 +1,14 @@
 //! What cannot be equal in all arms, and why.
 //!
 //! # Problem
-//! A few tests ask for a property that a merged page cannot have, or end by chance. They must neither
-//! fail the run nor be left out.
+//! A few tests ask for a property that a merged page cannot have, or end by chance. They must
+//! neither fail the run nor be left out.
 //!
 //! # Approach
 //! Each has a line here with its reason. Such a program runs in all arms like the others, and its
-//! differences are shown with the reason, apart from the rest. A property may be missing in the torturer's
-//! arm alone: a quiet daemon does not change it. A test that ends by chance was seen to end either
-//! way without the module.
+//! differences are shown with the reason, apart from the rest. A property may be missing in the
+//! torturer's arm alone: a quiet daemon does not change it. A test that ends by chance was seen to
+//! end either way without the module.
 
 use uksm_guest_tests::foreign::schedule::Arm;
 

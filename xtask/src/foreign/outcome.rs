@@ -1,8 +1,8 @@
 //! From what a program said to named outcomes.
 //!
 //! # Problem
-//! Self-tests report their results in several ways. Names of outcomes must be equal from run to run,
-//! although the outputs contain addresses, times and process ids.
+//! Self-tests report their results in several ways. Names of outcomes must be equal from run to
+//! run, although the outputs contain addresses, times and process ids.
 //!
 //! # Approach
 //! Each line is tried as TAP (`ok 3 name # SKIP why`), as one of the older ways, and else ignored;
@@ -10,7 +10,8 @@
 //! always an outcome of its own, and so is each complaint of the kernel.
 //!
 //! # Source
-//! Documentation/dev-tools/ktap.rst; tools/testing/selftests/kselftest.h; stress-ng(1), EXIT STATUS.
+//! Documentation/dev-tools/ktap.rst; tools/testing/selftests/kselftest.h; stress-ng(1), EXIT
+//! STATUS.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -9,7 +9,8 @@ use uksm_guest_tests::foreign::schedule::{Arm, Record, TortureCounts};
 /// zeroes mostly.
 const MAX_UNTESTED_PAGES: u64 = 10;
 
-/// What the torturer did in all items, and in how many it did more than the start of a program brings.
+/// What the torturer did in all items, and in how many it did more than the start of a program
+/// brings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// The sum.

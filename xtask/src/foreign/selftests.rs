@@ -6,12 +6,12 @@
 //! # Approach
 //! Of the source package of the kernel's series, what the tests need is unpacked and built by the
 //! tests' own makefile, linked statically against libraries whose packages are only unpacked. The
-//! programs go to the cache. A test that a series does not have, or that does not build, is in no arm; the
-//! run says so.
+//! programs go to the cache. A test that a series does not have, or that does not build, is in no
+//! arm; the run says so.
 //!
 //! # Source
-//! `tools/testing/selftests/mm` (`vm` before 6.3), and the script `run_vmtests.sh` in it, from which
-//! the arguments come; those of stress programs are smaller here, for emulated machines.
+//! `tools/testing/selftests/mm` (`vm` before 6.3), and the script `run_vmtests.sh` in it, from
+//! which the arguments come; those of stress programs are smaller here, for emulated machines.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -40,10 +40,11 @@ const PARTS: [&str; 9] = [
 /// Packages with the static libraries that they need.
 const LIBRARIES: [&str; 3] = ["libcap-dev", "libnuma-dev", "liburing-dev"];
 /// What is changed: file, and what sed does with it. The first two are made smaller for an emulated
-/// machine: one repeats the same for a minute, several times, of the other each test takes a fault a
-/// page, of 8192. The third is left without one of its tests on 6.1, whose folder that is: there it finds
-/// at another of 512 pages in each run, with and without the module, that it got no huge one, and the
-/// program ends with all tests behind it untried. Asking again, by faults or by madvise, did not help.
+/// machine: one repeats the same for a minute, several times, of the other each test takes a fault
+/// a page, of 8192. The third is left without one of its tests on 6.1, whose folder that is: there
+/// it finds at another of 512 pages in each run, with and without the module, that it got no huge
+/// one, and the program ends with all tests behind it untried. Asking again, by faults or by
+/// madvise, did not help.
 const CHANGES: [(&str, &str); 3] = [
     (
         "migration.c",
@@ -186,8 +187,8 @@ impl Test {
 }
 
 /// For tests that ask whether their huge pages are still huge, or that look at a page table twice
-/// and compare: while a huge page is split, by whomever, its entries are those of a migration, which
-/// pagemap shows as swapped out.
+/// and compare: while a huge page is split, by whomever, its entries are those of a migration,
+/// which pagemap shows as swapped out.
 const KEEP_HUGE: Allowed = Allowed {
     split: false,
     ..Allowed::FULL

@@ -2,8 +2,8 @@
 //!
 //! # Approach
 //! Debian's package and the libraries it names are downloaded and unpacked into the cache, as
-//! redis-server is. Each memory stressor that checks what it reads back (`--verify`) is a run of its
-//! own, so that an outcome has a name; the stressor `vm` runs once for each of its methods.
+//! redis-server is. Each memory stressor that checks what it reads back (`--verify`) is a run of
+//! its own, so that an outcome has a name; the stressor `vm` runs once for each of its methods.
 //!
 //! # Source
 //! stress-ng(1), version 0.15.

@@ -4,9 +4,10 @@
 //! What a monitor answers, and when a balloon gets where, only QEMU and a kernel's driver show.
 //!
 //! # Approach
-//! QEMU, emulated, boots a stock kernel with an initramfs of busybox and the modules that it is to have. Its `/init` loads them and writes the
-//! memory that the kernel has on the console over and over, so that a size is also read inside. QEMU ends with the
-//! thread that started it, or when this is dropped, by its process id.
+//! QEMU, emulated, boots a stock kernel with an initramfs of busybox and the modules that it is to
+//! have. Its `/init` loads them and writes the memory that the kernel has on the console over and
+//! over, so that a size is also read inside. QEMU ends with the thread that started it, or when
+//! this is dropped, by its process id.
 //!
 //! # Units
 //! MiB.
@@ -91,7 +92,8 @@ fn initramfs(balloon: Balloon) -> Vec<u8> {
 }
 
 impl Machine {
-    /// Starts one that has its files, and its monitor, in this folder; [`Machine::await_up`] waits for it.
+    /// Starts one that has its files, and its monitor, in this folder; [`Machine::await_up`] waits
+    /// for it.
     pub(crate) fn start(folder: &Path, balloon: Balloon) -> Machine {
         fs::create_dir_all(folder).expect("a folder");
         let path = |name: &str| folder.join(name);
@@ -119,7 +121,8 @@ impl Machine {
             .arg(&kernel().image)
             .arg("-initrd")
             .arg(path("initramfs"))
-            // On a busy host no tick may come while the kernel tries its timer, which it would take for broken.
+            // On a busy host no tick may come while the kernel tries its timer, which it would take
+            // for broken.
             .args([
                 "-append",
                 "console=ttyS0 panic=-1 loglevel=3 no_timer_check rdinit=/init",

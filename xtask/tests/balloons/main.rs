@@ -4,9 +4,10 @@
 //! Monitors that a test plays do what the test's author thinks that QEMU does.
 //!
 //! # Approach
-//! The whole loop of redistribution, whose turns are made as often as is useful, with two machines at a time. What merging freed
-//! is said by the test: no page is merged here, since the module is loaded in guests only. What a machine has is read at its
-//! monitor, and inside. Machines vanish, hang and refuse; then the other one must have what it is due, and turns must not wait.
+//! The whole loop of redistribution, whose turns are made as often as is useful, with two machines
+//! at a time. What merging freed is said by the test: no page is merged here, since the module is
+//! loaded in guests only. What a machine has is read at its monitor, and inside. Machines vanish,
+//! hang and refuse; then the other one must have what it is due, and turns must not wait.
 //!
 //! # Units
 //! MiB; a turn is a second of the loop's clock.
@@ -34,7 +35,8 @@ const BASE: u64 = 160;
 const BOUND: Duration = Duration::from_secs(120);
 /// A turn never waits; this is what a busy machine may take for it.
 const TURN_LIMIT: Duration = Duration::from_millis(500);
-/// Of hundreds of turns so many may be late: a machine stands still at times, where a turn that waits does so each time.
+/// Of hundreds of turns so many may be late: a machine stands still at times, where a turn that
+/// waits does so each time.
 const MAX_LATE: u32 = 3;
 
 /// Two machines of one group.

@@ -56,7 +56,8 @@ fn wrong_paths(root: &Path) -> Vec<String> {
     broken
 }
 
-/// Links to documents or headings that there are not, and documents of `docs/` that are named and do not exist.
+/// Links to documents or headings that there are not, and documents of `docs/` that are named and
+/// do not exist.
 fn dead_ends(root: &Path) -> Vec<String> {
     let mut broken = Vec::new();
     for path in sources(root, &["md"]) {

@@ -6,8 +6,11 @@ use std::path::Path;
 use crate::none;
 use crate::tree::{has_extension, small_tree, sources, text, tree};
 
-/// Longest source file, in lines.
-const LONGEST: usize = 600;
+/// Lines of a source file, at most.
+const MAX_LINES: usize = 600;
+
+/// Columns of a line of a comment in Rust, at most: rustfmt wraps code there, and no comment.
+const MAX_COMMENT_COLUMNS: usize = 100;
 
 /// File names that say nothing about what is in the file.
 const EMPTY_WORDS: [&str; 8] = [
@@ -19,9 +22,9 @@ fn bad_files(root: &Path) -> Vec<String> {
     for path in sources(root, &["rs", "c", "h", "sh"]) {
         let text = text(&path);
         let lines = text.lines().count();
-        if lines > LONGEST {
+        if lines > MAX_LINES {
             broken.push(format!(
-                "{}: {lines} lines, more than {LONGEST}",
+                "{}: {lines} lines, more than {MAX_LINES}",
                 path.display()
             ));
         }
@@ -61,7 +64,7 @@ fn files_are_short_named_for_their_subject_and_open_with_their_purpose() {
 
 #[test]
 fn long_nameless_or_unexplained_file_is_caught() {
-    let long = format!("//! x\n{}", "\n".repeat(LONGEST));
+    let long = format!("//! x\n{}", "\n".repeat(MAX_LINES));
     let cases = [
         ("crates/a/src/a.rs", long.as_str()),
         ("crates/a/src/utils.rs", "//! x\n"),
@@ -115,4 +118,32 @@ fn unit_tests_in_another_place_are_caught() {
     }
     let root = small_tree(&[("crates/a/src/b.rs", ""), ("crates/a/src/b/tests.rs", "")]);
     assert_eq!(misplaced_tests(root.path()), none());
+}
+
+fn wide_comments(root: &Path) -> Vec<String> {
+    let mut wide = Vec::new();
+    for path in sources(root, &["rs"]) {
+        for (number, line) in (1..).zip(text(&path).lines()) {
+            let columns = line.chars().count();
+            if line.trim_start().starts_with("//") && columns > MAX_COMMENT_COLUMNS {
+                wide.push(format!(
+                    "{}:{number}: a comment of {columns} columns",
+                    path.display()
+                ));
+            }
+        }
+    }
+    wide
+}
+
+#[test]
+fn comments_are_as_wide_as_code_at_most() {
+    assert_eq!(wide_comments(&tree()), none());
+}
+
+#[test]
+fn a_comment_wider_than_code_is_caught() {
+    let wide = format!("//! x\n// {}\n", "y".repeat(MAX_COMMENT_COLUMNS));
+    let root = small_tree(&[("crates/a/src/b.rs", &wide)]);
+    assert_eq!(wide_comments(root.path()).len(), 1);
 }

@@ -1,14 +1,17 @@
 //! A process of a group: one that reads at random, or one that counts words.
 //!
 //! # Problem
-//! The paper's workloads run in virtual machines, whose memory is their file cache. Here a process is to gain from memory as such a machine does.
+//! The paper's workloads run in virtual machines, whose memory is their file cache. Here a process
+//! is to gain from memory as such a machine does.
 //!
 //! # Approach
-//! What the machine would have in its cache is anonymous memory, filled at the start, which the kernel swaps out while the control group
-//! has too little. Random reads are of whole pages of a data set that both members have (the paper's sysbench on 700 MB); words are
-//! counted from the start to the end of a text that both have, again and again (Hadoop's wordcount on 200 MB). Each member has a
-//! part of its own, too, which no other has and which it reads as well. Every read checks what it reads. Between batches members pause,
-//! as who waits for answers of others does: what a lack of memory costs is what batches take longer.
+//! What the machine would have in its cache is anonymous memory, filled at the start, which the
+//! kernel swaps out while the control group has too little. Random reads are of whole pages of a
+//! data set that both members have (the paper's sysbench on 700 MB); words are counted from the
+//! start to the end of a text that both have, again and again (Hadoop's wordcount on 200 MB). Each
+//! member has a part of its own, too, which no other has and which it reads as well. Every read
+//! checks what it reads. Between batches members pause, as who waits for answers of others does:
+//! what a lack of memory costs is what batches take longer.
 //!
 //! | command | answer | does |
 //! |---|---|---|
@@ -33,7 +36,8 @@ use std::time::Duration;
 /// Pages read between two pauses: about as much work for each, if memory suffices.
 const READS: usize = 16;
 const COUNTED: usize = 4;
-/// A pause, in which others have the processor. Where instructions are counted, it takes the machine no time.
+/// A pause, in which others have the processor. Where instructions are counted, it takes the
+/// machine no time.
 const PAUSE: Duration = Duration::from_micros(1500);
 /// Contents of the data set, of the text, and of what is a member's own.
 const DATA: u64 = 0xD0;

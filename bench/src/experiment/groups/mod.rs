@@ -1,17 +1,21 @@
-//! groups: the paper's experiment with two groups, one of which is short of memory (Euro-Par'11 §4).
+//! groups: the paper's experiment with two groups, one of which is short of memory (Euro-Par'11
+//! §4).
 //!
 //! # Problem
-//! What freed memory is worth depends on who has it and how soon. The paper compares its scheme, at several ratios of the
-//! groups' rates, with merging and giving over all groups; dynamic rates are to find the ratio by themselves.
+//! What freed memory is worth depends on who has it and how soon. The paper compares its scheme, at
+//! several ratios of the groups' rates, with merging and giving over all groups; dynamic rates are
+//! to find the ratio by themselves.
 //!
 //! # Approach
-//! Group MR counts words, group FIO reads at random, two members each: see [`member`]. A member's control group
-//! has less than its working set in the group that the case names (`FIOlow`, `MRlow`), and more in the other. All begin to work
-//! when the daemon starts; what each group has done after a fixed time is what is compared. The policies run in random order in each
-//! round, the median of all rounds counts, and lowest and highest are figures of the result. No run is left out; what runs for [`WARM_UP`] seconds
-//! before the first is none.
+//! Group MR counts words, group FIO reads at random, two members each: see [`member`]. A member's
+//! control group has less than its working set in the group that the case names (`FIOlow`,
+//! `MRlow`), and more in the other. All begin to work when the daemon starts; what each group has
+//! done after a fixed time is what is compared. The policies run in random order in each round, the
+//! median of all rounds counts, and lowest and highest are figures of the result. No run is left
+//! out; what runs for [`WARM_UP`] seconds before the first is none.
 //!
-//! Ratios: `grp-best_vs_best-baseline@CASE` and `grp-dynamic_vs_grp-best@CASE` compare what the group did that is short of memory.
+//! Ratios: `grp-best_vs_best-baseline@CASE` and `grp-dynamic_vs_grp-best@CASE` compare what the
+//! group did that is short of memory.
 
 mod course;
 pub(crate) mod member;
@@ -46,7 +50,8 @@ const SWAP_MIB: usize = 96;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A daemon that is asked for the first time may not answer for so many seconds.
 const STARTING: f64 = 10.0;
-/// What both members of a group have, MiB, MR's and FIO's: 200 and 700 MB in the paper, on machines of 4 GB.
+/// What both members of a group have, MiB, MR's and FIO's: 200 and 700 MB in the paper, on machines
+/// of 4 GB.
 const EQUAL_MIB: [usize; 2] = [12, 28];
 /// What each has of its own.
 const OWN_MIB: usize = 4;

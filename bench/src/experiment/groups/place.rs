@@ -1,12 +1,13 @@
 //! Where members run: control groups that have little memory, and swap for what they lack.
 //!
 //! # Problem
-//! Groups must not take each other's processors, nor merging of one that of the other (Euro-Par'11 §4.1 uses cpu, cpuset and
-//! blkio for that).
+//! Groups must not take each other's processors, nor merging of one that of the other (Euro-Par'11
+//! §4.1 uses cpu, cpuset and blkio for that).
 //!
 //! # Approach
-//! A control group for each group, with a processor of its own where there are two, and one below it for each member. Swap is
-//! compressed memory (zram), so that a lack costs processor time, and no disk of the machine below decides.
+//! A control group for each group, with a processor of its own where there are two, and one below
+//! it for each member. Swap is compressed memory (zram), so that a lack costs processor time, and
+//! no disk of the machine below decides.
 
 use crate::measure::cgroup::{self, ROOT, set};
 use anyhow::{Context, Result};

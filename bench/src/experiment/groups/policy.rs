@@ -1,12 +1,14 @@
 //! The paper's policies, as configurations of the daemon.
 //!
 //! # Problem
-//! All must have the same members and the same share of a core for merging, or not only the policies are compared.
+//! All must have the same members and the same share of a core for merging, or not only the
+//! policies are compared.
 //!
 //! # Approach
-//! A configuration is text. All merging together may use [`TOTAL`] of a core, as all policies of the paper scan 10,000 pages a second.
-//! The paper's NOGRP merges across groups, in one thread: here both groups merge for themselves, at half of the share each, and what
-//! both freed is divided among all members.
+//! A configuration is text. All merging together may use [`TOTAL`] of a core, as all policies of
+//! the paper scan 10,000 pages a second. The paper's NOGRP merges across groups, in one thread:
+//! here both groups merge for themselves, at half of the share each, and what both freed is divided
+//! among all members.
 //!
 //! # Source
 //! Euro-Par'11 §4.1, §4.2.

@@ -1,17 +1,17 @@
 //! hints-cost: what the programs that tell of I/O and of memory that appears cost who does it.
 //!
-//! | case | a Python |
-//! |---|---|
-//! | `build` | compiles sources of its library to files |
-//! | `read` | reads them again and again, and sums them up |
-//! | `fault` | maps a MiB and touches its pages, again and again |
-//! | `table` | maps 128 MiB and touches a page in 2 MiB: each fault takes a page table, the worst case of growth |
-//! | `fork` | forks a child that ends, again and again: page tables without growth |
+//! - `build`: compiles sources of its library to files.
+//! - `read`: reads them again and again, and sums them up.
+//! - `fault`: maps a MiB and touches its pages, again and again.
+//! - `table`: maps 128 MiB and touches a page in 2 MiB: each fault takes a page table, the worst
+//!   case of growth.
+//! - `fork`: forks a child that ends, again and again: page tables without growth.
 //!
-//! Each runs with the programs not loaded (`off`), loaded (`loaded`), and loaded while the process is
-//! followed (`followed`): one after the other, and so several times (`--repeats`), in one boot. A run is compared
-//! with the one without programs beside it; the least and the most of five bound the median with 94 %. Nobody takes
-//! the hints while it runs; that is the daemon's CPU, not the program's.
+//! Each runs with the programs not loaded (`off`), loaded (`loaded`), and loaded while the process
+//! is followed (`followed`): one after the other, and so several times (`--repeats`), in one boot.
+//! A run is compared with the one without programs beside it; the least and the most of five bound
+//! the median with 94 %. Nobody takes the hints while it runs; that is the daemon's CPU, not the
+//! program's.
 
 use crate::measure::cpu::CpuClock;
 use crate::python::Python;
@@ -35,7 +35,8 @@ const TABLED: (u32, u32) = (100, 4);
 /// Forks, and how often.
 const FORKED: (u32, u32) = (100, 1);
 
-/// What a call costs is told where there are so many: a few drown in what else differs between two runs.
+/// What a call costs is told where there are so many: a few drown in what else differs between two
+/// runs.
 const TOLD: u64 = 1000;
 
 /// Which of the programs run.

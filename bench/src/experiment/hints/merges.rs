@@ -1,7 +1,8 @@
 //! When chances to share are taken, and for how long (XLH §5.2, Figures 8, 11 and 13).
 //!
-//! A chance is taken when both its pages are in one frame at a look; so a time is that of the look, up to
-//! an interval too late, and a chance that comes and goes between two looks is not seen to be taken.
+//! A chance is taken when both its pages are in one frame at a look; so a time is that of the look,
+//! up to an interval too late, and a chance that comes and goes between two looks is not seen to be
+//! taken.
 
 use crate::measure::timeline::median;
 use crate::replay::sharing::Chance;

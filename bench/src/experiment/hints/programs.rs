@@ -3,11 +3,10 @@
 //! A case is `PROGRAM-CPU`: which program, and how much CPU there is as in the other experiments of
 //! hints.
 //!
-//! | program | does |
-//! |---|---|
-//! | `redis` | four servers load one file of 32 MiB of values (`--size`) |
-//! | `python` | four Pythons import the large modules of the standard library |
-//! | `python_alike` | the same without what is drawn for each process: addresses of mappings, by the kernel, and the seed of hashes, by Python |
+//! - `redis`: four servers load one file of 32 MiB of values (`--size`).
+//! - `python`: four Pythons import the large modules of the standard library.
+//! - `python_alike`: the same without what is drawn for each process: addresses of mappings, by the
+//!   kernel, and the seed of hashes, by Python.
 //!
 //! The programs run and wait when a system starts; after ten seconds they are told to load. What
 //! could be merged is known at the end, from contents: see [`crate::measure::sharing`] for the

@@ -86,7 +86,8 @@ enum Program {
 }
 
 impl Running {
-    /// Starts it under this name, and waits until it is ready to work; `mergeable` offers it to in-kernel KSM.
+    /// Starts it under this name, and waits until it is ready to work; `mergeable` offers it to
+    /// in-kernel KSM.
     pub(super) fn start(
         (app, seed): (App, u64),
         place: &Place,

@@ -27,7 +27,8 @@ impl Anonymous {
             )
         }
         .context("no memory to work on")?;
-        // SAFETY: all of the mapping. Where the kernel does not take the advice there are more or fewer walks, and nothing is wrong.
+        // SAFETY: all of the mapping. Where the kernel does not take the advice there are more or
+        // fewer walks, and nothing is wrong.
         let _is_taken = unsafe { madvise(memory, bytes, size) };
         Ok(Anonymous {
             start: NonNull::new(memory.cast()).context("a mapping at no address")?,

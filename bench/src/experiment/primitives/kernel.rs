@@ -1,5 +1,5 @@
-//! What the kernel does for a page, each alone: code with locks, branches and structures, of which less is done at a time than of a
-//! loop over a page.
+//! What the kernel does for a page, each alone: code with locks, branches and structures, of which
+//! less is done at a time than of a loop over a page.
 
 use super::anonymous::Anonymous;
 use crate::contents::PAGE;

@@ -1,7 +1,7 @@
 //! What systems that merge pages do to them, each alone, and pages that it is done to.
 //!
-//! Everything is written out, so that it is the same instructions on each processor: what a library chooses by the processor's
-//! features would be other code here than in an emulated guest.
+//! Everything is written out, so that it is the same instructions on each processor: what a library
+//! chooses by the processor's features would be other code here than in an emulated guest.
 
 use super::anonymous::Anonymous;
 use crate::contents::PAGE;
@@ -75,7 +75,8 @@ impl Operation {
     }
 }
 
-/// Pages in two halves that hold the same, page by page, each page at a random place in an order that visits all.
+/// Pages in two halves that hold the same, page by page, each page at a random place in an order
+/// that visits all.
 #[derive(Debug)]
 pub(super) struct Pages {
     memory: Anonymous,
@@ -85,7 +86,8 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// So many in each half. They lie in huge pages where there are some, as the kernel's view of memory does.
+    /// So many in each half. They lie in huge pages where there are some, as the kernel's view of
+    /// memory does.
     ///
     /// # Errors
     /// The machine has not so much memory.
@@ -191,7 +193,8 @@ impl Pages {
                 Operation::Clear => {
                     let into = self.page_mut(page);
                     for word in into {
-                        // SAFETY: a reference. Volatile: else it were a call of a library's function.
+                        // SAFETY: a reference. Volatile: else it were a call of a library's
+                        // function.
                         unsafe { std::ptr::write_volatile(word, 0) };
                     }
                 }

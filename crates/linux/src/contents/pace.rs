@@ -1,8 +1,9 @@
 //! Keeps work to a share of a core.
 //!
 //! # Approach
-//! After each piece of work, whoever works sleeps until the processor time used is no more than the share of the time
-//! that has passed. Time that passed unused is not saved up. Sleeps of less than a millisecond are put off.
+//! After each piece of work, whoever works sleeps until the processor time used is no more than the
+//! share of the time that has passed. Time that passed unused is not saved up. Sleeps of less than
+//! a millisecond are put off.
 //!
 //! # Units
 //! Nanoseconds.

@@ -1,9 +1,10 @@
 //! Which pages of a process are private and present.
 //!
 //! # Approach
-//! `/proc/PID/pagemap` has a word a page. Bit 63 says that the page is present, bit 62 that it is swapped out or being
-//! moved, bit 61 that it is of a file or of shared memory, bit 56 that nobody else maps it. The kernel's page of zeros is
-//! present, of no file, and not mapped by one alone. What is swapped out is not present.
+//! `/proc/PID/pagemap` has a word a page. Bit 63 says that the page is present, bit 62 that it is
+//! swapped out or being moved, bit 61 that it is of a file or of shared memory, bit 56 that nobody
+//! else maps it. The kernel's page of zeros is present, of no file, and not mapped by one alone.
+//! What is swapped out is not present.
 //!
 //! # Source
 //! `Documentation/admin-guide/mm/pagemap.rst` of the kernel.
@@ -70,7 +71,8 @@ impl Pagemap {
         }
     }
 
-    /// The private pages that are present in a range, ascending: the address, and whether somebody else maps it.
+    /// The private pages that are present in a range, ascending: the address, and whether somebody
+    /// else maps it.
     ///
     /// # Errors
     /// The process ended, or has another address space.

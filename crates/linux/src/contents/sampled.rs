@@ -1,19 +1,22 @@
 //! Reads pages of processes that were chosen by chance.
 //!
 //! # Problem
-//! To read all memory of a host takes minutes of a processor. Which pages are read must not depend on what is in them, nor on which others
-//! are, or nothing can be said of the rest.
+//! To read all memory of a host takes minutes of a processor. Which pages are read must not depend
+//! on what is in them, nor on which others are, or nothing can be said of the rest.
 //!
 //! # Approach
-//! All places of a process's mappings that have anonymous pages are numbered, and each is chosen with the same probability
-//! ([`uksm_sketch::chosen`]); a place that has no page is passed over. Of chosen places in one stretch of address space the kernel is asked together if they are many,
-//! and pages that are neighbours are read together. Only the process's *own* pages are read, which nobody else
-//! maps: others are shared already, by fork or because they were merged.
+//! All places of a process's mappings that have anonymous pages are numbered, and each is chosen
+//! with the same probability ([`uksm_sketch::chosen`]); a place that has no page is passed over. Of
+//! chosen places in one stretch of address space the kernel is asked together if they are many, and
+//! pages that are neighbours are read together. Only the process's *own* pages are read, which
+//! nobody else maps: others are shared already, by fork or because they were merged.
 //!
-//! Some of them can be read again later, each by itself: of a page that is not in memory any more it is told from the same word of the
-//! pagemap whether it is swapped out or gone, and it is not touched.
+//! Some of them can be read again later, each by itself: of a page that is not in memory any more
+//! it is told from the same word of the pagemap whether it is swapped out or gone, and it is not
+//! touched.
 //!
-//! Nothing but files of `/proc` is opened, all for reading: no process is stopped, attached or advised.
+//! Nothing but files of `/proc` is opened, all for reading: no process is stopped, attached or
+//! advised.
 //!
 //! # Units
 //! Counts in pages, addresses in bytes.
@@ -34,7 +37,8 @@ use super::survey::{Place, Survey};
 use super::{BATCH, TABLE_PAGES, after, check_still};
 use crate::proc::{self, Proc, Stat};
 
-/// So many chosen places of a stretch are asked for together: to ask for one takes as long as for some dozens beside it.
+/// So many chosen places of a stretch are asked for together: to ask for one takes as long as for
+/// some dozens beside it.
 const TOGETHER: usize = 8;
 
 /// Batches between two looks at the clock.
@@ -56,7 +60,8 @@ pub struct Met {
 pub enum Now {
     /// It is in memory, and holds this.
     Holds(Content),
-    /// It is swapped out, or on its way to another frame: what it holds is not known without bringing it in.
+    /// It is swapped out, or on its way to another frame: what it holds is not known without
+    /// bringing it in.
     SwappedOut,
     /// The process gave it back, put something else there, or ended.
     Gone,
@@ -72,7 +77,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Keeps this process to this share of a core, from its start on; the salt chooses the pages and hashes what they hold.
+    /// Keeps this process to this share of a core, from its start on; the salt chooses the pages
+    /// and hashes what they hold.
     #[must_use]
     pub fn new(salt: Salt, share: f64) -> Sampler {
         Sampler {
@@ -88,7 +94,8 @@ impl Sampler {
         self.pace.keep();
     }
 
-    /// Asks the kernel for the memory of a process. After some mappings it is asked whether to go on.
+    /// Asks the kernel for the memory of a process. After some mappings it is asked whether to go
+    /// on.
     ///
     /// # Errors
     /// It ended, or there is no right to read it.
@@ -106,7 +113,8 @@ impl Sampler {
         survey
     }
 
-    /// Shows the own pages of a process that are chosen with this probability; the process is the one that `stat` was of. Returns how many places were chosen.
+    /// Shows the own pages of a process that are chosen with this probability; the process is the
+    /// one that `stat` was of. Returns how many places were chosen.
     ///
     /// # Errors
     /// It ended, or became another program; or there is no right to read it.
@@ -157,11 +165,12 @@ impl Sampler {
         Ok(taken)
     }
 
-    /// Shows what has become of single pages of a process, which is the one that `stat` was of. Pages that others map
-    /// meanwhile, by fork or because they were merged, are read as well.
+    /// Shows what has become of single pages of a process, which is the one that `stat` was of.
+    /// Pages that others map meanwhile, by fork or because they were merged, are read as well.
     ///
     /// # Errors
-    /// There is no right to read it. That it ended, or became another program without these places, is no error: its pages are gone.
+    /// There is no right to read it. That it ended, or became another program without these places,
+    /// is no error: its pages are gone.
     pub fn again(
         &mut self,
         proc: &Proc,

@@ -1,8 +1,9 @@
 //! What the kernel says of a process's memory, before any page of it is read.
 //!
 //! # Problem
-//! How much memory a process has, how much of that lies in huge pages, and how much is offered to in-kernel KSM, is known to the kernel for each mapping.
-//! A process can have tens of thousands of mappings, for each of which the kernel writes some 700 bytes.
+//! How much memory a process has, how much of that lies in huge pages, and how much is offered to
+//! in-kernel KSM, is known to the kernel for each mapping. A process can have tens of thousands of
+//! mappings, for each of which the kernel writes some 700 bytes.
 //!
 //! # Approach
 //! `/proc/PID/smaps` is read mapping by mapping. After every few dozen the caller may end it: then
@@ -15,7 +16,8 @@
 //! Counts in pages of 4 KiB, addresses in bytes.
 //!
 //! # Source
-//! proc(5); `Documentation/filesystems/proc.rst` of the kernel: `Anonymous`, `AnonHugePages`, `VmFlags` (`mg`: mergeable).
+//! proc(5); `Documentation/filesystems/proc.rst` of the kernel: `Anonymous`, `AnonHugePages`,
+//! `VmFlags` (`mg`: mergeable).
 
 use std::io::{BufReader, Read as _};
 

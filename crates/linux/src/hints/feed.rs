@@ -1,6 +1,7 @@
 //! Where a machine has its hints from.
 //!
-//! A daemon without groups has programs of its own; the worker of a group is handed what its supervisor's tell of its spaces.
+//! A daemon without groups has programs of its own; the worker of a group is handed what its
+//! supervisor's tell of its spaces.
 
 use std::os::fd::{AsFd, BorrowedFd};
 

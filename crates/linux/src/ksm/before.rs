@@ -1,17 +1,18 @@
 //! What was set of KSM before it was changed.
 //!
 //! # Problem
-//! KSM's knobs stay as they are when the program that set them ends, however it ends. They must become what
-//! they were, in an order that the kernel takes: with the scan-time advisor on, `pages_to_scan` cannot be
-//! written, and writing `run` acts at once.
+//! KSM's knobs stay as they are when the program that set them ends, however it ends. They must
+//! become what they were, in an order that the kernel takes: with the scan-time advisor on,
+//! `pages_to_scan` cannot be written, and writing `run` acts at once.
 //!
 //! # Approach
-//! What is changed is a fixed list of files. What they hold is taken before the first change, kept as text, and
-//! put back in one order. `run=2`, which unmerges everything once, counts as `0`: nothing that was merged since is unmerged by
-//! putting back.
+//! What is changed is a fixed list of files. What they hold is taken before the first change, kept
+//! as text, and put back in one order. `run=2`, which unmerges everything once, counts as `0`:
+//! nothing that was merged since is unmerged by putting back.
 //!
 //! # Source
-//! Documentation/admin-guide/mm/ksm.rst; `advisor_mode_store` and `pages_to_scan_store` of `mm/ksm.c`.
+//! Documentation/admin-guide/mm/ksm.rst; `advisor_mode_store` and `pages_to_scan_store` of
+//! `mm/ksm.c`.
 
 use std::collections::BTreeMap;
 
@@ -71,7 +72,8 @@ impl Before {
         self.values.get("run").is_some_and(|run| run == "1")
     }
 
-    /// Prepares for bursts: ksmd is stopped, no advisor changes the batches, nothing sleeps between them.
+    /// Prepares for bursts: ksmd is stopped, no advisor changes the batches, nothing sleeps between
+    /// them.
     ///
     /// # Errors
     /// One cannot be set.

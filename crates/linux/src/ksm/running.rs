@@ -5,8 +5,8 @@
 //! file once it has begun.
 //!
 //! # Approach
-//! The file stays open and is read again each time: 1 µs. On a kernel without KSM, or where the file
-//! cannot be read, KSM does not run.
+//! The file stays open and is read again each time: 1 µs. On a kernel without KSM, or where the
+//! file cannot be read, KSM does not run.
 //!
 //! # Source
 //! Documentation/admin-guide/mm/ksm.rst, `run`.
@@ -38,7 +38,8 @@ impl Running {
         }
     }
 
-    /// Whether ksmd merges now: `run` is 1. With 0 it rests, and with 2 it gives back what it merged.
+    /// Whether ksmd merges now: `run` is 1. With 0 it rests, and with 2 it gives back what it
+    /// merged.
     #[must_use]
     pub fn now(&self) -> bool {
         let mut text = [0];

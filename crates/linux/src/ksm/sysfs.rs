@@ -4,8 +4,8 @@
 //! Which files there are depends on the kernel, and a test has no kernel to change.
 //!
 //! # Approach
-//! The root can be a folder, and so can `/proc`. An error names the file that is missing. The counters do not fall
-//! while ksmd is stopped.
+//! The root can be a folder, and so can `/proc`. An error names the file that is missing. The
+//! counters do not fall while ksmd is stopped.
 //!
 //! # Source
 //! Documentation/admin-guide/mm/ksm.rst.
@@ -212,7 +212,8 @@ impl Sysfs {
         self.write_text(name, &value.to_string())
     }
 
-    /// The text of a file, without the end of its line; of one that offers words, the one in brackets.
+    /// The text of a file, without the end of its line; of one that offers words, the one in
+    /// brackets.
     ///
     /// # Errors
     /// Missing or unreadable.

@@ -12,7 +12,8 @@ use crate::hints::Feed;
 use crate::wake::Woken;
 
 impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
-    /// No sleep is longer than this: the caller of the loop may have duties of its own, as a watchdog.
+    /// No sleep is longer than this: the caller of the loop may have duties of its own, as a
+    /// watchdog.
     pub fn sleep_at_most(&mut self, longest: Nanos) {
         self.longest_sleep = longest;
     }
@@ -42,8 +43,8 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         }
     }
 
-    /// Sleeps until `until`. From `told_from` on an event, or a process that is old enough to be looked
-    /// at, ends that, too; from `hinted_from` on, a hint.
+    /// Sleeps until `until`. From `told_from` on an event, or a process that is old enough to be
+    /// looked at, ends that, too; from `hinted_from` on, a hint.
     pub(super) fn sleep(
         &mut self,
         until: Nanos,

@@ -16,7 +16,8 @@ fn place(space: SpaceId) -> Place {
 }
 
 impl Processes {
-    /// What changed since the last process list, as far as some milliseconds go. Who left is detached.
+    /// What changed since the last process list, as far as some milliseconds go. Who left is
+    /// detached.
     ///
     /// # Errors
     /// The module fails altogether, not for one process.

@@ -147,7 +147,8 @@ impl Arrivals {
         self.newcomers.put(pid, at);
     }
 
-    /// A process was moved at this time, or is to be looked at at once if that is 0. Answers whether there is room.
+    /// A process was moved at this time, or is to be looked at at once if that is 0. Answers
+    /// whether there is room.
     pub(super) fn moved(&mut self, pid: u32, at: Nanos) -> bool {
         self.newcomers.put(pid, at)
     }

@@ -5,8 +5,8 @@
 //!
 //! # Approach
 //! A list takes in what is known at once (exits, events, now and then a search), and then looks at
-//! one process after the other, newcomers first, until it has worked for some milliseconds. The rest
-//! waits for the next list.
+//! one process after the other, newcomers first, until it has worked for some milliseconds. The
+//! rest waits for the next list.
 
 use uksm_policy::command::Nanos;
 
@@ -16,12 +16,13 @@ use super::{Attach, News, Processes, Unfollowed};
 use crate::clock;
 use crate::module;
 
-/// The processor time that a list may take before the rest waits for the next one; one process more, at the most, is looked at
-/// after that. Who merges as well has other things to do sooner than a supervisor, which hundreds of workers wait for.
+/// The processor time that a list may take before the rest waits for the next one; one process
+/// more, at the most, is looked at after that. Who merges as well has other things to do sooner
+/// than a supervisor, which hundreds of workers wait for.
 const MAX_CPU: Nanos = 4_000_000;
 const MAX_CPU_FOR_OTHERS: Nanos = 50_000_000;
-/// And no more than so many times that passes: processes may keep who reads them waiting. On a busy machine most of what passes is
-/// not its own.
+/// And no more than so many times that passes: processes may keep who reads them waiting. On a busy
+/// machine most of what passes is not its own.
 const MAX_WAITING: Nanos = 10;
 
 impl Processes {

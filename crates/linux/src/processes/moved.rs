@@ -1,12 +1,13 @@
 //! Processes that were moved to another control group.
 //!
 //! # Problem
-//! Who was moved is of another group, and must share nothing with the one it left; most who are moved are new, and are
-//! looked at soon anyway.
+//! Who was moved is of another group, and must share nothing with the one it left; most who are
+//! moved are new, and are looked at soon anyway.
 //!
 //! # Approach
-//! Who is known is looked at at once; who waits to be looked at goes on waiting, and who is unknown waits as if it were born
-//! now: services are moved between their fork and their exec. After a loss, all that are known are looked at.
+//! Who is known is looked at at once; who waits to be looked at goes on waiting, and who is unknown
+//! waits as if it were born now: services are moved between their fork and their exec. After a
+//! loss, all that are known are looked at.
 
 use std::os::fd::BorrowedFd;
 

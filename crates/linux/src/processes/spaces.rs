@@ -5,9 +5,10 @@
 //! who merges wants to hear of spaces, not of processes.
 //!
 //! # Approach
-//! A space is here from its first process to its last one. Changes are collected until somebody is told; of a space
-//! that comes and goes in between, only its end is told. One that goes and comes in between never left.
-//! Two domains may give two spaces the same id, so a space is named by its group as well.
+//! A space is here from its first process to its last one. Changes are collected until somebody is
+//! told; of a space that comes and goes in between, only its end is told. One that goes and comes
+//! in between never left. Two domains may give two spaces the same id, so a space is named by its
+//! group as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,7 +104,8 @@ impl Spaces {
         self.news.arrived.push(arrived);
     }
 
-    /// A process no longer has this space, though it may live. Answers whether no process has it any more.
+    /// A process no longer has this space, though it may live. Answers whether no process has it
+    /// any more.
     pub(super) fn remove(&mut self, pid: u32, place: Place, lives: bool) -> bool {
         let Some(pids) = self.processes.get_mut(&place) else {
             return false;
@@ -158,8 +160,8 @@ impl Spaces {
     }
 }
 
-/// One value for all processes of one program (FNV-1a of its name), so that lifetimes are learned by
-/// program.
+/// One value for all processes of one program (FNV-1a of its name), so that lifetimes are learned
+/// by program.
 fn kind(comm: &str) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     comm.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)

@@ -54,7 +54,8 @@ impl Turns {
     }
 
     /// The processes to check for the next list: the young ones, and `most` whose turn it is, of
-    /// the unfollowed those that `can_change`, and one in [`LAPS`] of the others: an id may be another process's by now.
+    /// the unfollowed those that `can_change`, and one in [`LAPS`] of the others: an id may be
+    /// another process's by now.
     pub(super) fn next<F, U, C: Fn(&U) -> bool>(
         &mut self,
         most: usize,

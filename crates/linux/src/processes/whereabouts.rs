@@ -1,11 +1,12 @@
 //! What became of one process that somebody asks about.
 //!
 //! # Problem
-//! A process of which nothing is merged may never have been chosen, may wait to be looked at, or cannot be attached; each has
-//! another cure.
+//! A process of which nothing is merged may never have been chosen, may wait to be looked at, or
+//! cannot be attached; each has another cure.
 //!
 //! # Approach
-//! What is known of each process anyway, and for one that was left alone its exclusions, read anew. Nothing is kept for it.
+//! What is known of each process anyway, and for one that was left alone its exclusions, read anew.
+//! Nothing is kept for it.
 
 use rustix::io::Errno;
 use uksm_policy::command::SpaceId;
@@ -74,7 +75,8 @@ impl Processes {
         }
     }
 
-    /// Whether a process is new. Where nobody is looked for, none is known but those that were named.
+    /// Whether a process is new. Where nobody is looked for, none is known but those that were
+    /// named.
     fn is_looked_for(&self, pid: u32, found: Option<&Unfollowed>) -> bool {
         self.arrivals.has(pid) || (found.is_none() && self.grouping.need_search())
     }

@@ -1,12 +1,14 @@
 //! A file that gives control groups labels.
 //!
 //! # Problem
-//! Who belongs together may be known to the program that starts customers' containers, and to nothing that the kernel shows.
+//! Who belongs together may be known to the program that starts customers' containers, and to
+//! nothing that the kernel shows.
 //!
 //! # Approach
-//! That program writes a file: on each line the path of a control group and its label. A process has the label of the deepest
-//! control group above it that has one. What lies in the paths named is the file's writer's to say; what a customer makes below
-//! does not matter. The file is read as a whole, so one bad line changes nothing.
+//! That program writes a file: on each line the path of a control group and its label. A process
+//! has the label of the deepest control group above it that has one. What lies in the paths named
+//! is the file's writer's to say; what a customer makes below does not matter. The file is read as
+//! a whole, so one bad line changes nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,7 +28,8 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// Reads a file of lines `PATH LABEL`; what follows a `#` at the beginning of a line is for people.
+    /// Reads a file of lines `PATH LABEL`; what follows a `#` at the beginning of a line is for
+    /// people.
     ///
     /// # Errors
     /// It cannot be read, or a line is none: one line that names file and line.

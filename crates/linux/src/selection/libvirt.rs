@@ -1,14 +1,16 @@
 //! Virtual machines of libvirt, by their names.
 //!
 //! # Problem
-//! libvirt puts each machine into a scope, whose name is made from the machine's, with a number that changes with each start. To
-//! write such names by hand is hard, and a pattern for one easily matches others as well.
+//! libvirt puts each machine into a scope, whose name is made from the machine's, with a number
+//! that changes with each start. To write such names by hand is hard, and a pattern for one easily
+//! matches others as well.
 //!
 //! # Approach
-//! A scope's name is taken apart: `machine-DRIVER-NUMBER-NAME.scope`, with systemd's escapes. libvirt leaves out of NAME what cannot stand
-//! in a host's name, and cuts all of it at 64 bytes; the same is done with the name that is looked for. So `my_vm` is `myvm`, too. What
-//! a machine does cannot change its scope's name. Only a scope of systemd's system manager counts:
-//! one below a unit was named by whoever runs in that.
+//! A scope's name is taken apart: `machine-DRIVER-NUMBER-NAME.scope`, with systemd's escapes.
+//! libvirt leaves out of NAME what cannot stand in a host's name, and cuts all of it at 64 bytes;
+//! the same is done with the name that is looked for. So `my_vm` is `myvm`, too. What a machine
+//! does cannot change its scope's name. Only a scope of systemd's system manager counts: one below
+//! a unit was named by whoever runs in that.
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,7 +33,8 @@ pub struct LibvirtDomain {
 }
 
 impl LibvirtDomain {
-    /// Whether a process with this path in `/proc/PID/cgroup` is in the scope of such a machine or below.
+    /// Whether a process with this path in `/proc/PID/cgroup` is in the scope of such a machine or
+    /// below.
     #[must_use]
     pub fn holds(&self, path: &str) -> bool {
         boundary::units(path).any(|scope| self.is(scope))

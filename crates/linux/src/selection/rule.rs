@@ -4,12 +4,14 @@
 //! Customers come and go, and nobody wants to write a group into a file for each.
 //!
 //! # Approach
-//! A rule says which processes it is about, and by what they are told apart ([`By`]). Each value that one of them has is a
-//! group, made when the first process with it is seen. A rule has a bound: who can make control groups at will must not be able
-//! to make as many workers. Whoever comes beyond it is in no group at all, rather than in one with strangers.
+//! A rule says which processes it is about, and by what they are told apart ([`By`]). Each value
+//! that one of them has is a group, made when the first process with it is seen. A rule has a
+//! bound: who can make control groups at will must not be able to make as many workers. Whoever
+//! comes beyond it is in no group at all, rather than in one with strangers.
 //!
-//! A value that is taken from a process's own memory, its environment, is taken when the process comes to be in a group, and again
-//! when it has called exec. Many programs write over their environment for a title, and would leave their group for that.
+//! A value that is taken from a process's own memory, its environment, is taken when the process
+//! comes to be in a group, and again when it has called exec. Many programs write over their
+//! environment for a title, and would leave their group for that.
 //!
 //! # Source
 //! Euro-Par'11 §3: a group is whom its provider puts together.
@@ -191,7 +193,8 @@ impl Forming {
         }
     }
 
-    /// What it makes of a process, which is in the group `current`, or in none yet. `next` is the id of a group that is formed now.
+    /// What it makes of a process, which is in the group `current`, or in none yet. `next` is the
+    /// id of a group that is formed now.
     pub(super) fn word(
         &mut self,
         candidate: &Candidate<'_>,

@@ -5,8 +5,8 @@
 //! such a mistake.
 //!
 //! # Approach
-//! There is one type for each way, which [`FromStr`] reads and [`fmt::Display`] prints so that it reads
-//! back.
+//! There is one type for each way, which [`FromStr`] reads and [`fmt::Display`] prints so that it
+//! reads back.
 
 use std::fmt;
 use std::str::FromStr;
@@ -70,8 +70,8 @@ pub(super) fn pattern(text: &str) -> Result<Pattern, String> {
     Pattern::new(text).map_err(|e| format!("'{text}': bad pattern: {}", e.msg))
 }
 
-/// A control group, by its path below the root of the cgroup v2 tree. `*`, `?` and `[...]` match within
-/// one name of the path.
+/// A control group, by its path below the root of the cgroup v2 tree. `*`, `?` and `[...]` match
+/// within one name of the path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
     path: String,

@@ -1,6 +1,7 @@
 //! Contents of real processes are read into sketches.
 //!
-//! The processes are this program again, started to run [`child`] alone, with pages that the test knows.
+//! The processes are this program again, started to run [`child`] alone, with pages that the test
+//! knows.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
@@ -15,8 +16,8 @@ const PAGE: usize = 4096;
 /// Tells the child which pages to have.
 const PAGES: &str = "UKSM_TEST_PAGES";
 
-/// A process with known pages: numbers as `0..64` are contents, `zero*20` is written zeros, `read*20` is only read, and
-/// `none*20` never touched.
+/// A process with known pages: numbers as `0..64` are contents, `zero*20` is written zeros,
+/// `read*20` is only read, and `none*20` never touched.
 struct Known(Child);
 
 impl Known {

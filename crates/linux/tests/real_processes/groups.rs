@@ -90,7 +90,8 @@ fn followed(first: &Program, second: &Program) -> Processes {
     processes.unwrap().for_others()
 }
 
-/// One look; on a busy machine its milliseconds may be over before it has begun, and then the rest of it, too.
+/// One look; on a busy machine its milliseconds may be over before it has begun, and then the rest
+/// of it, too.
 fn looked(processes: &mut Processes, domains: &mut Domains) -> News {
     let mut all = News::default();
     loop {

@@ -81,7 +81,8 @@ fn follow(selection: Selection) -> Processes {
     Processes::new(Proc::default(), selection).unwrap()
 }
 
-/// One process list; on a busy machine its milliseconds may be over before it has begun, and then the rest of it, too.
+/// One process list; on a busy machine its milliseconds may be over before it has begun, and then
+/// the rest of it, too.
 fn listed(processes: &mut Processes, domain: &mut Fake) -> Changes {
     let mut all = Changes::default();
     loop {

@@ -5,9 +5,9 @@
 //! page table, so each time holds a miss of the TLB, the same for all; the kernel's map of memory
 //! has it more seldom. The best of the passes counts: what else the machine does only slows them.
 //!
-//! A page's turn comes when the hash before it is known, as in the kernel, where locks and reference
-//! counts between two pages let a core look no further. Without that a core starts on the next
-//! pages while it waits, and a hash of little work looks faster than it is.
+//! A page's turn comes when the hash before it is known, as in the kernel, where locks and
+//! reference counts between two pages let a core look no further. Without that a core starts on the
+//! next pages while it waits, and a hash of little work looks faster than it is.
 
 use crate::Page;
 use crate::reference::{WORDS, WordHash, lines, super_fast_hash};

@@ -4,13 +4,15 @@
 //!
 //! # Problem
 //! The claims are: at most 200 ns for a sampled page, also while the index grows, and at most 12.7
-//! bytes for an indexed one, with 16 million (2^24) of them indexed. With far fewer the table would lie in a cache, and with
-//! unwritten memory the pages of zeros would be shared, so neither may be assumed.
+//! bytes for an indexed one, with 16 million (2^24) of them indexed. With far fewer the table would
+//! lie in a cache, and with unwritten memory the pages of zeros would be shared, so neither may be
+//! assumed.
 //!
 //! # Approach
 //! The unmerged index begins small and is filled, growing as it does, until it *holds* 2^24
-//! entries; the merged index holds two million frames. A sampled page is looked up in the merged index and then visits the
-//! unmerged one, in batches as the engine has them. Memory is what the kernel says is resident.
+//! entries; the merged index holds two million frames. A sampled page is looked up in the merged
+//! index and then visits the unmerged one, in batches as the engine has them. Memory is what the
+//! kernel says is resident.
 //!
 //! # Units
 //! Nanoseconds a page, medians of passes. Without `--bench` (as `cargo test` runs it) the same is

@@ -10,13 +10,15 @@
 //! paid: at share `p` it is active `T_s · p / (1 − p)` and sleeps `T_s` (UKSM §5.3), or longer if
 //! one batch costs more than that.
 //!
-//! A machine that stands still for seconds, or has to find memory for a call, books that time on who was running. Paid for at a small
-//! share it would be silence for minutes to hours: 8 s at 4.75 % are three minutes. So a step that takes more than [`MAX_STEP`] and more than [`OUTLIER_FACTOR`]
-//! times what steps of this activity usually take is owed for up to there. What is usual follows, so that who takes that long again and
-//! again pays for all of it.
+//! A machine that stands still for seconds, or has to find memory for a call, books that time on
+//! who was running. Paid for at a small share it would be silence for minutes to hours: 8 s at 4.75
+//! % are three minutes. So a step that takes more than [`MAX_STEP`] and more than
+//! [`OUTLIER_FACTOR`] times what steps of this activity usually take is owed for up to there. What
+//! is usual follows, so that who takes that long again and again pays for all of it.
 //!
 //! # Units
-//! Nanoseconds; shares of one core. Over any time `w` in which no step stands out so, used ≤ `p · (w + T_s + saving)` + one batch.
+//! Nanoseconds; shares of one core. Over any time `w` in which no step stands out so, used ≤ `p ·
+//! (w + T_s + saving)` + one batch.
 //!
 //! # Source
 //! UKSM §5.3; the debt is that of the generic cell rate algorithm (ITU-T I.371).
@@ -24,8 +26,8 @@
 use crate::command::Nanos;
 use crate::convert;
 
-/// A rest ends when all but so large a part of a sleep is paid. What the step before a sleep took is known
-/// only after it: an activity that slept until all seemed paid would have to sleep again.
+/// A rest ends when all but so large a part of a sleep is paid. What the step before a sleep took
+/// is known only after it: an activity that slept until all seemed paid would have to sleep again.
 const NEARLY_PAID: Nanos = 4;
 
 /// What a step may take without being looked at: each one up to here is owed for.
@@ -68,8 +70,8 @@ impl CpuBudget {
         }
     }
 
-    /// What it does not use of this much time, it may use later: for an activity that is kept waiting
-    /// by others, who pay for larger calls.
+    /// What it does not use of this much time, it may use later: for an activity that is kept
+    /// waiting by others, who pay for larger calls.
     pub(crate) fn saving(self, time: Nanos) -> CpuBudget {
         CpuBudget {
             saving: time,
@@ -120,8 +122,8 @@ impl CpuBudget {
         }
     }
 
-    /// Books `cost` of waking up. It is paid for, but the activity that it was for may still run: where
-    /// waking costs more than the share of a sleep, nothing would ever be done.
+    /// Books `cost` of waking up. It is paid for, but the activity that it was for may still run:
+    /// where waking costs more than the share of a sleep, nothing would ever be done.
     pub(crate) fn charge_waking(&mut self, now: Nanos, cost: Nanos) {
         self.used += cost;
         self.pay_for(now, cost);

@@ -18,8 +18,8 @@ pub(crate) struct PageCost {
 }
 
 impl PageCost {
-    /// A page is assumed to cost `first`, and never less than `least`. A call of `memory` pages counts as
-    /// much as all before it.
+    /// A page is assumed to cost `first`, and never less than `least`. A call of `memory` pages
+    /// counts as much as all before it.
     pub(crate) fn new(first: f64, least: f64, memory: f64) -> PageCost {
         PageCost {
             each: first,

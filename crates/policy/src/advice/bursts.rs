@@ -1,15 +1,16 @@
 //! When ksmd runs.
 //!
 //! # Problem
-//! ksmd looks at all that was offered again and again, whether anything changed or not. A share of a core
-//! must hold for what it takes and for what sampling takes together.
+//! ksmd looks at all that was offered again and again, whether anything changed or not. A share of
+//! a core must hold for what it takes and for what sampling takes together.
 //!
 //! # Approach
-//! ksmd runs in *series*: as many full scans as it takes until everything that is equal has met. The first
-//! scan of a page only takes its checksum, the second one merges it; if ksmd stands somewhere inside a scan, a
-//! third is needed for what lies before. Within a series it runs in bursts while the budget is paid, and is
-//! stopped else. A series that saved less than half of what was expected makes the next one wait twice as
-//! long, so that memory that changes too fast, or cannot be merged, is not scanned for ever.
+//! ksmd runs in *series*: as many full scans as it takes until everything that is equal has met.
+//! The first scan of a page only takes its checksum, the second one merges it; if ksmd stands
+//! somewhere inside a scan, a third is needed for what lies before. Within a series it runs in
+//! bursts while the budget is paid, and is stopped else. A series that saved less than half of what
+//! was expected makes the next one wait twice as long, so that memory that changes too fast, or
+//! cannot be merged, is not scanned for ever.
 //!
 //! # Units
 //! Nanoseconds; pages.
@@ -21,7 +22,8 @@ use crate::accounts::budget::CpuBudget;
 use crate::command::Nanos;
 use crate::convert;
 
-/// Pages of one batch of ksmd, after which it can be stopped: at 5 µs for a page without partner, 5 to 25 ms.
+/// Pages of one batch of ksmd, after which it can be stopped: at 5 µs for a page without partner, 5
+/// to 25 ms.
 const BATCH: (u32, u32) = (1000, 5000);
 
 /// Scans until all has met, and how many it takes from inside of a scan.
@@ -163,8 +165,8 @@ impl Bursts {
         convert::narrow(convert::count(bounded))
     }
 
-    /// Begins a series that is expected to save so many pages, unless one is under way or it is too early.
-    /// `is_fresh` says that ksmd stands at the beginning of a scan.
+    /// Begins a series that is expected to save so many pages, unless one is under way or it is too
+    /// early. `is_fresh` says that ksmd stands at the beginning of a scan.
     pub fn begin(&mut self, now: Nanos, reading: Reading, expected: u64, is_fresh: bool) -> bool {
         if self.series.is_some() || now < self.next {
             return false;
@@ -233,8 +235,8 @@ mod tests {
     const MS: Nanos = 1_000_000;
     const SECOND: Nanos = 1000 * MS;
 
-    /// A ksmd that needs `scan` of processor time for a full scan, driven until the series ends. Answers when
-    /// that was and what it used.
+    /// A ksmd that needs `scan` of processor time for a full scan, driven until the series ends.
+    /// Answers when that was and what it used.
     fn drive(bursts: &mut Bursts, now: &mut Nanos, reading: &mut Reading, scan: Nanos) -> Nanos {
         let begun = reading.used;
         loop {

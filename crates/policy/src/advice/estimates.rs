@@ -1,21 +1,21 @@
 //! Which blocks of memory have enough duplicates to be offered.
 //!
 //! # Problem
-//! In-kernel KSM spends 5 µs on each page without a partner in every series. Which ranges have partners must
-//! be told with far less, from pages that are read from outside.
+//! In-kernel KSM spends 5 µs on each page without a partner in every series. Which ranges have
+//! partners must be told with far less, from pages that are read from outside.
 //!
 //! # Approach
-//! Memory is cut into *blocks* of 2 MiB at multiples of that. A block is sampled in stages of 8, 32 and 64
-//! pages, in an order that is the same for all blocks of a pass, so that thin samples of aligned copies meet
-//! (as anchors do in the ladder). Each sampled page is looked up among those sampled before in this pass; a
-//! match counts for both blocks. A block is offered once at least two of its pages matched, and no fewer than
-//! the share `v_dup` of them. After the last stage half of that suffices: partners were sampled only in part.
-//! All blocks pass one stage before any begins the next. A new *pass* forgets what was sampled, and looks at
-//! other pages.
+//! Memory is cut into *blocks* of 2 MiB at multiples of that. A block is sampled in stages of 8, 32
+//! and 64 pages, in an order that is the same for all blocks of a pass, so that thin samples of
+//! aligned copies meet (as anchors do in the ladder). Each sampled page is looked up among those
+//! sampled before in this pass; a match counts for both blocks. A block is offered once at least
+//! two of its pages matched, and no fewer than the share `v_dup` of them. After the last stage half
+//! of that suffices: partners were sampled only in part. All blocks pass one stage before any
+//! begins the next. A new *pass* forgets what was sampled, and looks at other pages.
 //!
-//! Pages that matched and are not merged are what a burst would gain ([`Estimates::gain`]). After a series,
-//! [`Estimates::check`] has what is offered sampled again: where next to nothing was merged, it is
-//! withdrawn, and left alone for some passes, more each time.
+//! Pages that matched and are not merged are what a burst would gain ([`Estimates::gain`]). After a
+//! series, [`Estimates::check`] has what is offered sampled again: where next to nothing was
+//! merged, it is withdrawn, and left alone for some passes, more each time.
 //!
 //! Each range that is offered apart splits a mapping, of which a process may have 65,530: so there
 //! is a bound to ranges of one space.
@@ -125,7 +125,8 @@ struct Block {
     end: u64,
     state: State,
     stage: usize,
-    /// The next place in the order, how many were probed since the block was begun, and how many pages were found.
+    /// The next place in the order, how many were probed since the block was begun, and how many
+    /// pages were found.
     next: u64,
     probed: u32,
     seen: u32,
@@ -218,8 +219,8 @@ impl Estimates {
         }
     }
 
-    /// These are the mappings of a space now, ascending and disjoint; `is_fixed` if all of it is offered
-    /// already and cannot be withdrawn. Answers whether blocks came.
+    /// These are the mappings of a space now, ascending and disjoint; `is_fixed` if all of it is
+    /// offered already and cannot be withdrawn. Answers whether blocks came.
     pub fn set_mappings(&mut self, space: SpaceId, mappings: &[Mapping], is_fixed: bool) -> bool {
         let mut old = self.take_blocks(space);
         let mut came = false;
@@ -410,8 +411,8 @@ impl Estimates {
         changes
     }
 
-    /// Looks a page up, and remembers it. Answers whether it has a partner, and the partner's block if that was
-    /// alone until now.
+    /// Looks a page up, and remembers it. Answers whether it has a partner, and the partner's block
+    /// if that was alone until now.
     fn pair(
         &mut self,
         hash: u64,

@@ -4,13 +4,14 @@
 //! See [`crate::merge::collisions`].
 //!
 //! # Approach
-//! A page that differed from what it met, and has nothing else to be tried with, was given up: its hash collides from
-//! then on, and it and what it met wait to be read. That happens when some hundred wait, or nothing else is to be
-//! done. The frames of the hash are hashed in full before. The share of the bottom level pays for what that level found, and
-//! that of the top for all else; for the control of the strength it is the price of false matches.
+//! A page that differed from what it met, and has nothing else to be tried with, was given up: its
+//! hash collides from then on, and it and what it met wait to be read. That happens when some
+//! hundred wait, or nothing else is to be done. The frames of the hash are hashed in full before.
+//! The share of the bottom level pays for what that level found, and that of the top for all else;
+//! for the control of the strength it is the price of false matches.
 //!
-//! While strengths are tried, none collides: what they are judged by is how often pages look alike. Nor does one where not all
-//! that is equal may be merged, and a hash has several entries.
+//! While strengths are tried, none collides: what they are judged by is how often pages look alike.
+//! Nor does one where not all that is equal may be merged, and a hash has several entries.
 
 use super::{Engine, Turn, work};
 use crate::accounts::payer::Payer;

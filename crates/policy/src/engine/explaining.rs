@@ -4,9 +4,10 @@
 //! Who asks must be told what decided, and asking must decide nothing.
 //!
 //! # Approach
-//! Everything here only reads. A region's standing follows from its state and its place on the ladder, in the order in
-//! which these are asked when pages are chosen. What a page equals is looked for where matching looks for it: the zero page,
-//! frames, unmerged pages; nothing is entered. A space with tens of thousands of regions is told of in parts.
+//! Everything here only reads. A region's standing follows from its state and its place on the
+//! ladder, in the order in which these are asked when pages are chosen. What a page equals is
+//! looked for where matching looks for it: the zero page, frames, unmerged pages; nothing is
+//! entered. A space with tens of thousands of regions is told of in parts.
 //!
 //! # Units
 //! Nanoseconds from now.
@@ -73,8 +74,8 @@ impl Engine {
         &self.params
     }
 
-    /// What pages of these hashes, in the strength in use, could be merged with, each at its address; none for those that are in no
-    /// region. A hash is no proof: the module compares.
+    /// What pages of these hashes, in the strength in use, could be merged with, each at its
+    /// address; none for those that are in no region. A hash is no proof: the module compares.
     #[must_use]
     pub fn partners(&self, space: SpaceId, pages: &[(u64, u64)]) -> Vec<Option<KnownPartner>> {
         let Some(slot) = self.spaces.slot(space) else {
@@ -94,7 +95,8 @@ impl Engine {
         pages.iter().map(partner).collect()
     }
 
-    /// Whether this hash is known to be that of pages that are not equal: it says nothing of what a page equals.
+    /// Whether this hash is known to be that of pages that are not equal: it says nothing of what a
+    /// page equals.
     #[must_use]
     pub fn collides(&self, hash: u64) -> bool {
         self.collisions.has(hash)

@@ -4,9 +4,10 @@
 //! What samples show of the pages between them is worth most before these are read and looked up.
 //!
 //! # Approach
-//! Once samples proved that two regions lie on a diagonal, the rest of one is read before anything else is, and
-//! queued page by page with the twins that it should have. That is merging, and the share of the top level
-//! pays. While the hash strength is searched for, it waits: it would read all at a strength that is too high.
+//! Once samples proved that two regions lie on a diagonal, the rest of one is read before anything
+//! else is, and queued page by page with the twins that it should have. That is merging, and the
+//! share of the top level pays. While the hash strength is searched for, it waits: it would read
+//! all at a strength that is too high.
 
 use super::{Engine, Turn, work};
 use crate::accounts::payer::Payer;

@@ -1,12 +1,14 @@
 //! What is merged, could be merged and was done, space by space.
 //!
 //! # Problem
-//! Sums over all spaces do not say which of them is worth its work. Who watches asks every second, of thousands of spaces.
+//! Sums over all spaces do not say which of them is worth its work. Who watches asks every second,
+//! of thousands of spaces.
 //!
 //! # Approach
-//! One pass over the regions in the order in which they are kept, as for [`Engine::report`], adds each to its space; no page is read. Of many
-//! spaces those are told that stand first by what is merged, by what is left, or by the work: who asks can put them in any of these
-//! orders, and the first of each are among them.
+//! One pass over the regions in the order in which they are kept, as for [`Engine::report`], adds
+//! each to its space; no page is read. Of many spaces those are told that stand first by what is
+//! merged, by what is left, or by the work: who asks can put them in any of these orders, and the
+//! first of each are among them.
 //!
 //! # Units
 //! Pages; nanoseconds of processor time.

@@ -1,5 +1,5 @@
-//! Hints are followed: the next spurt, what of it is compared at once, what was found nowhere, and what
-//! was lost.
+//! Hints are followed: the next spurt, what of it is compared at once, what was found nowhere, and
+//! what was lost.
 
 use super::{Engine, Turn};
 use crate::accounts::payer::Payer;
@@ -15,8 +15,8 @@ use crate::merge::matching::PIECE_ROOM;
 const PLACES_PART: u64 = 1024;
 
 impl Engine {
-    /// The next call for hints, if one may be made and there is something to read or compare; `is_spare`
-    /// if it is paid from what nobody else uses.
+    /// The next call for hints, if one may be made and there is something to read or compare;
+    /// `is_spare` if it is paid from what nobody else uses.
     pub(super) fn follow_hints(&mut self, is_spare: bool) -> Option<(Turn, Command)> {
         if !self.hints.is_on() {
             return None;
@@ -54,8 +54,8 @@ impl Engine {
         }
     }
 
-    /// Memory has appeared in these spaces: how large they are is asked at once, and that says what is to be
-    /// listed and read.
+    /// Memory has appeared in these spaces: how large they are is asked at once, and that says what
+    /// is to be listed and read.
     pub(super) fn on_grown(&mut self, spaces: &[SpaceId]) {
         self.hints.grown(spaces.len());
         for &id in spaces {
@@ -83,8 +83,8 @@ impl Engine {
         }
     }
 
-    /// Queues pages to be merged with what they are expected to hold. Those for which there is nothing
-    /// to merge with are to be read.
+    /// Queues pages to be merged with what they are expected to hold. Those for which there is
+    /// nothing to merge with are to be read.
     fn merge_expected(&mut self, expected: &[Candidate], selection: &mut Selection) {
         let mut unmet: Vec<RegionPick> = vec![];
         let (mut matching, _) = self.matching();

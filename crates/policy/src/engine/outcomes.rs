@@ -5,11 +5,11 @@
 //! lost: `tried` is the sum of the others.
 //!
 //! # Approach
-//! Each entry by its status. A set whose frame is full goes on with another, so the frame is that of
-//! the entry and not of the set; an id that was known for another frame names a new one. A page that
-//! was merged leaves the index of unmerged pages. A page that was found different goes on to the
-//! next of its hash at once; a busy one stays indexed, so that the next sweep finds it. A limit on
-//! frames stops new ones for a while that doubles.
+//! Each entry by its status. A set whose frame is full goes on with another, so the frame is that
+//! of the entry and not of the set; an id that was known for another frame names a new one. A page
+//! that was merged leaves the index of unmerged pages. A page that was found different goes on to
+//! the next of its hash at once; a busy one stays indexed, so that the next sweep finds it. A limit
+//! on frames stops new ones for a while that doubles.
 //!
 //! # Source
 //! `UKSM_IOC_FOLD` of the contract.
@@ -102,8 +102,8 @@ impl Engine {
         self.hash.matched_falsely(false_matches, false_cost);
     }
 
-    /// Forgets the frames that are not there, or may not be used. Before anything is noted of those that were made: the
-    /// call may have given an id of the former to one of the latter.
+    /// Forgets the frames that are not there, or may not be used. Before anything is noted of those
+    /// that were made: the call may have given an id of the former to one of the latter.
     fn forget_gone(&mut self, waiting: &[Waiting], outcomes: &[FoldOutcome]) {
         for (page, outcome) in waiting.iter().zip(outcomes) {
             if is_frame_gone(*outcome)
@@ -114,7 +114,8 @@ impl Engine {
         }
     }
 
-    /// Who maps which frame now. What is not merged goes on to other frames at once, so all must be known before.
+    /// Who maps which frame now. What is not merged goes on to other frames at once, so all must be
+    /// known before.
     fn note_sharers(&mut self, waiting: &[Waiting], outcomes: &[FoldOutcome]) {
         let mut made = Made::default();
         for (page, outcome) in waiting.iter().zip(outcomes) {
@@ -198,8 +199,8 @@ impl Engine {
                     self.regions[place.region].zero_merged(place.page, now);
                 }
                 self.answer.note_merged(place);
-                // A page that met an indexed one was not entered itself, nor was one that was not looked up.
-                // Of more than two, all but the last to come were.
+                // A page that met an indexed one was not entered itself, nor was one that was not
+                // looked up. Of more than two, all but the last to come were.
                 let is_entered = page.is_first
                     || self.lookup.rungs() > 1
                     || !matches!(entry.kind, FoldKind::Set(_));
@@ -290,8 +291,8 @@ impl Engine {
         }
     }
 
-    /// The page differs from what it was tried with: whether it waits for something else now. If not, and if many look
-    /// like it, it is read in full.
+    /// The page differs from what it was tried with: whether it waits for something else now. If
+    /// not, and if many look like it, it is read in full.
     fn tries_another(&mut self, page: &Waiting) -> bool {
         if self.collisions.has(page.entry.hash) && !page.is_read_in_full() {
             self.reads_in_full(page, page.place);
@@ -304,8 +305,8 @@ impl Engine {
         waits
     }
 
-    /// The page that this one met holds something else by now, and was left out. It was not entered when it
-    /// met that one: it takes its place, so that the next of its hash meets it.
+    /// The page that this one met holds something else by now, and was left out. It was not entered
+    /// when it met that one: it takes its place, so that the next of its hash meets it.
     fn stays_indexed(&mut self, page: &Waiting) {
         let (hash, place) = (page.hash, page.place);
         self.matching().0.waits_again(hash, place);
@@ -335,7 +336,8 @@ impl Default for Made {
 }
 
 impl Made {
-    /// A page was merged into `frame`: whether the frame was made of it, which only one of a set can be.
+    /// A page was merged into `frame`: whether the frame was made of it, which only one of a set
+    /// can be.
     fn is_first(&mut self, kind: FoldKind, frame: FrameId) -> bool {
         let FoldKind::Set(set) = kind else {
             return false;

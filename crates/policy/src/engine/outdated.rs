@@ -1,16 +1,19 @@
 //! Pages that were merged after they were read.
 //!
 //! # Problem
-//! An answer of 16,000 pages is worked through piece by piece, and matches are extended in between. So the
-//! answer shows pages as they were, which have been merged since: they must not count as broken.
+//! An answer of 16,000 pages is worked through piece by piece, and matches are extended in between.
+//! So the answer shows pages as they were, which have been merged since: they must not count as
+//! broken.
 //!
 //! # Approach
-//! A bit a page, in a list of the regions in question, in order. Pages are merged and asked for in runs, so the
-//! region is nearly always that of the time before. A sorted list of the pages, which this was, was sorted
-//! again for each piece: where equal pages come in runs that took a sixth of all instructions.
+//! A bit a page, in a list of the regions in question, in order. Pages are merged and asked for in
+//! runs, so the region is nearly always that of the time before. A sorted list of the pages, which
+//! this was, was sorted again for each piece: where equal pages come in runs that took a sixth of
+//! all instructions.
 //!
 //! # Units
-//! Pages of a region. 24 bytes for each region, and a bit for each page up to the last that was merged.
+//! Pages of a region. 24 bytes for each region, and a bit for each page up to the last that was
+//! merged.
 
 use crate::convert;
 use crate::ids::RegionId;

@@ -232,8 +232,8 @@ impl Engine {
         taken > 0
     }
 
-    /// The answer for pages of a block is worked through. Those that its sweep has left out count as looked at, or
-    /// what is new would stand for all.
+    /// The answer for pages of a block is worked through. Those that its sweep has left out count
+    /// as looked at, or what is new would stand for all.
     fn begin_block(&mut self, pick: RegionPick, scale: &Scale) {
         let (v_cow, now) = (self.params.v_cow, self.clock.now());
         if let Some(region) = self.regions.find_ranked(pick.region, pick.page) {

@@ -6,9 +6,9 @@
 //!
 //! # Approach
 //! The hash decides ([`crate::hash::adaptive`]). The index changes its era, rounds and sweeps start
-//! over, and all is new again: what was read at the strength before meets nobody. That holds for the
-//! end of a search that returns to the strength before it, too: what was read meanwhile was read at
-//! the strengths that it tried.
+//! over, and all is new again: what was read at the strength before meets nobody. That holds for
+//! the end of a search that returns to the strength before it, too: what was read meanwhile was
+//! read at the strengths that it tried.
 //!
 //! # Source
 //! UKSM §6.1, §6.2.
@@ -43,9 +43,9 @@ impl Engine {
         self.ladder.reading_cost(self.lookup.indexed())
     }
 
-    /// What was indexed is worthless: all is new again. While strengths are tried, the anchors of some
-    /// regions stand for those of all: where regions are small, anchors are most of what there is, and would be
-    /// read for each strength.
+    /// What was indexed is worthless: all is new again. While strengths are tried, the anchors of
+    /// some regions stand for those of all: where regions are small, anchors are most of what there
+    /// is, and would be read for each strength.
     fn read_all_again(&mut self) {
         for id in self.spaces.regions() {
             self.regions[id].new_era();

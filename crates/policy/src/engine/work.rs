@@ -1,12 +1,14 @@
 //! For which spaces the engine worked.
 //!
 //! # Problem
-//! Who wonders what a process costs must be told, but a call reads pages of many spaces at once, and nobody measures it page by page.
+//! Who wonders what a process costs must be told, but a call reads pages of many spaces at once,
+//! and nobody measures it page by page.
 //!
 //! # Approach
-//! Each space has a sum of the pages of it that were read, and one of the time of the calls that read or tried its pages, divided by
-//! the pages of each call. Both are added when the call has returned, run by run. What the engine itself takes, lists of mappings and frames
-//! are divided among nobody. No decision depends on any of it.
+//! Each space has a sum of the pages of it that were read, and one of the time of the calls that
+//! read or tried its pages, divided by the pages of each call. Both are added when the call has
+//! returned, run by run. What the engine itself takes, lists of mappings and frames are divided
+//! among nobody. No decision depends on any of it.
 //!
 //! # Units
 //! Pages; nanoseconds of processor time.
@@ -44,7 +46,8 @@ impl Engine {
     }
 }
 
-/// Divides what a call cost among the spaces of these runs of pages, of which it read the first ones.
+/// Divides what a call cost among the spaces of these runs of pages, of which it read the first
+/// ones.
 pub(super) fn divide(
     regions: &Regions,
     spaces: &mut Spaces,

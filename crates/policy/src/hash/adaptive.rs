@@ -47,8 +47,8 @@ const MISLED_SHARE: f64 = 1.0 / 128.0;
 /// In calm, a false match costs so many comparisons: its own, and a merge that it may have hidden,
 /// which is worth what a merge costs, several times over.
 const LOST_MERGE: u64 = 17;
-/// A change of strength makes worthless what is indexed. Where reading it again would take longer than
-/// this, as at a small share, that takes one part of so many of what the governor allows.
+/// A change of strength makes worthless what is indexed. Where reading it again would take longer
+/// than this, as at a small share, that takes one part of so many of what the governor allows.
 const SOON: Nanos = SECOND;
 const REREAD_SHARE_DIVISOR: u64 = 16;
 /// What shifting the hash of a frame is assumed to cost until some were.
@@ -189,8 +189,8 @@ impl AdaptiveHash {
     }
 
     /// How many samples a search still needs, if one is under way and has too few: what nobody else
-    /// uses may pay for these, and for no more. In calm none before its next trial is due: by then they would
-    /// be void, and others are indexed.
+    /// uses may pay for these, and for no more. In calm none before its next trial is due: by then
+    /// they would be void, and others are indexed.
     pub(crate) fn samples_missing(&self, now: Nanos) -> Option<u64> {
         if self.is_calm && !self.is_trial_due(now) {
             return None;
@@ -204,8 +204,8 @@ impl AdaptiveHash {
         self.has_its_samples() && self.may_decide(lookup, now, reading)
     }
 
-    /// Whether the control may decide: that is worth a change, or a trial is due, and what is indexed can be
-    /// read again.
+    /// Whether the control may decide: that is worth a change, or a trial is due, and what is
+    /// indexed can be read again.
     fn may_decide(&self, lookup: &Lookup, now: Nanos, reading: ReadingCost) -> bool {
         (self.is_worth_change(lookup) || self.may_try(now)) && self.can_read_again(now, reading)
     }
@@ -228,8 +228,8 @@ impl AdaptiveHash {
             || (now >= self.next_if_misled && self.is_misled(MUCH))
     }
 
-    /// Whether what is indexed can be read again at what the governor allows: soon, or at the price of a small
-    /// part of what it has allowed since the last change.
+    /// Whether what is indexed can be read again at what the governor allows: soon, or at the price
+    /// of a small part of what it has allowed since the last change.
     fn can_read_again(&self, now: Nanos, reading: ReadingCost) -> bool {
         let takes = convert::count(reading.indexed / self.governed);
         takes <= SOON || now >= self.changed_at + takes.saturating_mul(REREAD_SHARE_DIVISOR)
@@ -255,9 +255,10 @@ impl AdaptiveHash {
     }
 
     /// It has been calm for so long. If false matches have cost more than sampling has, of what the
-    /// control was not told of, it is to search for a better strength; before the calm is longer than
-    /// `long`, if they have cost several times that. At most once in that time, and so seldom that
-    /// what a search is expected to cost, with `reading` everything once, is [`CALM_PART`] of the bottom's share of it.
+    /// control was not told of, it is to search for a better strength; before the calm is longer
+    /// than `long`, if they have cost several times that. At most once in that time, and so seldom
+    /// that what a search is expected to cost, with `reading` everything once, is [`CALM_PART`] of
+    /// the bottom's share of it.
     pub(crate) fn search_in_calm(
         &mut self,
         lookup: &Lookup,
@@ -280,8 +281,8 @@ impl AdaptiveHash {
         }
     }
 
-    /// If memory has grown since the strength was found, and it is calm, begins a search at once and as at the
-    /// start.
+    /// If memory has grown since the strength was found, and it is calm, begins a search at once
+    /// and as at the start.
     fn search_if_grown(&mut self, reading: ReadingCost) {
         let Some(control) = self.control.as_mut() else {
             return;
@@ -303,9 +304,9 @@ impl AdaptiveHash {
         convert::float(lookup.frames() as u64) * self.frame_cost
     }
 
-    /// So many pages were sampled for `cost`. Only if `is_reason` the control is told of it: in calm
-    /// a window takes minutes, in which little is indexed. A search for memory that has grown is told of
-    /// all, because the first sweeps of that bring what it needs.
+    /// So many pages were sampled for `cost`. Only if `is_reason` the control is told of it: in
+    /// calm a window takes minutes, in which little is indexed. A search for memory that has grown
+    /// is told of all, because the first sweeps of that bring what it needs.
     pub(crate) fn sampled(&mut self, pages: u64, cost: Nanos, is_reason: bool) {
         let is_reason = is_reason || self.growth.is_searched_for();
         if !is_reason {
@@ -377,12 +378,13 @@ impl AdaptiveHash {
         self.rehash = rehash.take_in(lookup, frames, cursor, now);
     }
 
-    /// Lets the control decide, if that is worth it and possible, with so many frames known. Whether
-    /// the strength is another one now.
+    /// Lets the control decide, if that is worth it and possible, with so many frames known.
+    /// Whether the strength is another one now.
     ///
-    /// A search that has its samples, on a host that has become calm, would go on sampling only to be
-    /// worth its next trial. It waits instead, until its trials, with `reading` everything once for
-    /// each, take no more than that of the time, or [`MISLED_SHARE`] if the strength that it tries misleads.
+    /// A search that has its samples, on a host that has become calm, would go on sampling only to
+    /// be worth its next trial. It waits instead, until its trials, with `reading` everything once
+    /// for each, take no more than that of the time, or [`MISLED_SHARE`] if the strength that it
+    /// tries misleads.
     pub(crate) fn adapt(&mut self, lookup: &Lookup, now: Nanos, reading: ReadingCost) -> bool {
         if self.rehash.is_some() {
             return false;

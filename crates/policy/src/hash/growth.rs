@@ -1,16 +1,18 @@
 //! Whether memory has grown so much that the strength in use was found for another host.
 //!
 //! # Problem
-//! A strength is found among what there is at the start, and again when false matches cost much. Where little
-//! memory was searched, the search settled on what suited that. If it is too strong for what comes later, nothing tells:
-//! only false matches do, and a hash that is too strong has none. Each page then costs some lines too many.
+//! A strength is found among what there is at the start, and again when false matches cost much.
+//! Where little memory was searched, the search settled on what suited that. If it is too strong
+//! for what comes later, nothing tells: only false matches do, and a hash that is too strong has
+//! none. Each page then costs some lines too many.
 //!
 //! # Approach
-//! What it takes to read all memory once, compared with the same when the last search ended. Only growth counts, and only
-//! since that search: memory that comes and goes is searched for once.
+//! What it takes to read all memory once, compared with the same when the last search ended. Only
+//! growth counts, and only since that search: memory that comes and goes is searched for once.
 //!
 //! # Source
-//! UKSM §6.1 leaves the stable state when the benefit moves by half; that shows only where pages collide.
+//! UKSM §6.1 leaves the stable state when the benefit moves by half; that shows only where pages
+//! collide.
 
 /// Memory has grown much when reading it takes so many times what it took.
 const MUCH: f64 = 8.0;

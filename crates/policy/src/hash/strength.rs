@@ -13,16 +13,17 @@
 //! pass without a false match, or 1000 windows pass.
 //!
 //! It differs from the paper in this:
-//! - A trial has all that was read before it read again. So a search is *coarse*, by steps of 8 lines and for gains
-//!   of half of that, where little is to be gained by a finer one: at the start, if nothing misled, in calm, and
-//!   when nothing misleads any more.
+//! - A trial has all that was read before it read again. So a search is *coarse*, by steps of 8
+//!   lines and for gains of half of that, where little is to be gained by a finer one: at the
+//!   start, if nothing misled, in calm, and when nothing misleads any more.
 //! - It starts at a quarter and not at half: until something is found that is worth a search, and
 //!   in the search itself, every page is sampled at the strength of the start, and of natural
 //!   contents 16 lines tell nearly as much as 32 (docs/decisions/0005).
 //! - It decides after windows of samples, not rounds of time, so that 32 to 1 takes thousands of
 //!   samples and not half a minute.
 //! - All is weighed *in lines*: a penalty is divided by the cost of a line, which is learnt from
-//!   what the cost of reading a page does when the strength changes. A slower machine changes nothing.
+//!   what the cost of reading a page does when the strength changes. A slower machine changes
+//!   nothing.
 //! - A weaker hash cannot have fewer collisions. So what was measured at one strength is a lower
 //!   bound for the weaker ones, and a strength is tried only if by all such bounds it can be
 //!   better than the best. The same bounds let a search walk over a plateau: where pages
@@ -30,8 +31,8 @@
 //! - After a change of strength few pages are indexed yet and collisions seem rare. What a strength
 //!   cost when it was settled on is remembered, each time it disappoints for twice as long (up to
 //!   1000 windows). That keeps the control from oscillating.
-//! - A trial is made only if what it can gain is worth what it costs: what is indexed is read again for it. The
-//!   less there is to be sampled, the larger the gain must be (docs/decisions/0045).
+//! - A trial is made only if what it can gain is worth what it costs: what is indexed is read again
+//!   for it. The less there is to be sampled, the larger the gain must be (docs/decisions/0045).
 //! - The stable state also ends when the *loss* moves by half (lines hashed and penalty), for at
 //!   weak strengths half the benefit is the cost of 30 lines.
 //!
@@ -68,12 +69,12 @@ const COARSE_MARGIN: f64 = MAX_STEP as f64 / 2.0;
 /// Trials are dear if what they must gain is more lines than this.
 const DEAR: f64 = 1.0;
 
-/// What a rough search from the start tries: most of what lines cost is saved there, and of natural contents it
-/// tells nearly as much (docs/decisions/0045).
+/// What a rough search from the start tries: most of what lines cost is saved there, and of natural
+/// contents it tells nearly as much (docs/decisions/0045).
 pub(crate) const ROUGH: u16 = START / 4;
 
-/// What a trial can gain must be worth so many times what it costs: it seldom gains all that it can by what is
-/// known before it.
+/// What a trial can gain must be worth so many times what it costs: it seldom gains all that it can
+/// by what is known before it.
 const HOPE: f64 = 4.0;
 
 /// Windows without a false match before a weaker hash is tried.
@@ -289,8 +290,8 @@ impl StrengthControl {
         f64::from(PAGE_LINES) - self.loss(self.strength)
     }
 
-    /// Samples until the window can be decided about: a batch need not be larger, or the answer to it
-    /// comes late.
+    /// Samples until the window can be decided about: a batch need not be larger, or the answer to
+    /// it comes late.
     #[must_use]
     pub fn samples_wanted(&self) -> u64 {
         let full = if self.window.samples < WINDOW {
@@ -327,8 +328,8 @@ impl StrengthControl {
         self.strength
     }
 
-    /// Searches as at the start, from the present strength, and with nothing known of any: what was learnt is
-    /// of other memory. What lines cost stays known.
+    /// Searches as at the start, from the present strength, and with nothing known of any: what was
+    /// learnt is of other memory. What lines cost stays known.
     pub fn begin_again(&mut self) {
         self.best = self.strength;
         self.window = SampleCosts::default();
@@ -406,14 +407,16 @@ impl StrengthControl {
         f64::from(strength) + self.penalty(strength)
     }
 
-    /// Whether `strength` may be better than the best by more than the margin, by all that is known.
+    /// Whether `strength` may be better than the best by more than the margin, by all that is
+    /// known.
     fn may_be_better(&self, strength: u16, grain: Grain) -> bool {
         self.loss(self.best) - self.loss(strength) > grain.margin()
     }
 
     /// Whether it may be better by so much that a trial is worth its cost.
     fn is_worth_trial(&self, strength: u16, grain: Grain) -> bool {
-        // What the one trial of a rough search reads is seldom in vain: it is indexed at the strength that is kept.
+        // What the one trial of a rough search reads is seldom in vain: it is indexed at the
+        // strength that is kept.
         let window = match grain {
             Grain::Rough if strength < self.best => WINDOW,
             _ => self.trial_window(),
@@ -431,8 +434,8 @@ impl StrengthControl {
         }
     }
 
-    /// What a trial with a window of so many samples costs, in lines for each page that is likely to be sampled after
-    /// it: what is indexed is read again, and the window is.
+    /// What a trial with a window of so many samples costs, in lines for each page that is likely
+    /// to be sampled after it: what is indexed is read again, and the window is.
     fn trial_cost(&self, window: u64) -> f64 {
         let Some(prospect) = self.prospect else {
             return 0.0;

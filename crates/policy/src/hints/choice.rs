@@ -1,23 +1,25 @@
 //! Which hints are followed while there are more than can be: the same parts of files everywhere.
 //!
 //! # Problem
-//! A page is merged when two spaces have read it and both hints were followed. Of hints that are dropped
-//! by chance, or because they are old, one in four may be followed in either space, but one in sixteen in
-//! both: half the time for hints yields a quarter (XLH §5.2 saw this where hints were dropped). So what
-//! pays is judged not to, and is given less.
+//! A page is merged when two spaces have read it and both hints were followed. Of hints that are
+//! dropped by chance, or because they are old, one in four may be followed in either space, but one
+//! in sixteen in both: half the time for hints yields a quarter (XLH §5.2 saw this where hints were
+//! dropped). So what pays is judged not to, and is given less.
 //!
 //! # Approach
-//! A part of a file is followed in all spaces or in none. Files that are copies of each other, such as the
-//! disks of two machines, have the same size and hold the same at the same offsets; so size and offset
-//! choose. While hints pile up the chosen part is halved, and doubled again when few wait.
+//! A part of a file is followed in all spaces or in none. Files that are copies of each other, such
+//! as the disks of two machines, have the same size and hold the same at the same offsets; so size
+//! and offset choose. While hints pile up the chosen part is halved, and doubled again when few
+//! wait.
 //!
-//! One process that does very much I/O must not take the hints of all others. So spaces of which more waits
-//! than their part are halved alone, as long as there are any of which more than [`MIN_CHOSEN`] is chosen. A smaller
-//! part is in each larger one, so that spaces of different parts still have the same pages in common.
+//! One process that does very much I/O must not take the hints of all others. So spaces of which
+//! more waits than their part are halved alone, as long as there are any of which more than
+//! [`MIN_CHOSEN`] is chosen. A smaller part is in each larger one, so that spaces of different
+//! parts still have the same pages in common.
 //!
-//! And what was read from a file, or written to it, of which hints do not pay ([`super::origins`]) must not take
-//! those of others either: while more such hints come than others, that is what is halved, and it is
-//! doubled last.
+//! And what was read from a file, or written to it, of which hints do not pay ([`super::origins`])
+//! must not take those of others either: while more such hints come than others, that is what is
+//! halved, and it is doubled last.
 //!
 //! # Units
 //! Parts are [`PART_PAGES`] long, since requests of two machines are not cut at the same places.
@@ -32,8 +34,8 @@ use crate::params::SECOND;
 pub(super) const PART_PAGES: u64 = 16;
 /// The smallest part of all files that is chosen.
 const MIN_CHOSEN: u64 = u64::MAX >> 8;
-/// The chosen part is halved when the stack is so full, a quarter of what can be worked off in time, and
-/// doubled when it is emptier than that.
+/// The chosen part is halved when the stack is so full, a quarter of what can be worked off in
+/// time, and doubled when it is emptier than that.
 const HALVED_FROM: f64 = 0.25;
 const DOUBLED_BELOW: f64 = 0.0625;
 /// At most so often.
@@ -66,8 +68,8 @@ impl Choice {
         }
     }
 
-    /// Parts of files up to this number are followed in a space, if they pay or not: all, if it is the
-    /// largest there is.
+    /// Parts of files up to this number are followed in a space, if they pay or not: all, if it is
+    /// the largest there is.
     pub(super) fn of(&self, space: SpaceId, pays: bool) -> u64 {
         let own = self.fewer.get(&space).map_or(u64::MAX, |&own| own);
         let unpaying = if pays { u64::MAX } else { self.unpaying };
@@ -84,14 +86,14 @@ impl Choice {
         *chosen += pages;
     }
 
-    /// Whether this part of a file is among those; `page` is one of its pages, as [`super::file_page`]
-    /// numbers them.
+    /// Whether this part of a file is among those; `page` is one of its pages, as
+    /// [`super::file_page`] numbers them.
     pub(super) fn is_chosen(page: u64, most: u64) -> bool {
         mix(page / PART_PAGES) <= most
     }
 
-    /// The stacks of hints are this full now; `heavy` tells which have more than their part if they are to be
-    /// as full as that.
+    /// The stacks of hints are this full now; `heavy` tells which have more than their part if they
+    /// are to be as full as that.
     pub(super) fn adapt(&mut self, load: f64, heavy: impl FnOnce(f64) -> Vec<SpaceId>, now: Nanos) {
         let since = now.saturating_sub(self.changed);
         if load > HALVED_FROM && since >= HALVED_AFTER {

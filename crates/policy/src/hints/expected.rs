@@ -2,17 +2,18 @@
 //!
 //! # Problem
 //! Two processes that read the same block of the same file, or of two files that are copies, are
-//! partners before a byte of the second page is read (design.md §4). To sample it first costs half as
-//! much as to compare it.
+//! partners before a byte of the second page is read (design.md §4). To sample it first costs half
+//! as much as to compare it.
 //!
 //! # Approach
-//! A page that was sampled for a hint tells the hash of its place in files. The next page of that place
-//! is not sampled: it goes to the module as equal to what has this hash, a frame or an unmerged page,
-//! and the module compares. One that differs is sampled after all. While more than one in [`WRONG`]
-//! differ only one in [`STILL`] is tried so, because a comparison in vain costs more than a sample.
+//! A page that was sampled for a hint tells the hash of its place in files. The next page of that
+//! place is not sampled: it goes to the module as equal to what has this hash, a frame or an
+//! unmerged page, and the module compares. One that differs is sampled after all. While more than
+//! one in [`WRONG`] differ only one in [`STILL`] is tried so, because a comparison in vain costs
+//! more than a sample.
 //!
-//! Places are direct-mapped: two of one slot replace each other. When there is room for more slots all
-//! are forgotten, which happens while a host fills.
+//! Places are direct-mapped: two of one slot replace each other. When there is room for more slots
+//! all are forgotten, which happens while a host fills.
 //!
 //! # Units
 //! A slot takes 12 bytes.
@@ -59,7 +60,8 @@ impl Expected {
         }
     }
 
-    /// It may take so many bytes, and hashes are of this strength from now on: others are forgotten.
+    /// It may take so many bytes, and hashes are of this strength from now on: others are
+    /// forgotten.
     pub(super) fn fit(&mut self, bytes: u64, strength: u16) {
         let slots = (bytes / SLOT).clamp(MIN_SLOTS, MAX_SLOTS);
         let slots = convert::index(1 << slots.ilog2());

@@ -1,16 +1,18 @@
 //! Which files pay, and in which direction: what is read from one, or written to it.
 //!
 //! # Problem
-//! A backup reads a disk from end to end, a database writes pages that nobody else has: each fills new
-//! memory all the time, so that no block of memory is ever judged ([`super::worth`]), and no other process
-//! has the same. While there are more hints than can be followed, these take the place of those that pay.
+//! A backup reads a disk from end to end, a database writes pages that nobody else has: each fills
+//! new memory all the time, so that no block of memory is ever judged ([`super::worth`]), and no
+//! other process has the same. While there are more hints than can be followed, these take the
+//! place of those that pay.
 //!
 //! # Approach
-//! Of each file, known by its size as for [`super::file_page`], and each direction, the pages that were
-//! followed and those that were merged are counted in a table that forgets: two origins of one slot
-//! replace each other. What this says is used only while there are too many hints ([`super::choice`]): who is
-//! first to read a file pays when a second one reads it. And none is worse off than another that yields no more:
-//! of large disks that are read in different orders little is equal at first.
+//! Of each file, known by its size as for [`super::file_page`], and each direction, the pages that
+//! were followed and those that were merged are counted in a table that forgets: two origins of one
+//! slot replace each other. What this says is used only while there are too many hints
+//! ([`super::choice`]): who is first to read a file pays when a second one reads it. And none is
+//! worse off than another that yields no more: of large disks that are read in different orders
+//! little is equal at first.
 //!
 //! # Source
 //! XLH §5.2, whose mixed benchmark lost by hints that did not pay what it gained by others.
@@ -22,7 +24,8 @@ use crate::hash::mix;
 /// Slots of the table.
 const SLOTS: u16 = 1 << 10;
 
-/// A file and a direction, or neither: the slot of its counts, and what tells it from others of that slot.
+/// A file and a direction, or neither: the slot of its counts, and what tells it from others of
+/// that slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Origin {
     slot: u16,

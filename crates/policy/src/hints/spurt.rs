@@ -5,10 +5,10 @@
 //! yet, or nothing that may be merged.
 //!
 //! # Approach
-//! Each hint is cut where regions and 2 MiB blocks end. Its pages are read, or compared at once with what
-//! their place in files is expected to hold ([`super::expected`]). What is in no region is asked for: its mappings are
-//! to be listed, and the hint waits for that aside, as it does for a region to be old enough; a
-//! few times, then it is dropped.
+//! Each hint is cut where regions and 2 MiB blocks end. Its pages are read, or compared at once
+//! with what their place in files is expected to hold ([`super::expected`]). What is in no region
+//! is asked for: its mappings are to be listed, and the hint waits for that aside, as it does for a
+//! region to be old enough; a few times, then it is dropped.
 
 use super::Hints;
 use super::stack::Entry;
@@ -174,8 +174,8 @@ impl Hints {
         picked
     }
 
-    /// Divides pages into those that are expected to hold what is known, and runs to be read. How many, at
-    /// least one: the others have to wait.
+    /// Divides pages into those that are expected to hold what is known, and runs to be read. How
+    /// many, at least one: the others have to wait.
     fn divide(
         &mut self,
         part: &Entry,
@@ -224,8 +224,8 @@ impl Hints {
         pages
     }
 
-    /// How the part of a hint that is in one block of a region is read, if it is read now. A block in huge
-    /// pages is split, or not, by what all of it holds, so all of it is read.
+    /// How the part of a hint that is in one block of a region is read, if it is read now. A block
+    /// in huge pages is split, or not, by what all of it holds, so all of it is read.
     fn pick(
         &mut self,
         part: Entry,
@@ -269,8 +269,8 @@ impl Hints {
     }
 }
 
-/// Where a hint of the space in this slot begins, and up to which page (numbered from address 0) it is there:
-/// in a region that can be sampled, to the end of the block.
+/// Where a hint of the space in this slot begins, and up to which page (numbered from address 0) it
+/// is there: in a region that can be sampled, to the end of the block.
 fn begins(entry: &Entry, slot: SpaceSlot, from: &Sources<'_>) -> (Begins, u64) {
     let address = entry.from * PAGE_SIZE;
     let ids = from.spaces.get(slot).regions();

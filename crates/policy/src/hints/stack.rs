@@ -1,13 +1,13 @@
 //! The hints of one space that wait: a stack, of which the oldest can be dropped (XLH §4.2).
 //!
 //! # Problem
-//! I/O comes in bursts, and a hint is worth most while it is new. A large file would fill a stack with one
-//! entry for each of its blocks.
+//! I/O comes in bursts, and a hint is worth most while it is new. A large file would fill a stack
+//! with one entry for each of its blocks.
 //!
 //! # Approach
-//! A deque: the newest at the back, from where they are taken, and the oldest at the front, where they
-//! are dropped. What continues the newest entry is added to it. Entries are numbered, so that one that waits
-//! can be emptied when it is hinted again.
+//! A deque: the newest at the back, from where they are taken, and the oldest at the front, where
+//! they are dropped. What continues the newest entry is added to it. Entries are numbered, so that
+//! one that waits can be emptied when it is hinted again.
 //!
 //! # Units
 //! Pages. An entry takes 56 bytes.

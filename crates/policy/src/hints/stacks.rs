@@ -1,15 +1,16 @@
 //! The hints that wait, of all spaces: bounded, and one space after the other.
 //!
 //! # Problem
-//! One process may do more I/O than all others together, and far more than there is time to follow. With one
-//! stack for all, its newest hints would be on top for ever. And a buffer that is read into again and again
-//! would fill a stack with itself.
+//! One process may do more I/O than all others together, and far more than there is time to follow.
+//! With one stack for all, its newest hints would be on top for ever. And a buffer that is read
+//! into again and again would fill a stack with itself.
 //!
 //! # Approach
-//! Each space has a [`Stack`] of its own, and they take turns of some pages, so that the hints of a space wait
-//! for as many turns as there are spaces with hints. When pages or entries are too many, the fullest stack
-//! loses its oldest (McKenney, Stochastic fairness queueing, 1990). What is hinted again while it waits moves to the
-//! top of its stack: a small table finds the entry that begins at the same page, and empties it.
+//! Each space has a [`Stack`] of its own, and they take turns of some pages, so that the hints of a
+//! space wait for as many turns as there are spaces with hints. When pages or entries are too many,
+//! the fullest stack loses its oldest (McKenney, Stochastic fairness queueing, 1990). What is
+//! hinted again while it waits moves to the top of its stack: a small table finds the entry that
+//! begins at the same page, and empties it.
 //!
 //! # Units
 //! Pages.
@@ -21,8 +22,8 @@ use crate::command::SpaceId;
 use crate::convert;
 use crate::hash::mix;
 
-/// Entries at least, 3.5 MiB, and at most, 56 MiB; between, one for so many pages that are followed: most
-/// hints are of a file, or of some.
+/// Entries at least, 3.5 MiB, and at most, 56 MiB; between, one for so many pages that are
+/// followed: most hints are of a file, or of some.
 const MIN_ENTRIES: u64 = 1 << 16;
 const MAX_ENTRIES: u64 = 1 << 20;
 const PAGES_PER_ENTRY: u64 = 64;
@@ -30,8 +31,8 @@ const PAGES_PER_ENTRY: u64 = 64;
 const SLOTS: usize = 1 << 12;
 /// Pages of one space until it is the next one's turn.
 const TURN: u64 = 64;
-/// When the stacks are full, entries are dropped until one part in this many is free, of pages and of
-/// entries.
+/// When the stacks are full, entries are dropped until one part in this many is free, of pages and
+/// of entries.
 const EVICTED_SHARE_DIVISOR: u64 = 64;
 
 /// What became of other entries when one was pushed, in pages.
@@ -81,15 +82,16 @@ impl Stacks {
         self.most_entries = (followed / PAGES_PER_ENTRY).clamp(MIN_ENTRIES, MAX_ENTRIES);
     }
 
-    /// How full they are: by pages, which time to follow them bounds, or nearly so by entries, which only
-    /// memory bounds.
+    /// How full they are: by pages, which time to follow them bounds, or nearly so by entries,
+    /// which only memory bounds.
     pub(super) fn load(&self) -> f64 {
         let by_entries = convert::ratio(self.entries, self.most_entries) / 4.0;
         convert::ratio(self.pages, self.room).max(by_entries)
     }
 
-    /// Spaces that have more than their fair part of what waits, if the load is to be this: those that have
-    /// more than what is left of it for each, once all that have less have theirs (max-min fairness).
+    /// Spaces that have more than their fair part of what waits, if the load is to be this: those
+    /// that have more than what is left of it for each, once all that have less have theirs
+    /// (max-min fairness).
     pub(super) fn heavy(&self, load: f64) -> Vec<SpaceId> {
         let by_pages = convert::ratio(self.pages, self.room) >= self.load();
         let fullness = |stack: &Stack| stack.fullness(by_pages);

@@ -1,15 +1,15 @@
 //! When hints are taken from the machine.
 //!
 //! # Problem
-//! Hints that come one by one must not wake the daemon for each; what waits in the machine is dropped when
-//! there is no room; and where the share is small, taking them alone could use it up.
+//! Hints that come one by one must not wake the daemon for each; what waits in the machine is
+//! dropped when there is no room; and where the share is small, taking them alone could use it up.
 //!
 //! # Approach
-//! They are taken once an interval at most, and as seldom as makes it one part in [`TAKING_SHARE_DIVISOR`] of their
-//! time, with the wake-ups that it takes. Where more come than are taken at a time, they are taken at once, as
-//! long as that takes no larger part of the time for hints than this: what a slow machine has merged for a
-//! second has earned it many. A machine that was asleep and could have said that some came, and did not, has
-//! none.
+//! They are taken once an interval at most, and as seldom as makes it one part in
+//! [`TAKING_SHARE_DIVISOR`] of their time, with the wake-ups that it takes. Where more come than
+//! are taken at a time, they are taken at once, as long as that takes no larger part of the time
+//! for hints than this: what a slow machine has merged for a second has earned it many. A machine
+//! that was asleep and could have said that some came, and did not, has none.
 
 use crate::command::Nanos;
 use crate::convert;
@@ -91,8 +91,8 @@ impl Taking {
         self.is_watched = hinted_from < until;
     }
 
-    /// A sleep has ended. If `hinted`, some wait; else none, if they would have ended it. If they would
-    /// not, nothing is known, and they are taken when that was due.
+    /// A sleep has ended. If `hinted`, some wait; else none, if they would have ended it. If they
+    /// would not, nothing is known, and they are taken when that was due.
     pub(super) fn woken(&mut self, hinted: bool, now: Nanos) {
         if hinted {
             self.due = now;

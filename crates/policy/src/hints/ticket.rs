@@ -15,7 +15,8 @@ const TICKETS: u16 = 1 << 13;
 #[derive(Debug, Clone, Copy, Default)]
 struct Told {
     taken: Nanos,
-    /// What is added to the number of a page, counted from address 0, for that of its place in files.
+    /// What is added to the number of a page, counted from address 0, for that of its place in
+    /// files.
     to_place: Option<u64>,
     origin: Origin,
 }

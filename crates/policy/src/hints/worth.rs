@@ -2,14 +2,15 @@
 //!
 //! # Problem
 //! A program that reads through a buffer of its own fills the same pages all the time, and what it
-//! reads is gone before anybody compares it. Its hints cost as much as those of a guest's page cache.
+//! reads is gone before anybody compares it. Its hints cost as much as those of a guest's page
+//! cache.
 //!
 //! # Approach
 //! For each 2 MiB block of a space, the pages that were followed and those that were merged are
-//! counted in a table that forgets: two blocks of one slot replace each other. A block that does not
-//! pay ([`Tally::pays`]) has one in [`STILL`] of its hints followed, so that it can become better. Every
-//! merge in a block counts, also of a page that another one met: what a first guest reads is merged only
-//! when a second has read it.
+//! counted in a table that forgets: two blocks of one slot replace each other. A block that does
+//! not pay ([`Tally::pays`]) has one in [`STILL`] of its hints followed, so that it can become
+//! better. Every merge in a block counts, also of a page that another one met: what a first guest
+//! reads is merged only when a second has read it.
 
 use super::tally::Tally;
 use crate::command::{Nanos, SpaceId};

@@ -1,13 +1,13 @@
 //! What is due for which region when.
 //!
 //! # Problem
-//! Where thousands of processes come at once, every one of their regions waits for something at a time
-//! of its own.
+//! Where thousands of processes come at once, every one of their regions waits for something at a
+//! time of its own.
 //!
 //! # Approach
-//! A sorted set of times with regions, of which the first is taken when its time has come. The region's own
-//! state decides whether it still is due. Regions that wait in the order of their arrival are noted in the
-//! same way.
+//! A sorted set of times with regions, of which the first is taken when its time has come. The
+//! region's own state decides whether it still is due. Regions that wait in the order of their
+//! arrival are noted in the same way.
 //!
 //! # Units
 //! 12 bytes a note, of which a set that is filled in the order of its times takes twice as many.
@@ -18,7 +18,8 @@ use crate::command::Nanos;
 use crate::convert;
 use crate::ids::RegionId;
 
-/// A region, with a time or the number of its arrival. As one number of 64 bits that would take 16 bytes.
+/// A region, with a time or the number of its arrival. As one number of 64 bits that would take 16
+/// bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Note {
     high: u32,

@@ -1,18 +1,19 @@
 //! Checks of what was swept: whether it still holds what it held.
 //!
 //! # Problem
-//! What was swept is known, until it is written. A program that starts, loads or computes writes memory in
-//! place, which changes no size and makes no event; the bottom level's samples, one a round of a small
-//! region, show that only after many rounds.
+//! What was swept is known, until it is written. A program that starts, loads or computes writes
+//! memory in place, which changes no size and makes no event; the bottom level's samples, one a
+//! round of a small region, show that only after many rounds.
 //!
 //! # Approach
-//! Some pages of a region are read again a while after it was swept, and then ever later, each time after twice
-//! as long, until nothing has changed for a minute or so; and when its space grows or shrinks, or hints of it
-//! were lost. What they show is judged by the region (`region/rewritten.rs`), which is swept again if enough
-//! has changed. Checks are few pages each, are done when nothing is new, and together take at most a part of
-//! the bottom level's share, which has less for its own samples then. Nobody else would have woken for a check, so it pays for
-//! a wake, too: where the share is small, as that of one of hundreds of groups, those that are due meanwhile are read
-//! with one wake.
+//! Some pages of a region are read again a while after it was swept, and then ever later, each time
+//! after twice as long, until nothing has changed for a minute or so; and when its space grows or
+//! shrinks, or hints of it were lost. What they show is judged by the region
+//! (`region/rewritten.rs`), which is swept again if enough has changed. Checks are few pages each,
+//! are done when nothing is new, and together take at most a part of the bottom level's share,
+//! which has less for its own samples then. Nobody else would have woken for a check, so it pays
+//! for a wake, too: where the share is small, as that of one of hundreds of groups, those that are
+//! due meanwhile are read with one wake.
 //!
 //! # Source
 //! design: a ladder that conserves work. In-kernel KSM reads all pages again and again instead.

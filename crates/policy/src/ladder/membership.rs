@@ -5,10 +5,10 @@
 //! are refused, must cost nothing; and time decides about each.
 //!
 //! # Approach
-//! A calendar of the regions that wait: for their age, for another try after a refusal or after their
-//! merged pages were broken, for being filled, or for being counted as grown. An entry may be out of
-//! date when its time comes: the region's own state decides. A region whose mapping was found gone
-//! waits for a mapping list that was read later.
+//! A calendar of the regions that wait: for their age, for another try after a refusal or after
+//! their merged pages were broken, for being filled, or for being counted as grown. An entry may be
+//! out of date when its time comes: the region's own state decides. A region whose mapping was
+//! found gone waits for a mapping list that was read later.
 //!
 //! # Source
 //! UKSM §5.1, §5.2.
@@ -95,9 +95,9 @@ impl Ladder {
         self.newcomers.push_back(Note::new(self.arrivals, id));
     }
 
-    /// A new era of the hash: all regions, which these are, are to be read again. First the anchors of one in
-    /// `apart` of those that are not small, and of those whose anchors wait already; then, without theirs, the
-    /// others.
+    /// A new era of the hash: all regions, which these are, are to be read again. First the anchors
+    /// of one in `apart` of those that are not small, and of those whose anchors wait already;
+    /// then, without theirs, the others.
     pub(crate) fn read_all_again(
         &mut self,
         ids: impl Iterator<Item = RegionId>,

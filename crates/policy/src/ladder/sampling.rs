@@ -31,7 +31,8 @@ use crate::spaces::lifetime::Lifetimes;
 const CALL: Nanos = 5 * MILLISECOND;
 /// Runs of one call, as the contract bounds them.
 pub(crate) const MAX_RUNS: usize = uksm_interface::UKSM_MAX_RUNS;
-/// Runs of one block at most: every other page is left out, and its first and its last one are read.
+/// Runs of one block at most: every other page is left out, and its first and its last one are
+/// read.
 const MAX_RUNS_OF_BLOCK: usize = BLOCK_PAGES as usize / 2 + 2;
 /// Pages of one call: half of what the contract allows.
 const MAX_PAGES: u64 = 8192;
@@ -379,9 +380,9 @@ pub(super) fn has_room_for_block(picks: &[(Run, Pick)]) -> bool {
     picks.len() + MAX_RUNS_OF_BLOCK <= MAX_RUNS
 }
 
-/// The next block of a region's sweep: how many pages of it are read, and whether it is the last. What was
-/// merged just now is left out. With the COW filter off it is not: an operator who turns that off wants merged again
-/// at once what was written.
+/// The next block of a region's sweep: how many pages of it are read, and whether it is the last.
+/// What was merged just now is left out. With the COW filter off it is not: an operator who turns
+/// that off wants merged again at once what was written.
 pub(super) fn push_block(
     selection: &mut Selection,
     from: &mut Sources<'_>,

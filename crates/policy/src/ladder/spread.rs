@@ -5,9 +5,9 @@
 //! region, would show each strength something else. A host has hundreds of thousands of regions.
 //!
 //! # Approach
-//! Single pages of the regions of all levels, by their weight: each region passed adds its weight to
-//! a sum, and is sampled when that reaches what stands for a sample. One call passes a bounded number
-//! of regions, and the next one goes on behind them.
+//! Single pages of the regions of all levels, by their weight: each region passed adds its weight
+//! to a sum, and is sampled when that reaches what stands for a sample. One call passes a bounded
+//! number of regions, and the next one goes on behind them.
 //!
 //! # Source
 //! UKSM §6.1.

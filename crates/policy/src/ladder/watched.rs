@@ -1,13 +1,13 @@
 //! Regions that are looked at because they were written: watched until that ends, or on trial.
 //!
 //! # Problem
-//! What is decided about such a region needs a few of its pages at a certain time. Where many programs start,
-//! there are thousands of them at once, and the bottom level's share is little.
+//! What is decided about such a region needs a few of its pages at a certain time. Where many
+//! programs start, there are thousands of them at once, and the bottom level's share is little.
 //!
 //! # Approach
-//! A calendar of looks; the region says what is read then ([`Region::look`](crate::region::Region::look)).
-//! The bottom level takes those that are due with its own calls; what all levels leave takes more of them,
-//! up to a share of its own.
+//! A calendar of looks; the region says what is read then
+//! ([`Region::look`](crate::region::Region::look)). The bottom level takes those that are due with
+//! its own calls; what all levels leave takes more of them, up to a share of its own.
 //!
 //! # Source
 //! UKSM §5.2.

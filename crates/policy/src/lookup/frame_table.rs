@@ -8,12 +8,12 @@
 //! # Approach
 //! The machine hands out numbers densely, the lowest first. So values lie in blocks of [`BLOCK`]
 //! neighbours, and two levels of arrays lead to a block, as in the kernel's radix trees. A block
-//! lives as long as a value in it; what leads to it, as long as the table. Nothing is moved when the
-//! table grows.
+//! lives as long as a value in it; what leads to it, as long as the table. Nothing is moved when
+//! the table grows.
 //!
 //! # Units
-//! A value takes its size and a quarter of a byte; with numbers that are scattered widely, as much as
-//! a block. All beyond that is [`LEAF_BYTES`] for each 131,072 numbers that were ever used.
+//! A value takes its size and a quarter of a byte; with numbers that are scattered widely, as much
+//! as a block. All beyond that is [`LEAF_BYTES`] for each 131,072 numbers that were ever used.
 
 use std::ops::RangeInclusive;
 

@@ -8,10 +8,10 @@
 //! # Approach
 //! A listing passes over all frames in pieces of [`PIECE`], freeing those without mappings: at the
 //! start, to learn; then at intervals that double while nothing is freed, at a share of the bottom
-//! level's time. Where so many mappings are known to have gone that the frames to be freed are worth
-//! it, as after the end of a large process, a listing does not wait for its share. Between listings,
-//! outcomes of merges are counted. For each frame the space that
-//! made it is kept, to tell pages merged within a process from those merged across.
+//! level's time. Where so many mappings are known to have gone that the frames to be freed are
+//! worth it, as after the end of a large process, a listing does not wait for its share. Between
+//! listings, outcomes of merges are counted. For each frame the space that made it is kept, to tell
+//! pages merged within a process from those merged across.
 //!
 //! A frame takes so many mappings and no more. A page that is sent to a full frame cannot be merged
 //! with it, so room is *reserved* for a page when it begins to wait, and released with its outcome.

@@ -1,13 +1,15 @@
 //! Frames by the hash of all their lines.
 //!
 //! # Problem
-//! Frames of one partial hash and other contents hide each other: of hundreds only a few are tried for a page.
+//! Frames of one partial hash and other contents hide each other: of hundreds only a few are tried
+//! for a page.
 //!
 //! # Approach
-//! Of the frames of hashes that collide ([`crate::merge::collisions`]) the full hash is known, beside the partial one: either
-//! the machine hashed the lines that are missing, or a page was merged with the frame that had been read in full. It
-//! holds as long as the frame does, whatever the strength. A full hash is no other's partial one, so who
-//! asks for the frames of a hash is told of both.
+//! Of the frames of hashes that collide ([`crate::merge::collisions`]) the full hash is known,
+//! beside the partial one: either the machine hashed the lines that are missing, or a page was
+//! merged with the frame that had been read in full. It holds as long as the frame does, whatever
+//! the strength. A full hash is no other's partial one, so who asks for the frames of a hash is
+//! told of both.
 //!
 //! # Source
 //! UKSM §6.2.

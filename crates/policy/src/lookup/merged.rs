@@ -10,8 +10,8 @@
 //! both directions, so that an entry goes at once however many have its hash. A frame without room
 //! for sharers is in no chain: thousands of full frames of one content cost a lookup nothing. The
 //! chain heads are as many as the entries and grow one by one, by linear hashing: a new head takes
-//! its part of one chain. With millions of frames, to chain all of them anew would hold up everything
-//! for a tenth of a second and more. No entry is ever moved.
+//! its part of one chain. With millions of frames, to chain all of them anew would hold up
+//! everything for a tenth of a second and more. No entry is ever moved.
 //!
 //! Contents of a frame never change, so a change of strength shifts its hash by a difference that
 //! the machine reports: [`Merged::shift`].
@@ -28,8 +28,8 @@ use crate::hash::mix;
 use crate::lookup::frame_table::FrameTable;
 
 /// Most bytes an entry takes with everything that belongs to it, once there are thousands whose
-/// numbers are neighbours: 16 and a quarter in the table, 4 for its chain head, a quarter more of that
-/// when just grown.
+/// numbers are neighbours: 16 and a quarter in the table, 4 for its chain head, a quarter more of
+/// that when just grown.
 pub const BYTES_A_FRAME: usize = 22;
 
 /// Chain heads that there are at first.

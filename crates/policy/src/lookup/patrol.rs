@@ -1,13 +1,14 @@
 //! When frames are seen to still hold what they held.
 //!
 //! # Problem
-//! A bit that flips in a frame is wrong for everybody who shares it. To hash all frames takes time, and nothing
-//! hurries: memory that fails without a word is rare.
+//! A bit that flips in a frame is wrong for everybody who shares it. To hash all frames takes time,
+//! and nothing hurries: memory that fails without a word is rare.
 //!
 //! # Approach
-//! All frames are listed now and then anyway, to free those without mappings. At intervals of hours such a pass checks
-//! them, too, in pieces that take no longer than others, and within the same share. Where other listings took the place of
-//! that one, as after each change of strength, it begins by itself.
+//! All frames are listed now and then anyway, to free those without mappings. At intervals of hours
+//! such a pass checks them, too, in pieces that take no longer than others, and within the same
+//! share. Where other listings took the place of that one, as after each change of strength, it
+//! begins by itself.
 //!
 //! # Units
 //! Nanoseconds.

@@ -1,16 +1,17 @@
 //! Who maps which frame, where no two pages of one space may map the same one.
 //!
 //! # Problem
-//! Neither the kernel nor the module keeps a list of who maps a frame: a process would have to be walked
-//! through for each page that joins one.
+//! Neither the kernel nor the module keeps a list of who maps a frame: a process would have to be
+//! walked through for each page that joins one.
 //!
 //! # Approach
-//! A pair for each page that was merged, or waits for it, since its frame was made; and for each that was
-//! seen to map it, as children of a fork do. A page that only waits, and is not merged after all, takes its pair
-//! along; but not the pair of a page that maps the frame by now: the machine frees frames by itself, and an id can
-//! name another one, made in the same call that the page waited for. A frame whose making was not seen has no list that is
-//! complete, and takes no sharers (see [`super::Lookup::learn_frames`]). A pair stays until the frame is gone: a page
-//! that was written, and holds the same again, meets others and makes another frame with them.
+//! A pair for each page that was merged, or waits for it, since its frame was made; and for each
+//! that was seen to map it, as children of a fork do. A page that only waits, and is not merged
+//! after all, takes its pair along; but not the pair of a page that maps the frame by now: the
+//! machine frees frames by itself, and an id can name another one, made in the same call that the
+//! page waited for. A frame whose making was not seen has no list that is complete, and takes no
+//! sharers (see [`super::Lookup::learn_frames`]). A pair stays until the frame is gone: a page that
+//! was written, and holds the same again, meets others and makes another frame with them.
 //!
 //! # Units
 //! About 16 bytes for each page that is merged, and nothing with other policies.

@@ -9,20 +9,20 @@
 //! # Approach
 //! A table of buckets of one cache line, each with [`WAYS`] entries of 64 bits ([`entry`]), so an
 //! operation touches one cache line. A newcomer takes an empty entry, else one of another era, else
-//! the oldest, which goes to the [`overflow`], a twelfth of the room; a lookup touches a line of that,
-//! too, while it holds something. There is no deletion but by replacement and by [`Unmerged::remove`], so the
-//! engine must be ready for a place that is gone.
+//! the oldest, which goes to the [`overflow`], a twelfth of the room; a lookup touches a line of
+//! that, too, while it holds something. There is no deletion but by replacement and by
+//! [`Unmerged::remove`], so the engine must be ready for a place that is gone.
 //!
-//! The table grows whenever two fifths of it are taken, up to a bound that follows the pages that may
-//! be entered, without forgetting, and shrinks when the bound falls ([`size`], [`linear_hashing`]). No step
-//! waits for long, and memory that nobody samples costs nothing here.
+//! The table grows whenever two fifths of it are taken, up to a bound that follows the pages that
+//! may be entered, without forgetting, and shrinks when the bound falls ([`size`],
+//! [`linear_hashing`]). No step waits for long, and memory that nobody samples costs nothing here.
 //!
-//! Where the bound does not allow an entry for each page, only pages whose hash is below a threshold
-//! are *kept*. The hash decides, so the same contents are kept wherever they are, and two pages that
-//! are equal meet as surely as in a table with room for all, if they are kept at all. A table that
-//! took every page would forget the first half of a region while it reads the second, and two large
-//! clones that are read in turn would not meet at all. All hashes are looked up: what was entered
-//! before the threshold fell is found until its room is needed.
+//! Where the bound does not allow an entry for each page, only pages whose hash is below a
+//! threshold are *kept*. The hash decides, so the same contents are kept wherever they are, and two
+//! pages that are equal meet as surely as in a table with room for all, if they are kept at all. A
+//! table that took every page would forget the first half of a region while it reads the second,
+//! and two large clones that are read in turn would not meet at all. All hashes are looked up: what
+//! was entered before the threshold fell is found until its room is needed.
 //!
 //! The era is the strength the hash was taken with. Entries of another era do not match and are
 //! the first to be replaced, but they live until then: a control that tries another strength and
@@ -209,9 +209,9 @@ impl Unmerged {
         met
     }
 
-    /// As [`Unmerged::look_up`], in another one of the entries that a hash can have where pages wait
-    /// until several spaces hold their contents. Rung 0 is that of `look_up`. All rungs of a hash are kept,
-    /// or none.
+    /// As [`Unmerged::look_up`], in another one of the entries that a hash can have where pages
+    /// wait until several spaces hold their contents. Rung 0 is that of `look_up`. All rungs of a
+    /// hash are kept, or none.
     pub fn look_up_rung(&mut self, hash: u64, rung: u32, place: Place, round: u32) -> Match {
         let mixed = on_rung(mix(hash), rung);
         let met = self.look_up_at(self.table.address(mixed), mixed, place, round);
@@ -239,8 +239,8 @@ impl Unmerged {
         Match::Inserted
     }
 
-    /// Puts an entry that is not there into its bucket, which is that of this hash. What has no room
-    /// there any more goes on to the overflow.
+    /// Puts an entry that is not there into its bucket, which is that of this hash. What has no
+    /// room there any more goes on to the overflow.
     #[inline]
     fn put_in(&mut self, entry: Entry, bucket: Bucket, mixed: u64, round: u32) {
         if let Some(pushed) = self.put(entry, bucket, round) {
@@ -259,8 +259,8 @@ impl Unmerged {
         meet(self.overflow.ways_mut(to), entry, round, self.layout)
     }
 
-    /// Puts an entry that is not there into its bucket, over another one if need be. Gives that one if it
-    /// is of this era: it is counted still.
+    /// Puts an entry that is not there into its bucket, over another one if need be. Gives that one
+    /// if it is of this era: it is counted still.
     #[inline]
     fn put(&mut self, entry: Entry, bucket: Bucket, round: u32) -> Option<Entry> {
         let ways = self.table.bucket_mut(bucket);
@@ -294,8 +294,8 @@ impl Unmerged {
         None
     }
 
-    /// As [`Unmerged::look_up`] for each page in turn, with the cache misses overlapped. The answers
-    /// are appended to `matches` in the order of the queries.
+    /// As [`Unmerged::look_up`] for each page in turn, with the cache misses overlapped. The
+    /// answers are appended to `matches` in the order of the queries.
     pub fn look_up_batch(&mut self, queries: &[Query], round: u32, matches: &mut Vec<Match>) {
         matches.reserve(queries.len());
         let mut addresses = [(Address::default(), 0); TOGETHER];
@@ -426,8 +426,8 @@ fn find_way(ways: &mut [u64; WAYS], wanted: Entry, layout: Layout) -> Option<&mu
     })
 }
 
-/// The mixed hash by which an entry of another rung is found. The bits that tell whether it is kept are
-/// those of the hash.
+/// The mixed hash by which an entry of another rung is found. The bits that tell whether it is kept
+/// are those of the hash.
 fn on_rung(mixed: u64, rung: u32) -> u64 {
     match rung {
         0 => mixed,

@@ -1,22 +1,23 @@
 //! Pages of which the hash in use does not tell what they hold: they are read in full.
 //!
 //! # Problem
-//! Pages that are mostly zeros, or begin alike, have one partial hash and many contents. A page of such a hash is
-//! compared with what the index has of it, which is one page, and with a few frames; its twin is likely not among
-//! them. So comparisons are in vain, and merges are lost until a stronger hash is tried, at which all memory would have
-//! to be read again for some pages.
+//! Pages that are mostly zeros, or begin alike, have one partial hash and many contents. A page of
+//! such a hash is compared with what the index has of it, which is one page, and with a few frames;
+//! its twin is likely not among them. So comparisons are in vain, and merges are lost until a
+//! stronger hash is tried, at which all memory would have to be read again for some pages.
 //!
 //! # Approach
-//! A page that was given up makes its hash one that *collides*. Pages of such a hash are not compared any more. They
-//! are gathered, read in full, some hundred with a call, and looked up by the hash of that, as are the
-//! frames of that hash, once, by what the machine says of the lines that are missing (`lookup/in_full.rs`). Another
-//! strength has collisions of its own.
+//! A page that was given up makes its hash one that *collides*. Pages of such a hash are not
+//! compared any more. They are gathered, read in full, some hundred with a call, and looked up by
+//! the hash of that, as are the frames of that hash, once, by what the machine says of the lines
+//! that are missing (`lookup/in_full.rs`). Another strength has collisions of its own.
 //!
-//! Where the published UKSM orders pages of one hash in a second tree, by their full hash, this is the same with the
-//! two indexes that there are: a full hash is no other's partial one.
+//! Where the published UKSM orders pages of one hash in a second tree, by their full hash, this is
+//! the same with the two indexes that there are: a full hash is no other's partial one.
 //!
 //! # Units
-//! At most [`MAX_HASHES`] hashes and [`MAX_WAITING`] pages, 32 bytes each; what is more is treated as before.
+//! At most [`MAX_HASHES`] hashes and [`MAX_WAITING`] pages, 32 bytes each; what is more is treated
+//! as before.
 //!
 //! # Source
 //! UKSM §6.2 (the full hash of a page from its partial one).
@@ -41,8 +42,8 @@ const MAX_FRAMES: u32 = 64;
 /// Bits of the filter that most hashes do not pass.
 const FILTER: usize = 1 << 14;
 
-/// Who pays for reading a page in full: whoever found it. What the bottom level finds in calm must not cost more than that
-/// level may.
+/// Who pays for reading a page in full: whoever found it. What the bottom level finds in calm must
+/// not cost more than that level may.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Finder {
     /// The bottom level.
@@ -130,7 +131,8 @@ impl Collisions {
         self.frames.extend(frames);
     }
 
-    /// Whether pages of a finder wait and nothing is under way: so many that it is worth a call, or any.
+    /// Whether pages of a finder wait and nothing is under way: so many that it is worth a call, or
+    /// any.
     pub(crate) fn waits(&self, finder: Finder, is_anything_else: bool) -> bool {
         let least = if is_anything_else { WORTH_A_CALL } else { 1 };
         self.reading.is_empty() && self.waiting[finder as usize].len() >= least

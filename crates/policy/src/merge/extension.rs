@@ -1,17 +1,18 @@
-//! A match is extended: where the samples of a region meet those of another at the same distance, the pages
-//! between are read and compared, and never looked up.
+//! A match is extended: where the samples of a region meet those of another at the same distance,
+//! the pages between are read and compared, and never looked up.
 //!
 //! # Problem
-//! Forks, restored snapshots and processes that did the same hold the same pages in the same order. To read
-//! both, enter one in the index and look the other up costs as much as to merge them.
+//! Forks, restored snapshots and processes that did the same hold the same pages in the same order.
+//! To read both, enter one in the index and look the other up costs as much as to merge them.
 //!
 //! # Approach
-//! Pairs of pages that proved equal lie on one *diagonal* if they are as far from each other on both sides.
-//! If three of four samples, spread over a region, met pages of one other region on one diagonal, the rest of it most likely
-//! does, too. It is read, so that the hash of each page is known; each is proposed as the twin of the page at the
-//! same distance on the other side, which is not read. The module hashes that one before it makes a frame of it,
-//! so a wrong proposal is found by a hash and makes no frame; its page is looked up then. Where fewer than half
-//! of the proposals prove equal, the rest is left to sweeps.
+//! Pairs of pages that proved equal lie on one *diagonal* if they are as far from each other on
+//! both sides. If three of four samples, spread over a region, met pages of one other region on one
+//! diagonal, the rest of it most likely does, too. It is read, so that the hash of each page is
+//! known; each is proposed as the twin of the page at the same distance on the other side, which is
+//! not read. The module hashes that one before it makes a frame of it, so a wrong proposal is found
+//! by a hash and makes no frame; its page is looked up then. Where fewer than half of the proposals
+//! prove equal, the rest is left to sweeps.
 //!
 //! # Units
 //! Pages. A stretch is a run of neighbours of which the twins are neighbours, too.
@@ -81,8 +82,8 @@ struct Evidence {
     lead: u32,
     /// The first and the last page of these pairs.
     extent: (u32, u32),
-    /// Samples of the region when the last pair was counted: if there are fewer now, they are counted
-    /// anew.
+    /// Samples of the region when the last pair was counted: if there are fewer now, they are
+    /// counted anew.
     samples: u32,
     is_extended: bool,
 }
@@ -100,7 +101,8 @@ pub(crate) struct Extension {
     /// Lately proposed, and of these merged.
     proposed: u32,
     merged: u32,
-    /// The region of which the call under way has the first stretch and no other, and the last one that was tried so.
+    /// The region of which the call under way has the first stretch and no other, and the last one
+    /// that was tried so.
     on_trial: Option<RegionId>,
     tried: Option<RegionId>,
 }
@@ -111,9 +113,10 @@ impl Extension {
         Extension::default()
     }
 
-    /// A page of a region of which this is known and its twin, in a region of `twin_pages`, proved equal after they met by their
-    /// hash. If that is evidence enough, all of the region that may have twins there waits to be read. Of several
-    /// diagonals the one is kept that most pairs lie on, if most do (Boyer and Moore's majority vote).
+    /// A page of a region of which this is known and its twin, in a region of `twin_pages`, proved
+    /// equal after they met by their hash. If that is evidence enough, all of the region that may
+    /// have twins there waits to be read. Of several diagonals the one is kept that most pairs lie
+    /// on, if most do (Boyer and Moore's majority vote).
     pub(crate) fn proved(&mut self, place: Place, region: Sampled, twin: Place, twin_pages: u32) {
         let diagonal = i64::from(twin.page) - i64::from(place.page);
         let first = Evidence {
@@ -189,9 +192,10 @@ impl Extension {
         self.reading.is_empty() && !self.waiting.is_empty()
     }
 
-    /// Takes the next stretch for a call, which has none so far if it `is_first`. Of a region that has several, a call has the first one
-    /// alone, so that it is known what that was worth before the rest is read: three of four samples are evidence, and no proof. If
-    /// proposals did not pay, the other stretches of the region are left out.
+    /// Takes the next stretch for a call, which has none so far if it `is_first`. Of a region that
+    /// has several, a call has the first one alone, so that it is known what that was worth before
+    /// the rest is read: three of four samples are evidence, and no proof. If proposals did not
+    /// pay, the other stretches of the region are left out.
     pub(crate) fn take(&mut self, is_first: bool) -> Option<Stretch> {
         if self.proposed >= TELLING && 2 * self.merged < self.proposed {
             (self.proposed, self.merged) = (0, 0);

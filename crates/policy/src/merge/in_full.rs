@@ -4,9 +4,10 @@
 //! See [`super::collisions`]: of the partial hash of such a page there are many contents.
 //!
 //! # Approach
-//! As every page: a set that waits, then frames, then unmerged pages, where it is entered if it is the first. It
-//! was counted as sampled before, and its merge is expected, because the hash is of all lines. The module checks the
-//! partial hash, which costs less and tells as well whether the page was written meanwhile.
+//! As every page: a set that waits, then frames, then unmerged pages, where it is entered if it is
+//! the first. It was counted as sampled before, and its merge is expected, because the hash is of
+//! all lines. The module checks the partial hash, which costs less and tells as well whether the
+//! page was written meanwhile.
 
 use super::collisions::Colliding;
 use super::matching::Matching;

@@ -11,9 +11,9 @@
 //! hash is that of a frame by chance must meet each other all the same. The number of such tries is
 //! bounded, because a hash that is too weak has many contents.
 //!
-//! Finds in huge pages wait until their block can be decided about. A partner that cannot be
-//! merged gives its place in the index to the page that met it. What is merged without a hash that was
-//! met is in [`super::proposals`].
+//! Finds in huge pages wait until their block can be decided about. A partner that cannot be merged
+//! gives its place in the index to the page that met it. What is merged without a hash that was met
+//! is in [`super::proposals`].
 //!
 //! # Source
 //! UKSM §5.3 (`Tr_s`, then `Tr_us`).
@@ -98,8 +98,8 @@ impl Matching<'_> {
         let is_crowded = self.lookup.is_crowded();
         let is_limited = self.is_limited();
         for (candidate, frame) in candidates.iter().zip(&frames) {
-            // What was known is indexed, or an equal page is. Where not all is, a page that is not may be as
-            // it was.
+            // What was known is indexed, or an equal page is. Where not all is, a page that is not
+            // may be as it was.
             let mut is_changed = false;
             let partner = if self.may_be_zero(candidate) {
                 Some(Partner::Zero)
@@ -324,8 +324,8 @@ impl Matching<'_> {
         self.permission(place) != Permission::Closed && !self.is_waiting(place)
     }
 
-    /// Queues a merge. `set` is the one that waits for pages of this hash; `is_counted` says whether the
-    /// hit was counted for the region.
+    /// Queues a merge. `set` is the one that waits for pages of this hash; `is_counted` says
+    /// whether the hit was counted for the region.
     fn enqueue(&mut self, found: Found, set: Option<u16>, is_counted: bool) {
         let Found {
             place,

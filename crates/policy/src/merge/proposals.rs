@@ -1,13 +1,15 @@
-//! Merges that are proposed without a hash that was met: neighbours of a match, and pages of files of
-//! which the same place was read before.
+//! Merges that are proposed without a hash that was met: neighbours of a match, and pages of files
+//! of which the same place was read before.
 //!
 //! # Problem
-//! Where not all is indexed, a page that met nothing may have a twin all the same (see [`super::trail`]).
-//! And what two processes read from one place of a file is equal before it is read.
+//! Where not all is indexed, a page that met nothing may have a twin all the same (see
+//! [`super::trail`]). And what two processes read from one place of a file is equal before it is
+//! read.
 //!
 //! # Approach
-//! A proposal is queued like a match. The module compares; a proposal that is wrong costs a comparison,
-//! and counts neither as a false match of the hash nor for a region's duplication estimate.
+//! A proposal is queued like a match. The module compares; a proposal that is wrong costs a
+//! comparison, and counts neither as a false match of the hash nor for a region's duplication
+//! estimate.
 
 use super::finds::{Candidate, Partner};
 use super::matching::{Matching, PIECE_ROOM};
@@ -60,9 +62,9 @@ impl Matching<'_> {
         self.merge.len() > before
     }
 
-    /// Queues a page that was read, and not looked up: with what is known of its hash, else with the page that
-    /// should be its twin. Where a frame is known the twin joins it when it is read: two frames of one content never
-    /// meet. Says whether it waits now.
+    /// Queues a page that was read, and not looked up: with what is known of its hash, else with
+    /// the page that should be its twin. Where a frame is known the twin joins it when it is read:
+    /// two frames of one content never meet. Says whether it waits now.
     pub(crate) fn merge_extended(
         &mut self,
         place: Place,
@@ -97,8 +99,8 @@ impl Matching<'_> {
         waits
     }
 
-    /// Queues a page that was not read, but is expected to have a hash, if there is something of this
-    /// hash that it can be merged with. Says whether it waits now.
+    /// Queues a page that was not read, but is expected to have a hash, if there is something of
+    /// this hash that it can be merged with. Says whether it waits now.
     pub(crate) fn merge_expected(&mut self, candidate: &Candidate) -> bool {
         let Candidate {
             place,

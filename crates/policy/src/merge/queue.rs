@@ -33,7 +33,8 @@ pub(crate) struct QueuedPage {
     pub(crate) address: u64,
     /// The hash by which it is looked up.
     pub(crate) hash: u64,
-    /// Its hash at the strength in use, which the module checks: the same, unless it was read in full.
+    /// Its hash at the strength in use, which the module checks: the same, unless it was read in
+    /// full.
     pub(crate) partial: u64,
     /// Who pays for it.
     pub(crate) payer: Payer,
@@ -184,8 +185,8 @@ impl MergeQueue {
     }
 
     /// The page joins a set, unless it was the last to do so. It is not indexed, so it comes again
-    /// if it is read again; and if its partner turned out to be another page, it would be merged with
-    /// itself.
+    /// if it is read again; and if its partner turned out to be another page, it would be merged
+    /// with itself.
     pub(crate) fn join_set(&mut self, page: &QueuedPage, set: u16) {
         let last = &mut self.joined[usize::from(set)];
         if std::mem::replace(last, page.place) == page.place {
@@ -207,9 +208,9 @@ impl MergeQueue {
         self.firsts[usize::from(set)].entry.space == space || self.others.iter().any(is_in)
     }
 
-    /// Takes all pages: the batch, and what is known of each entry, in its order. With `frames_first` nothing
-    /// becomes a frame before all pages were tried that wait for one: an id that was freed meanwhile cannot be that
-    /// of a frame which the same call made.
+    /// Takes all pages: the batch, and what is known of each entry, in its order. With
+    /// `frames_first` nothing becomes a frame before all pages were tried that wait for one: an id
+    /// that was freed meanwhile cannot be that of a frame which the same call made.
     pub(crate) fn take(&mut self, frames_first: bool) -> (FoldBatch, Vec<Waiting>) {
         let is_of_set = |page: &Waiting| matches!(page.entry.kind, FoldKind::Set(_));
         let by_address = |page: &Waiting| (page.entry.space, page.entry.address);

@@ -2,19 +2,19 @@
 //!
 //! # Problem
 //! A group can want that no two pages of one space map one frame (`merge = "between"`), or that a
-//! frame holds only what at least k spaces hold (`merge_spaces = k`). Two pages that meet are then not enough: they
-//! have to wait for others, in a bounded index that has one page of each hash.
+//! frame holds only what at least k spaces hold (`merge_spaces = k`). Two pages that meet are then
+//! not enough: they have to wait for others, in a bounded index that has one page of each hash.
 //!
 //! # Approach
-//! A hash has k - 1 entries then, its *rungs*, each for a page of another space. A page climbs past those of others,
-//! and waits on the first rung that is free. If its own space is on a rung, it is there already. A page
-//! that finds all rungs taken by others is the k-th: all of them are queued as one set, which one call
-//! merges; the module counts the spaces again. What waits behind a page of its own space is not indexed, and is met
-//! when it is read again. A page on a rung that turns out to be gone, or may not be merged, gives its place
-//! to the one that met it.
+//! A hash has k - 1 entries then, its *rungs*, each for a page of another space. A page climbs past
+//! those of others, and waits on the first rung that is free. If its own space is on a rung, it is
+//! there already. A page that finds all rungs taken by others is the k-th: all of them are queued
+//! as one set, which one call merges; the module counts the spaces again. What waits behind a page
+//! of its own space is not indexed, and is met when it is read again. A page on a rung that turns
+//! out to be gone, or may not be merged, gives its place to the one that met it.
 //!
-//! Whatever joins a set or a frame passes [`Matching::joinable_set`] or `Lookup::reserve_room`, which ask who is in it.
-//! What exists as a frame was held by enough spaces when it was made.
+//! Whatever joins a set or a frame passes [`Matching::joinable_set`] or `Lookup::reserve_room`,
+//! which ask who is in it. What exists as a frame was held by enough spaces when it was made.
 //!
 //! Nothing of this is looked at where all may be merged.
 
@@ -90,8 +90,8 @@ impl Matching<'_> {
         (!is_twice).then_some(set)
     }
 
-    /// Pages of other spaces that have this hash, and may be merged, if with this one there are enough. Else it
-    /// waits on a rung.
+    /// Pages of other spaces that have this hash, and may be merged, if with this one there are
+    /// enough. Else it waits on a rung.
     pub(super) fn climb(&mut self, hash: u64, place: Place) -> Option<Vec<Place>> {
         let own = self.space_of(place);
         let round = self.at.round_number;

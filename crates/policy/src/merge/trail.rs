@@ -1,17 +1,18 @@
 //! A match is extended: the neighbours of two equal pages are proposed as equal, too.
 //!
 //! # Problem
-//! Equal pages of real memory come in runs: files read by two guests, heaps of two like processes. An
-//! index that is smaller than the memory holds one page of a run or another, so that the rest of the
-//! run is not met.
+//! Equal pages of real memory come in runs: files read by two guests, heaps of two like processes.
+//! An index that is smaller than the memory holds one page of a run or another, so that the rest of
+//! the run is not met.
 //!
 //! # Approach
-//! Blocks are read in order. Once a page has met its twin, the page after it is proposed as the twin
-//! of the page after the twin, without being looked up; the module compares. And the pages before it,
-//! which met nothing, are proposed backwards. How far depends on how many pages have one entry. A trail that is met again in the index goes on for as
-//! long again as it has come, so that a long run costs few lookups and a chance match a few compares.
-//! This is done only when the index has no room for all pages: else a page that met nothing has no
-//! twin. Deduplication of files extends matches in this way.
+//! Blocks are read in order. Once a page has met its twin, the page after it is proposed as the
+//! twin of the page after the twin, without being looked up; the module compares. And the pages
+//! before it, which met nothing, are proposed backwards. How far depends on how many pages have one
+//! entry. A trail that is met again in the index goes on for as long again as it has come, so that
+//! a long run costs few lookups and a chance match a few compares. This is done only when the index
+//! has no room for all pages: else a page that met nothing has no twin. Deduplication of files
+//! extends matches in this way.
 //!
 //! # Units
 //! A proposal that fails costs a comparison that ends at the first difference.
@@ -107,8 +108,8 @@ impl<C> Trail<C> {
         self.unmatched.push_back(page);
     }
 
-    /// The pages right before one that met `twin`, the nearest first, each with the page that may be
-    /// its twin.
+    /// The pages right before one that met `twin`, the nearest first, each with the page that may
+    /// be its twin.
     pub(super) fn take_unmatched(
         &mut self,
         twin: Place,

@@ -1,5 +1,5 @@
-//! The parameters that are chosen by a word: the governor (UKSM §7), what may be merged, and how huge
-//! pages are treated.
+//! The parameters that are chosen by a word: the governor (UKSM §7), what may be merged, and how
+//! huge pages are treated.
 
 use std::str::FromStr;
 

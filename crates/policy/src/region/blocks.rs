@@ -1,11 +1,12 @@
-//! What is known of a region's blocks: how far it is swept, which of its pages settled, which are huge.
+//! What is known of a region's blocks: how far it is swept, which of its pages settled, which are
+//! huge.
 //!
 //! # Problem
 //! A host has tens of thousands of regions of a few pages each, of which hardly any is being swept.
 //!
 //! # Approach
-//! All this is allocated when first needed, and let go when nothing of it is known: a region of one block
-//! has it only from when its sweep begins until something was decided by that.
+//! All this is allocated when first needed, and let go when nothing of it is known: a region of one
+//! block has it only from when its sweep begins until something was decided by that.
 
 use super::collapse::Collapses;
 use super::huge::HugeBlocks;

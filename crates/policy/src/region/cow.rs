@@ -13,12 +13,13 @@
 //! no reason to leave a region alone. No look counts for more rounds than the slowest rate of
 //! interest takes, so that a calm past does not hide what happens now.
 //!
-//! A region above V_cow is left alone, each time for twice as long (*strikes*), also if it was open for no
-//! longer than that in between. Meanwhile it is watched (`watch.rs`): the ban ends when no page seems to be
-//! written. When its time is over a few of its pages are merged on trial and looked at a round later; only
-//! if those hold is it open again, so that a lapsed ban costs a few pages and not a sweep. Where fewer can
-//! be merged they are looked at all the same: if the region was read in full for its trial, so that no more
-//! will come, a round later too, else later and more than once.
+//! A region above V_cow is left alone, each time for twice as long (*strikes*), also if it was open
+//! for no longer than that in between. Meanwhile it is watched (`watch.rs`): the ban ends when no
+//! page seems to be written. When its time is over a few of its pages are merged on trial and
+//! looked at a round later; only if those hold is it open again, so that a lapsed ban costs a few
+//! pages and not a sweep. Where fewer can be merged they are looked at all the same: if the region
+//! was read in full for its trial, so that no more will come, a round later too, else later and
+//! more than once.
 //!
 //! # Units
 //! Nanoseconds; shares 0 to 1, a round; ages and exposure in rounds.
@@ -130,16 +131,16 @@ impl Cow {
         }
     }
 
-    /// Whether this page of so many can be merged on trial. Pages on trial are spread over the region: what
-    /// writes one page after the other is met.
+    /// Whether this page of so many can be merged on trial. Pages on trial are spread over the
+    /// region: what writes one page after the other is met.
     pub(crate) fn trial_has_room(&self, page: u32, pages: u32) -> bool {
         let part = |page: u32| u64::from(page) * TRIAL_PAGES as u64 / u64::from(pages);
         let is_taken = |trial: &Trial| trial.pages.iter().any(|&other| part(other) == part(page));
         self.trial.as_ref().is_none_or(|trial| !is_taken(trial))
     }
 
-    /// `page` of so many was merged, or merged before and found so; says whether it is the first page on
-    /// trial.
+    /// `page` of so many was merged, or merged before and found so; says whether it is the first
+    /// page on trial.
     #[inline]
     pub(crate) fn merged(&mut self, page: u32, pages: u32, now: Nanos) -> bool {
         self.permission(now) == Permission::Trial && self.merged_on_trial(page, pages, now)
@@ -167,8 +168,8 @@ impl Cow {
         on_trial * 2 >= TRIAL_PAGES
     }
 
-    /// When the pages merged on trial should be looked at, if there are some. `is_all_read` says that the
-    /// region was read in full since it may be tried, so that no more will come.
+    /// When the pages merged on trial should be looked at, if there are some. `is_all_read` says
+    /// that the region was read in full since it may be tried, so that no more will come.
     pub(crate) fn trial_due_at(
         &self,
         v_cow: f64,
@@ -305,8 +306,8 @@ impl Cow {
         !self.was_misled
     }
 
-    /// While it is left alone its pages seem to be written, or not: then it may be tried from now on, unless
-    /// they seemed so when what was merged on trial was broken. Whether it may.
+    /// While it is left alone its pages seem to be written, or not: then it may be tried from now
+    /// on, unless they seemed so when what was merged on trial was broken. Whether it may.
     pub(crate) fn watched(&mut self, is_calm: bool, now: Nanos) -> bool {
         let was_calm = std::mem::take(&mut self.ended_early);
         self.was_misled |= is_calm && was_calm;

@@ -201,9 +201,9 @@ mod tests {
     use crate::hash::SplitMix64;
     use proptest::prelude::*;
 
-    /// Two regions of `pages`; each page of one has its partner in the other with chance
-    /// `share`. They are sampled at densities `a` and `b`, at independent offsets, interleaved, and
-    /// the index keeps the part `kept` of all hashes. Returns the estimate for the first at the end.
+    /// Two regions of `pages`; each page of one has its partner in the other with chance `share`.
+    /// They are sampled at densities `a` and `b`, at independent offsets, interleaved, and the
+    /// index keeps the part `kept` of all hashes. Returns the estimate for the first at the end.
     fn estimate(pages: u64, share: f64, (a, b): (f64, f64), kept: f64, seed: u64) -> f64 {
         let mut random = SplitMix64::new(seed);
         let chance =

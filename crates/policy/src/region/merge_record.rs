@@ -4,9 +4,9 @@
 //! Of tens of thousands of small regions of an idle host hardly any has a page that was merged.
 //!
 //! # Approach
-//! All this is allocated with the first page that is, or that was to be and was busy; and when a region
-//! has to wait for something, because promotions led to nothing, its pages are refused, or its mapping is
-//! lost.
+//! All this is allocated with the first page that is, or that was to be and was busy; and when a
+//! region has to wait for something, because promotions led to nothing, its pages are refused, or
+//! its mapping is lost.
 
 use super::backoff::Backoff;
 use super::cow::Cow;
@@ -30,7 +30,8 @@ pub(super) struct MergeRecord {
 }
 
 impl MergeRecord {
-    /// Whether nothing is known of a region that is on the ladder: what is broken was merged before.
+    /// Whether nothing is known of a region that is on the ladder: what is broken was merged
+    /// before.
     pub(super) fn is_empty(&self) -> bool {
         let was_any_tried = self.pages.is_some() || self.merges + self.busy > 0;
         !was_any_tried && self.watch.is_none() && self.backoff == Backoff::default()

@@ -80,8 +80,8 @@ impl MergedPages {
         self.stretches[convert::index(page / TABLE_PAGES)].known_at()
     }
 
-    /// Calls `each` with ranges of `pages`, ascending, of all that are not merged, or were last known to be before
-    /// `since`.
+    /// Calls `each` with ranges of `pages`, ascending, of all that are not merged, or were last
+    /// known to be before `since`.
     pub(crate) fn for_each_unmerged(
         &self,
         pages: Range<u32>,

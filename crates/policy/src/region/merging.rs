@@ -240,8 +240,8 @@ impl Region {
         }
     }
 
-    /// If a look at it has shown no writes: it is to be read again, and if it was left alone it may be tried
-    /// from now on. Whether that is so.
+    /// If a look at it has shown no writes: it is to be read again, and if it was left alone it may
+    /// be tried from now on. Whether that is so.
     pub(crate) fn ends_ban(&mut self, v_cow: Option<f64>, now: Nanos) -> bool {
         let Some(is_calm) = self.watch_mut().and_then(Watch::take_calm) else {
             return false;

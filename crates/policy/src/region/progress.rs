@@ -35,8 +35,8 @@ impl Region {
         self.walk.next_anchor(self.pages, permutations)
     }
 
-    /// The next block to sweep, and whether it is the last of the sweep. Blocks all of whose pages are settled count as
-    /// read, except for the last.
+    /// The next block to sweep, and whether it is the last of the sweep. Blocks all of whose pages
+    /// are settled count as read, except for the last.
     pub(crate) fn next_block(&mut self, permutations: &Permutations, now: Nanos) -> (u32, bool) {
         let blocks = self.blocks();
         if self.sweep().blocks() == 0 {
@@ -76,7 +76,8 @@ impl Region {
         }
     }
 
-    /// Pages of a sweep are worked through. `may_settle` says whether what is taken in is merged, or will be.
+    /// Pages of a sweep are worked through. `may_settle` says whether what is taken in is merged,
+    /// or will be.
     pub(crate) fn begin_answer(&mut self, may_settle: bool, now: Nanos) {
         // A region of one block has none to pass over.
         if self.blocks() > 1 {
@@ -92,8 +93,9 @@ impl Region {
         }
     }
 
-    /// The pages of a block that its sweep is to read: at least its first and its last one, and those that are neither
-    /// settled nor merged, or were last known to be merged before `since`. The others count as read.
+    /// The pages of a block that its sweep is to read: at least its first and its last one, and
+    /// those that are neither settled nor merged, or were last known to be merged before `since`.
+    /// The others count as read.
     pub(crate) fn next_runs(&mut self, block: u32, since: Nanos) -> Vec<(u32, u32)> {
         let (first, count) = self.block_pages(block);
         let runs = self.unsettled_runs(first, count, self.unmerged_runs(first, count, since));
@@ -110,14 +112,16 @@ impl Region {
         self.blocks_mut().settled.passed(pages);
     }
 
-    /// The pages that sweeps have left out since this was last asked for: they have shown no partner.
+    /// The pages that sweeps have left out since this was last asked for: they have shown no
+    /// partner.
     pub(crate) fn take_passed(&mut self) -> u32 {
         self.blocks
             .as_mut()
             .map_or(0, |known| known.settled.take_passed())
     }
 
-    /// What of these runs is not settled, and the first and the last page of `count` from `first` on.
+    /// What of these runs is not settled, and the first and the last page of `count` from `first`
+    /// on.
     fn unsettled_runs(&self, first: u32, count: u32, runs: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
         let settled = self.blocks.as_ref().map(|known| &known.settled);
         let Some(settled) = settled.filter(|settled| !settled.has_none()) else {
@@ -133,8 +137,8 @@ impl Region {
         unsettled
     }
 
-    /// Runs of the pages from `first` on which hold all of them that are not merged, or were last known to be before
-    /// `since`, and the first and the last.
+    /// Runs of the pages from `first` on which hold all of them that are not merged, or were last
+    /// known to be before `since`, and the first and the last.
     pub(crate) fn unmerged_runs(&self, first: u32, count: u32, since: Nanos) -> Vec<(u32, u32)> {
         let Some(merged) = self.merged_pages() else {
             return vec![(first, count)];
@@ -174,8 +178,8 @@ impl Region {
         is_due || self.is_first_sweep_under_way()
     }
 
-    /// A page of it that is no find was sampled, while all that was swept is indexed: it holds something
-    /// else than then, or not.
+    /// A page of it that is no find was sampled, while all that was swept is indexed: it holds
+    /// something else than then, or not.
     pub(crate) fn sampled_again(&mut self, is_changed: bool, now: Nanos) {
         if self.is_at_rest() {
             self.rewritten.sampled(is_changed, self.swept_at, now);
@@ -194,7 +198,8 @@ impl Region {
         self.is_known() && !self.sweep().is_over() && self.sweep().blocks() == 0
     }
 
-    /// Whether samples tell whether it was written: it was swept, and no level above reads it anyway.
+    /// Whether samples tell whether it was written: it was swept, and no level above reads it
+    /// anyway.
     fn is_known(&self) -> bool {
         self.level == 0 && self.was_swept
     }

@@ -1,23 +1,23 @@
 //! Memory that is written anew in place: samples tell, since its size does not.
 //!
 //! # Problem
-//! What a program computes, or a guest reads into the cache that it has, changes no size and makes no
-//! event. All of it was read once, so that only thin samples would show that it holds something else, by
-//! meeting equal pages: seldom where those lie at other offsets. Meanwhile nearly all of the governor's
-//! share is left.
+//! What a program computes, or a guest reads into the cache that it has, changes no size and makes
+//! no event. All of it was read once, so that only thin samples would show that it holds something
+//! else, by meeting equal pages: seldom where those lie at other offsets. Meanwhile nearly all of
+//! the governor's share is left.
 //!
 //! # Approach
-//! A sampled page of a region that was swept is in the index as it is, or is merged still, or was changed
-//! since. When an eighth of some samples were, the region is read again in full from what others leave, like
-//! what is new. If that finds little, the next time is four times as far, up to [`MAX_WAITS`]; a region that is
-//! rewritten all the time, as a buffer is, costs next to nothing. It is watched meanwhile (`watch.rs`), and read
-//! again when no page of it seems to be written any more. While nothing is rewritten, this costs
-//! nothing.
+//! A sampled page of a region that was swept is in the index as it is, or is merged still, or was
+//! changed since. When an eighth of some samples were, the region is read again in full from what
+//! others leave, like what is new. If that finds little, the next time is four times as far, up to
+//! [`MAX_WAITS`]; a region that is rewritten all the time, as a buffer is, costs next to nothing.
+//! It is watched meanwhile (`watch.rs`), and read again when no page of it seems to be written any
+//! more. While nothing is rewritten, this costs nothing.
 //!
-//! Samples come as the bottom level takes them, and by *checks* of a few pages: soon after the sweep, then
-//! each time after twice as long, up to [`MAX_CALM`] times (`ladder/checks.rs`). Pages that are alike take each
-//! other's places in the index, so that some always seem to be changed: samples of which fewer than half
-//! were are confirmed by a check.
+//! Samples come as the bottom level takes them, and by *checks* of a few pages: soon after the
+//! sweep, then each time after twice as long, up to [`MAX_CALM`] times (`ladder/checks.rs`). Pages
+//! that are alike take each other's places in the index, so that some always seem to be changed:
+//! samples of which fewer than half were are confirmed by a check.
 //!
 //! # Source
 //! UKSM §5.3 (shares are bounds); design: a ladder that conserves work.
@@ -32,13 +32,14 @@ const WAIT: Nanos = 2 * SECOND;
 const MAX_WAITS: u8 = 4;
 /// One page in this many must be merged for the region to be read again as soon.
 const MIN_YIELD_DIVISOR: u64 = 64;
-/// So many samples of what was swept that could be merged are as good as those that were changed: what they
-/// hold now, others had before.
+/// So many samples of what was swept that could be merged are as good as those that were changed:
+/// what they hold now, others had before.
 const SOME_MERGED: u8 = 2;
-/// Checks in a row that show nothing, after which no more come by themselves. They take two minutes.
+/// Checks in a row that show nothing, after which no more come by themselves. They take two
+/// minutes.
 const MAX_CALM: u8 = 6;
-/// Where so many checks in a row showed nothing, a change of the space's size is no reason for another one
-/// before 2^this times [`WAIT`].
+/// Where so many checks in a row showed nothing, a change of the space's size is no reason for
+/// another one before 2^this times [`WAIT`].
 const MAX_CALM_DOUBLINGS: u8 = 3;
 
 /// Whether a region is to be read again when it is calm.
@@ -78,8 +79,8 @@ pub(super) struct Rewritten {
 }
 
 impl Rewritten {
-    /// A page that was known was sampled: it holds something else now, or not. Its last sweep ended at
-    /// `swept_at`.
+    /// A page that was known was sampled: it holds something else now, or not. Its last sweep ended
+    /// at `swept_at`.
     pub(super) fn sampled(&mut self, is_changed: bool, swept_at: Nanos, now: Nanos) {
         if self.is_doubted && self.awaited == 0 {
             return;
@@ -134,8 +135,8 @@ impl Rewritten {
         begins
     }
 
-    /// Whether it is watched until it is calm. Each time that little was found it is watched for longer: by
-    /// this power of two.
+    /// Whether it is watched until it is calm. Each time that little was found it is watched for
+    /// longer: by this power of two.
     pub(super) fn awaits_calm(&self) -> Option<u8> {
         (self.awaits_calm == Await::Watched).then_some(self.waits.saturating_sub(1))
     }
@@ -236,8 +237,8 @@ impl Rewritten {
 mod tests {
     use super::*;
 
-    /// So many samples, of which each `nth` was changed, and as many of the check that they lead to; whether
-    /// it is due then.
+    /// So many samples, of which each `nth` was changed, and as many of the check that they lead
+    /// to; whether it is due then.
     fn sample(rewritten: &mut Rewritten, nth: u8, swept_at: Nanos, now: Nanos) -> bool {
         for at in 0..2 * SAMPLES_OF_VERDICT {
             if rewritten.is_doubted() {
@@ -283,7 +284,8 @@ mod tests {
         assert!(sample(&mut rewritten, 1, now, now + 2 * SECOND), "it paid");
     }
 
-    /// The times of the checks of a region swept at 0, each of four samples of which so many are changed.
+    /// The times of the checks of a region swept at 0, each of four samples of which so many are
+    /// changed.
     fn checks(rewritten: &mut Rewritten, changed: u8) -> Vec<Nanos> {
         let mut times = vec![];
         let mut next = rewritten.next_check(0);

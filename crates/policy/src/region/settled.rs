@@ -1,21 +1,21 @@
 //! Pages that need not be read again while a region is being filled.
 //!
 //! # Problem
-//! A guest fills its memory little by little, anywhere in it. Each time more of it is there it is swept
-//! again, and most of what such a sweep reads was read a moment ago: every page two dozen times while a
-//! guest boots.
+//! A guest fills its memory little by little, anywhere in it. Each time more of it is there it is
+//! swept again, and most of what such a sweep reads was read a moment ago: every page two dozen
+//! times while a guest boots.
 //!
 //! # Approach
-//! A page is *settled* when a sweep took it in: as merged, or as a candidate, which is indexed or queued
-//! from then on. Later sweeps pass it over, for [`LASTS`] after the first page was settled; then all count
-//! as unread again, because pages may have been rewritten. So a sweep of what is being filled looks for
-//! new pages in the holes and reads no page twice. What is busy, locked, or in a huge page does not
-//! settle. What a sweep passes over counts as found.
+//! A page is *settled* when a sweep took it in: as merged, or as a candidate, which is indexed or
+//! queued from then on. Later sweeps pass it over, for [`LASTS`] after the first page was settled;
+//! then all count as unread again, because pages may have been rewritten. So a sweep of what is
+//! being filled looks for new pages in the holes and reads no page twice. What is busy, locked, or
+//! in a huge page does not settle. What a sweep passes over counts as found.
 //!
 //! A region with few holes that has been swept is done. When its space grows after that, a sweep
-//! fills the holes: it passes over what settled, however long ago, so that it costs what may be new.
-//! Any other sweep of the region reads all, and so does each once the space became smaller. A region
-//! that was found full forgets its settled pages.
+//! fills the holes: it passes over what settled, however long ago, so that it costs what may be
+//! new. Any other sweep of the region reads all, and so does each once the space became smaller. A
+//! region that was found full forgets its settled pages.
 //!
 //! # Units
 //! Pages. One bit each, once a page is settled; a region of one block has none of this.

@@ -98,11 +98,10 @@ impl Sweep {
         has_holes(self.pages, pages)
     }
 
-    /// The sweep is over, so long after the one before: what is to happen, and whether more than `v_dup`
-    /// of the pages was busy.
-    /// A busy region is swept again, [`MAX_SWEEPS`] times in all. With the COW filter off a region
-    /// of which more than `v_dup` is broken a round is swept again and again: an operator who turns
-    /// the filter off wants such pages merged.
+    /// The sweep is over, so long after the one before: what is to happen, and whether more than
+    /// `v_dup` of the pages was busy. A busy region is swept again, [`MAX_SWEEPS`] times in all.
+    /// With the COW filter off a region of which more than `v_dup` is broken a round is swept again
+    /// and again: an operator who turns the filter off wants such pages merged.
     pub(super) fn end(
         &mut self,
         since: Nanos,

@@ -1,26 +1,30 @@
-//! A region that is left alone because it is written is watched: when that ends, it is tried or read again.
+//! A region that is left alone because it is written is watched: when that ends, it is tried or
+//! read again.
 //!
 //! # Problem
-//! A program that starts, or loads, writes its pages again and again, and then never more. What was merged
-//! meanwhile was broken, so its regions are left alone: for some time, and each time for twice as long,
-//! though a moment after the last write all of them could be merged for good. So it is with regions that were
-//! read again, because they had been written, too often for nothing (`rewritten.rs`).
+//! A program that starts, or loads, writes its pages again and again, and then never more. What was
+//! merged meanwhile was broken, so its regions are left alone: for some time, and each time for
+//! twice as long, though a moment after the last write all of them could be merged for good. So it
+//! is with regions that were read again, because they had been written, too often for nothing
+//! (`rewritten.rs`).
 //!
 //! # Approach
-//! Some pages of the region are read, and their hashes kept; after some time the same pages are read again.
-//! If none has changed, the region is tried: what is merged on trial shows whether the hashes, which are of
-//! a part of each page, have told the truth. The time between two looks is such that a region in which V_cow
-//! of the pages is written in a round would show e^-4 = 2 % of the time as one that is not; it doubles with
-//! each strike from the second on, as the ban does, so that some looks are all that a ban costs. Where what
-//! is merged on trial is broken nevertheless, and the hashes still are the same, as where memory is written
-//! with what it holds, the region is watched no more until a trial has held.
+//! Some pages of the region are read, and their hashes kept; after some time the same pages are
+//! read again. If none has changed, the region is tried: what is merged on trial shows whether the
+//! hashes, which are of a part of each page, have told the truth. The time between two looks is
+//! such that a region in which V_cow of the pages is written in a round would show e^-4 = 2 % of
+//! the time as one that is not; it doubles with each strike from the second on, as the ban does, so
+//! that some looks are all that a ban costs. Where what is merged on trial is broken nevertheless,
+//! and the hashes still are the same, as where memory is written with what it holds, the region is
+//! watched no more until a trial has held.
 //!
 //! # Units
 //! Nanoseconds; shares 0 to 1, a round. A watched region takes 16 bytes for each of at most
 //! [`WATCHED_PAGES`] pages.
 //!
 //! # Source
-//! In-kernel KSM leaves pages alone of which the checksum changes from scan to scan, for the same reason.
+//! In-kernel KSM leaves pages alone of which the checksum changes from scan to scan, for the same
+//! reason.
 
 use crate::command::Nanos;
 use crate::convert;
@@ -34,8 +38,8 @@ const EXPECTED: f64 = 4.0;
 /// No V_cow stands for more writes to a page in a round.
 const MAX_WRITES: f64 = 4.0;
 
-/// How long so many pages have to be watched: long enough for [`EXPECTED`] of them to be written, where
-/// `v_cow` of a region's pages is written in a round.
+/// How long so many pages have to be watched: long enough for [`EXPECTED`] of them to be written,
+/// where `v_cow` of a region's pages is written in a round.
 pub(crate) fn telling(pages: u32, v_cow: f64, round: Nanos) -> Nanos {
     let writes = (-(1.0 - v_cow).max(0.0).ln()).min(MAX_WRITES);
     convert::nanos(convert::float(round) * EXPECTED / (f64::from(pages.max(1)) * writes))

@@ -1,12 +1,12 @@
 //! Why each region of a space is, or is not, being merged.
 //!
 //! # Problem
-//! A process of which little is merged looks like any other in sums. An operator wants to know which of the engine's reasons is the true
-//! one, and until when it holds.
+//! A process of which little is merged looks like any other in sums. An operator wants to know
+//! which of the engine's reasons is the true one, and until when it holds.
 //!
 //! # Approach
-//! Nothing is kept for that: a report is made from the state that decides anyway, when somebody asks. What a page equals is asked
-//! of the indexes, which that does not change.
+//! Nothing is kept for that: a report is made from the state that decides anyway, when somebody
+//! asks. What a page equals is asked of the indexes, which that does not change.
 //!
 //! # Units
 //! Pages; nanoseconds from now; shares 0 to 1.
@@ -75,7 +75,8 @@ pub struct RegionReport {
     pub busy: u64,
     /// Much of it was busy: nothing of it is queued for so long.
     pub busy_left: Option<Nanos>,
-    /// The kernel has made huge pages again of zeros that were merged: they are left alone for so long.
+    /// The kernel has made huge pages again of zeros that were merged: they are left alone for so
+    /// long.
     pub huge_again_left: Option<Nanos>,
 }
 
@@ -108,7 +109,8 @@ pub enum KnownPartner {
     Nothing,
     /// The zero page.
     Zero,
-    /// The zero page; but the kernel has made a huge page of what was merged with it there, and would again.
+    /// The zero page; but the kernel has made a huge page of what was merged with it there, and
+    /// would again.
     HugeAgain,
     /// A frame that takes sharers.
     Frame,

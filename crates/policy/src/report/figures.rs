@@ -14,11 +14,13 @@ pub struct SpaceFigures {
     pub resident: u64,
     /// Pages believed to be merged.
     pub merged: u64,
-    /// Duplicates believed to be left. Over all spaces that is [`DuplicatesReport`](super::DuplicatesReport), but for rounding.
+    /// Duplicates believed to be left. Over all spaces that is
+    /// [`DuplicatesReport`](super::DuplicatesReport), but for rounding.
     pub left: u64,
     /// Pages of it that were read, since it came.
     pub read: u64,
-    /// Processor time of the calls that read its pages and tried to merge them, each divided among the pages of the call, since it came.
+    /// Processor time of the calls that read its pages and tried to merge them, each divided among
+    /// the pages of the call, since it came.
     pub work_time: Nanos,
 }
 

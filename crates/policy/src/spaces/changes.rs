@@ -6,10 +6,10 @@
 //!
 //! # Approach
 //! One pass over both sorted lists. A region lives on as far as mappings of its kind cover it
-//! without a gap from its start; one whose start is gone dies. What is covered by no region
-//! first extends the region in front of it up to the full size, and the rest is cut into regions
-//! counted from where the uncovered part begins: clones of one mapping are cut alike wherever they
-//! lie. What would be cut into more than [`MAX_PIECES`] is a *sparse mapping*, see [`super::sparse`].
+//! without a gap from its start; one whose start is gone dies. What is covered by no region first
+//! extends the region in front of it up to the full size, and the rest is cut into regions counted
+//! from where the uncovered part begins: clones of one mapping are cut alike wherever they lie.
+//! What would be cut into more than [`MAX_PIECES`] is a *sparse mapping*, see [`super::sparse`].
 //!
 //! # Source
 //! UKSM §5.1: regions come and go with mappings.

@@ -8,23 +8,24 @@
 //!
 //! # Approach
 //! Three things are asked for, each when it is due and may be paid for. The *process list* finds
-//! spaces. *Sizes* tell cheaply which spaces changed ([`sizes`](super::sizes)). *Mapping lists* find
-//! the mappings of a space; they wait in three queues:
+//! spaces. *Sizes* tell cheaply which spaces changed ([`sizes`](super::sizes)). *Mapping lists*
+//! find the mappings of a space; they wait in three queues:
 //! - first lists, of the newest space first: a newcomer never waits for those that came before;
 //! - lists of spaces that changed, by the time since when they are due;
 //! - lists of calm spaces. If the machine is told of processes, those only repair what the sizes
-//!   missed, and are slow. If it is told of the sizes of spaces as well, because a supervisor watches those of many groups, nothing of
-//!   what is calm is asked for but once in [`WATCHED`], from the share of repairs. If it polls, a space that changed counts as changing for twice the time
-//!   since its change before, and the interval of any other doubles.
+//!   missed, and are slow. If it is told of the sizes of spaces as well, because a supervisor
+//!   watches those of many groups, nothing of what is calm is asked for but once in [`WATCHED`],
+//!   from the share of repairs. If it polls, a space that changed counts as changing for twice the
+//!   time since its change before, and the interval of any other doubles.
 //!
 //! Each kind has a guaranteed share of the governor's; first lists, and processes that wait to be
 //! looked at, also get what nobody else uses ([`Discovery::next_spare`]). A space whose list is
 //! dear rests for long after it, so that it does not use up the share of the others.
 //!
 //! # Units
-//! The longest interval is 45 % of a round, and a round for what is due together in calm. What a machine is told ends a sleep, at most once in the
-//! shortest interval, a sixteenth of a round: so a newcomer does not wait for that, and an idle host is
-//! not woken for nothing.
+//! The longest interval is 45 % of a round, and a round for what is due together in calm. What a
+//! machine is told ends a sleep, at most once in the shortest interval, a sixteenth of a round: so
+//! a newcomer does not wait for that, and an idle host is not woken for nothing.
 //!
 //! # Source
 //! UKSM §5.1; design: region discovery is part of the budget.
@@ -45,8 +46,9 @@ use crate::room;
 const MAX_CHANGING: Nanos = 5 * SECOND;
 /// Between two lists of a calm space, if the machine is told: the budget makes it longer.
 const REPAIR: Nanos = 30 * SECOND;
-/// So many times the cost of a mapping list pass until the next one of the same space, but no more than this: a list of 262,144 mappings takes
-/// an eighth of a second, and a machine that stands still, as long as it does.
+/// So many times the cost of a mapping list pass until the next one of the same space, but no more
+/// than this: a list of 262,144 mappings takes an eighth of a second, and a machine that stands
+/// still, as long as it does.
 const REST: Nanos = 64;
 const MAX_REST: Nanos = 30 * SECOND;
 
@@ -120,7 +122,8 @@ pub(crate) struct Discovery {
     asked_for: List,
 }
 
-/// What of a core each list may use, in the order of [`List`]; what nobody else uses is not bounded here.
+/// What of a core each list may use, in the order of [`List`]; what nobody else uses is not bounded
+/// here.
 fn shares(params: &Params) -> [f64; List::COUNT] {
     let calm = params.bottom_cpu / 2.0;
     let part = |part: f64| (params.cpu / part).max(calm);
@@ -355,14 +358,14 @@ impl Discovery {
         self.sizes.ask_soon(slot);
     }
 
-    /// Of the spaces whose sizes came back, this one has clearly more or fewer pages than before: it is
-    /// asked for soon again, because that may go on.
+    /// Of the spaces whose sizes came back, this one has clearly more or fewer pages than before:
+    /// it is asked for soon again, because that may go on.
     pub(crate) fn resized(&mut self, slot: SpaceSlot) {
         self.sizes.resized(slot);
     }
 
-    /// The sizes came back, in the order of [`Discovery::asked`]: spaces of another size than before
-    /// are listed soon.
+    /// The sizes came back, in the order of [`Discovery::asked`]: spaces of another size than
+    /// before are listed soon.
     pub(crate) fn measured(&mut self, sizes: &[SpaceSize], now: Nanos) {
         for (at, size) in sizes.iter().enumerate() {
             let slot = self.sizes.asked()[at];
@@ -482,8 +485,8 @@ impl Discovery {
         Some(what)
     }
 
-    /// Puts the next list of a space into a queue, in which it is due at this time, unless the space
-    /// rests.
+    /// Puts the next list of a space into a queue, in which it is due at this time, unless the
+    /// space rests.
     fn put(&mut self, slot: SpaceSlot, queue: Queue, due: Nanos) {
         self.take_out(slot);
         let space = &mut self.schedules[slot.index()];

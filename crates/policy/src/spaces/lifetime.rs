@@ -8,8 +8,8 @@
 //! # Approach
 //! A region must have been there for V_life. Beyond that, deaths are counted: regions of the same
 //! program, kind of mapping and size are one *lifetime class*. Where more of a class died before
-//! [`MIN_LONG_LIFE`] than outlived it, the next one has to outlive twice the usual life first. A region
-//! that reaches [`MIN_LONG_LIFE`] is merged whatever others of its class did.
+//! [`MIN_LONG_LIFE`] than outlived it, the next one has to outlive twice the usual life first. A
+//! region that reaches [`MIN_LONG_LIFE`] is merged whatever others of its class did.
 //!
 //! # Units
 //! Nanoseconds. [`KINDS`] kinds of 16 bytes; kinds that share a slot displace each other.
@@ -46,8 +46,8 @@ pub(crate) struct Lifetimes {
     kinds: Box<[Kind]>,
 }
 
-/// Names regions that are expected to live alike. Two kinds of one slot have one name by a chance of one in a
-/// million.
+/// Names regions that are expected to live alike. Two kinds of one slot have one name by a chance
+/// of one in a million.
 pub(crate) fn class(space_kind: u64, mapping_kind: u64, pages: u32) -> u32 {
     let size_class = u64::from(pages.ilog2());
     convert::narrow(mix(mix(mix(space_kind) ^ mapping_kind) ^ size_class) >> 32)

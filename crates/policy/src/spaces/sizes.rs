@@ -1,21 +1,22 @@
 //! Which spaces changed: how large they were, and when to ask again.
 //!
 //! # Problem
-//! Nobody tells when a process unmaps memory, and that memory appears is told of large changes only, and
-//! not on every machine. To list the mappings of thousands of spaces again and again would cost more than
-//! all merging.
+//! Nobody tells when a process unmaps memory, and that memory appears is told of large changes
+//! only, and not on every machine. To list the mappings of thousands of spaces again and again
+//! would cost more than all merging.
 //!
 //! # Approach
 //! The number and the size of a space's mappings cost a fraction of a microsecond. They are asked
 //! for in *slices* of at most 1,024 spaces, neighbours by slot. The interval of a slice falls back
-//! when something changes in it, and doubles again when nothing has for a while. A space that came is asked for
-//! at once, so that its first size is older than its first mapping list, and no change falls
-//! between the two; one that is told to have grown is, too, and if it has, its slice is asked for again soon.
-//! Slices that are due take turns with those: where spaces come or grow all the time, no other goes unseen.
+//! when something changes in it, and doubles again when nothing has for a while. A space that came
+//! is asked for at once, so that its first size is older than its first mapping list, and no change
+//! falls between the two; one that is told to have grown is, too, and if it has, its slice is asked
+//! for again soon. Slices that are due take turns with those: where spaces come or grow all the
+//! time, no other goes unseen.
 //!
 //! # Units
-//! Slices become due at multiples of the shortest interval, in calm of sixteen of them, a round: those
-//! that are due together share a wake-up, with the process list of a machine that is told.
+//! Slices become due at multiples of the shortest interval, in calm of sixteen of them, a round:
+//! those that are due together share a wake-up, with the process list of a machine that is told.
 
 use std::collections::BTreeSet;
 
@@ -25,14 +26,15 @@ use crate::ids::SpaceSlot;
 use crate::params::SECOND;
 use crate::room;
 
-/// For so many of the shortest intervals after a change a slice is asked for at each: what comes and
-/// goes is not missed.
+/// For so many of the shortest intervals after a change a slice is asked for at each: what comes
+/// and goes is not missed.
 const ATTENTIVE: u64 = 8;
 
 /// So many of the shortest intervals are between two times at which what is calm is due.
 const CALM: u64 = 16;
 
-/// Between two questions about what is calm and watched by somebody else, should that have missed something.
+/// Between two questions about what is calm and watched by somebody else, should that have missed
+/// something.
 pub(crate) const WATCHED: Nanos = 3600 * SECOND;
 
 /// Spaces in a slice, and at most in a call: some hundred microseconds.
@@ -98,7 +100,8 @@ impl Sizes {
         }
     }
 
-    /// Whether somebody else tells which spaces have another size: then what is calm is hardly asked for.
+    /// Whether somebody else tells which spaces have another size: then what is calm is hardly
+    /// asked for.
     pub(crate) fn are_watched(&mut self, are_watched: bool) {
         self.are_watched = are_watched;
     }
@@ -161,8 +164,8 @@ impl Sizes {
         self.soon.is_empty() && first.is_none_or(|slice| slice.interval >= self.longest)
     }
 
-    /// Chooses who is asked for: by turns those that came or have grown, and the slice that has been due for
-    /// longest.
+    /// Chooses who is asked for: by turns those that came or have grown, and the slice that has
+    /// been due for longest.
     pub(crate) fn choose(&mut self, now: Nanos) {
         let due = (0..self.slices.len()).filter(|&slice| self.slices[slice].due <= now);
         let slice = due.min_by_key(|&slice| self.slices[slice].due);
@@ -248,8 +251,8 @@ impl Sizes {
         (now / calm + 1) * calm
     }
 
-    /// When something that somebody else watches is due, about [`WATCHED`] from now: with the first slice, so that
-    /// both take one wake.
+    /// When something that somebody else watches is due, about [`WATCHED`] from now: with the first
+    /// slice, so that both take one wake.
     pub(crate) fn watched_after(&self, now: Nanos) -> Nanos {
         let slice = self.due_at().max(now);
         let is_soon = slice < now + WATCHED / 2;

@@ -55,7 +55,8 @@ pub(crate) struct SparseMapping {
 }
 
 impl SparseMapping {
-    /// A mapping that was just found, cut into parts of `part_bytes`. `seed` decides where it is looked at.
+    /// A mapping that was just found, cut into parts of `part_bytes`. `seed` decides where it is
+    /// looked at.
     pub(crate) fn new(
         start: u64,
         end: u64,

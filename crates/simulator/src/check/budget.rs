@@ -1,7 +1,7 @@
 //! No window of a round's length costs more than the share.
 //!
-//! The share holds in a window of a round and a sleep. One piece of work is not divided, so one more
-//! than fits may have begun.
+//! The share holds in a window of a round and a sleep. One piece of work is not divided, so one
+//! more than fits may have begun.
 
 use std::collections::VecDeque;
 

@@ -1,13 +1,13 @@
 //! Nothing is merged that the policy forbids.
 //!
 //! # Problem
-//! That two pages of one space map one frame, or that a frame was made of what too few spaces hold, shows in no
-//! count and in no byte.
+//! That two pages of one space map one frame, or that a frame was made of what too few spaces hold,
+//! shows in no count and in no byte.
 //!
 //! # Approach
-//! After each FOLD, of each page that it merged: does another page of its space that was merged before
-//! still map the frame? What a process got by a fork is not looked at. And of each frame that is new: in how many spaces do pages
-//! of its set hold its contents?
+//! After each FOLD, of each page that it merged: does another page of its space that was merged
+//! before still map the frame? What a process got by a fork is not looked at. And of each frame
+//! that is new: in how many spaces do pages of its set hold its contents?
 
 use std::collections::{BTreeMap, BTreeSet};
 

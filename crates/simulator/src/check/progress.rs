@@ -1,7 +1,7 @@
 //! How long duplicates wait until they are merged.
 //!
-//! A page that holds what another page of its domain holds, and that nothing keeps from being merged,
-//! waits from the first look that finds it so. Looks are a second apart or so.
+//! A page that holds what another page of its domain holds, and that nothing keeps from being
+//! merged, waits from the first look that finds it so. Looks are a second apart or so.
 
 use std::collections::BTreeMap;
 

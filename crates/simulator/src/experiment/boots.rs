@@ -1,7 +1,8 @@
 //! Guests that boot one after the other, beside both peers.
 //!
-//! Small ones that come quickly, and as in UKSM §8.2.1: 25 of 512 MiB, and 40 of 1 GiB, ten seconds apart. There the 40 were promised
-//! more than the host had; a simulated host has all memory, and what is saved says how much it would have needed.
+//! Small ones that come quickly, and as in UKSM §8.2.1: 25 of 512 MiB, and 40 of 1 GiB, ten seconds
+//! apart. There the 40 were promised more than the host had; a simulated host has all memory, and
+//! what is saved says how much it would have needed.
 
 use uksm_policy::command::Nanos;
 use uksm_policy::params::Governor;

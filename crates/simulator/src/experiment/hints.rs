@@ -17,8 +17,8 @@
 //! others not. `ksm-6.1-…` is the older ksmd that XLH is made of. The unstable trees of
 //! all are real ones. XLH's stack holds what its hint spurts can follow in 16 s (Table 2).
 //!
-//! What counts is the area under merged pages as a share of what could be shared at each moment, how
-//! long a chance to share waits, and CPU.
+//! What counts is the area under merged pages as a share of what could be shared at each moment,
+//! how long a chance to share waits, and CPU.
 //!
 //! # Source
 //! XLH §5.1 to §5.4.
@@ -36,7 +36,8 @@ use crate::{Chances, convert};
 
 /// Pages of a guest.
 const PAGES: u64 = 32 * MIB;
-/// How long is looked on, from the start of the systems on: ten seconds before the first guest reads.
+/// How long is looked on, from the start of the systems on: ten seconds before the first guest
+/// reads.
 const LIMIT: Nanos = 250 * SECOND;
 
 const RATE: KsmSettings = KsmSettings {
@@ -83,7 +84,8 @@ const fn unhinted(ksm: KsmSettings) -> XlhSettings {
     }
 }
 
-/// The paper's stack at 100 pages each 20 ms, and what is 16 s at a fifth and at ten times the rate.
+/// The paper's stack at 100 pages each 20 ms, and what is 16 s at a fifth and at ten times the
+/// rate.
 const STACK: usize = 40_960;
 const SMALL_STACK: usize = STACK / 5;
 const LARGE_STACK: usize = 10 * STACK;

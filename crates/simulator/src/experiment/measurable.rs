@@ -120,7 +120,8 @@ impl Measurable for Xlh {
     }
 }
 
-/// Merges all that is equal at once, at no cost: what can be merged, and not what is, is its saving.
+/// Merges all that is equal at once, at no cost: what can be merged, and not what is, is its
+/// saving.
 #[derive(Debug)]
 pub(super) struct Oracle;
 
@@ -156,7 +157,8 @@ pub(super) fn mergeable_pages(host: &mut Host) -> u64 {
     }
 }
 
-/// How much of the unstable tree could be found at the ends of scans, if it is a real one (XLH Table 4).
+/// How much of the unstable tree could be found at the ends of scans, if it is a real one (XLH
+/// Table 4).
 pub(super) fn found(reachability: Reachability) -> impl Iterator<Item = (&'static str, f64)> {
     let percent = |part, whole| 100.0 * convert::ratio(part, whole);
     let Reachability {

@@ -184,9 +184,10 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
     (measured, memory / super::MIB)
 }
 
-/// What was saved on average from a time on, and the share of a core that was used. The looks are those of
-/// all turns: the figures' own looks come with the first turn after their time, and so more often behind a
-/// long sleep, in which pages are written, than behind the work that merges them.
+/// What was saved on average from a time on, and the share of a core that was used. The looks are
+/// those of all turns: the figures' own looks come with the first turn after their time, and so
+/// more often behind a long sleep, in which pages are written, than behind the work that merges
+/// them.
 fn means(looks: &[Look], from: f64) -> Vec<(String, f64)> {
     let points = |value: fn(&Look) -> f64| -> Vec<(f64, f64)> {
         looks

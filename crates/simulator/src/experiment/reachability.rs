@@ -8,8 +8,8 @@
 //!
 //! # Approach
 //! The tree, the tree with XLH's remedy, from which a page is taken when it is written, and the
-//! index are given the same pages in the same order, as in one scan. Between any two, a page that is
-//! in already may be written, so often that a given share of all has changed when the last one
+//! index are given the same pages in the same order, as in one scan. Between any two, a page that
+//! is in already may be written, so often that a given share of all has changed when the last one
 //! comes. Then each page is searched for by what it holds now, and counts as found if it is met
 //! itself or an equal one (§5.4, Table 4). A page that was written is not found in any, so those
 //! that have not changed are counted by themselves: they are what a deduplicator could still merge.

@@ -1,7 +1,7 @@
 //! What the guest experiments run, as they run it: the same sizes, shares, parameters and times.
 //!
-//! `uksm-bench realism` runs those in a guest and these here, and compares. A case's name is that of
-//! the guest's experiment, a colon, and that of its case.
+//! `uksm-bench realism` runs those in a guest and these here, and compares. A case's name is that
+//! of the guest's experiment, a colon, and that of its case.
 
 use uksm_policy::command::Nanos;
 use uksm_policy::params::Governor;
@@ -22,7 +22,8 @@ const WARM_UP: Nanos = 8 * SECOND;
 const WATCHED: Nanos = 30 * SECOND;
 /// A step of a loop.
 const STEP: Nanos = SECOND / 100;
-/// Pages that a loop writes in a step, which, and what the case says of that: the paper's, and a fast one.
+/// Pages that a loop writes in a step, which, and what the case says of that: the paper's, and a
+/// fast one.
 const LOOPS: [(u64, Order, &str); 2] = [(1, Order::InTurn, ""), (200, Order::Random, " anywhere")];
 
 /// The filter against broken pages is off, at a share of a core.

@@ -1,4 +1,5 @@
-//! Hosts of each size: whether what a GiB costs stays the same, and how much memory the engine needs.
+//! Hosts of each size: whether what a GiB costs stays the same, and how much memory the engine
+//! needs.
 
 use uksm_policy::params::Governor;
 
@@ -8,8 +9,8 @@ use crate::workload::{SECOND, Scatter};
 
 const GIB: u64 = 1024 * MIB;
 
-/// Memory in GiB and processes of each case. 256 GiB are 64 Mi pages; a TiB takes as many bytes here as
-/// it has pages, twelve times.
+/// Memory in GiB and processes of each case. 256 GiB are 64 Mi pages; a TiB takes as many bytes
+/// here as it has pages, twelve times.
 const SIZES: [(u64, u64); 6] = [
     (1, 10),
     (4, 40),
@@ -19,7 +20,8 @@ const SIZES: [(u64, u64); 6] = [
     (1024, 5000),
 ];
 
-/// Larger hosts are left to governor full: what a GiB costs is the same, and takes the others hours.
+/// Larger hosts are left to governor full: what a GiB costs is the same, and takes the others
+/// hours.
 const LARGEST_FOR_ALL: u64 = 16;
 
 pub(super) fn cases(seed: u64) -> Vec<Case> {

@@ -61,7 +61,8 @@ impl Chances {
         self.taken() + self.missed + self.open.len() as u64
     }
 
-    /// How long a chance waits to be taken: the median, where those that were not taken wait for ever.
+    /// How long a chance waits to be taken: the median, where those that were not taken wait for
+    /// ever.
     #[must_use]
     pub fn median_wait(&self) -> Option<Nanos> {
         let middle = usize::try_from(self.all() / 2).expect("chances are in memory");

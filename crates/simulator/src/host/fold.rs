@@ -186,7 +186,8 @@ impl Host {
         witnesses
     }
 
-    /// Why the page may not become a frame, if too few spaces hold what its set does, or it holds something else.
+    /// Why the page may not become a frame, if too few spaces hold what its set does, or it holds
+    /// something else.
     fn is_short(&self, witnesses: &Witnesses, set: u16, slot: Slot) -> Option<Reason> {
         let (content, spaces) = witnesses.get(&set)?;
         let is_short = spaces.len() < convert(self.least_spaces);

@@ -1,6 +1,7 @@
 //! SAMPLE on the simulated host.
 //!
-//! A page without a content that can be merged has the state that the module would give, and no hash.
+//! A page without a content that can be merged has the state that the module would give, and no
+//! hash.
 
 use uksm_policy::command::{Lines, Nanos, Observation, PAGE_SIZE, Page, PageFlags, PageState, Run};
 

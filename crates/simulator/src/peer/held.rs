@@ -1,7 +1,7 @@
 //! KSM held at a share of a core, as the guest experiments hold it: by its batch.
 //!
-//! Every so often the batch is made larger or smaller, by what ksmd used of what it may; what it used
-//! too much or too little from the start on is made up for over a few seconds.
+//! Every so often the batch is made larger or smaller, by what ksmd used of what it may; what it
+//! used too much or too little from the start on is made up for over a few seconds.
 
 use uksm_policy::command::Nanos;
 

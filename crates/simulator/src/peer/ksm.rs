@@ -1,19 +1,20 @@
 //! In-kernel KSM.
 //!
 //! # Problem
-//! uksm is compared with KSM. The comparison is honest only if KSM finds on the simulated host what it
-//! finds on a real one, as soon and with as much work.
+//! uksm is compared with KSM. The comparison is honest only if KSM finds on the simulated host what
+//! it finds on a real one, as soon and with as much work.
 //!
 //! # Approach
 //! ksmd walks all mappings in turn, pages upwards, so many pages at a time, then sleeps. A page is
 //! looked at in this order: its checksum must be that of the last scan, then the stable tree is
 //! searched for a frame of its contents, then the unstable tree for a page. The unstable tree is
 //! emptied with each full scan. Trees are tables here; a search costs as many comparisons as a
-//! balanced tree of that size has levels. Where pages change, the unstable tree can be one whose order
-//! that disturbs ([`Ksm::on_a_tree`]). Smart scan leaves out pages that were looked at in vain
-//! more and more often. A frame has at most so many mappings; then there is a second one for the
-//! same contents. The advisor changes how many pages are scanned at a time, after each full scan.
-//! Not modelled: NUMA trees, `use_zero_pages`, the walk over holes, and collisions of checksums.
+//! balanced tree of that size has levels. Where pages change, the unstable tree can be one whose
+//! order that disturbs ([`Ksm::on_a_tree`]). Smart scan leaves out pages that were looked at in
+//! vain more and more often. A frame has at most so many mappings; then there is a second one for
+//! the same contents. The advisor changes how many pages are scanned at a time, after each full
+//! scan. Not modelled: NUMA trees, `use_zero_pages`, the walk over holes, and collisions of
+//! checksums.
 //!
 //! # Source
 //! `mm/ksm.c` of Linux 6.12: `cmp_and_merge_page`, `should_skip_rmap_item`, `skip_age`,
@@ -134,15 +135,16 @@ impl Ksm {
         self
     }
 
-    /// Looks for a frame of a page's contents first and at its checksum after that, as ksmd did up to
-    /// Linux 6.1 at least: a page that was just written is merged if a frame is there (XLH §3).
+    /// Looks for a frame of a page's contents first and at its checksum after that, as ksmd did up
+    /// to Linux 6.1 at least: a page that was just written is merged if a frame is there (XLH §3).
     #[must_use]
     pub fn frames_first(mut self) -> Ksm {
         self.frames_first = true;
         self
     }
 
-    /// What could be found in the unstable tree at the ends of all scans so far, if it is a real one.
+    /// What could be found in the unstable tree at the ends of all scans so far, if it is a real
+    /// one.
     #[must_use]
     pub fn reachability(&self) -> Reachability {
         self.reachable

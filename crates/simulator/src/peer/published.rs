@@ -4,13 +4,13 @@
 //! What this project changed in UKSM should be seen next to what UKSM does.
 //!
 //! # Approach
-//! A region is a whole mapping. Regions stand on four levels; a new one begins at the bottom. A level's
-//! round takes so many samples as its share of time allows, at an even distance over all its regions,
-//! pages of a region in an order of its own. A sample is hashed over so many words and looked up
-//! among frames, then among the pages of this global round. After each global round a region goes up
-//! if more than a tenth of its samples had partners, else down: hits by samples, whatever was
-//! indexed. The strength climbs towards the larger benefit, in steps that double.
-//! Not modelled: the filters by COW-broken pages and by lifetime, and huge pages (they are split).
+//! A region is a whole mapping. Regions stand on four levels; a new one begins at the bottom. A
+//! level's round takes so many samples as its share of time allows, at an even distance over all
+//! its regions, pages of a region in an order of its own. A sample is hashed over so many words and
+//! looked up among frames, then among the pages of this global round. After each global round a
+//! region goes up if more than a tenth of its samples had partners, else down: hits by samples,
+//! whatever was indexed. The strength climbs towards the larger benefit, in steps that double. Not
+//! modelled: the filters by COW-broken pages and by lifetime, and huge pages (they are split).
 //!
 //! # Units
 //! Strength counts words of 4 bytes, 1 to 1024. Sixteen of them are a line.

@@ -7,11 +7,11 @@
 //! tree does not show that.
 //!
 //! # Approach
-//! A red-black tree over places of pages. A search is told how to learn what a page holds now, and goes
-//! down as `memcmp` would order the pages; a page that is gone ends it. A page that meets no equal one
-//! is put where the search ended, and the tree is balanced by the colours of its nodes alone
-//! ([`balance`]), as the kernel's is. A page is taken out by its node, wherever that is by now: so ksmd
-//! does when it comes to the page again.
+//! A red-black tree over places of pages. A search is told how to learn what a page holds now, and
+//! goes down as `memcmp` would order the pages; a page that is gone ends it. A page that meets no
+//! equal one is put where the search ended, and the tree is balanced by the colours of its nodes
+//! alone ([`balance`]), as the kernel's is. A page is taken out by its node, wherever that is by
+//! now: so ksmd does when it comes to the page again.
 //!
 //! How many of its pages can still be found is [`UnstableTree::reachability`], the paper's measure:
 //! each page is searched for by what it holds now, and counts if the search ends at it or at one

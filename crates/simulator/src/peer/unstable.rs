@@ -31,8 +31,8 @@ pub(super) enum Unstable {
 }
 
 impl Unstable {
-    /// Searches for a page of these contents, and enters this one if there is none; the other one, and
-    /// with how many pages it was compared.
+    /// Searches for a page of these contents, and enters this one if there is none; the other one,
+    /// and with how many pages it was compared.
     pub(super) fn meet(
         &mut self,
         host: &Host,

@@ -1,8 +1,8 @@
 //! KSM advised by I/O, as it was published: XLH.
 //!
 //! # Problem
-//! What this project makes of hints should be seen next to what the paper that has the idea does with
-//! them: it hands them to ksmd, whose trees they go into.
+//! What this project makes of hints should be seen next to what the paper that has the idea does
+//! with them: it hands them to ksmd, whose trees they go into.
 //!
 //! # Approach
 //! Hints wait page by page in a bounded circular stack: the newest is taken first, and overwrites

@@ -123,8 +123,8 @@ fn choice(random: &mut SplitMix64, among: usize) -> usize {
     usize::try_from(random.below(among as u64)).expect("one of few")
 }
 
-/// How often in a million times a fault strikes, if it does: seldom, sometimes, often. Each is asked
-/// for at another occasion: a page, a run of pages, a call, a step.
+/// How often in a million times a fault strikes, if it does: seldom, sometimes, often. Each is
+/// asked for at another occasion: a page, a run of pages, a call, a step.
 fn rates(fault: Fault) -> [u64; 3] {
     match fault {
         Fault::StaleSample | Fault::Busy | Fault::Gone => [1000, 20_000, 200_000],

@@ -1,8 +1,10 @@
-//! Virtual machines that read and write their disks: what I/O brings into their page caches is equal.
+//! Virtual machines that read and write their disks: what I/O brings into their page caches is
+//! equal.
 //!
 //! # Problem
 //! Most duplicates of virtual machines are contents of their disks, and come and go with what the
-//! machines do (XLH §2). A scan of all memory meets them late or never, and hints tell of them at once.
+//! machines do (XLH §2). A scan of all memory meets them late or never, and hints tell of them at
+//! once.
 //!
 //! # Approach
 //! Each guest has memory of its own, all in use, and a disk of its own. Three quarters of the
@@ -11,11 +13,11 @@
 //! does not have comes into its page cache in requests, and each request is told as a hint for each
 //! run of neighbouring pages.
 //!
-//! *Builds* ([`Load::Build`]): every guest builds the same, each begins at a time of its own within half a minute, and
-//! is up to 6 % slower. A step reads a source and a few headers that were not read before, and
-//! headers again that were; then writes an object, which is written to the disk 5 s later: that is
-//! a hint, too. *Web servers* ([`Load::Web`]): twice as many files as a page cache holds, drawn
-//! anew each time, by each guest for itself.
+//! *Builds* ([`Load::Build`]): every guest builds the same, each begins at a time of its own within
+//! half a minute, and is up to 6 % slower. A step reads a source and a few headers that were not
+//! read before, and headers again that were; then writes an object, which is written to the disk 5
+//! s later: that is a hint, too. *Web servers* ([`Load::Web`]): twice as many files as a page cache
+//! holds, drawn anew each time, by each guest for itself.
 //!
 //! Not modelled: what programs write in memory while they run, and reads ahead of what is not read
 //! then.
@@ -47,7 +49,8 @@ const PRIVATE: u64 = 5;
 const DISK: u64 = 1 << 32;
 const HEADERS: u64 = 1 << 30;
 const OBJECTS: u64 = 1 << 31;
-/// A page of a build is asked for, and a file of a web server, so often in a guest of [`RATED`] pages.
+/// A page of a build is asked for, and a file of a web server, so often in a guest of [`RATED`]
+/// pages.
 const BUILD_PAGES: u64 = 150;
 const WEB_FILES: u64 = 40;
 const RATED: u64 = 128 * 256;

@@ -10,8 +10,8 @@ use crate::{Content, Host, Workload};
 
 /// Processes of a container.
 const PROCESSES: u64 = 3;
-/// Share of a process's pages that its twins in other containers have, in percent: what several node
-/// processes have in common is 3.5 %, what redis servers have that loaded the same file 68 %.
+/// Share of a process's pages that its twins in other containers have, in percent: what several
+/// node processes have in common is 3.5 %, what redis servers have that loaded the same file 68 %.
 const SHARES: [u64; 3] = [4, 30, 68];
 
 /// Containers.

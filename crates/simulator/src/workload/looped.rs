@@ -16,8 +16,8 @@ pub enum Order {
     Random,
 }
 
-/// One process that writes some of its equal pages, sleeps, and goes on with the next ones. It sleeps
-/// for a whole step after what it wrote, so its rate depends on what writing costs.
+/// One process that writes some of its equal pages, sleeps, and goes on with the next ones. It
+/// sleeps for a whole step after what it wrote, so its rate depends on what writing costs.
 #[derive(Debug, Clone)]
 pub struct Loop {
     pages: u64,

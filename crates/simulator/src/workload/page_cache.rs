@@ -1,7 +1,7 @@
 //! The page cache of a guest: which block of its disk is in which page.
 //!
-//! What was used longest ago is dropped first. Pages are taken in an order as that of a guest that has
-//! run for a while: short runs of neighbours, anywhere.
+//! What was used longest ago is dropped first. Pages are taken in an order as that of a guest that
+//! has run for a while: short runs of neighbours, anywhere.
 
 use std::collections::HashMap;
 

@@ -13,8 +13,8 @@ const TOUCHED_BY_ALL: u64 = 82;
 /// either touches in common.
 const TOUCHED_BY_ONE: u64 = 60;
 
-/// Clones of a snapshot: what was copied in on a touch is equal at the same offsets; what the clones
-/// work on afterwards holds equal contents at offsets of their own.
+/// Clones of a snapshot: what was copied in on a touch is equal at the same offsets; what the
+/// clones work on afterwards holds equal contents at offsets of their own.
 #[derive(Debug, Clone)]
 pub struct Snapshots {
     /// How many.

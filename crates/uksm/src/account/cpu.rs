@@ -1,13 +1,14 @@
 //! Processor time of a group's workers, one after the other.
 //!
 //! # Problem
-//! It must be what the control group that pays has in `cpu.stat`, of which 2 % may be lost: also for a worker that was killed
-//! a moment ago and can say nothing.
+//! It must be what the control group that pays has in `cpu.stat`, of which 2 % may be lost: also
+//! for a worker that was killed a moment ago and can say nothing.
 //!
 //! # Approach
-//! The supervisor reads it itself. A worker that lives has a clock, which counts all its threads on both sides of system calls. One that has
-//! ended is waited for, which adds all that it took to what the kernel keeps of ended children: the growth
-//! is the worker's. What it took before it was moved to the control group that pays is not booked there, and is not counted.
+//! The supervisor reads it itself. A worker that lives has a clock, which counts all its threads on
+//! both sides of system calls. One that has ended is waited for, which adds all that it took to
+//! what the kernel keeps of ended children: the growth is the worker's. What it took before it was
+//! moved to the control group that pays is not booked there, and is not counted.
 //!
 //! # Units
 //! Nanoseconds.
@@ -41,7 +42,8 @@ impl WorkersCpu {
         (self.pid, self.last) = (Some(pid), pid);
     }
 
-    /// Waits for the worker by `wait`, and says whether it has ended. Nobody else may wait for children meanwhile.
+    /// Waits for the worker by `wait`, and says whether it has ended. Nobody else may wait for
+    /// children meanwhile.
     pub(crate) fn reap<T>(&mut self, wait: impl FnOnce() -> T) -> (T, bool) {
         let before = ended();
         let answer = wait();

@@ -1,15 +1,16 @@
 //! From what was read to what is said of it.
 //!
 //! # Approach
-//! Anonymous memory, huge pages, what is offered to in-kernel KSM and what KSM has merged are counts of the kernel. All else is of the sample:
-//! own pages and pages of zeros by the rate, copies by [`uksm_sketch::occupancy`]. Copies within groups are those of all groups beyond
-//! those of all processes, and so on, so that the parts add up to the whole.
+//! Anonymous memory, huge pages, what is offered to in-kernel KSM and what KSM has merged are
+//! counts of the kernel. All else is of the sample: own pages and pages of zeros by the rate,
+//! copies by [`uksm_sketch::occupancy`]. Copies within groups are those of all groups beyond those
+//! of all processes, and so on, so that the parts add up to the whole.
 //!
-//! What in-kernel KSM would find are copies among own pages that are offered to it. It merges pages of zeros as it does others
-//! (unless `use_zero_pages` is set): all but one are saved.
+//! What in-kernel KSM would find are copies among own pages that are offered to it. It merges pages
+//! of zeros as it does others (unless `use_zero_pages` is set): all but one are saved.
 //!
-//! To read all own pages once takes the processor time that this run took for a page, times their number. A governor reads with its share of a core,
-//! so that it takes the time over the share.
+//! To read all own pages once takes the processor time that this run took for a page, times their
+//! number. A governor reads with its share of a core, so that it takes the time over the share.
 //!
 //! # Units
 //! Pages; seconds.

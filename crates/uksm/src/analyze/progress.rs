@@ -1,8 +1,9 @@
 //! How far reading is, on a terminal.
 //!
 //! # Approach
-//! One line of standard error that is written over a few times a second, and wiped at the end, by blanks: any terminal has these. Where standard
-//! error is no terminal, nothing is said. The time left is by what was done since the step began.
+//! One line of standard error that is written over a few times a second, and wiped at the end, by
+//! blanks: any terminal has these. Where standard error is no terminal, nothing is said. The time
+//! left is by what was done since the step began.
 //!
 //! # Units
 //! Nanoseconds.

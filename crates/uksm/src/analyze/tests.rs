@@ -117,7 +117,8 @@ fn parts_of_what_could_be_saved_add_up_to_it() {
 fn a_sample_says_its_intervals_and_the_least_that_is_elsewhere() {
     let report = figures::report(reading(0.1), 1);
     assert_eq!((pages(report.zero), pages(report.own)), (90.0, 400.0));
-    // The kernel says of fewer pages than are told from the sample: of what is shared already, the last, nothing is left.
+    // The kernel says of fewer pages than are told from the sample: of what is shared already, the
+    // last, nothing is left.
     let figures = report.lines().map(|(_, figure)| figure);
     for Figure { pages, low, high } in figures.into_iter().take(7) {
         assert!(

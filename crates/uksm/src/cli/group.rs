@@ -1,6 +1,7 @@
 //! `uksm group`: what can be asked of groups, and how they are changed.
 //!
-//! Keys of a group are those of a file, as `KEY=VALUE`; only the daemon knows which there are, and what they may be.
+//! Keys of a group are those of a file, as `KEY=VALUE`; only the daemon knows which there are, and
+//! what they may be.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,7 +32,8 @@ pub(crate) enum GroupAction {
     Set(SetArgs),
     /// Remove a group that was added: its processes share nothing any more
     Remove(RemoveArgs),
-    /// Read the named processes once and say which of them should be groups, and what these would save
+    /// Read the named processes once and say which of them should be groups, and what these would
+    /// save
     Suggest(Box<SuggestArgs>),
 }
 
@@ -60,8 +62,8 @@ pub(crate) struct ShowArgs {
 pub(crate) struct AddArgs {
     /// The group's name
     pub(crate) name: String,
-    /// Its keys, as in [group.NAME] of the configuration, with dots for tables: cgroup=/tenants/web governor=low
-    /// exclude.comm=sshd 'comm=["a", "b"]'
+    /// Its keys, as in [group.NAME] of the configuration, with dots for tables: cgroup=/tenants/web
+    /// governor=low exclude.comm=sshd 'comm=["a", "b"]'
     #[arg(required = true, value_name = "KEY=VALUE", value_parser = key_and_value)]
     keys: Vec<(String, String)>,
     /// The daemon's socket

@@ -15,7 +15,8 @@ use super::SpanArgs;
 pub(crate) struct ReportArgs {
     #[command(flatten)]
     pub(crate) span: SpanArgs,
-    /// The file, which needs no other; - is standard output [default: uksm-report.html, or - with --json]
+    /// The file, which needs no other; - is standard output [default: uksm-report.html, or - with
+    /// --json]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// The same figures as one JSON object

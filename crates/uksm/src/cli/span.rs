@@ -7,8 +7,9 @@ use clap::Args;
 /// A span of time, a group, and where the ledger is.
 #[derive(Debug, Args)]
 pub(crate) struct SpanArgs {
-    /// From this time on: like 2026-03-01T12:00:00Z, 2026-03-01, today, or how long ago, like 2h or 7d; days are of UTC. Of a record
-    /// that lies only partly in the span, that part counts [default: all]
+    /// From this time on: like 2026-03-01T12:00:00Z, 2026-03-01, today, or how long ago, like 2h or
+    /// 7d; days are of UTC. Of a record that lies only partly in the span, that part counts
+    /// [default: all]
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
     /// Until this time, which is not included; a day is its beginning [default: all]

@@ -1,12 +1,14 @@
 //! Who may ask the daemon.
 //!
 //! # Problem
-//! What can be asked changes what processes share, so it is root's. An operator's programs should not have to be root for that.
+//! What can be asked changes what processes share, so it is root's. An operator's programs should
+//! not have to be root for that.
 //!
 //! # Approach
-//! The members of one Unix group, `socket_group`, may ask all that root may. The socket and its folder are given to that group; and
-//! since a mode can be changed by mistake, and an open socket can be handed to others, the kernel is asked who has connected, with all groups of that process then.
-//! A group that is not known is an error at the start.
+//! The members of one Unix group, `socket_group`, may ask all that root may. The socket and its
+//! folder are given to that group; and since a mode can be changed by mistake, and an open socket
+//! can be handed to others, the kernel is asked who has connected, with all groups of that process
+//! then. A group that is not known is an error at the start.
 //!
 //! # Source
 //! unix(7): SO_PEERCRED; socket(7): SO_PEERGROUPS (Linux 4.13).
@@ -90,7 +92,8 @@ fn groups_of(client: &UnixStream) -> io::Result<Vec<libc::gid_t>> {
     loop {
         let bytes = std::mem::size_of_val(groups.as_slice());
         let mut length = libc::socklen_t::try_from(bytes).unwrap_or(libc::socklen_t::MAX);
-        // SAFETY: the kernel writes at most `length` bytes, which the vector has, and how many it wrote.
+        // SAFETY: the kernel writes at most `length` bytes, which the vector has, and how many it
+        // wrote.
         let done = unsafe {
             libc::getsockopt(
                 client.as_raw_fd(),

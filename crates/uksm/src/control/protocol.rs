@@ -1,13 +1,15 @@
 //! Requests and answers as calls of the varlink interface.
 //!
 //! # Problem
-//! Operators' programs ask the daemon, too, in other languages, and want a protocol that is written down. What the daemon hears and says within itself must
-//! be free to change.
+//! Operators' programs ask the daemon, too, in other languages, and want a protocol that is written
+//! down. What the daemon hears and says within itself must be free to change.
 //!
 //! # Approach
-//! The interface is described in `interface/uksm.Daemon1.varlink`, which the daemon hands out to whoever asks. Each call is a [`Request`], and each
-//! reply is made of an [`Answer`]; both ways are here, for the daemon and for this program as its client, so that a test can hold them to the
-//! description. Framing, introspection and the errors of the protocol are the library's; a status is written and read without its values ([`statuses`]).
+//! The interface is described in `interface/uksm.Daemon1.varlink`, which the daemon hands out to
+//! whoever asks. Each call is a [`Request`], and each reply is made of an [`Answer`]; both ways are
+//! here, for the daemon and for this program as its client, so that a test can hold them to the
+//! description. Framing, introspection and the errors of the protocol are the library's; a status
+//! is written and read without its values ([`statuses`]).
 //!
 //! # Source
 //! The varlink protocol, as systemd's `varlinkctl` speaks it.
@@ -165,7 +167,8 @@ fn asked(method: &str, parameters: &Value) -> Result<Asked, NoCall> {
     }
 }
 
-/// The call by which this program asks for something: method and parameters. None of what only a supervisor asks its workers.
+/// The call by which this program asks for something: method and parameters. None of what only a
+/// supervisor asks its workers.
 fn call_of(request: &Request) -> Option<(&'static str, Value)> {
     let named = |name: &String| json!({ "name": name });
     Some(match request {

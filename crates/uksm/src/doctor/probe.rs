@@ -5,8 +5,8 @@
 //! different answers.
 //!
 //! # Approach
-//! [`Seen`] is one of the three. The root is `/`, or a folder of a test. Files are cut at [`MAX_FILE_BYTES`],
-//! so that reading ends.
+//! [`Seen`] is one of the three. The root is `/`, or a folder of a test. Files are cut at
+//! [`MAX_FILE_BYTES`], so that reading ends.
 
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};

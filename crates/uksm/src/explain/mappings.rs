@@ -1,12 +1,13 @@
 //! The mappings of a process, read when somebody asks.
 //!
 //! # Problem
-//! Memory that uksm never looks at is in no region: shared mappings, devices, hugetlbfs. What a mapping is, and how much of it is in memory,
-//! only the kernel knows.
+//! Memory that uksm never looks at is in no region: shared mappings, devices, hugetlbfs. What a
+//! mapping is, and how much of it is in memory, only the kernel knows.
 //!
 //! # Approach
-//! `/proc/PID/smaps` is read once, mapping after mapping, and given up after [`PATIENCE`]: a process can have 60,000 mappings, and the kernel walks
-//! the page tables of each. What was read until then counts, and that it was cut is said. The rules are those of the module
+//! `/proc/PID/smaps` is read once, mapping after mapping, and given up after [`PATIENCE`]: a
+//! process can have 60,000 mappings, and the kernel walks the page tables of each. What was read
+//! until then counts, and that it was cut is said. The rules are those of the module
 //! (`kernel/walk.c`) and of `crates/linux/src/maps.rs`, by the flags that smaps shows.
 //!
 //! # Units

@@ -1,8 +1,9 @@
 //! A file for node_exporter's textfile collector, which may read it at any moment.
 //!
 //! # Approach
-//! What is written goes to a new file beside it, which then takes its name. The collector reads names that end with `.prom`: the new
-//! file's name does not. Its reader is mostly another user, so that everybody may read it, as far as its folder lets them.
+//! What is written goes to a new file beside it, which then takes its name. The collector reads
+//! names that end with `.prom`: the new file's name does not. Its reader is mostly another user, so
+//! that everybody may read it, as far as its folder lets them.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -38,7 +39,8 @@ fn beside(path: &Path) -> Option<PathBuf> {
 
 fn replace(path: &Path, beside: &Path, text: &str) -> io::Result<()> {
     let mut options = File::options();
-    // One that a process of the same number left, or a link that somebody put there, is not written to.
+    // One that a process of the same number left, or a link that somebody put there, is not written
+    // to.
     let _gone = std::fs::remove_file(beside);
     let mut file = options
         .write(true)

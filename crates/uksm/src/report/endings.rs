@@ -1,12 +1,15 @@
 //! How many merged pages ended without the daemon's doing.
 //!
 //! # Problem
-//! The kernel copies a merged page that is written without telling anybody, and so it ends what a process unmaps.
+//! The kernel copies a merged page that is written without telling anybody, and so it ends what a
+//! process unmaps.
 //!
 //! # Approach
-//! What is mapped grows by what is merged, and shrinks by what the daemon breaks. Between two records that follow each other and are of one worker, what is
-//! missing beyond that has ended otherwise: it was written, unmapped, or its process ended. A fork maps frames once more and hides as many.
-//! Nothing is told of stretches in which the worker is another one, or has no index any more: the frames of an ended one save on, for nobody who counts.
+//! What is mapped grows by what is merged, and shrinks by what the daemon breaks. Between two
+//! records that follow each other and are of one worker, what is missing beyond that has ended
+//! otherwise: it was written, unmapped, or its process ended. A fork maps frames once more and
+//! hides as many. Nothing is told of stretches in which the worker is another one, or has no index
+//! any more: the frames of an ended one save on, for nobody who counts.
 //!
 //! # Units
 //! Pages.

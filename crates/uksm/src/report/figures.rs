@@ -1,8 +1,9 @@
 //! The figures of a report, which its page and its JSON object both are made of.
 //!
 //! # Approach
-//! The ledger is read twice, so that months of it are never held: once for which time it covers, and once to put it into steps. Sums by
-//! group are those of `uksm account`. What a record has is spread evenly over the steps that it lies in.
+//! The ledger is read twice, so that months of it are never held: once for which time it covers,
+//! and once to put it into steps. Sums by group are those of `uksm account`. What a record has is
+//! spread evenly over the steps that it lies in.
 //!
 //! # Units
 //! As in [`record`](crate::account::Record).
@@ -84,7 +85,8 @@ pub(super) struct Sum {
     pub(super) saved_bytes: i64,
     /// CPU time for a GiB that was saved for an hour; null if nothing was saved.
     pub(super) cpu_seconds_per_saved_gib_hour: Option<f64>,
-    /// Mappings of merged pages that ended without being broken by the daemon, less those that forks added; null if no two records can be compared.
+    /// Mappings of merged pages that ended without being broken by the daemon, less those that
+    /// forks added; null if no two records can be compared.
     pub(super) ended_pages: Option<i64>,
     /// Pages merged in the stretches of which that is known.
     pub(super) ended_of_pages: u64,
@@ -114,7 +116,8 @@ pub(super) struct Step {
     /// The same in seconds since 1970.
     #[serde(skip)]
     pub(super) piece: Piece,
-    /// How much of it some record covers. If that is 0, nothing is known of it, and all others are null.
+    /// How much of it some record covers. If that is 0, nothing is known of it, and all others are
+    /// null.
     pub(super) covered_seconds: f64,
     /// Mean of what was saved while it was covered.
     pub(super) saved_bytes: Option<f64>,
@@ -235,7 +238,8 @@ pub(super) fn figures(part: &Part, now: Timestamp) -> Result<Report, String> {
     })
 }
 
-/// The span that is drawn: what was asked for, as far as that has bounds; up to now, if it has a beginning only.
+/// The span that is drawn: what was asked for, as far as that has bounds; up to now, if it has a
+/// beginning only.
 fn span_of(
     cover: &Cover,
     (since, until): (Option<Timestamp>, Option<Timestamp>),

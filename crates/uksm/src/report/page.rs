@@ -1,8 +1,9 @@
 //! The report as one file for a browser.
 //!
 //! # Approach
-//! Each plot has what it shows in words, and the table at the end has all its figures. Names of groups are what others chose: they are escaped.
-//! What is not known is said where a reader would look for it.
+//! Each plot has what it shows in words, and the table at the end has all its figures. Names of
+//! groups are what others chose: they are escaped. What is not known is said where a reader would
+//! look for it.
 
 use anyhow::anyhow;
 use html_escape::encode_text;

@@ -1,8 +1,9 @@
 //! What was over time, as SVG.
 //!
 //! # Approach
-//! One quantity a picture, in black with grey below it, so that nothing is told by colours: groups stand below each other, with one scale. A step is a
-//! horizontal line, its mean. Where nothing is known there is no line.
+//! One quantity a picture, in black with grey below it, so that nothing is told by colours: groups
+//! stand below each other, with one scale. A step is a horizontal line, its mean. Where nothing is
+//! known there is no line.
 //!
 //! # Units
 //! Seconds since 1970, labelled in UTC.

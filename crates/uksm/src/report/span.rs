@@ -1,12 +1,13 @@
 //! The span of a report: which of it records cover, and the steps that it is cut into.
 //!
 //! # Problem
-//! Records of several groups overlap, leave stretches out in which no daemon ran, and end at any moment. A mean over a step must be one over what
-//! was covered of it, else an hour without a daemon looks like an hour without savings.
+//! Records of several groups overlap, leave stretches out in which no daemon ran, and end at any
+//! moment. A mean over a step must be one over what was covered of it, else an hour without a
+//! daemon looks like an hour without savings.
 //!
 //! # Approach
-//! [`Cover`] is the union of all stretches, ascending and apart. Records follow each other within milliseconds: what is no more than [`SEAM`] apart
-//! is one. Steps begin at round times of UTC.
+//! [`Cover`] is the union of all stretches, ascending and apart. Records follow each other within
+//! milliseconds: what is no more than [`SEAM`] apart is one. Steps begin at round times of UTC.
 //!
 //! # Units
 //! Seconds since 1970; stretches are half-open.

@@ -1,4 +1,5 @@
-//! What the daemon says of redistribution, for reading: a line for the guard, and one for each member.
+//! What the daemon says of redistribution, for reading: a line for the guard, and one for each
+//! member.
 
 use uksm_redistribution::status::{MemberStatus, Status};
 

@@ -23,8 +23,8 @@ pub(crate) struct GroupsStatus {
     pub(crate) supervisor_bytes: u64,
     /// What all groups save, net of workers and supervisor, in MiB.
     pub(crate) net_mib: f64,
-    /// Merged pages that processes of the whole host wrote since the daemon started, by the kernel's
-    /// count of copies; null where KSM merges too.
+    /// Merged pages that processes of the whole host wrote since the daemon started, by the
+    /// kernel's count of copies; null where KSM merges too.
     pub(crate) written_on_host: Option<u64>,
     /// Whether events tell of moves between control groups.
     pub(crate) moves_told: bool,

@@ -1,12 +1,13 @@
 //! What of each process is merged, could be merged and was done for it, as it travels to who asks.
 //!
 //! # Problem
-//! The engine knows spaces, and who knows their processes may be another program: the supervisor of groups. A host has thousands of
-//! processes, and a message its bounds.
+//! The engine knows spaces, and who knows their processes may be another program: the supervisor of
+//! groups. A host has thousands of processes, and a message its bounds.
 //!
 //! # Approach
-//! A worker tells of at most [`MAX_SPACES`] spaces ([`Spaces`]); who knows the processes names them. Of processes that share one space the one with
-//! the lowest id is told, and all of the space counts for it. A space whose process has just ended is nobody's, and passed over.
+//! A worker tells of at most [`MAX_SPACES`] spaces ([`Spaces`]); who knows the processes names
+//! them. Of processes that share one space the one with the lowest id is told, and all of the space
+//! counts for it. A space whose process has just ended is nobody's, and passed over.
 //!
 //! # Units
 //! Pages; seconds.
@@ -17,7 +18,8 @@ use serde::{Deserialize, Serialize};
 use uksm_linux::processes::Target;
 use uksm_policy::report::{SpaceFigures, SpacesFigures};
 
-/// Most of one answer. With the longest numbers they fit into a message between supervisor and worker.
+/// Most of one answer. With the longest numbers they fit into a message between supervisor and
+/// worker.
 pub(crate) const MAX_SPACES: usize = 256;
 
 /// What is known of a process in sums, or of its space.

@@ -1,14 +1,15 @@
 //! How the members of a proposed group are named.
 //!
 //! # Problem
-//! A list of process ids is true until one of them ends. A control group is true for longer, but must not bring in
-//! anybody who was not meant.
+//! A list of process ids is true until one of them ends. A control group is true for longer, but
+//! must not bring in anybody who was not meant.
 //!
 //! # Approach
-//! A control group stands for its processes if all processes that live in it, or below, are members; whoever was not
-//! read counts as well. Only the control groups that members themselves live in are tried, none further up: more would come
-//! to live there. Others are named by id and start time. A unit is named by its control group, because a container can
-//! have a unit of the same name. A program name stands for nobody: anybody can run a program of any name.
+//! A control group stands for its processes if all processes that live in it, or below, are
+//! members; whoever was not read counts as well. Only the control groups that members themselves
+//! live in are tried, none further up: more would come to live there. Others are named by id and
+//! start time. A unit is named by its control group, because a container can have a unit of the
+//! same name. A program name stands for nobody: anybody can run a program of any name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,8 +50,8 @@ impl Member {
     }
 }
 
-/// The control group of each process that has memory. Those without are not in the list, on a host without cgroup v2
-/// all of them.
+/// The control group of each process that has memory. Those without are not in the list, on a host
+/// without cgroup v2 all of them.
 ///
 /// # Errors
 /// Processes cannot be listed.
@@ -97,7 +98,8 @@ pub(super) fn shortest<'a>(
     members
 }
 
-/// The control group of a path that can be written into a configuration, and means one below the root.
+/// The control group of a path that can be written into a configuration, and means one below the
+/// root.
 fn one(path: &str) -> Option<Cgroup> {
     let cgroup: Cgroup = path.parse().ok()?;
     // A path out of what this program sees of the tree begins with `/..`.

@@ -1,9 +1,10 @@
 //! The thread that asks the daemon, so that the screen never waits for it.
 //!
 //! # Approach
-//! Once an interval it asks for the status and for the processes that are looked at; what keys have asked for comes between. A status
-//! answers in milliseconds, but a daemon may be stopped, and to explain a large process takes seconds: all that the screen does is to look
-//! whether something was said.
+//! Once an interval it asks for the status and for the processes that are looked at; what keys have
+//! asked for comes between. A status answers in milliseconds, but a daemon may be stopped, and to
+//! explain a large process takes seconds: all that the screen does is to look whether something was
+//! said.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -138,7 +139,8 @@ fn ask(socket: &Path, interval: Duration, wishes: &Receiver<Wish>, said: &SyncSe
     }
 }
 
-/// What is asked at once. Who presses keys while a slow daemon answers is shown what was chosen last, so that nothing else is asked then.
+/// What is asked at once. Who presses keys while a slow daemon answers is shown what was chosen
+/// last, so that nothing else is asked then.
 #[derive(Debug, Default)]
 struct Turn {
     follow: Option<Whose>,

@@ -1,8 +1,9 @@
 //! All of it as text, once, without what is of use only while it changes.
 //!
 //! # Approach
-//! The heading, then of a daemon without groups its processes and its status as `uksm status` prints it; else the groups, and of each its
-//! levels, its hints and its processes. Tables are as wide as a terminal; where there is none, nothing is cut.
+//! The heading, then of a daemon without groups its processes and its status as `uksm status`
+//! prints it; else the groups, and of each its levels, its hints and its processes. Tables are as
+//! wide as a terminal; where there is none, nothing is cut.
 
 use super::asking::{Answered, Said, Whose};
 use super::list::{List, Sort};

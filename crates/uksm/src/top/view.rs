@@ -1,9 +1,11 @@
 //! What is looked at: the last answers, what was saved before, and what keys have chosen.
 //!
 //! # Approach
-//! One thing is looked at: the groups, the processes of a daemon or of a group, why a process stands as it does, or a status in full; each is opened from the one
-//! before and closed to it. Groups and processes come and go between answers and change places in the lists, so that the chosen one is known by its name or id.
-//! What keys ask of the daemon is kept as [`Wish`]es until somebody takes them. Nothing here knows of a terminal's size.
+//! One thing is looked at: the groups, the processes of a daemon or of a group, why a process
+//! stands as it does, or a status in full; each is opened from the one before and closed to it.
+//! Groups and processes come and go between answers and change places in the lists, so that the
+//! chosen one is known by its name or id. What keys ask of the daemon is kept as [`Wish`]es until
+//! somebody takes them. Nothing here knows of a terminal's size.
 //!
 //! # Units
 //! MiB.
@@ -231,7 +233,8 @@ impl View {
         self.processes.sorted(self.sort)
     }
 
-    /// Where the chosen one is in the list that is looked at: the first one, if none was chosen or it is gone.
+    /// Where the chosen one is in the list that is looked at: the first one, if none was chosen or
+    /// it is gone.
     pub(super) fn chosen(&self) -> usize {
         let at = match self.page() {
             Page::Groups => {
@@ -263,7 +266,8 @@ impl View {
         }
     }
 
-    /// The text that is looked at, if it is one: a status as `uksm status` prints it, or what `uksm explain` says.
+    /// The text that is looked at, if it is one: a status as `uksm status` prints it, or what `uksm
+    /// explain` says.
     pub(super) fn text(&self) -> Option<String> {
         match self.page() {
             Page::Groups | Page::Processes => None,

@@ -7,9 +7,10 @@ use std::process::{Child, Command, Stdio};
 
 const PAGE: usize = 4096;
 
-/// Tells the child which contents to have, as words: `0..640` are numbers, each on a page; `0..5*100` on a hundred pages each; `zero*20` are
-/// pages of zeros that were written; `offered:0..640` is offered to in-kernel KSM; `rewritten:0..640` hold something else every
-/// few milliseconds; `maps*20` are mappings of one page.
+/// Tells the child which contents to have, as words: `0..640` are numbers, each on a page;
+/// `0..5*100` on a hundred pages each; `zero*20` are pages of zeros that were written;
+/// `offered:0..640` is offered to in-kernel KSM; `rewritten:0..640` hold something else every few
+/// milliseconds; `maps*20` are mappings of one page.
 const PAGES: &str = "UKSM_TEST_PAGES";
 
 /// A process that ends with its owner.
@@ -20,7 +21,8 @@ impl Known {
     pub(crate) fn start(pages: &str, variables: &[(&str, &str)]) -> Known {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "known::child", "--ignored", "--nocapture"])
-            // With more, another thread says after a minute that this runs for long, and writes memory of its own.
+            // With more, another thread says after a minute that this runs for long, and writes
+            // memory of its own.
             .arg("--test-threads=1")
             .env(PAGES, pages)
             .envs(variables.iter().copied())
@@ -54,8 +56,9 @@ impl Known {
     }
 }
 
-/// What the program says to who names a process by `--pid` that it has no right to, behind these arguments: one line, which begins
-/// with that process. Where the test runs as root, nobody names a process of root. Elsewhere it is process 1.
+/// What the program says to who names a process by `--pid` that it has no right to, behind these
+/// arguments: one line, which begins with that process. Where the test runs as root, nobody names a
+/// process of root. Elsewhere it is process 1.
 pub(crate) fn refused(arguments: &[&str]) -> String {
     let child = Known::start("0..10", &[]);
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;

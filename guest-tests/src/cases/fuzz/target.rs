@@ -1,16 +1,16 @@
 //! What memory the fuzzer's targets hold, and how they change it during calls.
 //!
 //! # Problem
-//! A call is most likely to fail where its target changes at that moment: page tables that are freed
-//! under the read side of the mmap lock, huge pages that are split, ranges that move. And the test must
-//! distinguish memory that must never change from memory that the target changes itself.
+//! A call is most likely to fail where its target changes at that moment: page tables that are
+//! freed under the read side of the mmap lock, huge pages that are split, ranges that move. And the
+//! test must distinguish memory that must never change from memory that the target changes itself.
 //!
 //! # Approach
 //! A target has still areas of several kinds (anonymous, of a private file, watched by userfaultfd,
 //! hugetlb), which it fills once and never writes, and restless ones, which it maps, fills, checks
-//! and unmaps all the time. Now and then it holds the lock of its mappings, while it waits for a file
-//! whose server takes its time. Each area is in a gigabyte of its own, so that unmapping one frees its
-//! page tables of two levels.
+//! and unmaps all the time. Now and then it holds the lock of its mappings, while it waits for a
+//! file whose server takes its time. Each area is in a gigabyte of its own, so that unmapping one
+//! frees its page tables of two levels.
 //!
 //! Sizes are in pages; a page table holds [`TABLE`] of them.
 

@@ -1,4 +1,5 @@
-//! Each standing of a region, and each kind of partner, in an engine that was brought there; and that asking changes nothing.
+//! Each standing of a region, and each kind of partner, in an engine that was brought there; and
+//! that asking changes nothing.
 
 use super::super::tests::equal_regions::{self, PAGES, advance};
 use super::*;

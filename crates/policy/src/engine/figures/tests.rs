@@ -1,4 +1,5 @@
-//! The sums of each space are its own, and together what the report says; the first of each order are told.
+//! The sums of each space are its own, and together what the report says; the first of each order
+//! are told.
 
 use super::super::tests::equal_regions;
 use super::super::work;
@@ -66,7 +67,8 @@ fn too_few_samples_are_no_potential() {
 fn a_call_is_divided_by_pages_and_what_is_gone_takes_nothing() {
     let mut engine = with_spaces(2);
     let region = |region| (RegionId(region), 4);
-    // Of twelve pages nine came back: four of a region that is gone, four of one, and one of the other.
+    // Of twelve pages nine came back: four of a region that is gone, four of one, and one of the
+    // other.
     let runs = [region(77), region(0), region(2)].into_iter();
     work::divide(&engine.regions, &mut engine.spaces, runs, 9, 1800);
     let place = Place {

@@ -6,7 +6,8 @@ use crate::command::{Mapping, PAGE_SIZE, SpaceArrival, SpaceId};
 /// Pages of each region.
 pub(in crate::engine) const PAGES: u64 = 64;
 
-/// An engine with so many spaces, from 1 on, of so many regions each, of which nothing is old enough yet.
+/// An engine with so many spaces, from 1 on, of so many regions each, of which nothing is old
+/// enough yet.
 pub(in crate::engine) fn with(params: Params, (spaces, regions): (u32, u64)) -> Engine {
     let mut engine = Engine::new(params, 1).unwrap();
     engine.step(1, Spent::default(), Observation::Started);

@@ -1,5 +1,5 @@
-//! Parts of the engine in situations that a whole run meets seldom: who pays, who waits, and what is
-//! believed of frames.
+//! Parts of the engine in situations that a whole run meets seldom: who pays, who waits, and what
+//! is believed of frames.
 
 use std::collections::BTreeSet;
 

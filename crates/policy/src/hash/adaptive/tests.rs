@@ -143,7 +143,8 @@ fn settled() -> (AdaptiveHash, Lookup) {
     (hash, lookup)
 }
 
-/// Samples, whether or not that is a reason to search, of which many match falsely by less than eight lines.
+/// Samples, whether or not that is a reason to search, of which many match falsely by less than
+/// eight lines.
 fn search_to_its_end(
     hash: &mut AdaptiveHash,
     lookup: &Lookup,

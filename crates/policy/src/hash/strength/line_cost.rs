@@ -2,9 +2,9 @@
 
 /// The cost of a line, from the differences of what it costs to read a page at different strengths.
 ///
-/// That also depends on where the pages lie, which differs from window to window,
-/// so only neighbouring windows are compared, large steps count more (least squares), and
-/// the estimate leans on a guess from the cost itself until enough steps were seen. The work on what was read is
+/// That also depends on where the pages lie, which differs from window to window, so only
+/// neighbouring windows are compared, large steps count more (least squares), and the estimate
+/// leans on a guess from the cost itself until enough steps were seen. The work on what was read is
 /// left out: it differs from window to window by more than lines cost (docs/decisions/0046).
 #[derive(Debug, Clone, Default)]
 pub(super) struct LineCost {

@@ -318,8 +318,9 @@ fn a_batch_of_the_wanted_size_ends_the_window() {
     assert_ne!(control.observe(host.batch(32, wanted, 0.0)), 32);
 }
 
-/// As it was seen where eight processes of 256 MiB begin: the work on the window of the first trial, whose pages met
-/// partners, cost more than reading eight lines less had saved, and four pages misled, for 6 µs each.
+/// As it was seen where eight processes of 256 MiB begin: the work on the window of the first
+/// trial, whose pages met partners, cost more than reading eight lines less had saved, and four
+/// pages misled, for 6 µs each.
 #[test]
 fn what_the_work_on_pages_costs_does_not_hide_what_lines_cost() {
     let mut control = StrengthControl::new();
@@ -357,9 +358,10 @@ proptest! {
     }
 }
 
-/// Collisions that fade from line to line: what samples cost beside the best strength there is. Three lines
-/// are a tenth of what a sample costs without any. Where a weak hash is nearly as good, a search stops a little
-/// early now and then, and stays until it is time again: 5 of 4000 hosts are beyond, by an eighth.
+/// Collisions that fade from line to line: what samples cost beside the best strength there is.
+/// Three lines are a tenth of what a sample costs without any. Where a weak hash is nearly as good,
+/// a search stops a little early now and then, and stays until it is time again: 5 of 4000 hosts
+/// are beyond, by an eighth.
 #[test]
 fn collisions_that_fade_seldom_cost_more_than_a_third_and_three_lines_above_the_best() {
     const HOSTS: u64 = 1000;

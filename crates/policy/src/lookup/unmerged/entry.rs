@@ -7,13 +7,12 @@
 //! # Approach
 //! From the highest bits to the lowest:
 //!
-//! | bits | what |
-//! |---:|---|
-//! | 6 | the era: strength 1 to 64, less one |
-//! | the rest, 15 or more | the tag, see [`super::linear_hashing`], and a 1 behind its last known bit |
-//! | 4 | the age: the round in which the page was last seen, in fours, modulo 16 |
-//! | `region_bits` | the region |
-//! | `page_bits` | the page in it |
+//! - 6 bits: the era: strength 1 to 64, less one.
+//! - the rest, 15 or more: the tag, see [`super::linear_hashing`], and a 1 behind its last known
+//!   bit.
+//! - 4 bits: the age: the round in which the page was last seen, in fours, modulo 16.
+//! - `region_bits`: the region.
+//! - `page_bits`: the page in it.
 //!
 //! How many bits name a place follows from the parameters: a page of a region of `region_bytes`,
 //! and a region of `max_regions`. By default that is 14 + 20 bits, which leaves a tag of 19 bits.

@@ -7,26 +7,26 @@
 //!
 //! # Approach
 //! The buckets form 2^level *groups* of `width` buckets, 4 to 7. The first `level` bits of a hash
-//! choose the group; the five after them and two that never change, the *quarter*, choose the bucket
-//! in it ([`BUCKET`]). One step adds one bucket to one group, and moves a share of the group's entries
-//! there; groups are extended in order, so a counter (`split`) tells which were. When all groups have
-//! one more, `width` is one more. A group of eight is two groups of four of the next level, whose
-//! buckets need not be moved. So the table grows by a quarter of its size or less in one pass, no
-//! bucket has more than 1.25 times the load of another, a step touches at most eight buckets, and
-//! while the table doubles, six of seven entries are moved, once. A step back takes the last bucket away,
-//! with the same bounds.
+//! choose the group; the five after them and two that never change, the *quarter*, choose the
+//! bucket in it ([`BUCKET`]). One step adds one bucket to one group, and moves a share of the
+//! group's entries there; groups are extended in order, so a counter (`split`) tells which were.
+//! When all groups have one more, `width` is one more. A group of eight is two groups of four of
+//! the next level, whose buckets need not be moved. So the table grows by a quarter of its size or
+//! less in one pass, no bucket has more than 1.25 times the load of another, a step touches at most
+//! eight buckets, and while the table doubles, six of seven entries are moved, once. A step back
+//! takes the last bucket away, with the same bounds.
 //!
 //! Buckets are numbered in the order in which they are added, which makes memory contiguous:
 //! *segments* of 2^level buckets, one for each pass, are allocated when a pass begins. They come
 //! zeroed from the allocator, so memory is taken as buckets are used, and none is ever moved.
 //!
 //! A *tag* is what an entry keeps of the hash: the quarter, and the bits behind those of the group.
-//! When the level rises, the group tells one bit more and the tag has room for one at its end, which
-//! is not known for entries that are there. A 1 behind the last known bit marks where that is; it
-//! moves up by one place with each level. When the level falls, the tag has the group's last bit again. An
-//! entry that is seen again gets a full tag. Where too few
-//! bits are left to choose the bucket, the entry is forgotten: then the table has grown at least 128
-//! times since the page was last seen.
+//! When the level rises, the group tells one bit more and the tag has room for one at its end,
+//! which is not known for entries that are there. A 1 behind the last known bit marks where that
+//! is; it moves up by one place with each level. When the level falls, the tag has the group's last
+//! bit again. An entry that is seen again gets a full tag. Where too few bits are left to choose
+//! the bucket, the entry is forgotten: then the table has grown at least 128 times since the page
+//! was last seen.
 //!
 //! # Units
 //! Buckets have [`WAYS`] words and begin at a cache line.
@@ -59,10 +59,10 @@ const CHOICES: usize = 1 << CHOICE_BITS;
 
 /// By width of the group, and the quarter and the fine bits of a hash: the bucket in the group.
 ///
-/// A group of four has one bucket for each quarter, and the second half of a group of eight, which is
-/// chosen by the first of the fine bits, does, too. In between, so many of the second half have left
-/// their bucket that all are equally full, and they are in the right one of the later half if it is
-/// there.
+/// A group of four has one bucket for each quarter, and the second half of a group of eight, which
+/// is chosen by the first of the fine bits, does, too. In between, so many of the second half have
+/// left their bucket that all are equally full, and they are in the right one of the later half if
+/// it is there.
 const BUCKET: [[u8; CHOICES]; FULL_WIDTH + 1] = {
     const HALF: usize = 1 << (FINE_BITS - 1);
     // So many sixteenths of the second half stay in a group of this width.
@@ -215,7 +215,8 @@ fn raise(way: &mut u64, layout: Layout, moved: &mut Vec<Moved>) {
     }
 }
 
-/// Gives an entry of group `number` the tag of the level before, on which the group tells one bit less.
+/// Gives an entry of group `number` the tag of the level before, on which the group tells one bit
+/// less.
 fn lower(way: &mut u64, number: usize, layout: Layout) {
     let entry = Entry(*way);
     if entry.is_none() {
@@ -252,8 +253,8 @@ fn buckets_of(segment: usize) -> usize {
     }
 }
 
-/// An entry that left its bucket, and the one that it belongs to now; none if too little of its hash
-/// is known.
+/// An entry that left its bucket, and the one that it belongs to now; none if too little of its
+/// hash is known.
 pub(super) type Moved = (Entry, Option<Bucket>);
 
 /// The table.
@@ -312,8 +313,8 @@ impl Table {
         self.group(((hash >> 1) >> (63 - self.level)) as usize)
     }
 
-    /// The first of the buckets of group `number` in `group`, as its entries see it: half of one of the
-    /// level before, or all of it.
+    /// The first of the buckets of group `number` in `group`, as its entries see it: half of one of
+    /// the level before, or all of it.
     fn first_of(&self, group: Group, number: usize) -> usize {
         match group.level < self.level {
             true => MIN_WIDTH * (number & 1),
@@ -351,8 +352,8 @@ impl Table {
         words.expect("a segment has whole buckets")
     }
 
-    /// Where a hash belongs of which so many bits are known, and the quarter; none if they are too few
-    /// to choose a bucket.
+    /// Where a hash belongs of which so many bits are known, and the quarter; none if they are too
+    /// few to choose a bucket.
     pub(super) fn address_of_part(&self, (hash, known): (u64, u32)) -> Option<Address> {
         let behind = self.layout.tag_bits() - QUARTER_BITS;
         let known = known.checked_sub(self.group_of(hash).level)?;
@@ -402,8 +403,8 @@ impl Table {
         (hash, group.level + behind - unknown)
     }
 
-    /// Adds a bucket to the next group. The entries that leave their bucket are appended to `moved`:
-    /// all must be put in again, into this group. Gives a hash that belongs to it.
+    /// Adds a bucket to the next group. The entries that leave their bucket are appended to
+    /// `moved`: all must be put in again, into this group. Gives a hash that belongs to it.
     pub(super) fn grow(&mut self, moved: &mut Vec<Moved>) -> u64 {
         let layout = self.layout;
         let number = self.split;
@@ -439,9 +440,9 @@ impl Table {
         hash
     }
 
-    /// Takes the last bucket away, as if it had never been added. The entries that leave their bucket
-    /// are appended to `moved`: all must be put in again, into the group that had it. Gives a hash that
-    /// belongs to that.
+    /// Takes the last bucket away, as if it had never been added. The entries that leave their
+    /// bucket are appended to `moved`: all must be put in again, into the group that had it. Gives
+    /// a hash that belongs to that.
     ///
     /// # Panics
     /// If the table is the smallest there can be.

@@ -1,22 +1,23 @@
 //! Where entries go that have no room in their bucket.
 //!
 //! # Problem
-//! Where the table is as large as it may be, two thirds of it are taken, and one bucket in ten is full.
-//! The oldest entry of a full bucket would be forgotten: of a region that is filled little by little, what
-//! was read first, which its twin is then not to meet.
+//! Where the table is as large as it may be, two thirds of it are taken, and one bucket in ten is
+//! full. The oldest entry of a full bucket would be forgotten: of a region that is filled little by
+//! little, what was read first, which its twin is then not to meet.
 //!
 //! # Approach
-//! A second table of a twelfth of the room takes the entries that are pushed out of the first, by what they
-//! know of their hash; there the oldest is forgotten. A filter of 4,096 bits tells for most hashes that they are not there while it
-//! holds little, so that an index with room to grow does not pay for it. It may hold entries of several buckets that are next
-//! to each other, which are seldom full together.
+//! A second table of a twelfth of the room takes the entries that are pushed out of the first, by
+//! what they know of their hash; there the oldest is forgotten. A filter of 4,096 bits tells for
+//! most hashes that they are not there while it holds little, so that an index with room to grow
+//! does not pay for it. It may hold entries of several buckets that are next to each other, which
+//! are seldom full together.
 //!
 //! # Units
 //! Buckets, as in the first table.
 //!
 //! # Source
-//! An overflow area as in W. Litwin, "Linear hashing", VLDB 1980; what is pushed out moves on as in a
-//! victim cache (N. P. Jouppi, ISCA 1990).
+//! An overflow area as in W. Litwin, "Linear hashing", VLDB 1980; what is pushed out moves on as in
+//! a victim cache (N. P. Jouppi, ISCA 1990).
 
 use super::entry::{Entry, Layout};
 use super::linear_hashing::{Address, Moved, Table, WAYS};
@@ -61,8 +62,8 @@ impl Overflow {
         }
     }
 
-    /// It may grow to so many buckets; with fewer than [`MIN_BUCKETS`] it takes nothing in. If it is
-    /// four times larger, it forgets all. What is forgotten is taken off `counts`, by era.
+    /// It may grow to so many buckets; with fewer than [`MIN_BUCKETS`] it takes nothing in. If it
+    /// is four times larger, it forgets all. What is forgotten is taken off `counts`, by era.
     pub(super) fn set_bound(&mut self, buckets: usize, counts: &mut [u64; 64]) {
         self.most_buckets = buckets;
         if self.entries > 0 && self.table.buckets() / 4 > buckets {
@@ -75,9 +76,9 @@ impl Overflow {
         }
     }
 
-    /// Takes all entries out; they are counted still. The table that comes has all its buckets at once:
-    /// when the first table is made anew, entries come in the order of their hashes, which would all meet
-    /// in the few buckets of a small one.
+    /// Takes all entries out; they are counted still. The table that comes has all its buckets at
+    /// once: when the first table is made anew, entries come in the order of their hashes, which
+    /// would all meet in the few buckets of a small one.
     pub(super) fn take_all(&mut self) -> Table {
         self.entries = 0;
         self.filter.fill(0);
@@ -127,8 +128,8 @@ impl Overflow {
         }
     }
 
-    /// Takes in an entry of which this is known. What is forgotten for it, it itself if there is no room at
-    /// all, is taken off `counts`, by era.
+    /// Takes in an entry of which this is known. What is forgotten for it, it itself if there is no
+    /// room at all, is taken off `counts`, by era.
     pub(super) fn take_in(
         &mut self,
         entry: Entry,

@@ -4,11 +4,12 @@
 //! The table follows the pages that may be entered, and nothing else may wait for it.
 //!
 //! # Approach
-//! A large table changes by single buckets, a few after each call. A small one is made anew where it may
-//! become much larger at once, which is cheaper for each entry. While memory is being filled the bound rises a little
-//! with each batch: then a small table grows by single buckets, too. What had no room in its bucket gets another
-//! chance each time it has grown by a sixteenth: otherwise, since the table is as full as it may be all the while,
-//! the overflow would fill up, and what came first would be forgotten.
+//! A large table changes by single buckets, a few after each call. A small one is made anew where
+//! it may become much larger at once, which is cheaper for each entry. While memory is being filled
+//! the bound rises a little with each batch: then a small table grows by single buckets, too. What
+//! had no room in its bucket gets another chance each time it has grown by a sixteenth: otherwise,
+//! since the table is as full as it may be all the while, the overflow would fill up, and what came
+//! first would be forgotten.
 //!
 //! # Units
 //! Buckets of 64 bytes.
@@ -24,17 +25,18 @@ const MAX_KEPT_BUCKETS: usize = MAX_REBUILT_BUCKETS / 4;
 /// catches up with a bound that has risen, and some ten microseconds.
 pub(super) const MAX_STEPS: usize = 32;
 
-/// A table of at most so many buckets, which take 1 MiB, is made anew with [`GROWTH_FACTOR`] as many when it
-/// is crowded: that takes some milliseconds, and a fifth of what growth by single buckets would.
+/// A table of at most so many buckets, which take 1 MiB, is made anew with [`GROWTH_FACTOR`] as
+/// many when it is crowded: that takes some milliseconds, and a fifth of what growth by single
+/// buckets would.
 pub(super) const MAX_REBUILT_BUCKETS: usize = 1 << 14;
 const GROWTH_FACTOR: usize = 4;
-/// If it may have at least so many times as many. While memory is being filled the bound rises a little
-/// with each batch, and a table that was made anew for each of them cost more than all else.
+/// If it may have at least so many times as many. While memory is being filled the bound rises a
+/// little with each batch, and a table that was made anew for each of them cost more than all else.
 const MIN_GROWTH_FACTOR: usize = 2;
 
-/// A table of at most so many buckets, which take 4 MiB, is made anew when it is [`GROWTH_FACTOR`] too large: that
-/// takes some milliseconds, and a tenth of what shrinking by single buckets would, each of which looks
-/// at all buckets of a group.
+/// A table of at most so many buckets, which take 4 MiB, is made anew when it is [`GROWTH_FACTOR`]
+/// too large: that takes some milliseconds, and a tenth of what shrinking by single buckets would,
+/// each of which looks at all buckets of a group.
 pub(super) const MAX_REBUILT_SMALLER_BUCKETS: usize = 1 << 16;
 
 impl Unmerged {
@@ -105,16 +107,16 @@ impl Unmerged {
         self.moved = moved;
     }
 
-    /// Whether more than two fifths of the entries are taken, and there may be more of them. A table
-    /// that grew at two thirds would forget a sixth of what is entered, because each newcomer would
-    /// find its bucket full as often as the last one.
+    /// Whether more than two fifths of the entries are taken, and there may be more of them. A
+    /// table that grew at two thirds would forget a sixth of what is entered, because each newcomer
+    /// would find its bucket full as often as the last one.
     pub(super) fn is_crowded(&self) -> bool {
         let held = self.len().saturating_sub(self.overflow.len() as u64);
         held * 5 > self.slots() as u64 * 2 && self.table.buckets() < self.most_buckets
     }
 
-    /// Whether it takes more than twice what the pages that may be entered need, and four times if it is
-    /// small. Then it is nearly empty, or holds what is not there any more.
+    /// Whether it takes more than twice what the pages that may be entered need, and four times if
+    /// it is small. Then it is nearly empty, or holds what is not there any more.
     pub(super) fn is_too_large(&self) -> bool {
         let buckets = self.table.buckets();
         let times = if buckets <= MAX_REBUILT_SMALLER_BUCKETS {

@@ -281,8 +281,9 @@ fn spaces_that_grow_all_the_time_do_not_hide_others() {
     assert!(asked >= 20, "{asked} of 100");
 }
 
-/// Where waking is dear and the share is small, what somebody else watches is asked for so seldom that it takes no more than
-/// the share of repairs; what was told is asked for at once all the same.
+/// Where waking is dear and the share is small, what somebody else watches is asked for so seldom
+/// that it takes no more than the share of repairs; what was told is asked for at once all the
+/// same.
 #[test]
 fn what_somebody_else_watches_is_repaired_from_a_small_share() {
     let mut discovery = known(3, Told::Spaces);

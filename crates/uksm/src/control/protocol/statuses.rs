@@ -1,11 +1,13 @@
 //! Replies that are a status, written and read without a tree of values between.
 //!
 //! # Problem
-//! The status of 200 groups is 0.9 MB, asked for with each scrape. The library's reply is a tree of values: to make one and write that, or
-//! to read one and take a status from it, takes several times as long as to write or read the status.
+//! The status of 200 groups is 0.9 MB, asked for with each scrape. The library's reply is a tree of
+//! values: to make one and write that, or to read one and take a status from it, takes several
+//! times as long as to write or read the status.
 //!
 //! # Approach
-//! The same message, but that fields stand in the order in which they are declared. Whatever is no status, errors above all, is the library's.
+//! The same message, but that fields stand in the order in which they are declared. Whatever is no
+//! status, errors above all, is the library's.
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};

@@ -8,10 +8,10 @@
 //! # Approach
 //! `/proc/PID/status` has the amounts, and anybody may read it. What the memory is, is told by the
 //! names of mappings and of open files, which takes the right to trace; they are read only of
-//! processes that have [`MIN_REPORTED_BYTES`] of memory. Who cannot be looked into is counted. `smaps` and
-//! `smaps_rollup` are not read: they walk the page tables of a process while its mappings are
-//! locked, which a large virtual machine would feel. All is bounded: processes, mappings, open
-//! files.
+//! processes that have [`MIN_REPORTED_BYTES`] of memory. Who cannot be looked into is counted.
+//! `smaps` and `smaps_rollup` are not read: they walk the page tables of a process while its
+//! mappings are locked, which a large virtual machine would feel. All is bounded: processes,
+//! mappings, open files.
 //!
 //! # Units
 //! Bytes. The kernel's `kB` are 1024.

@@ -1,7 +1,8 @@
 //! Rows of what a worker says, or a daemon without groups.
 //!
 //! # Units
-//! What the status counts in pages that are in memory now is told in bytes; what happened to pages is counted in pages.
+//! What the status counts in pages that are in memory now is told in bytes; what happened to pages
+//! is counted in pages.
 
 use uksm_policy::command::PAGE_SIZE;
 use uksm_policy::report::LevelReport;

@@ -8,7 +8,8 @@ fn daemon() -> View {
     View::of(Answered::of(answer).unwrap())
 }
 
-/// Three processes: what is merged is in the order redis, nginx, sh; what could be nginx, sh, redis; CPU sh, nginx, redis.
+/// Three processes: what is merged is in the order redis, nginx, sh; what could be nginx, sh,
+/// redis; CPU sh, nginx, redis.
 fn three() -> Processes {
     let process = |pid, comm, pages, seconds| {
         let mut process = fake::process(pid, comm, pages);
