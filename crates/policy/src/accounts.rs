@@ -1,18 +1,19 @@
-//! Processor time: what was used, out of which budget, and who pays.
+//! Processor time: its use, its budget and its payers.
 //!
 //! # Problem
-//! A step is told two costs: that of the command before it, and that of the step before itself,
-//! which worked through the answer to the command before that. Each must go to whoever caused it.
+//! A step receives two costs: that of the command before it, and that of the step before itself,
+//! which worked through the answer to the command before that. Each must go to the payer that
+//! caused it.
 //!
 //! # Approach
-//! The command under way has a payer, and so has the answer that the last step worked through.
-//! The engine begins a command with [`Accounts::begin`]; [`Accounts::book`] then charges the cost
-//! of the step to the payer of the answer, and the cost of the call to the payer of the command.
-//! The time that a step took to choose the next command is charged together with it: the two
-//! cannot be told apart without a clock, and working through an answer is what takes time.
+//! The command under way has a payer, and so has the answer that the last step worked through. The
+//! engine begins a command with [`Accounts::begin`]; [`Accounts::book`] then charges the cost of
+//! the step to the payer of the answer, and the cost of the call to the payer of the command. The
+//! time that a step took to choose the next command is charged together with it: only a clock could
+//! separate the two, and working through an answer takes most of the time.
 //!
-//! The cost of waking up is kept until somebody else pays. If the payer of the next turn paid for
-//! it beforehand, that payer would be in debt again before its turn and would never have one.
+//! The cost of waking up is kept until the next payer. If the payer of the next turn paid for it
+//! beforehand, that payer would be in debt again before its turn and would never have one.
 
 pub(crate) mod budget;
 pub(crate) mod page_cost;
@@ -25,24 +26,24 @@ use crate::report::CpuReport;
 use budget::CpuBudget;
 use payer::{BatchPayers, Payer};
 
-/// The cost of waking is a mean in which the last time counts one part in so many.
+/// The cost of waking is a mean in which the last time counts one part in this number.
 const WAKES: Nanos = 4;
 
-/// The governor's budget, and whose time the command under way is.
+/// The governor's budget, and the payer of the command under way.
 #[derive(Debug)]
 pub(crate) struct Accounts {
     /// The share of the governor, for everything together.
     total: CpuBudget,
     recent: Recent,
-    /// The cost of waking since somebody last paid.
+    /// The cost of waking since a payer last paid.
     wake_cost: Nanos,
-    /// What it costs to wake once, as the last times were.
+    /// Mean cost of one wake-up.
     waking: Nanos,
-    /// Who pays for the command under way.
+    /// The payer of the command under way.
     payer: Payer,
-    /// Who pays for working through the answer to the command before.
+    /// The payer for working through the answer to the command before.
     answered: Payer,
-    /// Who pays for the pages of the last batch.
+    /// The payers of the pages of the last batch.
     batch: BatchPayers,
 }
 
@@ -89,7 +90,7 @@ impl Accounts {
         payers.for_each(|payer| self.batch.add(payer));
     }
 
-    /// Books what was spent since the last step, and tells `charge` what each payer pays. Returns
+    /// Books the costs since the last step, and calls `charge` with the cost of each payer. Returns
     /// the payer of the answer that the last step worked through.
     pub(crate) fn book(
         &mut self,
@@ -146,12 +147,12 @@ impl Accounts {
         self.total.is_ready(now)
     }
 
-    /// When all that was used is paid: a sleep lasts until then.
+    /// The time at which all used time is paid: a sleep lasts until then.
     pub(crate) fn paid_at(&self) -> Nanos {
         self.total.paid_at()
     }
 
-    /// What it costs to wake once.
+    /// The cost of one wake-up.
     pub(crate) fn waking(&self) -> Nanos {
         self.waking
     }
@@ -161,7 +162,7 @@ impl Accounts {
         self.total.used()
     }
 
-    /// What was used, of which so much for discovery.
+    /// The used time, with the part of discovery.
     pub(crate) fn report(&self, discovery: Nanos) -> CpuReport {
         CpuReport {
             recent_share: self.recent.share,

@@ -1,32 +1,32 @@
-//! Hints: pages that I/O has just touched are looked at first (XLH §4).
+//! Hints: pages just touched by I/O are read first (XLH §4).
 //!
 //! # Problem
-//! Most equal pages of virtual machines come from their disks, and many live for minutes only: who
-//! finds them by looking at all memory in turn comes too late (XLH §2). The host sees each read and
-//! write. But it sees far more of them than there is time to follow, and many fill a buffer that is
-//! filled again at once.
+//! Most equal pages of virtual machines come from their disks, and many live for minutes only: a
+//! scan of all memory in turn finds them too late (XLH §2). The host sees each read and write. But
+//! it sees far more of them than it has time to follow, and many fill a buffer that is filled again
+//! at once.
 //!
 //! # Approach
-//! Hints are taken now and then ([`taking`]) and wait in bounded [`stacks`], one a space, the
+//! Hints are taken at intervals ([`taking`]) and wait in bounded [`stacks`], one a space, the
 //! newest on top. *Hint spurts* take from them in turn, and are paid from a part of the governor's
-//! share, `hint_runs : scan_runs`; what the ladder leaves unused is theirs, too. A spurt is one
+//! share, `hint_runs : scan_runs`, and from time that the ladder leaves unused. A spurt is one
 //! SAMPLE ([`spurt`]): its pages are looked up and indexed like any others, so that of two guests
-//! that read the same block the second meets the first. They say nothing about the rest of their
+//! that read the same block the second meets the first. They do not represent the rest of their
 //! region and do not count for its duplication estimate.
 //!
-//! A page of a file of which the same place was read before is not sampled, but compared with what
-//! it is [`expected`] to hold.
+//! A page at a place of a file that was read before is not sampled, but compared with its
+//! [`expected`] contents.
 //!
-//! Of more hints than can be followed the same parts of files are chosen in all spaces
-//! ([`choice`]).
+//! If there are more hints than time to follow them, the same parts of files are chosen in all
+//! spaces ([`choice`]).
 //!
-//! Each hint has a [`ticket`], which its pages carry until they are merged. So yield feeds back: of
+//! Each hint has a [`ticket`], which its pages carry until they are merged. So yield feeds back: in
 //! a 2 MiB block whose hints do not pay only some are followed ([`worth`]); while there are too
 //! many, those of files that do not pay give way ([`origins`]); and while hints as a whole pay less
-//! than they might, or far less than scanning does, their part is halved, down to a sixteenth.
+//! than a least yield, or far less than scanning, their part is halved, down to a sixteenth.
 //!
 //! # Units
-//! Pages where nothing else is said. A full stack is worked off in [`WORKED_OFF`].
+//! Pages unless stated otherwise. A full stack is worked off in [`WORKED_OFF`].
 //!
 //! # Source
 //! XLH §4.1 to §4.3.
@@ -63,19 +63,19 @@ use taking::Taking;
 use ticket::Tickets;
 use worth::Worth;
 
-/// In so long a full stack is worked off (XLH §4.2: 15 to 30 s).
+/// Time in which a full stack is worked off (XLH §4.2: 15 to 30 s).
 const WORKED_OFF: Nanos = 20 * SECOND;
-/// The stack has room for so many pages whatever the governor.
+/// Least room of the stack, in pages, at any governor.
 const MIN_ROOM: u64 = 4096;
-/// What following a page costs until some were followed.
+/// Cost of following a page, in nanoseconds, assumed until it is measured.
 const FIRST_COST: f64 = 1000.0;
-/// Pages of a hint beyond so many, a GiB, are left out.
+/// Limit of the pages of a hint, a GiB; those beyond are left out.
 const MAX_PAGES: u64 = 1 << 18;
-/// Their part of the governor's share shrinks to this part of what it may be.
+/// The part of the governor's share shrinks to this part of its maximum.
 const MIN_PART: f64 = 1.0 / 16.0;
 /// Pages that must have been followed for their yield to count.
 const MIN_FOLLOWED: u64 = 256;
-/// Time over which these pages must have been followed, at least.
+/// Least time over which these pages must have been followed.
 const MIN_FOLLOWED_TIME: Nanos = SECOND;
 /// One page in this many must be merged for hints to be worth their part.
 const MIN_YIELD_DIVISOR: u64 = 64;
@@ -84,8 +84,8 @@ const MIN_YIELD_DIVISOR: u64 = 64;
 /// to it.
 const HINT_WEIGHT: f64 = 4.0;
 
-/// The number of a page of a file, the same in all files of this size: of the page at `start`, a
-/// byte address. `None` if pages of the file and of memory do not begin together.
+/// The number of a page of a file, the same in all files of this size: of the page at byte address
+/// `start`. `None` if pages of the file and of memory do not begin together.
 fn file_page(place: FilePlace, start: u64) -> Option<u64> {
     let first = start % PAGE_SIZE;
     (place.offset % PAGE_SIZE == first).then(|| {
@@ -95,21 +95,21 @@ fn file_page(place: FilePlace, start: u64) -> Option<u64> {
     })
 }
 
-/// Hints that wait, and what became of others.
+/// Waiting hints, and the results of others.
 #[derive(Debug)]
 pub(crate) struct Hints {
-    /// The part of the governor's share that hints may use; 0 if they are off.
+    /// The largest part of the governor's share that hints may use; 0 if they are off.
     most: f64,
     part: f64,
-    /// The governor's share: what others leave is theirs, too.
+    /// The governor's share: hints may also use its unused time.
     governed: f64,
     budget: CpuBudget,
-    /// Whether the spurt under way is paid from what nobody else uses.
+    /// Whether the spurt under way is paid from unused time.
     is_spare: bool,
     taking: Taking,
     stacks: Stacks,
     choice: Choice,
-    /// Hints that cannot be followed yet, and when they can be.
+    /// Hints that cannot be followed yet, and the times when they can.
     later: VecDeque<(Nanos, Entry)>,
     tickets: Tickets,
     expected: Expected,
@@ -120,23 +120,23 @@ pub(crate) struct Hints {
     learnt: (u64, Nanos),
     judged: Judged,
     used: Nanos,
-    /// Pages merged that were paid for from it: those that were hinted, and those that they met.
+    /// Pages merged at the expense of hints: hinted pages, and their partners.
     paid_for: u64,
     counts: HintsReport,
 }
 
-/// What became of a page that was compared with what it is expected to hold.
+/// The result of comparing a page with its expected contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compared {
     /// It is merged.
     Equal,
-    /// It holds something else.
+    /// Its contents differ.
     Different,
     /// It could not be compared now.
     Neither,
 }
 
-/// What was counted when the yield was judged last.
+/// The counts when the yield was last judged.
 #[derive(Debug, Clone, Copy, Default)]
 struct Judged {
     at: Nanos,
@@ -147,22 +147,23 @@ struct Judged {
     all_used: Nanos,
 }
 
-/// What of a core hints may use at most; 0 if they are off.
+/// The largest share of a core that hints may use; 0 if they are off.
 fn most(params: &Params) -> f64 {
     params.cpu * f64::from(params.hint_runs) / f64::from(params.hint_runs + params.scan_runs)
 }
 
-/// A share of nothing is not asked for.
+/// The share of a budget, which must be above 0.
 fn asked_for(share: f64, params: &Params) -> f64 {
     share.max(params.bottom_cpu / f64::from(params.hint_runs + params.scan_runs))
 }
 
 impl Hints {
-    /// No hint has come.
+    /// No hint has come yet.
     pub(crate) fn new(params: &Params) -> Hints {
         let most = most(params);
-        // Scanning makes larger calls, for which all rest then. What hints could not use of half a
-        // round is theirs still, so that they get their part of the time and not of the calls.
+        // Scanning makes larger calls, after which all activities rest. Hints may use the unused
+        // budget of half a round later, so that they get their part of the time and not of the
+        // calls.
         let saving = params.global_round() / 2;
         let budget = CpuBudget::new(asked_for(most, params), params.sleep).saving(saving);
         let interval = (params.global_round() / 100).clamp(params.sleep, 200 * MILLISECOND);
@@ -189,7 +190,7 @@ impl Hints {
         }
     }
 
-    /// The governor's share has changed: hints keep the same part of what they may use.
+    /// The governor's share has changed: hints keep the same part of their maximum.
     pub(crate) fn take_shares(&mut self, params: &Params) {
         let now = most(params);
         if self.most > 0.0 {
@@ -204,14 +205,14 @@ impl Hints {
         self.most > 0.0
     }
 
-    /// Whether the machine is to be asked for hints now. What taking them costs is paid from their
-    /// share, too: a storm of them holds nobody up.
+    /// Whether the machine is to be asked for hints now. Taking them is paid from their share, too:
+    /// a storm of hints delays nothing else.
     pub(crate) fn is_take_due(&mut self, now: Nanos) -> bool {
         let is_due = self.taking.is_due(self.stacks.is_empty(), now);
         self.is_on() && is_due && self.budget.is_ready(now)
     }
 
-    /// From when on hints may end a sleep.
+    /// The time from which on hints may end a sleep.
     pub(crate) fn hinted_from(&self, now: Nanos) -> Nanos {
         if self.is_on() {
             self.taking.due_at().max(self.budget.ready_at(now))
@@ -220,17 +221,17 @@ impl Hints {
         }
     }
 
-    /// A sleep begins that lasts until then, and that hints end from `hinted_from` on.
+    /// A sleep until `until` begins, which hints may end from `hinted_from` on.
     pub(crate) fn sleeps(&mut self, until: Nanos, hinted_from: Nanos) {
         self.taking.sleeps(until, hinted_from);
     }
 
-    /// A sleep has ended; `hinted` if the machine said that hints wait.
+    /// A sleep has ended; `hinted` if the machine reported waiting hints.
     pub(crate) fn woken(&mut self, hinted: bool, now: Nanos) {
         self.taking.woken(hinted, now);
     }
 
-    /// When there is something to follow, if there is.
+    /// The time at which there is a hint to follow, if there is one.
     pub(crate) fn due_at(&self, now: Nanos) -> Option<Nanos> {
         let later = self.later.front().map(|&(due, _)| due);
         if self.stacks.is_empty() {
@@ -240,7 +241,7 @@ impl Hints {
         }
     }
 
-    /// Hints came, and so many were lost before they were taken. So many pages are followed.
+    /// Hints came, of which `lost` were lost before they were taken. `followed` pages are followed.
     pub(crate) fn came(
         &mut self,
         hints: &[Hint],
@@ -266,20 +267,19 @@ impl Hints {
         }
     }
 
-    /// So many spaces have grown.
+    /// `spaces` spaces have grown.
     pub(crate) fn grown(&mut self, spaces: usize) {
         self.counts.grown += spaces as u64;
     }
 
-    /// What a hint says, if it can be true.
+    /// The entry of a hint, if the hint is valid.
     fn entry(&mut self, hint: &Hint, now: Nanos) -> Option<Entry> {
         let most = MAX_PAGES * PAGE_SIZE;
         let end = hint.start.checked_add(hint.length.min(most))?;
         if hint.length > most {
             self.counts.left_out_pages += (hint.length - most) / PAGE_SIZE;
         }
-        // Whole pages, those included that it touches in part: the rest may have been filled
-        // before.
+        // Whole pages, with those touched in part: the rest of them may have been filled before.
         let (from, to) = (hint.start / PAGE_SIZE, end.div_ceil(PAGE_SIZE));
         (from < to).then_some(Entry {
             from,
@@ -294,7 +294,7 @@ impl Hints {
         })
     }
 
-    /// Takes in those parts of a hint that are chosen: all of one that is of no file.
+    /// Takes in the chosen parts of a hint: all parts if it is of no file.
     fn push_chosen(&mut self, entry: Entry) {
         let pays = self.origins.pays(entry.origin);
         let most = self.choice.of(entry.space, pays);
@@ -339,7 +339,7 @@ impl Hints {
         }
     }
 
-    /// Hints are taken now: that is paid from their share.
+    /// Hints are taken now, paid from their share.
     pub(crate) fn taking(&mut self) {
         self.taking.begin();
         self.is_spare = false;
@@ -350,13 +350,12 @@ impl Hints {
         self.counts.sampled_pages += pages;
     }
 
-    /// Pages read for hints, or compared with what they were expected to hold.
+    /// Pages read for hints, or compared with their expected contents.
     fn followed(&self) -> u64 {
         self.counts.sampled_pages + self.counts.expected_pages
     }
 
-    /// Learns what a page costs that is followed, with what it takes to merge it, from those that
-    /// were since the last time.
+    /// Learns the cost of following and merging a page from those followed since the last time.
     fn learn_cost(&mut self) {
         let (pages, used) = (self.followed(), self.used);
         let (pages_before, used_before) = std::mem::replace(&mut self.learnt, (pages, used));
@@ -371,7 +370,7 @@ impl Hints {
         }
     }
 
-    /// A page at this address was compared with what its place in files is expected to hold. If it
+    /// A page at this address was compared with the expected contents of its place in files. If it
     /// is not merged now it is to be sampled.
     pub(crate) fn compared(&mut self, ticket: Ticket, at: (SpaceId, u64), outcome: Compared) {
         self.counts.expected_pages += 1;
@@ -395,8 +394,8 @@ impl Hints {
         });
     }
 
-    /// A page at this address was merged: by a hint, if it has a ticket. The page that it met may
-    /// have been indexed by one, so each merge speaks for the hints of its block.
+    /// A page at this address was merged: by a hint, if it has a ticket. A hint may have indexed
+    /// its partner, so each merge counts for the hints of its block.
     pub(crate) fn merged(
         &mut self,
         (ticket, payer): (Option<Ticket>, Payer),
@@ -420,14 +419,14 @@ impl Hints {
         *row += 1;
     }
 
-    /// A page at this address that was merged is another one by now, as it was read for a hint: I/O
-    /// fills it faster than it pays to merge it.
+    /// A merged page at this address was overwritten before it was read for a hint: I/O fills it
+    /// faster than merging pays.
     pub(crate) fn broken(&mut self, ticket: Ticket, (space, address): (SpaceId, u64)) {
         self.worth.broken(space, address / PAGE_SIZE);
         self.origins.broken(self.tickets.origin(ticket));
     }
 
-    /// Weighs what hints yield against what scanning does: everybody together has merged
+    /// Compares the yield of hints with that of scanning: hints and scanning together have merged
     /// `all_merged` pages in `all_used`.
     pub(crate) fn judge(&mut self, all_merged: u64, all_used: Nanos, now: Nanos) {
         let before = self.judged;
@@ -456,7 +455,7 @@ impl Hints {
         self.budget.set_share(self.part);
     }
 
-    /// Bytes that hints take: none before the first.
+    /// Memory used by hints, in bytes: none before the first.
     fn bytes(&self) -> usize {
         let later = self.later.capacity() * size_of::<(Nanos, Entry)>();
         self.stacks.bytes()

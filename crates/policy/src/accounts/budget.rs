@@ -1,24 +1,24 @@
-//! How much processor time an activity may use, and when it may use it.
+//! The amount of processor time that an activity may use, and the times at which it may use it.
 //!
 //! # Problem
-//! A share of a core must hold over any stretch of time, kernel time included, whatever a call
-//! turns out to cost, and small shares must not become many tiny wake-ups.
+//! A share of a core must hold over any stretch of time, kernel time included, whatever the cost of
+//! a call, and small shares must not become many tiny wake-ups.
 //!
 //! # Approach
-//! Time is paid back: what was used at share `p` is paid for after `used / p`. `paid_at` is that
-//! time. An activity runs until it is more than one sleep in debt and then rests until the debt is
-//! paid: at share `p` it is active `T_s · p / (1 − p)` and sleeps `T_s` (UKSM §5.3), or longer if
-//! one batch costs more than that.
+//! Time is paid back: time used at share `p` is paid for after `used / p`. `paid_at` is that time.
+//! An activity runs until it is more than one sleep in debt and then rests until the debt is paid:
+//! at share `p` it is active `T_s · p / (1 − p)` and sleeps `T_s` (UKSM §5.3), or longer if one
+//! batch costs more than that.
 //!
 //! A machine that stands still for seconds, or has to find memory for a call, books that time on
-//! who was running. Paid for at a small share it would be silence for minutes to hours: 8 s at 4.75
-//! % are three minutes. So a step that takes more than [`MAX_STEP`] and more than
-//! [`OUTLIER_FACTOR`] times what steps of this activity usually take is owed for up to there. What
-//! is usual follows, so that who takes that long again and again pays for all of it.
+//! the running activity. At a small share its repayment would be minutes to hours of silence: 8 s
+//! at 4.75 % are three minutes. So a step longer than [`MAX_STEP`] and [`OUTLIER_FACTOR`] times the
+//! usual step of this activity is an outlier: only that much of it has to be repaid. The usual
+//! length follows, so that an activity with one long step after another pays for all of them.
 //!
 //! # Units
-//! Nanoseconds; shares of one core. Over any time `w` in which no step stands out so, used ≤ `p ·
-//! (w + T_s + saving)` + one batch.
+//! Nanoseconds; shares of one core. Over any time `w` without an outlier, used ≤ `p · (w + T_s +
+//! saving)` + one batch.
 //!
 //! # Source
 //! UKSM §5.3; the debt is that of the generic cell rate algorithm (ITU-T I.371).
@@ -26,11 +26,12 @@
 use crate::command::Nanos;
 use crate::convert;
 
-/// A rest ends when all but so large a part of a sleep is paid. What the step before a sleep took
-/// is known only after it: an activity that slept until all seemed paid would have to sleep again.
+/// A rest ends when all but one part in this number of a sleep is paid. The length of the step
+/// before a sleep is known only after it: an activity that slept until all seemed paid would have
+/// to sleep again.
 const NEARLY_PAID: Nanos = 4;
 
-/// What a step may take without being looked at: each one up to here is owed for.
+/// Steps up to this length are never outliers.
 const MAX_STEP: Nanos = 100_000_000;
 /// A step this many times longer than usual is an outlier: the machine stood still.
 const OUTLIER_FACTOR: Nanos = 16;
@@ -47,10 +48,10 @@ pub(crate) struct CpuBudget {
     paid_at: Nanos,
     resting: bool,
     used: Nanos,
-    /// What a step usually takes, and what is taken for it at least.
+    /// The usual length of a step, and its lower bound.
     usual: Nanos,
     least: Nanos,
-    /// Time of which the share may be used later.
+    /// Time whose unused budget may be used later.
     saving: Nanos,
 }
 
@@ -70,8 +71,8 @@ impl CpuBudget {
         }
     }
 
-    /// What it does not use of this much time, it may use later: for an activity that is kept
-    /// waiting by others, who pay for larger calls.
+    /// Unused budget of up to `time` is carried over: for an activity that waits for others with
+    /// larger calls.
     pub(crate) fn saving(self, time: Nanos) -> CpuBudget {
         CpuBudget {
             saving: time,
@@ -79,7 +80,7 @@ impl CpuBudget {
         }
     }
 
-    /// Each step is owed for in full: for an activity whose steps are long and few.
+    /// Each step is repaid in full: for an activity with few and long steps.
     pub(crate) fn in_full(self) -> CpuBudget {
         CpuBudget {
             usual: UNBOUNDED_STEP,
@@ -92,13 +93,13 @@ impl CpuBudget {
         self.share
     }
 
-    /// From now on it may use this share; what is owed stays owed as it was.
+    /// Sets the share from now on; the debt stays as it was.
     pub(crate) fn set_share(&mut self, share: f64) {
         assert!(share > 0.0 && share <= 1.0, "share {share}");
         self.share = share;
     }
 
-    /// The time of a stretch of activity and of the sleep after it.
+    /// The length of a stretch of activity with the sleep after it.
     pub(crate) fn period(&self) -> Nanos {
         convert::nanos(convert::float(self.sleep) / (1.0 - self.share).max(0.01))
     }
@@ -114,7 +115,7 @@ impl CpuBudget {
         self.owe(now, cost);
     }
 
-    /// What somebody else used and booked is to be paid from this share, too.
+    /// Time that another activity used and booked is to be paid from this share, too.
     pub(crate) fn owe(&mut self, now: Nanos, cost: Nanos) {
         self.pay_for(now, cost);
         if self.paid_at.saturating_sub(now) >= self.sleep {
@@ -122,8 +123,8 @@ impl CpuBudget {
         }
     }
 
-    /// Books `cost` of waking up. It is paid for, but the activity that it was for may still run:
-    /// where waking costs more than the share of a sleep, nothing would ever be done.
+    /// Books `cost` of waking up. It is paid for, but the activity may still run: where waking
+    /// costs more than the share of a sleep, nothing would ever be done.
     pub(crate) fn charge_waking(&mut self, now: Nanos, cost: Nanos) {
         self.used += cost;
         self.pay_for(now, cost);
@@ -135,7 +136,7 @@ impl CpuBudget {
             self.resting = false;
         }
         let owed = cost.min(self.usual * OUTLIER_FACTOR);
-        // One step that stands out changes it by a quarter at most.
+        // One outlier raises the usual length by a quarter at most.
         let usual = (3 * self.usual + cost.min(2 * self.usual)) / 4;
         self.usual = usual.max(self.least);
         let price = convert::nanos((convert::float(owed) / self.share).ceil());
@@ -151,23 +152,23 @@ impl CpuBudget {
         !self.resting
     }
 
-    /// The rest ends now; what is owed stays owed, and the next cost begins another rest.
+    /// The rest ends now; the debt stays, and the next cost begins another rest.
     pub(crate) fn end_rest(&mut self) {
         self.resting = false;
     }
 
-    /// What may be used at once without a debt: what was saved.
+    /// Time that may be used at once without a debt: the carried budget.
     pub(crate) fn saved(&self, now: Nanos) -> Nanos {
         let time = now.saturating_sub(self.paid_at).min(self.saving);
         convert::nanos(convert::float(time) * self.share)
     }
 
-    /// When all is paid.
+    /// The time at which all is paid.
     pub(crate) fn paid_at(&self) -> Nanos {
         self.paid_at
     }
 
-    /// From when on it may run.
+    /// The time from which on the activity may run.
     pub(crate) fn ready_at(&self, now: Nanos) -> Nanos {
         if self.resting { self.paid_at } else { now }
     }
@@ -278,7 +279,7 @@ mod tests {
             let silence = (budget.ready_at(now) - now) as f64;
             assert!(silence * share <= 100.1 * MS as f64, "{silence} at {share}");
             assert_eq!(budget.used(), 8003 * MS, "it is counted all the same");
-            // As soon again, it is excused as well, and what is usual is what it was.
+            // An outlier soon after is excused as well, and the usual length is the same as before.
             for _ in 0..20 {
                 now = budget.ready_at(now) + MS;
                 budget.charge(now, MS);

@@ -1,4 +1,4 @@
-//! What a page costs, as calls of many pages show it: a moving average.
+//! The cost of a page, a moving average from calls of many pages.
 //!
 //! # Units
 //! Nanoseconds a page, at most a millisecond.
@@ -6,7 +6,7 @@
 use crate::command::Nanos;
 use crate::convert;
 
-/// No page costs more.
+/// Upper bound of the cost of a page.
 const MAX_COST_NS: f64 = 1e6;
 
 /// The average.
@@ -28,12 +28,12 @@ impl PageCost {
         }
     }
 
-    /// What one costs.
+    /// The cost of one page.
     pub(crate) fn each(&self) -> f64 {
         self.each
     }
 
-    /// So many cost this much together. None tell nothing.
+    /// `pages` cost this much together. A call of no pages changes nothing.
     pub(crate) fn measured(&mut self, pages: u64, cost: Nanos) {
         if pages == 0 {
             return;

@@ -1,49 +1,49 @@
-//! Whose share of the processor something is paid from.
+//! The payers: each cost is paid from the share of one of them.
 //!
 //! # Problem
-//! Levels, lists and newcomers have shares of their own. What one of them finds is merged
-//! together with what others found, and the cost of working through an answer shows only with the
-//! next step. A cost must go to the payer that caused it, and not to the one that comes next.
+//! Levels, lists and newcomers have shares of their own. Their pages are merged together, and the
+//! cost of working through an answer shows only with the next step. A cost must go to the payer
+//! that caused it, and not to the one that comes next.
 //!
 //! # Approach
-//! Everything that costs names its payer when it is caused: a command when it is given, a page when
-//! it begins to wait to be merged. The cost of a batch is split by its pages.
+//! Each cost has its payer from its cause on: a command when it is given, a page when it begins to
+//! wait to be merged. The cost of a batch is split by its pages.
 
 use crate::command::Nanos;
 use crate::convert;
 
-/// Most levels there can be.
+/// Limit of the number of levels.
 pub(crate) const LEVELS: usize = 8;
 
-/// Who pays.
+/// The payer of a cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Payer {
-    /// The governor's share alone, out of which all else is paid, too.
+    /// The governor's share alone, from which all others are paid, too.
     Nobody,
-    /// Whoever comes next: for waking up.
+    /// The next payer: for waking up.
     Next,
-    /// Discovery, by what is listed.
+    /// Discovery, by the list that it requests.
     List(List),
     /// First samples of new regions.
     Newcomers,
     /// A level of the ladder.
     Level(u8),
-    /// What nobody else uses of the governor's share: for first sweeps.
+    /// The unused part of the governor's share: for first sweeps.
     Spare,
     /// Following hints.
     Hints,
     /// Looking after frames.
     Reap,
-    /// Whoever the pages of the last batch belong to.
+    /// The payers of the pages of the last batch.
     Batch,
 }
 
-/// What discovery asks for, each paid from a share of its own.
+/// The requests of discovery, each paid from a share of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum List {
-    /// Process lists of a machine that searches for processes, and has found none that waits.
+    /// Process lists of a machine that searches for processes, while none waits.
     Search,
-    /// Process lists of a machine that is told of processes, or has some that wait.
+    /// Process lists of a machine with process events, or while processes wait.
     Told,
     /// Sizes of spaces.
     Sizes,
@@ -51,19 +51,19 @@ pub(crate) enum List {
     First,
     /// Mapping lists of spaces that changed.
     Changed,
-    /// Mapping lists of calm spaces, by a machine that searches.
+    /// Mapping lists of calm spaces, by a machine that searches for processes.
     Calm,
-    /// Mapping lists of calm spaces, by a machine that is told.
+    /// Lists that a machine with events needs only where it missed one.
     Repair,
-    /// Lists that cannot wait for their share, from what nobody else uses.
+    /// Lists that cannot wait for their share, from unused time.
     Spare,
 }
 
 impl List {
-    /// How many there are.
+    /// The number of lists.
     pub(crate) const COUNT: usize = 8;
 
-    /// Whether it is asked for on an idle host, where nothing comes and nothing changes.
+    /// Whether it is requested on an idle host, without new processes and changes.
     pub(crate) fn is_watching(self) -> bool {
         match self {
             List::Search | List::Told | List::Sizes | List::Calm | List::Repair => true,
@@ -79,7 +79,7 @@ impl Payer {
     }
 }
 
-/// Pages of a batch by who pays for them: newcomers, a level, hints, or what is spare.
+/// Pages of a batch by payer: newcomers, a level, hints, or spare time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BatchPayers {
     newcomers: u32,
@@ -99,7 +99,7 @@ impl BatchPayers {
         }
     }
 
-    /// The parts of `cost`, by payer; nothing of nothing.
+    /// The parts of `cost`, by payer; none without pages.
     pub(crate) fn parts(self, cost: Nanos) -> impl Iterator<Item = (Payer, Nanos)> {
         let levels = (0u8..).map(Payer::Level).zip(self.levels);
         let others = [

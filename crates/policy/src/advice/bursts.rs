@@ -1,16 +1,16 @@
-//! When ksmd runs.
+//! Plans when ksmd runs.
 //!
 //! # Problem
-//! ksmd looks at all that was offered again and again, whether anything changed or not. A share of
-//! a core must hold for what it takes and for what sampling takes together.
+//! ksmd reads all offered memory again and again, whether or not anything changed. A share of a
+//! core must hold for ksmd and for sampling together.
 //!
 //! # Approach
-//! ksmd runs in *series*: as many full scans as it takes until everything that is equal has met.
-//! The first scan of a page only takes its checksum, the second one merges it; if ksmd stands
-//! somewhere inside a scan, a third is needed for what lies before. Within a series it runs in
-//! bursts while the budget is paid, and is stopped else. A series that saved less than half of what
-//! was expected makes the next one wait twice as long, so that memory that changes too fast, or
-//! cannot be merged, is not scanned for ever.
+//! ksmd runs in *series*: the full scans that all equal pages need to meet. The first scan of a
+//! page only takes its checksum, the second one merges it; if ksmd stands inside a scan, the pages
+//! before it need a third. Within a series ksmd runs in bursts while the budget is paid, and is
+//! stopped otherwise. A series that saved less than half of the expected pages makes the next one
+//! wait twice as long, so that memory that changes too fast, or cannot be merged, is not scanned
+//! for ever.
 //!
 //! # Units
 //! Nanoseconds; pages.
@@ -26,16 +26,17 @@ use crate::convert;
 /// to 25 ms.
 const BATCH: (u32, u32) = (1000, 5000);
 
-/// Scans until all has met, and how many it takes from inside of a scan.
+/// Full scans of a series: from the beginning of a scan, and from inside one.
 const SCANS: (u64, u64) = (2, 3);
 
-/// A failed series makes the next one wait at most so many rounds.
+/// Limit of the wait after failed series, in rounds.
 const MAX_WAIT: u64 = 64;
 
-/// A series ends after so many bursts in which ksmd did nothing: nothing is offered any more.
+/// A series ends after this number of bursts in which ksmd did nothing: nothing is offered any
+/// more.
 const MAX_IDLE: u32 = 50;
 
-/// What is known of ksmd.
+/// Figures of ksmd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reading {
     /// Full scans so far.
@@ -46,22 +47,22 @@ pub struct Reading {
     pub used: Nanos,
 }
 
-/// What ksmd is to do now.
+/// The next action of ksmd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// Run for so long, so many pages a batch.
+    /// Run for `slice`, with `pages` a batch.
     Run {
         /// Pages of a batch.
         pages: u32,
-        /// How long.
+        /// Duration of the run.
         slice: Nanos,
     },
-    /// Be stopped until then.
+    /// Rest until then.
     Rest {
         /// When to ask again.
         until: Nanos,
     },
-    /// Be stopped: there is nothing to do.
+    /// Stop: no series is under way.
     Stop,
 }
 
@@ -70,7 +71,7 @@ struct Series {
     until: u64,
     before: Reading,
     expected: u64,
-    /// ksmd's time at the last turn, and in how many it stayed the same.
+    /// ksmd's time at the last turn, and the number of turns in which it stayed the same.
     last: Nanos,
     idle: u32,
 }
@@ -79,7 +80,7 @@ struct Series {
 #[derive(Debug)]
 pub struct Bursts {
     budget: CpuBudget,
-    /// When the rest ends that [`Bursts::may_work`] asked for.
+    /// End of the rest that [`Bursts::may_work`] asked for.
     rest_end: Option<Nanos>,
     sleep: Nanos,
     round: Nanos,
@@ -90,7 +91,7 @@ pub struct Bursts {
 }
 
 impl Bursts {
-    /// With this share of a core; `sleep` and `round` are the policy's.
+    /// A plan with this share of a core; `sleep` and `round` are the policy's.
     ///
     /// # Panics
     /// The share is not above 0 and at most 1.
@@ -108,15 +109,15 @@ impl Bursts {
         }
     }
 
-    /// Books what ksmd or the daemon used until now.
+    /// Books time that ksmd or the daemon used until now.
     pub fn charge(&mut self, now: Nanos, cost: Nanos) {
         self.budget.charge(now, cost);
     }
 
-    /// Whether the daemon may work now; else from when on. At that time it may take one turn,
-    /// whatever was booked meanwhile: at a small share, waking up alone can cost more than a rest
-    /// has paid, and the daemon would never work again. The turn and the waking are paid for
-    /// afterwards.
+    /// Whether the daemon may work now; otherwise the time from which on it may. At that time it
+    /// may take one turn, whatever was booked meanwhile: at a small share, waking up alone can cost
+    /// more than a rest has paid, and the daemon would never work again. The turn and the waking
+    /// are paid for afterwards.
     ///
     /// # Errors
     /// The time from which on it may.
@@ -150,13 +151,13 @@ impl Bursts {
         self.done
     }
 
-    /// Whether one is under way.
+    /// Whether a series is under way.
     #[must_use]
     pub fn is_scanning(&self) -> bool {
         self.series.is_some()
     }
 
-    /// Pages of a batch: what the share uses in a tenth of a second, within bounds.
+    /// Pages of a batch: those that the share allows in a tenth of a second, within bounds.
     #[must_use]
     pub fn batch(&self) -> u32 {
         let pages = self.budget.share() * 20_000.0;
@@ -165,8 +166,8 @@ impl Bursts {
         convert::narrow(convert::count(bounded))
     }
 
-    /// Begins a series that is expected to save so many pages, unless one is under way or it is too
-    /// early. `is_fresh` says that ksmd stands at the beginning of a scan.
+    /// Begins a series that is expected to save `expected` pages, unless one is under way or it is
+    /// too early. `is_fresh` if ksmd stands at the beginning of a scan.
     pub fn begin(&mut self, now: Nanos, reading: Reading, expected: u64, is_fresh: bool) -> bool {
         if self.series.is_some() || now < self.next {
             return false;
@@ -182,12 +183,12 @@ impl Bursts {
         true
     }
 
-    /// Memory came that nobody knew when the last series failed: the next one need not wait.
+    /// New memory has appeared since the last series failed: the next series need not wait.
     pub fn hurry(&mut self) {
         (self.wait, self.next) = (self.round, 0);
     }
 
-    /// What ksmd is to do.
+    /// The next action of ksmd.
     pub fn turn(&mut self, now: Nanos, reading: Reading) -> Turn {
         let batch = self.batch();
         let Some(series) = &mut self.series else {
@@ -218,7 +219,7 @@ impl Bursts {
                 slice: self.sleep,
             },
             false => {
-                // It was not asked to run, so it could not.
+                // ksmd was stopped, so it could not run.
                 series.idle = 0;
                 Turn::Rest {
                     until: self.budget.ready_at(now),
@@ -236,7 +237,7 @@ mod tests {
     const SECOND: Nanos = 1000 * MS;
 
     /// A ksmd that needs `scan` of processor time for a full scan, driven until the series ends.
-    /// Answers when that was and what it used.
+    /// Returns the time that it used.
     fn drive(bursts: &mut Bursts, now: &mut Nanos, reading: &mut Reading, scan: Nanos) -> Nanos {
         let begun = reading.used;
         loop {

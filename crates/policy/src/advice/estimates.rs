@@ -1,8 +1,8 @@
-//! Which blocks of memory have enough duplicates to be offered.
+//! Estimates which blocks of memory have enough duplicates to be offered.
 //!
 //! # Problem
-//! In-kernel KSM spends 5 µs on each page without a partner in every series. Which ranges have
-//! partners must be told with far less, from pages that are read from outside.
+//! In-kernel KSM spends 5 µs on each page without a partner in every series. Samples of pages, read
+//! from outside, must find the ranges with partners at far less cost.
 //!
 //! # Approach
 //! Memory is cut into *blocks* of 2 MiB at multiples of that. A block is sampled in stages of 8, 32
@@ -11,14 +11,15 @@
 //! sampled before in this pass; a match counts for both blocks. A block is offered once at least
 //! two of its pages matched, and no fewer than the share `v_dup` of them. After the last stage half
 //! of that suffices: partners were sampled only in part. All blocks pass one stage before any
-//! begins the next. A new *pass* forgets what was sampled, and looks at other pages.
+//! begins the next. A new *pass* forgets the samples, and samples other pages.
 //!
-//! Pages that matched and are not merged are what a burst would gain ([`Estimates::gain`]). After a
-//! series, [`Estimates::check`] has what is offered sampled again: where next to nothing was
-//! merged, it is withdrawn, and left alone for some passes, more each time.
+//! The gain of a burst is estimated from the pages that matched and are not merged
+//! ([`Estimates::gain`]). After a series, [`Estimates::check`] has the offered blocks sampled
+//! again: a block with almost nothing merged is withdrawn, and left alone for some passes, more
+//! each time.
 //!
-//! Each range that is offered apart splits a mapping, of which a process may have 65,530: so there
-//! is a bound to ranges of one space.
+//! Each range that is offered apart splits a mapping, and a process may have 65,530 mappings: so
+//! the ranges of one space are limited.
 //!
 //! # Units
 //! Addresses in bytes, counts in pages, ranges half-open.
@@ -36,34 +37,34 @@ use crate::region::permutation::Permutation;
 const BLOCK_PAGES: u64 = 512;
 const BLOCK: u64 = BLOCK_PAGES * PAGE_SIZE;
 
-/// Smaller pieces are not looked at: what a range costs is not worth some pages.
+/// Smaller pieces are ignored: a range costs more than a few pages save.
 const MIN_PAGES: u64 = 16;
 
 /// Pages that are sampled by the end of each stage.
 const STAGES: [u32; 3] = [8, 32, 64];
 
-/// Places that are tried for each page that is wanted: others may be empty.
+/// Places that are tried for each page wanted: others may be empty.
 const TRIES: u32 = 8;
 
-/// A match may be chance, two are not.
+/// One match may be chance, two are not.
 const MIN_MATCHES: u32 = 2;
 
-/// Ranges offered apart in one space.
+/// Limit of the ranges offered apart in one space.
 pub const MAX_RANGES: usize = 1024;
 
-/// Pages that are remembered of a pass: 160 MiB of them, which stand for 64 GiB at the last stage.
+/// Limit of the pages remembered in a pass: 160 MiB, which stand for 64 GiB at the last stage.
 const MAX_REMEMBERED: usize = 1 << 21;
 
-/// A series is due for so many pages at least.
+/// Least gain of a series, in pages.
 const MIN_GAIN: u64 = 64;
 
-/// And for this part of what is offered.
+/// Least gain of a series, as one part in this number of the offered pages.
 const GAIN_PART: u64 = 50;
 
 /// Pages to read: of one block, ascending in sampling order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
-    /// Whose.
+    /// The space that is read.
     pub space: SpaceId,
     /// First byte of the block.
     pub block: u64,
@@ -71,42 +72,42 @@ pub struct Probe {
     pub pages: Vec<u64>,
 }
 
-/// What a probe found of a page.
+/// The state of a probed page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
-    /// No page of its own is there.
+    /// The space has no page of its own there.
     Absent,
-    /// A page with this hash, that is not merged.
+    /// A page with this hash, not merged.
     Alone(u64),
-    /// A page with this hash, that is merged.
+    /// A page with this hash, merged.
     Merged(u64),
 }
 
 /// Advice that is to be passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// To whom.
+    /// The space that receives it.
     pub space: SpaceId,
     /// First byte.
     pub start: u64,
     /// One past the last byte.
     pub end: u64,
-    /// Whether KSM may merge it; else not any more.
+    /// Whether KSM may merge the range; otherwise it may not any more.
     pub offer: bool,
 }
 
-/// How much is offered.
+/// The amount of memory that is offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// Blocks looked at.
+    /// Blocks under estimation.
     pub blocks: u64,
     /// Pages of blocks that are offered.
     pub offered_pages: u64,
-    /// Pages of blocks that are not.
+    /// Pages of blocks that are not offered.
     pub other_pages: u64,
-    /// Blocks that were withdrawn because next to nothing of them was merged.
+    /// Blocks withdrawn because almost nothing of them was merged.
     pub withdrawn: u64,
-    /// Blocks that would be offered, but for the bound to ranges.
+    /// Blocks that would be offered but for the limit of ranges.
     pub left_out: u64,
 }
 
@@ -125,19 +126,19 @@ struct Block {
     end: u64,
     state: State,
     stage: usize,
-    /// The next place in the order, how many were probed since the block was begun, and how many
-    /// pages were found.
+    /// The next place in the order, the number of places probed since the block was begun, and the
+    /// number of pages found.
     next: u64,
     probed: u32,
     seen: u32,
     matched: u32,
-    /// Of these, how many are not merged.
+    /// The number of matched pages that are not merged.
     gain: u32,
     merged: u32,
     is_queued: bool,
-    /// It is judged by what was merged of it.
+    /// The block is judged by the number of its merged pages.
     is_checked: bool,
-    /// Left alone before this pass; how often it was withdrawn.
+    /// The pass until which the block is left alone; the number of its withdrawals.
     refused_until: u64,
     refusals: u32,
 }
@@ -194,14 +195,14 @@ impl Block {
         (self.seen, self.matched, self.gain, self.merged) = (0, 0, 0, 0);
     }
 
-    /// Whether so many of `seen` are as large a share as `share`.
+    /// Whether `count` pages are at least the share `share` of `seen`.
     fn reaches(&self, count: u32, share: f64) -> bool {
         count >= MIN_MATCHES && f64::from(count) >= share * f64::from(self.seen)
     }
 }
 
 impl Estimates {
-    /// Of nothing yet. `v_dup` is the share of a block's pages that must have partners.
+    /// Estimates of no space yet. `v_dup` is the share of a block's pages that must have partners.
     #[must_use]
     pub fn new(v_dup: f64, seed: u64) -> Estimates {
         Estimates {
@@ -219,8 +220,8 @@ impl Estimates {
         }
     }
 
-    /// These are the mappings of a space now, ascending and disjoint; `is_fixed` if all of it is
-    /// offered already and cannot be withdrawn. Answers whether blocks came.
+    /// Sets the present mappings of a space, ascending and disjoint; `is_fixed` if all of it is
+    /// offered already and cannot be withdrawn. Returns whether there are new blocks.
     pub fn set_mappings(&mut self, space: SpaceId, mappings: &[Mapping], is_fixed: bool) -> bool {
         let mut old = self.take_blocks(space);
         let mut came = false;
@@ -235,7 +236,7 @@ impl Estimates {
                         State::Watched
                     };
                     let block = match old.remove(&start) {
-                        // A block that grew holds what was not looked at.
+                        // A block that grew has memory that was never sampled.
                         Some(block) if block.end >= end => Block { end, ..block },
                         _ => {
                             came = true;
@@ -280,7 +281,7 @@ impl Estimates {
         self.ranges.remove(&space);
     }
 
-    /// There is more in a space than before: what is not offered is looked at again.
+    /// A space has more memory than before: its blocks that are not offered are sampled again.
     pub fn has_grown(&mut self, space: SpaceId) {
         let range = (space, 0)..=(space, u64::MAX);
         for (&key, block) in self.blocks.range_mut(range) {
@@ -293,7 +294,7 @@ impl Estimates {
         }
     }
 
-    /// Begins a pass: what was sampled is forgotten, all blocks are sampled anew.
+    /// Begins a pass: forgets the samples and samples all blocks anew.
     pub fn begin_pass(&mut self) {
         self.pass += 1;
         self.order = Permutation::new(BLOCK_PAGES, self.seed.wrapping_add(self.pass));
@@ -309,7 +310,7 @@ impl Estimates {
         }
     }
 
-    /// A series has ended: what is offered is sampled again, and judged by what was merged.
+    /// A series has ended: the offered blocks are sampled again and judged by their merged pages.
     pub fn check(&mut self) {
         for (&key, block) in &mut self.blocks {
             if block.is_offered() {
@@ -347,7 +348,7 @@ impl Estimates {
                 continue;
             };
             block.is_queued = false;
-            // It was offered while it waited.
+            // The block was offered while it waited.
             if block.is_offered() && block.seen >= STAGES[0] {
                 continue;
             }
@@ -373,7 +374,7 @@ impl Estimates {
         None
     }
 
-    /// Takes in what a probe found, and says what is to be advised now.
+    /// Takes in the result of a probe, and returns the advice to pass on now.
     pub fn answer(&mut self, probe: &Probe, seen: &[Seen]) -> Vec<Change> {
         let key = (probe.space, probe.block);
         if !self.blocks.contains_key(&key) {
@@ -411,8 +412,8 @@ impl Estimates {
         changes
     }
 
-    /// Looks a page up, and remembers it. Answers whether it has a partner, and the partner's block
-    /// if that was alone until now.
+    /// Looks a page up, and remembers it. Returns whether it has a partner, and the partner's block
+    /// if that page was alone until now.
     fn pair(
         &mut self,
         hash: u64,
@@ -444,7 +445,7 @@ impl Estimates {
         }
     }
 
-    /// Whether a block is to be offered now, or withdrawn.
+    /// Decides whether a block is to be offered now, or withdrawn.
     fn judge(&mut self, key: (SpaceId, u64)) -> Option<Change> {
         let (v_dup, pass) = (self.v_dup, self.pass);
         let block = self.blocks.get_mut(&key)?;
@@ -488,7 +489,7 @@ impl Estimates {
         }
     }
 
-    /// Whether one more range may be offered, if it is one.
+    /// Whether the block may be offered: it joins an offered range, or one more range is allowed.
     fn has_room(&mut self, space: SpaceId, start: u64, end: u64) -> bool {
         let before = self.blocks.range(..(space, start)).next_back();
         let touches = |key: &(SpaceId, u64), block: &Block| key.0 == space && block.is_offered();
@@ -505,7 +506,7 @@ impl Estimates {
         has_room
     }
 
-    /// Has a block sampled further, if more is to be known of it.
+    /// Queues a block for further samples if they can decide about it.
     fn go_on(&mut self, key: (SpaceId, u64)) {
         let Some(block) = self.blocks.get_mut(&key) else {
             return;
@@ -516,7 +517,7 @@ impl Estimates {
         }
         let wanted = STAGES[block.stage];
         let is_done = block.seen >= wanted;
-        // Of a block that is nearly empty no more is probed.
+        // A nearly empty block is not probed any further.
         if (is_done && block.stage + 1 < STAGES.len())
             || (!is_done && block.probed < wanted * TRIES)
         {
@@ -526,7 +527,7 @@ impl Estimates {
         }
     }
 
-    /// Advice could not be passed on: it is as if it had not been given.
+    /// Advice could not be passed on: undoes it.
     pub fn undo(&mut self, change: &Change) {
         if let Some(block) = self.blocks.get_mut(&(change.space, change.start)) {
             block.state = State::Watched;
@@ -535,7 +536,7 @@ impl Estimates {
         }
     }
 
-    /// Everything that is offered by advice of a space, or of all.
+    /// All advice of offered blocks, of one space or of all.
     #[must_use]
     pub fn offered(&self, of: Option<SpaceId>) -> Vec<Change> {
         let offered = self.blocks.iter().filter(|((space, _), block)| {
@@ -550,7 +551,7 @@ impl Estimates {
         offered.map(change).collect()
     }
 
-    /// Pages that a series would save, by what was sampled in this pass.
+    /// Pages that a series would save, by the samples of this pass.
     #[must_use]
     pub fn gain(&self) -> u64 {
         let offered = self.blocks.iter().filter(|(_, block)| block.is_offered());
@@ -561,14 +562,14 @@ impl Estimates {
         convert::count(gain.sum())
     }
 
-    /// Whether that is worth a series.
+    /// Whether the gain is worth a series.
     #[must_use]
     pub fn is_due(&self) -> bool {
         let gain = self.gain();
         gain >= MIN_GAIN && gain >= self.totals().offered_pages / GAIN_PART
     }
 
-    /// How much there is.
+    /// The totals of all blocks.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let mut totals = Totals {

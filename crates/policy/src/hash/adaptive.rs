@@ -2,20 +2,19 @@
 //! frames' hashes that follow it.
 //!
 //! # Problem
-//! A change of strength makes everything indexed worthless, and costs a look at every frame. In
-//! the middle of a sweep it would hide the partners already passed.
+//! A change of strength makes the whole index worthless and costs a read of every frame. In the
+//! middle of a sweep it would hide the partners already passed.
 //!
 //! # Approach
-//! The control learns of samples only when their cost and that of false matches outweighs what a
-//! change would cost, and while the higher levels work: so regions are not torn between eras while
-//! their duplicates are being found. First sweeps and the bottom level are remembered: if their
-//! matches were false too often, the control searches when it is calm, so seldom that the expected
-//! cost of searches is a small part of the time.
-//! On a host with few pages no search begins: each trial reads them again, and a search takes
-//! several times as many samples as there are pages, to save some lines of each. What misleads
-//! there is read in full (docs/decisions/0041).
-//! A change happens between answers, while no page waits to be merged. Frames shift their hash by
-//! the lines added or taken away ([`super::rehash`]).
+//! The control receives samples only when their cost and that of false matches outweighs the cost
+//! of a change, and while the higher levels work: so the strength does not change while duplicates
+//! of a region are being found. Samples of first sweeps and of the bottom level are added up apart:
+//! if their matches were false too often, the control searches when the host is calm, so rarely
+//! that the expected cost of searches is a small part of the time. On a host with few pages no
+//! search begins: each trial reads them again, and a search takes several times as many samples as
+//! there are pages, to save some lines of each. Colliding pages are read in full there
+//! (docs/decisions/0041). The strength changes between answers, while no page waits to be merged.
+//! The frames' hashes are shifted by the lines added or taken away ([`super::rehash`]).
 //!
 //! # Source
 //! UKSM §6.1, §6.2.
@@ -32,36 +31,36 @@ use crate::report::StrengthReport;
 
 /// Sampling must have cost this many times what a change of strength costs.
 const WORTH: f64 = 4.0;
-/// Of fewer pages no first search is worth beginning: as many as so many windows take.
+/// No first search begins with fewer pages than 64 windows take.
 const MIN_PAGES: u64 = 64 * WINDOW;
-/// Strengths that a search is taken to try.
+/// Number of strengths that a search is assumed to try.
 const TRIALS: f64 = 16.0;
-/// Of what the control is not told, what is older than so many samples counts half.
+/// Costs that the control did not receive are halved after this number of samples.
 const REMEMBERED: u64 = 1 << 16;
-/// Before it is calm for long, false matches must have cost so many times what sampling has.
+/// Factor by which false matches must have cost more than sampling before the calm is long.
 const MUCH: u64 = 4;
-/// In calm, searches may cost this part of the bottom level's share of the time.
+/// Share of the bottom level's time that searches may use in calm.
 const CALM_PART: f64 = 0.25;
-/// And this part of the time as long as the strength that is tried misleads.
+/// Share of the time that searches may use while the strength under trial misleads.
 const MISLED_SHARE: f64 = 1.0 / 128.0;
-/// In calm, a false match costs so many comparisons: its own, and a merge that it may have hidden,
-/// which is worth what a merge costs, several times over.
+/// Cost of a false match in calm, in comparisons: its own, and a merge that it may have hidden,
+/// which is worth several times the cost of a merge.
 const LOST_MERGE: u64 = 17;
-/// A change of strength makes worthless what is indexed. Where reading it again would take longer
-/// than this, as at a small share, that takes one part of so many of what the governor allows.
+/// A change of strength makes the index worthless. Where reading its pages again would take longer
+/// than `SOON`, as at a small share, it may use 1/`REREAD_SHARE_DIVISOR` of the governor's share.
 const SOON: Nanos = SECOND;
 const REREAD_SHARE_DIVISOR: u64 = 16;
-/// What shifting the hash of a frame is assumed to cost until some were.
+/// Cost of shifting the hash of a frame, in nanoseconds, assumed until it is measured.
 const FIRST_FRAME_COST: f64 = 500.0;
 
-/// What it would cost to read pages again, and to work on what they hold, in nanoseconds.
+/// Cost of reading pages again and of working on their contents, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadingCost {
     /// Pages on the ladder.
     pub(crate) pages: u64,
-    /// All that is on the ladder.
+    /// All pages on the ladder.
     pub(crate) all: f64,
-    /// What is indexed, which a change of strength makes worthless.
+    /// The indexed pages, whose index a change of strength makes worthless.
     pub(crate) indexed: f64,
 }
 
@@ -72,28 +71,28 @@ pub(crate) struct AdaptiveHash {
     strength: u16,
     /// None if the strength is fixed.
     control: Option<StrengthControl>,
-    /// Not told to the control yet.
+    /// Costs that the control has not received yet.
     costs: SampleCosts,
-    /// What of these the search read for itself.
+    /// The part of `costs.reading` that the search caused itself.
     own: Nanos,
-    /// What was sampled without being told to the control, since it last searched.
+    /// Costs of samples that the control did not receive, since its last search.
     unheeded: SampleCosts,
     /// Pages sampled since the strength was changed last.
     sampled: u64,
-    /// It is to be told, and to search.
+    /// The control must receive `unheeded` and search.
     is_search_due: bool,
-    /// What collides is read in full, so that it misleads once.
+    /// Colliding pages are read in full, so that they mislead only once.
     reads_in_full: bool,
-    /// There are so few pages, as was last told, that a search is not worth beginning.
+    /// At the last look there were too few pages for a search to be worth beginning.
     has_few_pages: bool,
-    /// It is calm: a search samples when its next trial is due, and not before.
+    /// The host is calm: a search samples only once its next trial is due.
     is_calm: bool,
-    /// What searches may cost in calm, of the time.
+    /// Share of the time that searches may use in calm.
     calm_share: f64,
     /// The governor's share.
     governed: f64,
-    /// How many comparisons a false match counts for the control: one, until a calm has shown that
-    /// merges were lost.
+    /// Number of comparisons that a false match counts for the control: one, until a calm has shown
+    /// that merges were lost.
     weight: u64,
     frame_cost: f64,
     changes: u64,
@@ -102,15 +101,16 @@ pub(crate) struct AdaptiveHash {
     allowed_at: Option<Nanos>,
     /// When the strength was changed last, or the start.
     changed_at: Nanos,
-    /// From then on a search may try another strength though sampling has not cost what that does.
+    /// From this time on a search may try another strength although sampling has not cost as much
+    /// as that.
     next_trial: Nanos,
-    /// The same if the present strength misleads.
+    /// The same time if the present strength misleads.
     next_if_misled: Nanos,
     rehash: Option<Rehash>,
 }
 
 impl AdaptiveHash {
-    /// The hash of a domain's seed. The frames that are there are to be learned first.
+    /// The hash of a domain's seed. It learns the existing frames first.
     pub(crate) fn new(params: &Params, seed: u64) -> AdaptiveHash {
         let strength = params.strength.unwrap_or(START);
         AdaptiveHash {
@@ -181,16 +181,16 @@ impl AdaptiveHash {
             && control.is_some_and(StrengthControl::is_starting)
     }
 
-    /// How many samples a search waits for, if one is under way.
+    /// Number of samples that a search waits for, if one is under way.
     pub(crate) fn samples_wanted(&self) -> Option<u64> {
         let control = self.control.as_ref()?;
         let is_searching = control.is_searching() && !self.waits_for_pages();
         is_searching.then(|| control.samples_wanted())
     }
 
-    /// How many samples a search still needs, if one is under way and has too few: what nobody else
-    /// uses may pay for these, and for no more. In calm none before its next trial is due: by then
-    /// they would be void, and others are indexed.
+    /// Number of samples that a search still lacks, if one is under way: the unused time of others
+    /// may pay for these, and for no more. None in calm before its next trial is due: by then the
+    /// samples would be void, and other pages indexed.
     pub(crate) fn samples_missing(&self, now: Nanos) -> Option<u64> {
         if self.is_calm && !self.is_trial_due(now) {
             return None;
@@ -204,8 +204,8 @@ impl AdaptiveHash {
         self.has_its_samples() && self.may_decide(lookup, now, reading)
     }
 
-    /// Whether the control may decide: that is worth a change, or a trial is due, and what is
-    /// indexed can be read again.
+    /// Whether the control may decide: a change is worth its cost or a trial is due, and the
+    /// indexed pages can be read again.
     fn may_decide(&self, lookup: &Lookup, now: Nanos, reading: ReadingCost) -> bool {
         (self.is_worth_change(lookup) || self.may_try(now)) && self.can_read_again(now, reading)
     }
@@ -216,49 +216,48 @@ impl AdaptiveHash {
             .is_some_and(|wanted| self.costs.samples >= wanted)
     }
 
-    /// Whether such a search may go on though that is not worth a change yet.
+    /// Whether a search with all its samples may go on although a change is not worth its cost yet.
     fn may_try(&self, now: Nanos) -> bool {
         self.has_its_samples() && self.is_trial_due(now)
     }
 
-    /// Whether a search may try another strength though sampling has not cost what that does.
+    /// Whether a search may try another strength although sampling has not cost as much as that.
     fn is_trial_due(&self, now: Nanos) -> bool {
         now >= self.next_trial
             || self.growth.is_searched_for()
             || (now >= self.next_if_misled && self.is_misled(MUCH))
     }
 
-    /// Whether what is indexed can be read again at what the governor allows: soon, or at the price
-    /// of a small part of what it has allowed since the last change.
+    /// Whether the indexed pages can be read again at the governor's share: soon, or at the price
+    /// of a small part of its time since the last change.
     fn can_read_again(&self, now: Nanos, reading: ReadingCost) -> bool {
         let takes = convert::count(reading.indexed / self.governed);
         takes <= SOON || now >= self.changed_at + takes.saturating_mul(REREAD_SHARE_DIVISOR)
     }
 
-    /// Whether sampling has cost so much that a change of strength is worth its cost. What a search
-    /// reads for itself is no reason to go on with it.
+    /// Whether sampling has cost enough to make a change of strength worth its cost. Pages that a
+    /// search reads for itself are no reason to continue it.
     fn is_worth_change(&self, lookup: &Lookup) -> bool {
         let cost = (self.costs.sampling() + self.costs.false_cost).saturating_sub(self.own);
         self.costs.samples > 0 && convert::float(cost) >= WORTH * self.change_cost(lookup)
     }
 
-    /// Of what the control was not told of, false matches have cost more than so many times what
-    /// sampling has.
+    /// Whether false matches have cost more than `times` as much as sampling, among the samples
+    /// that the control did not receive.
     fn is_misled(&self, times: u64) -> bool {
         let unheeded = self.unheeded.weighted(LOST_MERGE);
         unheeded.false_cost > times * unheeded.sampling()
     }
 
-    /// Tells whether it is calm.
+    /// Sets whether the host is calm.
     pub(crate) fn set_calm(&mut self, is_calm: bool) {
         self.is_calm = is_calm;
     }
 
-    /// It has been calm for so long. If false matches have cost more than sampling has, of what the
-    /// control was not told of, it is to search for a better strength; before the calm is longer
-    /// than `long`, if they have cost several times that. At most once in that time, and so seldom
-    /// that what a search is expected to cost, with `reading` everything once, is [`CALM_PART`] of
-    /// the bottom's share of it.
+    /// The host has been calm for `calm`. Allows a search if, among the samples that the control
+    /// did not receive, false matches cost more than sampling; `MUCH` times more before the calm
+    /// is longer than `long`. A search is allowed at most once per `long`, and so rarely that its
+    /// expected cost, with `reading` everything once, is [`CALM_PART`] of the bottom level's share.
     pub(crate) fn search_in_calm(
         &mut self,
         lookup: &Lookup,
@@ -281,8 +280,8 @@ impl AdaptiveHash {
         }
     }
 
-    /// If memory has grown since the strength was found, and it is calm, begins a search at once
-    /// and as at the start.
+    /// Begins a search at once, as at the start, if memory has grown since the strength was found
+    /// and the host is calm.
     fn search_if_grown(&mut self, reading: ReadingCost) {
         let Some(control) = self.control.as_mut() else {
             return;
@@ -299,14 +298,14 @@ impl AdaptiveHash {
         }
     }
 
-    /// What a change of strength costs for the frames, in nanoseconds.
+    /// Cost of shifting all frames to another strength, in nanoseconds.
     fn change_cost(&self, lookup: &Lookup) -> f64 {
         convert::float(lookup.frames() as u64) * self.frame_cost
     }
 
-    /// So many pages were sampled for `cost`. Only if `is_reason` the control is told of it: in
+    /// `pages` were sampled for `cost`. The control receives the samples only if `is_reason`: in
     /// calm a window takes minutes, in which little is indexed. A search for memory that has grown
-    /// is told of all, because the first sweeps of that bring what it needs.
+    /// receives all samples, because the first sweeps of that memory bring the ones it needs.
     pub(crate) fn sampled(&mut self, pages: u64, cost: Nanos, is_reason: bool) {
         let is_reason = is_reason || self.growth.is_searched_for();
         if !is_reason {
@@ -328,25 +327,25 @@ impl AdaptiveHash {
         }
     }
 
-    /// A search read for itself at this cost.
+    /// A search has read pages for itself at this cost.
     pub(crate) fn searched(&mut self, cost: Nanos) {
         self.own += cost;
     }
 
-    /// Working through these samples has cost this much.
+    /// Working through the samples has cost this much.
     pub(crate) fn worked(&mut self, cost: Nanos) {
         if self.costs.samples > 0 {
             self.costs.work += cost;
         }
     }
 
-    /// So many pages were compared because their hashes were equal, and were not equal.
+    /// `pages` were compared because their hashes were equal, and differed.
     pub(crate) fn matched_falsely(&mut self, pages: u64, cost: Nanos) {
         self.costs.false_matches += pages;
         self.costs.false_cost += cost;
     }
 
-    /// Whether any were since the control was last told.
+    /// Whether there were false matches since the control last received samples.
     pub(crate) fn has_matched_falsely(&self) -> bool {
         self.costs.false_matches > 0
     }
@@ -356,10 +355,10 @@ impl AdaptiveHash {
         self.rehash.as_ref().map(Rehash::command)
     }
 
-    /// A piece of the frames came back for it, for `cost`.
+    /// A piece of the frames was listed for the rehash, for `cost`.
     ///
     /// # Panics
-    /// If none was asked for.
+    /// If no rehash was under way.
     pub(crate) fn rehashed(
         &mut self,
         lookup: &mut Lookup,
@@ -370,7 +369,7 @@ impl AdaptiveHash {
     ) {
         let rehash = self.rehash.take().expect("a rehash was under way");
         if !frames.is_empty() {
-            // A short listing tells what a call costs, not what a frame does.
+            // A short listing shows the cost of a call, not that of a frame.
             let count = convert::float(frames.len() as u64);
             self.frame_cost +=
                 (convert::float(cost) / count - self.frame_cost) * count / (count + 2000.0);
@@ -378,13 +377,13 @@ impl AdaptiveHash {
         self.rehash = rehash.take_in(lookup, frames, cursor, now);
     }
 
-    /// Lets the control decide, if that is worth it and possible, with so many frames known.
-    /// Whether the strength is another one now.
+    /// Lets the control decide, if that is worth its cost and possible. Returns whether the
+    /// strength has changed.
     ///
     /// A search that has its samples, on a host that has become calm, would go on sampling only to
-    /// be worth its next trial. It waits instead, until its trials, with `reading` everything once
-    /// for each, take no more than that of the time, or [`MISLED_SHARE`] if the strength that it
-    /// tries misleads.
+    /// make its next trial worth its cost. Instead it waits until its trials, with `reading`
+    /// everything once for each, take no more than the calm share of the time, or [`MISLED_SHARE`]
+    /// if the strength under trial misleads.
     pub(crate) fn adapt(&mut self, lookup: &Lookup, now: Nanos, reading: ReadingCost) -> bool {
         if self.rehash.is_some() {
             return false;
@@ -398,7 +397,7 @@ impl AdaptiveHash {
             return false;
         };
         let was_searching = control.is_searching();
-        // In calm, how often trials are made is bounded instead.
+        // In calm, the frequency of trials is limited instead.
         control.expect((!self.is_calm).then_some(Prospect {
             indexed: lookup.indexed(),
             pages: reading.pages.max(self.sampled),

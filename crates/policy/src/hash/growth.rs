@@ -1,39 +1,39 @@
 //! Whether memory has grown so much that the strength in use was found for another host.
 //!
 //! # Problem
-//! A strength is found among what there is at the start, and again when false matches cost much.
-//! Where little memory was searched, the search settled on what suited that. If it is too strong
-//! for what comes later, nothing tells: only false matches do, and a hash that is too strong has
-//! none. Each page then costs some lines too many.
+//! A strength is found for the memory present at the start, and again when false matches cost much.
+//! A search in little memory settles on the best strength for that. If that is too strong for later
+//! memory, nothing shows it: only false matches do, and a hash that is too strong has none. Each
+//! page then costs some lines too many.
 //!
 //! # Approach
-//! What it takes to read all memory once, compared with the same when the last search ended. Only
+//! The time to read all memory once is compared with the same time when the last search ended. Only
 //! growth counts, and only since that search: memory that comes and goes is searched for once.
 //!
 //! # Source
 //! UKSM §6.1 leaves the stable state when the benefit moves by half; that shows only where pages
 //! collide.
 
-/// Memory has grown much when reading it takes so many times what it took.
+/// Memory has grown much when reading it takes this many times the former time.
 const MUCH: f64 = 8.0;
-/// Or so many times this, in nanoseconds: below, no search is worth beginning.
+/// Lower bound of the former time, in nanoseconds: below it, no search is worth beginning.
 const MIN_GROWTH_NS: f64 = 10e6;
 
-/// How much memory there was when the strength was found.
+/// The amount of memory when the strength was found.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
-    /// What reading it took, in nanoseconds.
+    /// Time that reading it took, in nanoseconds.
     found_for: f64,
     is_searched_for: bool,
 }
 
 impl Growth {
-    /// Whether memory that takes so many nanoseconds to read is much more than that.
+    /// Whether memory that takes `all` nanoseconds to read has grown much.
     pub(super) fn is_much(&self, all: f64) -> bool {
         all > MUCH * self.found_for.max(MIN_GROWTH_NS)
     }
 
-    /// A search begins because of it.
+    /// A search begins because of growth.
     pub(super) fn search(&mut self) {
         self.is_searched_for = true;
     }
@@ -43,7 +43,7 @@ impl Growth {
         self.is_searched_for
     }
 
-    /// A search has ended, with memory that takes so long to read.
+    /// A search has ended, with memory that takes `all` nanoseconds to read.
     pub(super) fn settle(&mut self, all: f64) {
         *self = Growth {
             found_for: all,

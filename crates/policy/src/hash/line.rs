@@ -39,7 +39,7 @@ const FINAL_FACTOR: u64 = 0x9FB2_1C65_1E98_DF25;
 
 const _: () = assert!(LINES * LINE_SIZE == PAGE_BYTES);
 
-/// The generator all constants come from: small, seedable with any value, the same everywhere.
+/// The generator of all constants: small, seedable with any value, the same everywhere.
 #[derive(Debug, Clone)]
 pub struct SplitMix64 {
     state: u64,
@@ -92,7 +92,7 @@ fn fold(a: u64, b: u64) -> u64 {
     high ^ low
 }
 
-/// The line hash of one seed: its keys, the order of its lines, and what the zero page hashes to.
+/// The line hash of one seed: its keys, the order of its lines, and its hashes of the zero page.
 #[derive(Debug, Clone)]
 pub struct LineHash {
     word_key: [u64; WORDS],

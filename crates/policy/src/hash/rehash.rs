@@ -8,7 +8,7 @@ use crate::command::{Command, Frame, Lines, Nanos};
 use crate::lookup::Lookup;
 use crate::lookup::frames::PIECE;
 
-/// The pass, and where it is.
+/// The pass and its position.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rehash {
     lines: Lines,
@@ -20,14 +20,14 @@ pub(super) struct Rehash {
 enum Sense {
     /// Enter frames that are not known.
     Learn,
-    /// Add these lines' hash.
+    /// Add the hash of these lines.
     Add,
-    /// Take it away.
+    /// Subtract it.
     Subtract,
 }
 
 impl Rehash {
-    /// Learns the frames there are, at this strength.
+    /// Learns the existing frames, at this strength.
     pub(super) fn learn(strength: u16) -> Rehash {
         Rehash {
             lines: Lines {
@@ -66,7 +66,7 @@ impl Rehash {
         }
     }
 
-    /// A piece came back; what is left of the pass.
+    /// Takes in a piece and returns the rest of the pass.
     pub(super) fn take_in(
         self,
         lookup: &mut Lookup,

@@ -1,38 +1,39 @@
 //! How many lines of a page to hash (UKSM §6.1).
 //!
 //! # Problem
-//! Each line hashed costs a cache miss a page. Each line too few lets pages look equal that are
-//! not, and such a comparison costs hundreds of misses. Where the best strength lies depends on
-//! what is in memory, and moves with it.
+//! Each line hashed costs a cache miss a page. With too few lines different pages look equal, and
+//! comparing them costs hundreds of misses. The best strength depends on the contents of memory and
+//! changes with them.
 //!
 //! # Approach
-//! The benefit of a strength is its profit, what it saves against the strongest hash, less its
-//! penalty, what false matches cost; both are measured. The control starts at
-//! [`START`] and searches as TCP starts slowly: steps of 1, 2, 4, 8 lines downwards, then upwards,
-//! from the best strength found. Then it is stable until the benefit moves by half, two windows
-//! pass without a false match, or 1000 windows pass.
+//! The benefit of a strength is its profit (the saving against the strongest hash) less its penalty
+//! (the cost of false matches); both are measured. The control starts at [`START`] and searches as
+//! TCP starts slowly: steps of 1, 2, 4, 8 lines downwards, then upwards, from the best strength
+//! found. Then it is stable until the benefit moves by half, two windows pass without a false
+//! match, or 1000 windows pass.
 //!
 //! It differs from the paper in this:
-//! - A trial has all that was read before it read again. So a search is *coarse*, by steps of 8
-//!   lines and for gains of half of that, where little is to be gained by a finer one: at the
-//!   start, if nothing misled, in calm, and when nothing misleads any more.
-//! - It starts at a quarter and not at half: until something is found that is worth a search, and
-//!   in the search itself, every page is sampled at the strength of the start, and of natural
-//!   contents 16 lines tell nearly as much as 32 (docs/decisions/0005).
+//! - A trial reads all indexed pages again. So a search is *coarse*, by steps of 8 lines and for
+//!   gains of half of that, where a finer one has little to gain: at the start, if nothing misled,
+//!   in calm, and when nothing misleads any more.
+//! - It starts at a quarter and not at half: until a search is worth its cost, and during the
+//!   search, every page is sampled at the first strength, and 16 lines distinguish natural contents
+//!   nearly as well as 32 (docs/decisions/0005).
 //! - It decides after windows of samples, not rounds of time, so that 32 to 1 takes thousands of
 //!   samples and not half a minute.
-//! - All is weighed *in lines*: a penalty is divided by the cost of a line, which is learnt from
-//!   what the cost of reading a page does when the strength changes. A slower machine changes
+//! - All costs are weighed *in lines*: a penalty is divided by the cost of a line, which is learnt
+//!   from the change of the cost of reading a page with the strength. A slower machine changes
 //!   nothing.
-//! - A weaker hash cannot have fewer collisions. So what was measured at one strength is a lower
-//!   bound for the weaker ones, and a strength is tried only if by all such bounds it can be
-//!   better than the best. The same bounds let a search walk over a plateau: where pages
-//!   differ in one line only, no single step helps, and the penalty says how far to look.
-//! - After a change of strength few pages are indexed yet and collisions seem rare. What a strength
-//!   cost when it was settled on is remembered, each time it disappoints for twice as long (up to
-//!   1000 windows). That keeps the control from oscillating.
-//! - A trial is made only if what it can gain is worth what it costs: what is indexed is read again
-//!   for it. The less there is to be sampled, the larger the gain must be (docs/decisions/0045).
+//! - A weaker hash cannot have fewer collisions. So a penalty measured at one strength is a lower
+//!   bound for the weaker ones, and a strength is tried only if by all such bounds it can be better
+//!   than the best. The same bounds let a search cross a plateau: where pages differ in one line
+//!   only, no single step helps, and the penalty limits the distance.
+//! - After a change of strength few pages are indexed yet and collisions seem rare. The cost of a
+//!   strength when it was settled on is remembered, each time it disappoints for twice as long (up
+//!   to 1000 windows). That keeps the control from oscillating.
+//! - A trial is made only if its possible gain is worth its cost: the indexed pages are read again
+//!   for it. The fewer pages remain to be sampled, the larger the gain must be
+//!   (docs/decisions/0045).
 //! - The stable state also ends when the *loss* moves by half (lines hashed and penalty), for at
 //!   weak strengths half the benefit is the cost of 30 lines.
 //!
@@ -49,55 +50,56 @@ use line_cost::LineCost;
 mod costs;
 mod line_cost;
 
-/// Samples after which a window is decided about, if it shows clearly what to do.
+/// Samples after which a window is decided if its result is clear.
 pub const WINDOW: u64 = 512;
 
-/// Samples after which a window is decided about in any case.
+/// Samples after which a window is decided in any case.
 pub const MAX_WINDOW: u64 = 8 * WINDOW;
 
-/// What a control begins with.
+/// The first strength.
 pub const START: u16 = PAGE_LINES / 4;
 const STRENGTHS: usize = PAGE_LINES as usize + 1;
 const MAX_STEP: u16 = 8;
 
-/// A strength is better if it is so by this many lines.
+/// Lines by which a strength must be better.
 const MARGIN: f64 = 0.25;
 
-/// Or by this many, where a search is coarse.
+/// The same in a coarse search.
 const COARSE_MARGIN: f64 = MAX_STEP as f64 / 2.0;
 
-/// Trials are dear if what they must gain is more lines than this.
+/// Trials are expensive if they must gain more lines than this.
 const DEAR: f64 = 1.0;
 
-/// What a rough search from the start tries: most of what lines cost is saved there, and of natural
-/// contents it tells nearly as much (docs/decisions/0045).
+/// The strength that a rough search from the start tries: it saves most of the cost of lines and
+/// distinguishes natural contents nearly as well (docs/decisions/0045).
 pub(crate) const ROUGH: u16 = START / 4;
 
-/// What a trial can gain must be worth so many times what it costs: it seldom gains all that it can
-/// by what is known before it.
+/// Factor by which the possible gain of a trial must exceed its cost: a trial seldom gains all that
+/// seemed possible before it.
 const HOPE: f64 = 4.0;
 
 /// Windows without a false match before a weaker hash is tried.
 const QUIET_WINDOWS: u64 = 2;
 
-/// Windows after which everything is looked at anew.
+/// Windows after which all strengths are tried anew.
 const MAX_STABLE: u64 = 1000;
 
-/// Windows over which the penalty of a settled strength is measured before it can be said to move.
+/// Windows over which the penalty of a settled strength is measured before it can count as moved.
 const SETTLING: u64 = 4;
 
 /// Windows for which a strength that disappointed is not tried again, at first.
 const FIRST_MEMORY: u64 = 16;
 
-/// Most walks of one search: two more than an alternation that still finds something can need.
+/// Limit of the walks of one search: two more than an alternation that still finds something can
+/// need.
 const MAX_WALKS: u32 = 8;
 
-/// What is known of one strength.
+/// Memory of one strength.
 #[derive(Debug, Clone, Copy)]
 struct Memory {
     /// Nanoseconds a sample: they stay true when the estimate of a line's cost moves.
     penalty: f64,
-    /// Window until which this is believed, and for how many windows it will be next time.
+    /// The window until which the penalty is believed, and the number of windows next time.
     until: u64,
     lasts: u64,
 }
@@ -146,26 +148,26 @@ impl Direction {
     }
 }
 
-/// What a trial of another strength costs, and what it is for.
+/// Cost and use of a trial of another strength.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prospect {
-    /// Pages that are indexed: they are read again.
+    /// Indexed pages: they are read again.
     pub indexed: u64,
-    /// Pages that are likely to be sampled at the strength that is found.
+    /// Pages that are likely to be sampled at the strength found.
     pub pages: u64,
 }
 
-/// How exactly a search looks.
+/// The precision of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Grain {
     Fine,
     Coarse,
-    /// By longer steps downwards, where trials are dear.
+    /// Longer steps downwards, where trials are expensive.
     Rough,
 }
 
 impl Grain {
-    /// The step that a walk begins with.
+    /// The first step of a walk.
     fn first_step(self) -> u16 {
         match self {
             Grain::Fine => 1,
@@ -173,7 +175,7 @@ impl Grain {
         }
     }
 
-    /// What a strength must gain.
+    /// The least gain of a strength, in lines.
     fn margin(self) -> f64 {
         match self {
             Grain::Fine => MARGIN,
@@ -188,7 +190,7 @@ impl Grain {
 struct Search {
     grain: Grain,
     direction: Direction,
-    /// Where the walk is, and its next step.
+    /// The strength that the walk has reached, and its next step.
     at: u16,
     delta: u16,
     improved: bool,
@@ -198,14 +200,14 @@ struct Search {
 
 #[derive(Debug, Clone)]
 enum State {
-    /// The first window, at half strength.
+    /// The first window, at [`START`].
     Starting,
     Searching(Search),
     Stable {
-        /// Windows since it was settled on.
+        /// Windows since the strength was settled on.
         windows: u64,
-        /// Penalty when it had settled, nanoseconds a sample; what it is now, smoothed, is in the
-        /// memory.
+        /// Penalty when the strength had settled, in nanoseconds a sample; the present one,
+        /// smoothed, is in the memory.
         reference: f64,
         quiet: u64,
     },
@@ -218,12 +220,12 @@ pub struct StrengthControl {
     /// The best strength known; the strength itself unless a search tries another.
     best: u16,
     window: SampleCosts,
-    /// Windows decided about: the control's clock.
+    /// Windows decided: the control's clock.
     windows: u64,
     line: LineCost,
-    /// Nanoseconds that a sample cost in the last window, all told.
+    /// Nanoseconds that a sample cost in the last window, with the work on it.
     sample_cost: f64,
-    /// Sums of false matches and their cost, the old ones fading.
+    /// Sums of false matches and of their cost, in which old ones fade.
     falses: (f64, f64),
     memory: [Memory; STRENGTHS],
     /// None: trials are free.
@@ -238,7 +240,7 @@ impl Default for StrengthControl {
 }
 
 impl StrengthControl {
-    /// A control that knows nothing, at half strength.
+    /// A control without any knowledge, at [`START`].
     #[must_use]
     pub fn new() -> StrengthControl {
         StrengthControl {
@@ -255,7 +257,7 @@ impl StrengthControl {
         }
     }
 
-    /// What trials cost and gain from now on; None if they are free, as at first.
+    /// Sets cost and gain of trials from now on; None if they are free, as at first.
     pub fn expect(&mut self, prospect: Option<Prospect>) {
         self.prospect = prospect;
     }
@@ -290,8 +292,7 @@ impl StrengthControl {
         f64::from(PAGE_LINES) - self.loss(self.strength)
     }
 
-    /// Samples until the window can be decided about: a batch need not be larger, or the answer to
-    /// it comes late.
+    /// Samples until the window can be decided: a larger batch would only delay the answer.
     #[must_use]
     pub fn samples_wanted(&self) -> u64 {
         let full = if self.window.samples < WINDOW {
@@ -302,7 +303,7 @@ impl StrengthControl {
         full.saturating_sub(self.window.samples).max(1)
     }
 
-    /// Takes in what samples at the present strength cost, and answers the strength to go on with.
+    /// Takes in the costs of samples at the present strength, and returns the next strength.
     ///
     /// False matches count where they become known, which may be after the samples.
     pub fn observe(&mut self, costs: SampleCosts) -> u16 {
@@ -315,8 +316,8 @@ impl StrengthControl {
         self.strength
     }
 
-    /// Searches for another strength, because what was sampled outside of windows misled so often
-    /// at the present one. Answers the strength to go on with.
+    /// Searches for another strength, because samples outside of windows misled too often at the
+    /// present one. Returns the next strength.
     pub fn reconsider(&mut self, costs: SampleCosts) -> u16 {
         if costs.samples == 0 || self.is_searching() {
             return self.strength;
@@ -328,8 +329,8 @@ impl StrengthControl {
         self.strength
     }
 
-    /// Searches as at the start, from the present strength, and with nothing known of any: what was
-    /// learnt is of other memory. What lines cost stays known.
+    /// Searches as at the start, from the present strength and without any knowledge: the old
+    /// penalties are those of other memory. The cost of a line stays known.
     pub fn begin_again(&mut self) {
         self.best = self.strength;
         self.window = SampleCosts::default();
@@ -337,8 +338,8 @@ impl StrengthControl {
         self.state = State::Starting;
     }
 
-    /// Whether the window is large enough for what it shows. Only a trial can be unclear: when
-    /// its gain is less than twice the error that the number of false matches has by chance.
+    /// Whether the window is large enough for its result. Only a trial can be unclear: when its
+    /// gain is less than twice the chance error of the number of false matches.
     fn is_clear(&self) -> bool {
         if !matches!(self.state, State::Searching(_)) || self.falses.0 == 0.0 {
             return true;
@@ -392,8 +393,8 @@ impl StrengthControl {
         }
     }
 
-    /// Least penalty, in lines, that `strength` can have by what is known of it and of stronger
-    /// ones.
+    /// Lower bound of the penalty of `strength`, in lines, by all that is known of it and of
+    /// stronger ones.
     fn penalty(&self, strength: u16) -> f64 {
         (strength..=PAGE_LINES)
             .filter(|&s| s == self.best || self.memory[usize::from(s)].until > self.windows)
@@ -402,7 +403,7 @@ impl StrengthControl {
             / self.line.nanos()
     }
 
-    /// Least loss that `strength` can have: lines hashed and penalty.
+    /// Lower bound of the loss of `strength`: lines hashed and penalty.
     fn loss(&self, strength: u16) -> f64 {
         f64::from(strength) + self.penalty(strength)
     }
@@ -413,9 +414,9 @@ impl StrengthControl {
         self.loss(self.best) - self.loss(strength) > grain.margin()
     }
 
-    /// Whether it may be better by so much that a trial is worth its cost.
+    /// Whether `strength` may be better by enough to make a trial worth its cost.
     fn is_worth_trial(&self, strength: u16, grain: Grain) -> bool {
-        // What the one trial of a rough search reads is seldom in vain: it is indexed at the
+        // A rough search seldom reads the pages of its one trial in vain: they are indexed at the
         // strength that is kept.
         let window = match grain {
             Grain::Rough if strength < self.best => WINDOW,
@@ -425,7 +426,7 @@ impl StrengthControl {
         self.loss(self.best) - self.loss(strength) > least
     }
 
-    /// Samples of a trial: many where something misleads.
+    /// Samples of a trial: many where samples mislead.
     fn trial_window(&self) -> u64 {
         if self.falses.0 == 0.0 {
             WINDOW
@@ -434,8 +435,8 @@ impl StrengthControl {
         }
     }
 
-    /// What a trial with a window of so many samples costs, in lines for each page that is likely
-    /// to be sampled after it: what is indexed is read again, and the window is.
+    /// Cost of a trial with a window of `window` samples, in lines for each page that is likely to
+    /// be sampled after it: it reads the indexed pages and the window.
     fn trial_cost(&self, window: u64) -> f64 {
         let Some(prospect) = self.prospect else {
             return 0.0;
@@ -450,7 +451,7 @@ impl StrengthControl {
         if memory.until <= self.windows {
             memory.penalty = 0.0;
         }
-        // Few pages are indexed at this strength yet: it can only be worse than it looks.
+        // Few pages are indexed at this strength yet: its real penalty can only be higher.
         memory.penalty = memory.penalty.max(penalty);
         memory.until = self.windows + memory.lasts;
         if self.may_be_better(tried, search.grain) {
@@ -513,7 +514,7 @@ impl StrengthControl {
         };
     }
 
-    /// One more window in the stable state. Penalties are nanoseconds a sample.
+    /// Takes in one more window of the stable state. Penalties are nanoseconds a sample.
     fn watch(&mut self, windows: u64, mut reference: f64, quiet: u64, penalty: f64) {
         const SMOOTHING: f64 = 0.25;
         let here = usize::from(self.strength);
@@ -547,7 +548,8 @@ impl StrengthControl {
         }
         if has_moved && moved > 0.0 {
             if windows > self.memory[here].lasts {
-                // It was good for long, so contents changed: what disappointed before may not now.
+                // The strength was good for long, so contents changed: a strength that disappointed
+                // may now fit.
                 for memory in &mut self.memory {
                     memory.lasts = FIRST_MEMORY;
                 }

@@ -1,25 +1,25 @@
-//! Which hints are followed while there are more than can be: the same parts of files everywhere.
+//! The choice of hints while there are too many to follow: the same parts of files in all spaces.
 //!
 //! # Problem
-//! A page is merged when two spaces have read it and both hints were followed. Of hints that are
-//! dropped by chance, or because they are old, one in four may be followed in either space, but one
-//! in sixteen in both: half the time for hints yields a quarter (XLH §5.2 saw this where hints were
-//! dropped). So what pays is judged not to, and is given less.
+//! A page is merged when two spaces have read it and both hints were followed. If hints are dropped
+//! by chance, or because they are old, and one in four is followed in either space, one in sixteen
+//! is followed in both: half the time for hints yields a quarter (XLH §5.2 measured this where
+//! hints were dropped). So hints that pay seem not to pay, and are given less.
 //!
 //! # Approach
 //! A part of a file is followed in all spaces or in none. Files that are copies of each other, such
-//! as the disks of two machines, have the same size and hold the same at the same offsets; so size
-//! and offset choose. While hints pile up the chosen part is halved, and doubled again when few
-//! wait.
+//! as the disks of two machines, have the same size and the same contents at the same offsets; so
+//! size and offset choose. While hints pile up the chosen part is halved, and doubled again when
+//! few wait.
 //!
-//! One process that does very much I/O must not take the hints of all others. So spaces of which
-//! more waits than their part are halved alone, as long as there are any of which more than
-//! [`MIN_CHOSEN`] is chosen. A smaller part is in each larger one, so that spaces of different
-//! parts still have the same pages in common.
+//! One process with very much I/O must not take the time of all other hints. So spaces with more
+//! than their part of the waiting hints are halved alone, while more than [`MIN_CHOSEN`] is chosen
+//! in any of them. A smaller part is in each larger one, so that spaces with different parts still
+//! have the same pages in common.
 //!
-//! And what was read from a file, or written to it, of which hints do not pay ([`super::origins`])
-//! must not take those of others either: while more such hints come than others, that is what is
-//! halved, and it is doubled last.
+//! And I/O of files whose hints do not pay ([`super::origins`]) must not take the time of other
+//! hints either: while more such hints come than others, only their part is halved, and it is
+//! doubled last.
 //!
 //! # Units
 //! Parts are [`PART_PAGES`] long, since requests of two machines are not cut at the same places.
@@ -34,24 +34,24 @@ use crate::params::SECOND;
 pub(super) const PART_PAGES: u64 = 16;
 /// The smallest part of all files that is chosen.
 const MIN_CHOSEN: u64 = u64::MAX >> 8;
-/// The chosen part is halved when the stack is so full, a quarter of what can be worked off in
-/// time, and doubled when it is emptier than that.
+/// The chosen part is halved when the stacks are fuller than the first, a quarter of the pages that
+/// can be worked off in time, and doubled when they are emptier than the second.
 const HALVED_FROM: f64 = 0.25;
 const DOUBLED_BELOW: f64 = 0.0625;
-/// At most so often.
+/// Least time between two changes.
 const HALVED_AFTER: Nanos = SECOND / 2;
 const DOUBLED_AFTER: Nanos = 4 * SECOND;
 
 /// The choice.
 #[derive(Debug)]
 pub(super) struct Choice {
-    /// Parts whose number is at most this are chosen in all spaces.
+    /// The largest number of a part that is chosen, in all spaces.
     most: u64,
-    /// Spaces of which fewer are: up to this number.
+    /// The same for spaces with a smaller choice.
     fewer: BTreeMap<SpaceId, u64>,
-    /// Of what does not pay, only parts up to this number are, in any space.
+    /// The same for files that do not pay, in all spaces.
     unpaying: u64,
-    /// Pages chosen since it was changed: those of what pays and of what does not.
+    /// Pages chosen since the last change: of files that pay, and of those that do not.
     chosen: (u64, u64),
     changed: Nanos,
 }
@@ -68,15 +68,15 @@ impl Choice {
         }
     }
 
-    /// Parts of files up to this number are followed in a space, if they pay or not: all, if it is
-    /// the largest there is.
+    /// The largest number of a part that is followed in a space, by whether its file pays:
+    /// `u64::MAX` chooses all.
     pub(super) fn of(&self, space: SpaceId, pays: bool) -> u64 {
         let own = self.fewer.get(&space).map_or(u64::MAX, |&own| own);
         let unpaying = if pays { u64::MAX } else { self.unpaying };
         self.most.min(own).min(unpaying)
     }
 
-    /// So many pages were chosen of what pays, or of what does not.
+    /// `pages` were chosen of a file that pays, or of one that does not.
     pub(super) fn chose(&mut self, pages: u64, pays: bool) {
         let chosen = if pays {
             &mut self.chosen.0
@@ -86,14 +86,13 @@ impl Choice {
         *chosen += pages;
     }
 
-    /// Whether this part of a file is among those; `page` is one of its pages, as
-    /// [`super::file_page`] numbers them.
+    /// Whether the part with `page`, as [`super::file_page`] numbers pages, is chosen up to `most`.
     pub(super) fn is_chosen(page: u64, most: u64) -> bool {
         mix(page / PART_PAGES) <= most
     }
 
-    /// The stacks of hints are this full now; `heavy` tells which have more than their part if they
-    /// are to be as full as that.
+    /// Takes in the load of the stacks; `heavy` returns the spaces with more than their part at a
+    /// given load.
     pub(super) fn adapt(&mut self, load: f64, heavy: impl FnOnce(f64) -> Vec<SpaceId>, now: Nanos) {
         let since = now.saturating_sub(self.changed);
         if load > HALVED_FROM && since >= HALVED_AFTER {

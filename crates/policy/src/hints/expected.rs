@@ -1,19 +1,19 @@
-//! What pages of files are expected to hold: the hash that a page of the same place had last.
+//! Expected contents of pages of files: the hash that a page of the same place had last.
 //!
 //! # Problem
 //! Two processes that read the same block of the same file, or of two files that are copies, are
-//! partners before a byte of the second page is read (design.md §4). To sample it first costs half
-//! as much as to compare it.
+//! partners before a byte of the second page is read (design.md §4). To sample that page first
+//! costs half as much as to compare it.
 //!
 //! # Approach
-//! A page that was sampled for a hint tells the hash of its place in files. The next page of that
-//! place is not sampled: it goes to the module as equal to what has this hash, a frame or an
-//! unmerged page, and the module compares. One that differs is sampled after all. While more than
-//! one in [`WRONG`] differ only one in [`STILL`] is tried so, because a comparison in vain costs
-//! more than a sample.
+//! A page that was sampled for a hint gives the hash of its place in files. The next page of that
+//! place is not sampled: it goes to the module as equal to the page with this hash, a frame or an
+//! unmerged page, and the module compares. A page that differs is sampled after all. While more
+//! than one in [`WRONG`] differ only one in [`STILL`] is compared, because a comparison in vain
+//! costs more than a sample.
 //!
-//! Places are direct-mapped: two of one slot replace each other. When there is room for more slots
-//! all are forgotten, which happens while a host fills.
+//! Places are direct-mapped: two places of one slot replace each other. When there is room for more
+//! slots all are forgotten, which happens while a host fills.
 //!
 //! # Units
 //! A slot takes 12 bytes.
@@ -26,25 +26,25 @@ const MIN_SLOTS: u64 = 1 << 10;
 const MAX_SLOTS: u64 = 1 << 18;
 /// Bytes of a slot.
 const SLOT: u64 = 12;
-/// One expectation of so many may be wrong.
+/// One expectation in this number may be wrong.
 const WRONG: u32 = 8;
-/// One of so many is tried still when more were.
+/// While more are wrong, one in this number is still tried.
 const STILL: u32 = 16;
-/// Outcomes are halved when there are so many, so that what is counts for more than what was.
+/// At this number of outcomes both counts are halved, so that recent outcomes count for more.
 const OUTCOMES: u32 = 512;
 
 /// The hashes of places.
 #[derive(Debug)]
 pub(super) struct Expected {
-    /// A part of the number of each slot's place; 0 where there is none.
+    /// A part of the number of each slot's place; 0 for an empty slot.
     tags: Box<[u32]>,
     hashes: Box<[u64]>,
     /// The strength of the hashes.
     strength: u16,
-    /// Pages compared with what was expected, and how many of them differed.
+    /// Pages compared with their expected contents, and the number of them that differed.
     tried: u32,
     wrong: u32,
-    /// Hints not tried so in a row.
+    /// Number of successive hints that were not compared.
     passed: u32,
 }
 
@@ -60,7 +60,7 @@ impl Expected {
         }
     }
 
-    /// It may take so many bytes, and hashes are of this strength from now on: others are
+    /// Sets the limit of memory in bytes, and the strength of hashes: those of another strength are
     /// forgotten.
     pub(super) fn fit(&mut self, bytes: u64, strength: u16) {
         let slots = (bytes / SLOT).clamp(MIN_SLOTS, MAX_SLOTS);
@@ -74,7 +74,7 @@ impl Expected {
         self.strength = strength;
     }
 
-    /// Bytes it takes.
+    /// Memory used, in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.tags) + size_of_val(&*self.hashes)
     }
@@ -85,7 +85,7 @@ impl Expected {
         (self.tags[slot], self.hashes[slot]) = (tag, hash);
     }
 
-    /// The page at this place was not as expected.
+    /// The page at this place differed from its expected contents.
     pub(super) fn forget(&mut self, place: u64) {
         let (slot, tag) = self.slot(place);
         if self.tags[slot] == tag {
@@ -99,7 +99,7 @@ impl Expected {
         (self.tags[slot] == tag).then(|| self.hashes[slot])
     }
 
-    /// Whether the next pages are to be tried with what is expected.
+    /// Whether the next pages are to be compared with their expected contents.
     pub(super) fn is_worth(&mut self) -> bool {
         if self.wrong * WRONG <= self.tried.max(OUTCOMES / 8) {
             return true;
@@ -108,7 +108,7 @@ impl Expected {
         self.passed == 0
     }
 
-    /// A page was compared with what was expected.
+    /// A page was compared with its expected contents.
     pub(super) fn tried(&mut self, is_right: bool) {
         self.tried += 1;
         self.wrong += u32::from(!is_right);

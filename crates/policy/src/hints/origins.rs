@@ -1,18 +1,17 @@
-//! Which files pay, and in which direction: what is read from one, or written to it.
+//! Counts of files that pay, by direction: reads from the file, or writes to it.
 //!
 //! # Problem
-//! A backup reads a disk from end to end, a database writes pages that nobody else has: each fills
-//! new memory all the time, so that no block of memory is ever judged ([`super::worth`]), and no
-//! other process has the same. While there are more hints than can be followed, these take the
-//! place of those that pay.
+//! A backup reads a disk from end to end, a database writes pages without a copy: each fills new
+//! memory all the time, so that no block of memory is ever judged ([`super::worth`]), and no other
+//! process has the same. While there are more hints than time to follow, these take the place of
+//! those that pay.
 //!
 //! # Approach
-//! Of each file, known by its size as for [`super::file_page`], and each direction, the pages that
-//! were followed and those that were merged are counted in a table that forgets: two origins of one
-//! slot replace each other. What this says is used only while there are too many hints
-//! ([`super::choice`]): who is first to read a file pays when a second one reads it. And none is
-//! worse off than another that yields no more: of large disks that are read in different orders
-//! little is equal at first.
+//! For each file, known by its size as for [`super::file_page`], and each direction, the followed
+//! and the merged pages are counted in a table that forgets: two origins of one slot replace each
+//! other. The counts are used only while there are too many hints ([`super::choice`]): the first
+//! reader of a file pays when a second one reads it. And no origin is worse off than another that
+//! yields no more: large disks that are read in different orders have few equal pages at first.
 //!
 //! # Source
 //! XLH §5.2, whose mixed benchmark lost by hints that did not pay what it gained by others.
@@ -24,8 +23,8 @@ use crate::hash::mix;
 /// Slots of the table.
 const SLOTS: u16 = 1 << 10;
 
-/// A file and a direction, or neither: the slot of its counts, and what tells it from others of
-/// that slot.
+/// A file and a direction, or neither: the slot of its counts, and the tag that distinguishes it
+/// from others of that slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Origin {
     slot: u16,
@@ -34,7 +33,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// Of I/O at this place.
+    /// The origin of I/O at this place.
     pub(super) fn new(place: FilePlace, source: HintSource) -> Origin {
         let direction = match source {
             HintSource::Read => 1,
@@ -48,7 +47,7 @@ impl Origin {
         }
     }
 
-    /// Of I/O of which no file is known.
+    /// The origin of I/O without a known file.
     pub(super) const UNKNOWN: Origin = Origin { slot: 0, tag: 0 };
 }
 
@@ -67,19 +66,19 @@ pub(super) struct Origins {
 }
 
 impl Origins {
-    /// Bytes they take: none before the first.
+    /// Memory used, in bytes: none before the first.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.slots)
     }
 
-    /// Whether hints of it pay, or no worse than others, or it is not known.
+    /// Whether hints of this origin pay, or no worse than others, or nothing is known of it.
     pub(super) fn pays(&self, origin: Origin) -> bool {
         let slot = self.slots.get(usize::from(origin.slot));
         let slot = slot.filter(|slot| slot.tag == origin.tag);
         slot.is_none_or(|slot| slot.tally.pays() || !slot.tally.is_below(self.all))
     }
 
-    /// So many pages of it are followed.
+    /// `pages` of this origin are followed.
     pub(super) fn tried(&mut self, origin: Origin, pages: u64) {
         if origin == Origin::UNKNOWN {
             return;
@@ -98,7 +97,7 @@ impl Origins {
         self.all.tried(pages);
     }
 
-    /// A page of it was merged.
+    /// A page of this origin was merged.
     pub(super) fn paid(&mut self, origin: Origin) {
         if let Some(tally) = self.find(origin) {
             tally.paid();
@@ -106,7 +105,7 @@ impl Origins {
         }
     }
 
-    /// A page of it that was merged has been filled with something else.
+    /// A merged page of this origin has been overwritten.
     pub(super) fn broken(&mut self, origin: Origin) {
         if let Some(tally) = self.find(origin) {
             tally.broken();

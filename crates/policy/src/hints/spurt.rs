@@ -1,14 +1,14 @@
 //! A hint spurt: the pages of the newest hints, as one SAMPLE or FOLD.
 //!
 //! # Problem
-//! A hint names addresses, and what is there may be a region, too young to be looked at, not listed
-//! yet, or nothing that may be merged.
+//! A hint names addresses. They may lie in a region, in one that is too young, in one not listed
+//! yet, or in memory that may not be merged.
 //!
 //! # Approach
 //! Each hint is cut where regions and 2 MiB blocks end. Its pages are read, or compared at once
-//! with what their place in files is expected to hold ([`super::expected`]). What is in no region
-//! is asked for: its mappings are to be listed, and the hint waits for that aside, as it does for a
-//! region to be old enough; a few times, then it is dropped.
+//! with the expected contents of their place in files ([`super::expected`]). For pages in no region
+//! the mappings are requested, and the hint waits aside for them, as it does for a region to become
+//! old enough; after a few tries it is dropped.
 
 use super::Hints;
 use super::stack::Entry;
@@ -22,62 +22,62 @@ use crate::merge::finds::Candidate;
 use crate::params::SECOND;
 use crate::region::State;
 
-/// A hint that cannot be followed yet is tried again after so long.
+/// Time after which a hint that cannot be followed yet is tried again.
 const TRY_AGAIN: Nanos = SECOND / 5;
-/// And so often.
+/// Limit of these tries.
 const MAX_TRIES: u8 = 4;
-/// Hints that wait for that.
+/// Limit of the hints that wait for another try.
 const MAX_LATER: usize = 4096;
-/// Hints that one spurt looks at: some may lead nowhere.
+/// Limit of the hints that one spurt takes: some may lead to no page.
 const MAX_LOOKED_AT: usize = 4096;
-/// Pages of a spurt.
+/// Limits of the pages of a spurt.
 const MIN_PAGES: f64 = 256.0;
 const MAX_PAGES: f64 = 4096.0;
 
-/// What the next spurt reads.
+/// The reads of the next spurt.
 pub(crate) struct Spurt {
     /// Its pages.
     pub(crate) selection: Selection,
-    /// Pages that are expected to hold what has a known hash.
+    /// Pages whose expected contents have a known hash.
     pub(crate) expected: Vec<Candidate>,
-    /// At most so many.
+    /// Limit of `expected`.
     most_expected: usize,
     /// Addresses that are in no region.
     pub(crate) unknown: Vec<(SpaceSlot, u64)>,
 }
 
-/// What may be compared at once.
+/// Conditions of a spurt.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
-    /// It is paid from what nobody else uses.
+    /// It is paid from unused time.
     pub(crate) is_spare: bool,
-    /// So many pages can be compared with what they are expected to hold.
+    /// Limit of the pages that can be compared with their expected contents.
     pub(crate) most_expected: usize,
-    /// So many bytes may be used to know it.
+    /// Limit of the memory for expected contents, in bytes.
     pub(crate) bytes: u64,
     /// The strength of hashes.
     pub(crate) strength: u16,
 }
 
-/// Where a hint begins.
+/// The place where a hint begins.
 enum Begins {
     /// In this region.
     In(RegionId),
     /// In a region that cannot be sampled now.
     Closed(State),
-    /// In none.
+    /// In no region.
     Nowhere,
 }
 
 impl Spurt {
-    /// Reads the pages of a run, if there are any.
+    /// Adds a run to the pages to read, unless it is empty.
     fn read(&mut self, pick: RegionPick, from: &Sources<'_>) {
         if pick.count > 0 {
             push_run(&mut self.selection.picks, from.regions, from.spaces, pick);
         }
     }
 
-    /// Whether it has no room for another hint.
+    /// Whether there is no room for another hint.
     fn is_full(&self) -> bool {
         let most = self.most_expected;
         let is_all = most > 0 && self.expected.len() >= most;
@@ -86,7 +86,7 @@ impl Spurt {
 }
 
 impl Hints {
-    /// What the next spurt reads, if one may begin.
+    /// The reads of the next spurt, if one may begin.
     pub(crate) fn select(
         &mut self,
         from: &mut Sources<'_>,
@@ -128,7 +128,7 @@ impl Hints {
         Some(spurt)
     }
 
-    /// Reads the first pages of a hint, at most `most`; how many.
+    /// Reads the first pages of a hint, at most `most`; returns their number.
     fn follow(
         &mut self,
         entry: Entry,
@@ -174,8 +174,8 @@ impl Hints {
         picked
     }
 
-    /// Divides pages into those that are expected to hold what is known, and runs to be read. How
-    /// many, at least one: the others have to wait.
+    /// Divides pages into those with expected contents and runs to be read. Returns the number of
+    /// pages divided, at least one: the others have to wait.
     fn divide(
         &mut self,
         part: &Entry,
@@ -198,7 +198,7 @@ impl Hints {
             let page = pick.page + pages;
             let hash = self.expected.hash(file.wrapping_add(pages.into()));
             pages += 1;
-            // One that was merged and is another one by now is to be counted as such.
+            // A merged page that has been overwritten is sampled, to be counted as such.
             let Some(hash) = hash.filter(|_| !held.is_merged(page)) else {
                 run.count += 1;
                 continue;
@@ -224,8 +224,8 @@ impl Hints {
         pages
     }
 
-    /// How the part of a hint that is in one block of a region is read, if it is read now. A block
-    /// in huge pages is split, or not, by what all of it holds, so all of it is read.
+    /// The read for the part of a hint in one block of a region, if it is read now. All of a block
+    /// in huge pages is read, since all its contents decide whether it is split.
     fn pick(
         &mut self,
         part: Entry,
@@ -257,7 +257,7 @@ impl Hints {
         Some(pick)
     }
 
-    /// The hint is to be followed later, unless that was tried often enough; whether it is.
+    /// Queues the hint for another try, unless it had enough of them; returns whether it did.
     fn try_later(&mut self, mut entry: Entry, now: Nanos) -> bool {
         entry.tries += 1;
         if entry.tries > MAX_TRIES || self.later.len() >= MAX_LATER {
@@ -269,8 +269,8 @@ impl Hints {
     }
 }
 
-/// Where a hint of the space in this slot begins, and up to which page (numbered from address 0) it
-/// is there: in a region that can be sampled, to the end of the block.
+/// The place where a hint of the space in this slot begins, and the page up to which the hint is
+/// there (numbered from address 0): in a region that can be sampled, to the end of the block.
 fn begins(entry: &Entry, slot: SpaceSlot, from: &Sources<'_>) -> (Begins, u64) {
     let address = entry.from * PAGE_SIZE;
     let ids = from.spaces.get(slot).regions();

@@ -1,13 +1,13 @@
-//! The hints of one space that wait: a stack, of which the oldest can be dropped (XLH §4.2).
+//! The waiting hints of one space: a stack whose oldest can be dropped (XLH §4.2).
 //!
 //! # Problem
 //! I/O comes in bursts, and a hint is worth most while it is new. A large file would fill a stack
 //! with one entry for each of its blocks.
 //!
 //! # Approach
-//! A deque: the newest at the back, from where they are taken, and the oldest at the front, where
-//! they are dropped. What continues the newest entry is added to it. Entries are numbered, so that
-//! one that waits can be emptied when it is hinted again.
+//! A deque: the newest are at the back, where they are taken, and the oldest at the front, where
+//! they are dropped. A hint that continues the newest entry is added to it. Entries are numbered,
+//! so that a waiting one can be emptied when its hint comes again.
 //!
 //! # Units
 //! Pages. An entry takes 56 bytes.
@@ -28,11 +28,11 @@ pub(super) struct Entry {
     /// When the hint was taken in.
     pub(super) at: Nanos,
     pub(super) space: SpaceId,
-    /// What its first page is in a file, see [`super::file_page`], if that is known.
+    /// The place of its first page in a file, see [`super::file_page`], if known.
     pub(super) file: Option<u64>,
     /// The file and the direction.
     pub(super) origin: Origin,
-    /// How often it could not be followed yet.
+    /// Number of tries at which it could not be followed yet.
     pub(super) tries: u8,
 }
 
@@ -41,7 +41,7 @@ impl Entry {
         self.to - self.from
     }
 
-    /// The part of it that begins so many pages later.
+    /// The part of it that begins `pages` pages later.
     pub(super) fn after(self, pages: u64) -> Entry {
         Entry {
             from: self.from + pages,
@@ -50,7 +50,7 @@ impl Entry {
         }
     }
 
-    /// Whether another one goes on where this one ends, or in it, in memory and in the file.
+    /// Whether `next` goes on where this entry ends, or in it, in memory and in the file.
     fn is_continued_by(&self, next: &Entry) -> bool {
         (self.tries, self.origin) == (next.tries, next.origin)
             && (self.from..=self.to).contains(&next.from)
@@ -63,7 +63,7 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(super) struct Stack {
     entries: VecDeque<Entry>,
-    /// Entries ever dropped at the front: the number of the first.
+    /// Number of entries ever dropped at the front, which is the number of the first.
     first: u64,
     pages: u64,
 }
@@ -73,7 +73,7 @@ impl Stack {
         self.pages
     }
 
-    /// Entries, those included that were emptied.
+    /// Number of entries, with the emptied ones.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -87,12 +87,13 @@ impl Stack {
         }
     }
 
-    /// Bytes it takes.
+    /// Memory used, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// Adds it to the newest entry, if it continues that: how many pages of it waited already.
+    /// Adds `entry` to the newest entry, if it continues that; returns the number of its pages that
+    /// waited already.
     pub(super) fn join(&mut self, entry: &Entry) -> Option<u64> {
         let top = self
             .entries
@@ -105,7 +106,7 @@ impl Stack {
         Some(entry.pages() - more)
     }
 
-    /// One more entry, on top; its number.
+    /// Pushes an entry on top; returns its number.
     pub(super) fn push(&mut self, entry: Entry) -> u64 {
         let number = self.first + self.entries.len() as u64;
         self.pages += entry.pages();
@@ -113,7 +114,8 @@ impl Stack {
         number
     }
 
-    /// Empties the entry of this number, if it begins at this page; how many pages it had.
+    /// Empties the entry of this number, if it begins at this page; returns the number of its
+    /// pages.
     pub(super) fn empty(&mut self, number: u64, from: u64) -> u64 {
         let at = number.checked_sub(self.first).map(usize::try_from);
         let Some(Ok(at)) = at else {
@@ -135,7 +137,7 @@ impl Stack {
         Some(entry)
     }
 
-    /// Drops the oldest entry; the pages it had.
+    /// Drops the oldest entry; returns the number of its pages.
     pub(super) fn drop_oldest(&mut self) -> Option<u64> {
         let oldest = self.entries.pop_front()?;
         self.first += 1;

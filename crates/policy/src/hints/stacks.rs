@@ -1,15 +1,15 @@
-//! The hints that wait, of all spaces: bounded, and one space after the other.
+//! The waiting hints of all spaces: bounded, with turns for the spaces.
 //!
 //! # Problem
 //! One process may do more I/O than all others together, and far more than there is time to follow.
-//! With one stack for all, its newest hints would be on top for ever. And a buffer that is read
-//! into again and again would fill a stack with itself.
+//! With one stack for all, its newest hints would be on top for ever. And a buffer that is filled
+//! again and again would fill a stack with itself.
 //!
 //! # Approach
 //! Each space has a [`Stack`] of its own, and they take turns of some pages, so that the hints of a
 //! space wait for as many turns as there are spaces with hints. When pages or entries are too many,
-//! the fullest stack loses its oldest (McKenney, Stochastic fairness queueing, 1990). What is
-//! hinted again while it waits moves to the top of its stack: a small table finds the entry that
+//! the fullest stack loses its oldest (McKenney, Stochastic fairness queueing, 1990). A hint that
+//! comes again while it waits moves to the top of its stack: a small table finds the entry that
 //! begins at the same page, and empties it.
 //!
 //! # Units
@@ -22,47 +22,47 @@ use crate::command::SpaceId;
 use crate::convert;
 use crate::hash::mix;
 
-/// Entries at least, 3.5 MiB, and at most, 56 MiB; between, one for so many pages that are
-/// followed: most hints are of a file, or of some.
+/// Limits of the number of entries, 3.5 MiB and 56 MiB of memory; between them, one entry for
+/// `PAGES_PER_ENTRY` pages that the engine follows: most hints are of one file, or of a few.
 const MIN_ENTRIES: u64 = 1 << 16;
 const MAX_ENTRIES: u64 = 1 << 20;
 const PAGES_PER_ENTRY: u64 = 64;
-/// Slots of the table of what waits.
+/// Slots of the table of waiting entries.
 const SLOTS: usize = 1 << 12;
-/// Pages of one space until it is the next one's turn.
+/// Length of a space's turn, in pages.
 const TURN: u64 = 64;
 /// When the stacks are full, entries are dropped until one part in this many is free, of pages and
 /// of entries.
 const EVICTED_SHARE_DIVISOR: u64 = 64;
 
-/// What became of other entries when one was pushed, in pages.
+/// Effect of a push on other entries, in pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Pushed {
-    /// That waited already.
+    /// Pages that waited already.
     pub(super) again: u64,
-    /// That were dropped because they were the oldest.
+    /// Pages that were dropped as the oldest.
     pub(super) overwritten: u64,
 }
 
 /// The stacks.
 #[derive(Debug)]
 pub(super) struct Stacks {
-    /// None of them is empty.
+    /// No stack in it is empty.
     stacks: BTreeMap<SpaceId, Stack>,
-    /// All spaces that have one; it is the first one's turn.
+    /// All spaces with a stack; the first one has its turn.
     turns: VecDeque<SpaceId>,
-    /// Pages of the first one since its turn began.
+    /// Pages that the first space has had since its turn began.
     served: u64,
     pages: u64,
     entries: u64,
     room: u64,
     most_entries: u64,
-    /// The number of the entry that was pushed last for a slot.
+    /// For each slot, the number of the last entry pushed.
     pushed: Box<[u64]>,
 }
 
 impl Stacks {
-    /// Empty stacks for so many pages.
+    /// Empty stacks for `room` pages.
     pub(super) fn new(room: u64) -> Stacks {
         Stacks {
             stacks: BTreeMap::new(),
@@ -76,22 +76,21 @@ impl Stacks {
         }
     }
 
-    /// There is room for so many pages from now on, of so many that are followed.
+    /// Sets the room to `pages`, in an engine that follows `followed` pages.
     pub(super) fn set_room(&mut self, pages: u64, followed: u64) {
         self.room = pages;
         self.most_entries = (followed / PAGES_PER_ENTRY).clamp(MIN_ENTRIES, MAX_ENTRIES);
     }
 
-    /// How full they are: by pages, which time to follow them bounds, or nearly so by entries,
-    /// which only memory bounds.
+    /// How full the stacks are: by pages, limited by the time to follow them, or by a quarter of
+    /// the share of entries, limited by memory.
     pub(super) fn load(&self) -> f64 {
         let by_entries = convert::ratio(self.entries, self.most_entries) / 4.0;
         convert::ratio(self.pages, self.room).max(by_entries)
     }
 
-    /// Spaces that have more than their fair part of what waits, if the load is to be this: those
-    /// that have more than what is left of it for each, once all that have less have theirs
-    /// (max-min fairness).
+    /// Spaces with more than their fair part of the waiting hints at this load: the part that
+    /// remains for each of them after all spaces with less have theirs (max-min fairness).
     pub(super) fn heavy(&self, load: f64) -> Vec<SpaceId> {
         let by_pages = convert::ratio(self.pages, self.room) >= self.load();
         let fullness = |stack: &Stack| stack.fullness(by_pages);
@@ -121,7 +120,7 @@ impl Stacks {
         self.pages == 0
     }
 
-    /// One more hint, on top of its stack.
+    /// Pushes a hint on top of its stack.
     pub(super) fn push(&mut self, entry: Entry) -> Pushed {
         if self.pushed.is_empty() {
             self.pushed = vec![u64::MAX; SLOTS].into();
@@ -144,7 +143,7 @@ impl Stacks {
         pushed
     }
 
-    /// Drops the oldest of the fullest stacks; the pages they had.
+    /// Drops the oldest entries of the fullest stacks; returns their pages.
     fn make_room(&mut self) -> u64 {
         let before = self.pages;
         let room = self.room - self.room / EVICTED_SHARE_DIVISOR;
@@ -159,7 +158,7 @@ impl Stacks {
             let Some((&space, stack)) = fullest else {
                 break;
             };
-            // The next one may be as full.
+            // The next stack may be as full.
             let enough = fullness(stack) - fullness(stack).div_ceil(EVICTED_SHARE_DIVISOR);
             while fullness(stack) > enough
                 && (self.pages > room || self.entries > entries)
@@ -175,7 +174,7 @@ impl Stacks {
         before - self.pages
     }
 
-    /// Its stack is empty.
+    /// Removes a space, whose stack is empty.
     fn remove(&mut self, space: SpaceId) {
         self.stacks.remove(&space);
         if self.turns.front() == Some(&space) {
@@ -186,7 +185,7 @@ impl Stacks {
         }
     }
 
-    /// Bytes they take.
+    /// Memory used, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let stacks: usize = self.stacks.values().map(Stack::bytes).sum();
         stacks + size_of_val(&*self.pushed)
@@ -219,7 +218,7 @@ impl Stacks {
         }
     }
 
-    /// What is left of the hint that was popped last goes back on top.
+    /// Puts the rest of the hint that was popped last back on top.
     pub(super) fn put_back(&mut self, entry: Entry) {
         stack_of(&mut self.stacks, &mut self.turns, entry.space).push(entry);
         self.pages += entry.pages();
@@ -227,7 +226,7 @@ impl Stacks {
     }
 }
 
-/// The stack of a space, which gets its turn after all that have one if it had none.
+/// The stack of a space; a new one has its turn after all others.
 fn stack_of<'a>(
     stacks: &'a mut BTreeMap<SpaceId, Stack>,
     turns: &mut VecDeque<SpaceId>,
@@ -239,7 +238,7 @@ fn stack_of<'a>(
     })
 }
 
-/// The slot of an entry in the table of what waits.
+/// The slot of an entry in the table of waiting entries.
 fn slot(entry: &Entry) -> usize {
     let key = mix(entry.from ^ u64::from(entry.space.0) << 40);
     convert::index(convert::narrow(key >> 32)) % SLOTS

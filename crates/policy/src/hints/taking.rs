@@ -1,41 +1,41 @@
-//! When hints are taken from the machine.
+//! Decides when hints are taken from the machine.
 //!
 //! # Problem
-//! Hints that come one by one must not wake the daemon for each; what waits in the machine is
-//! dropped when there is no room; and where the share is small, taking them alone could use it up.
+//! Hints that come one by one must not wake the daemon for each; the machine drops hints when its
+//! room is full; and at a small share, taking them alone could use it up.
 //!
 //! # Approach
-//! They are taken once an interval at most, and as seldom as makes it one part in
-//! [`TAKING_SHARE_DIVISOR`] of their time, with the wake-ups that it takes. Where more come than
-//! are taken at a time, they are taken at once, as long as that takes no larger part of the time
-//! for hints than this: what a slow machine has merged for a second has earned it many. A machine
-//! that was asleep and could have said that some came, and did not, has none.
+//! Hints are taken at most once per interval, and so rarely that taking them, with its wake-ups,
+//! uses one part in [`TAKING_SHARE_DIVISOR`] of their time. If more are left than one call takes,
+//! the next call follows at once, while taking uses no larger part of the time for hints than this:
+//! a second of following on a slow machine has earned many calls. A machine that slept and did not
+//! report any hint, although it could, has none.
 
 use crate::command::Nanos;
 use crate::convert;
 
-/// Part of the time of hints that taking them may use: one in this many.
+/// Part of the time of hints that taking them may use: one in this number.
 const TAKING_SHARE_DIVISOR: Nanos = 4;
-/// What following has earned counts up to so much, in nanoseconds.
+/// Limit of the time earned by following, in nanoseconds.
 const MAX_SAVED: i64 = 500_000_000;
 
-/// When they are taken.
+/// The times of taking.
 #[derive(Debug)]
 pub(super) struct Taking {
-    /// The shortest time between two.
+    /// The shortest time between two takings.
     interval: Nanos,
     due: Nanos,
     is_under_way: bool,
-    /// What it cost last.
+    /// Cost of the last taking.
     cost: Nanos,
-    /// What following has earned it, less what it has cost; below 0 if it is to wait.
+    /// Time earned by following, less the cost of taking; below 0 if taking has to wait.
     balance: i64,
     /// Whether hints would have ended the last sleep.
     is_watched: bool,
 }
 
 impl Taking {
-    /// None was taken.
+    /// No hint was taken yet.
     pub(super) fn new(interval: Nanos) -> Taking {
         Taking {
             interval,
@@ -52,12 +52,12 @@ impl Taking {
         now >= self.due && (self.balance >= 0 || is_idle)
     }
 
-    /// From when on.
+    /// The time from which on hints are to be taken.
     pub(super) fn due_at(&self) -> Nanos {
         self.due
     }
 
-    /// They are taken now.
+    /// Hints are taken now.
     pub(super) fn begin(&mut self) {
         self.is_under_way = true;
     }
@@ -66,7 +66,7 @@ impl Taking {
     pub(super) fn charge(&mut self, cost: Nanos) {
         if std::mem::take(&mut self.is_under_way) {
             self.cost = cost;
-            // Where nothing waits they are taken all the same.
+            // If no hint waits, they are taken all the same.
             self.balance = self.balance.max(0) - convert::signed(cost);
         } else {
             let earned = convert::signed(cost / (TAKING_SHARE_DIVISOR - 1));
@@ -74,7 +74,7 @@ impl Taking {
         }
     }
 
-    /// They were taken, and more wait, or not. Hints may use this share of a core.
+    /// Hints were taken; `more` if others wait in the machine. Hints may use this share of a core.
     pub(super) fn end(&mut self, more: bool, share: f64, now: Nanos) {
         let seldom = convert::nanos(
             convert::float(self.cost) / share * convert::float(TAKING_SHARE_DIVISOR),
@@ -86,13 +86,13 @@ impl Taking {
         };
     }
 
-    /// A sleep begins that lasts until then, and that hints end from `hinted_from` on.
+    /// A sleep until `until` begins, which hints may end from `hinted_from` on.
     pub(super) fn sleeps(&mut self, until: Nanos, hinted_from: Nanos) {
         self.is_watched = hinted_from < until;
     }
 
-    /// A sleep has ended. If `hinted`, some wait; else none, if they would have ended it. If they
-    /// would not, nothing is known, and they are taken when that was due.
+    /// A sleep has ended. If `hinted`, some wait; otherwise none do, if hints would have ended it.
+    /// If not, nothing is known, and the time of the next taking stays.
     pub(super) fn woken(&mut self, hinted: bool, now: Nanos) {
         if hinted {
             self.due = now;

@@ -1,11 +1,11 @@
-//! Whether pages of one kind pay: how many were followed, and how many merged.
+//! The pay of one kind of pages: the numbers of followed and of merged pages.
 //!
 //! # Units
 //! Pages.
 
-/// So many are followed before it is judged.
+/// Number of followed pages from which on it is judged.
 const TRIED: u16 = 4096;
-/// Counts are halved then, so that what is counts for more than what was.
+/// Number at which counts are halved, so that recent pages count for more.
 const MAX_TRIED: u16 = 1 << 14;
 /// One page in this many must be merged for hints to pay.
 const MIN_YIELD_DIVISOR: u16 = 64;
@@ -18,18 +18,18 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Whether they pay, or too few were followed to tell.
+    /// Whether the pages pay, or too few were followed to judge.
     pub(super) fn pays(self) -> bool {
         self.tried < TRIED || self.paid >= self.tried / MIN_YIELD_DIVISOR
     }
 
-    /// Whether fewer of them merged than of others.
+    /// Whether a smaller share of them merged than of others.
     pub(super) fn is_below(self, others: Tally) -> bool {
         u32::from(self.paid) * u32::from(others.tried)
             < u32::from(others.paid) * u32::from(self.tried)
     }
 
-    /// So many are followed.
+    /// `pages` pages are followed.
     pub(super) fn tried(&mut self, pages: u64) {
         let pages = u16::try_from(pages).unwrap_or(MAX_TRIED);
         self.tried = self.tried.saturating_add(pages);
@@ -39,12 +39,12 @@ impl Tally {
         }
     }
 
-    /// One was merged.
+    /// A page was merged.
     pub(super) fn paid(&mut self) {
         self.paid = self.paid.saturating_add(1);
     }
 
-    /// One that was merged has been filled with something else.
+    /// A merged page has been overwritten.
     pub(super) fn broken(&mut self) {
         self.paid = self.paid.saturating_sub(1);
     }

@@ -1,4 +1,4 @@
-//! Hints as a part: what comes in, and how their share follows what they yield.
+//! Hints as a part: the hints taken in, and how their share follows their yield.
 
 use super::*;
 use crate::command::HintSource;
@@ -84,8 +84,8 @@ fn a_storm_is_taken_in_within_the_share_of_hints() {
     assert!((0.24..0.26).contains(&part), "{part}");
 }
 
-/// A second in which hints had so many pages read and merged for `used`, and scanning merged as
-/// many for ten times as much.
+/// A second in which hints had 1000 pages read and `merged` of them merged for 100 ms, and scanning
+/// merged as many for ten times as much.
 fn pass_a_second(hints: &mut Hints, second: u64, merged: u64) {
     let used = 100 * MILLISECOND;
     hints.sampled(1000);

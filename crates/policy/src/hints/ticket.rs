@@ -1,5 +1,5 @@
-//! Tickets: pages that were read for a hint carry one until they are merged. It tells when the hint
-//! was taken in, and where its pages are in a file.
+//! Tickets: pages that were read for a hint carry one until they are merged. It gives the time when
+//! the hint was taken in, and the places of its pages in a file.
 
 use std::num::NonZeroU16;
 
@@ -8,20 +8,20 @@ use super::stack::Entry;
 use crate::command::Nanos;
 use crate::ids::Ticket;
 
-/// Tickets that are told apart: more hints than can be between a SAMPLE and its FOLD.
+/// Number of distinct tickets: more than the hints between a SAMPLE and its FOLD.
 const TICKETS: u16 = 1 << 13;
 
-/// What is known of a hint.
+/// A hint, as its ticket gives it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Told {
     taken: Nanos,
-    /// What is added to the number of a page, counted from address 0, for that of its place in
-    /// files.
+    /// The difference between the number of a page's place in files and its number counted from
+    /// address 0.
     to_place: Option<u64>,
     origin: Origin,
 }
 
-/// What is known of the hint of each ticket.
+/// The hint of each ticket.
 #[derive(Debug)]
 pub(super) struct Tickets {
     told: Box<[Told]>,
@@ -36,7 +36,7 @@ impl Tickets {
         }
     }
 
-    /// The ticket of a hint.
+    /// A ticket for a hint.
     pub(super) fn give(&mut self, hint: &Entry) -> Ticket {
         if self.told.is_empty() {
             self.told = vec![Told::default(); usize::from(TICKETS)].into();
@@ -50,17 +50,17 @@ impl Tickets {
         Ticket(NonZeroU16::new(self.last).expect("they are numbered from 1"))
     }
 
-    /// Bytes they take.
+    /// Memory used, in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.told)
     }
 
-    /// When its hint was taken in.
+    /// The time when its hint was taken in.
     pub(super) fn taken(&self, ticket: Ticket) -> Nanos {
         self.told[usize::from(ticket.0.get())].taken
     }
 
-    /// Which file and direction it is of.
+    /// The file and direction of its hint.
     pub(super) fn origin(&self, ticket: Ticket) -> Origin {
         self.told[usize::from(ticket.0.get())].origin
     }

@@ -1,16 +1,16 @@
-//! Where hints pay: memory of which none was merged is followed less.
+//! The worth of hints by place: memory without merged pages is followed less.
 //!
 //! # Problem
-//! A program that reads through a buffer of its own fills the same pages all the time, and what it
-//! reads is gone before anybody compares it. Its hints cost as much as those of a guest's page
+//! A program that reads through a buffer of its own fills the same pages all the time, and their
+//! contents are gone before they can be compared. Its hints cost as much as those of a guest's page
 //! cache.
 //!
 //! # Approach
-//! For each 2 MiB block of a space, the pages that were followed and those that were merged are
-//! counted in a table that forgets: two blocks of one slot replace each other. A block that does
-//! not pay ([`Tally::pays`]) has one in [`STILL`] of its hints followed, so that it can become
-//! better. Every merge in a block counts, also of a page that another one met: what a first guest
-//! reads is merged only when a second has read it.
+//! For each 2 MiB block of a space, the followed and the merged pages are counted in a table that
+//! forgets: two blocks of one slot replace each other. A block that does not pay ([`Tally::pays`])
+//! has one in [`STILL`] of its hints followed, so that it can become better. Every merge in a block
+//! counts, also that of a partner: the pages that a first guest reads are merged only when a second
+//! one has read them.
 
 use super::tally::Tally;
 use crate::command::{Nanos, SpaceId};
@@ -22,11 +22,11 @@ use crate::params::MILLISECOND;
 const SLOTS: usize = 1 << 12;
 /// Pages of a block, as a power of two.
 const BLOCK_SHIFT: u32 = 9;
-/// A block in a huge page is read in full for its hints, at most so often, in milliseconds.
+/// Least time between two full reads of a block in a huge page, in milliseconds.
 const SWEPT_AGAIN: u32 = 500;
-/// Times that are less than this apart, a day, can be told which is later.
+/// The order of two times is known if they are less than this apart, a day.
 const LATER: u32 = 86_400_000;
-/// One hint of so many is followed still.
+/// One hint in this number is still followed.
 const STILL: u16 = 8;
 
 /// The counts of a block.
@@ -37,7 +37,7 @@ struct Block {
     tally: Tally,
     /// Hints passed over in a row.
     passed: u16,
-    /// When all of it was read last for a hint, in milliseconds, wrapping; 0 for never.
+    /// The last time when all of it was read for a hint, in milliseconds, wrapping; 0 for never.
     swept: u32,
 }
 
@@ -54,7 +54,7 @@ impl Worth {
         }
     }
 
-    /// Bytes it takes.
+    /// Memory used, in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.blocks)
     }
@@ -71,7 +71,7 @@ impl Worth {
         block.passed == 0
     }
 
-    /// So many pages of the block of this page are followed.
+    /// `pages` pages of the block of this page are followed.
     pub(super) fn tried(&mut self, space: SpaceId, page: u64, pages: u64) {
         if self.blocks.is_empty() {
             self.blocks = vec![Block::default(); SLOTS].into();
@@ -94,7 +94,7 @@ impl Worth {
         }
     }
 
-    /// A page that was merged has been filled with something else.
+    /// A merged page has been overwritten.
     pub(super) fn broken(&mut self, space: SpaceId, page: u64) {
         if let Some(block) = self.find(space, page) {
             block.tally.broken();
@@ -109,7 +109,7 @@ impl Worth {
         })
     }
 
-    /// Whether all of the block may be read now, which is noted.
+    /// Whether all of the block may be read now; if so, notes the read.
     pub(super) fn may_sweep(&mut self, space: SpaceId, page: u64, now: Nanos) -> bool {
         self.tried(space, page, 0);
         let Some(block) = self.find(space, page) else {
@@ -141,7 +141,7 @@ fn milliseconds(time: Nanos) -> u32 {
 fn key(space: SpaceId, page: u64) -> (usize, u32) {
     let key = mix(page >> BLOCK_SHIFT ^ u64::from(space.0) << 40);
     let slot = convert::index(convert::narrow(key >> 32)) % SLOTS;
-    // 0 is what an unused slot has.
+    // 0 marks an unused slot.
     (slot, convert::narrow(key & u64::from(u32::MAX)) | 1)
 }
 

@@ -8,7 +8,7 @@ const SPACE: SpaceId = SpaceId(1);
 const OTHER: SpaceId = SpaceId(2);
 const V_DUP: f64 = 0.1;
 
-/// What is in memory: a hash for an address, or nothing.
+/// Contents of memory: a hash for an address, or nothing.
 type Memory<'a> = &'a dyn Fn(SpaceId, u64) -> Option<u64>;
 
 fn mapping(start_block: u64, blocks: u64) -> Mapping {
@@ -19,7 +19,7 @@ fn mapping(start_block: u64, blocks: u64) -> Mapping {
     }
 }
 
-/// Samples until the pass is through; answers what was advised, and how many pages were read.
+/// Samples until the pass is through; returns the advice, and the number of pages read.
 fn pass(estimates: &mut Estimates, memory: Memory<'_>, merged: bool) -> (Vec<Change>, u64) {
     let before = estimates.sampled();
     let mut changes = Vec::new();
@@ -38,7 +38,7 @@ fn pass(estimates: &mut Estimates, memory: Memory<'_>, merged: bool) -> (Vec<Cha
     (changes, estimates.sampled() - before)
 }
 
-/// Contents that nobody else has.
+/// Contents without a partner.
 fn random(space: SpaceId, page: u64) -> u64 {
     crate::hash::mix(page ^ (u64::from(space.0) << 50))
 }

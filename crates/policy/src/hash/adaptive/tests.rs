@@ -34,7 +34,7 @@ fn a_search_in_calm_samples_when_its_trial_is_due_and_decides() {
     // Reading 100 ms again is a 2000th of 200 s.
     let due = 201 * SECOND;
     assert_eq!(hash.samples_missing(due), Some(WINDOW));
-    // What the bottom level brings voids what was sampled before, and so it would be for ever.
+    // Samples of the bottom level void the earlier ones, and would do so for ever.
     hash.sampled(WINDOW, 1_000_000, true);
     hash.sampled(10, 10_000, false);
     assert!(!hash.adapt(&lookup, due, READING));
@@ -127,7 +127,7 @@ fn where_pages_are_few_a_search_tries_a_quarter_of_the_lines_and_no_more() {
     assert_eq!(strengths(100 * MIN_PAGES), [START, START / 2, 1]);
 }
 
-/// What takes so many times as long to read.
+/// The reading cost of `times` as much memory.
 fn grown(times: f64) -> ReadingCost {
     ReadingCost {
         all: times * READING.all,
@@ -135,7 +135,8 @@ fn grown(times: f64) -> ReadingCost {
     }
 }
 
-/// A hash whose search has ended, with [`READING`] to read, at eight lines: sampling by one misled.
+/// A hash whose search has ended, with [`READING`] to read, at eight lines: sampling one line
+/// misled.
 fn settled() -> (AdaptiveHash, Lookup) {
     let (mut hash, lookup) = searching();
     search_to_its_end(&mut hash, &lookup, READING, true);
@@ -143,8 +144,8 @@ fn settled() -> (AdaptiveHash, Lookup) {
     (hash, lookup)
 }
 
-/// Samples, whether or not that is a reason to search, of which many match falsely by less than
-/// eight lines.
+/// Takes samples, whether or not they are a reason to search; many of them match falsely by less
+/// than eight lines.
 fn search_to_its_end(
     hash: &mut AdaptiveHash,
     lookup: &Lookup,
@@ -170,7 +171,7 @@ fn memory_that_has_grown_is_searched_for_in_calm() {
     assert!(!hash.is_searching(), "it has not grown eightfold");
     hash.adapt(&lookup, 1001 * SECOND, grown(9.0));
     assert_eq!(hash.samples_missing(1001 * SECOND), Some(WINDOW));
-    // First sweeps are no reason otherwise.
+    // First sweeps of other memory are no reason.
     hash.sampled(WINDOW, 1_000_000, false);
     assert!(
         hash.adapt(&lookup, 1001 * SECOND, grown(9.0)),

@@ -1,29 +1,29 @@
-//! What a strength is judged by: the cost of samples, and how often they misled.
+//! The measures by which a strength is judged: the cost of samples, and their false matches.
 
 use crate::command::Nanos;
 
-/// What samples cost and how often they misled.
+/// Costs and false matches of a number of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SampleCosts {
     /// Pages sampled.
     pub samples: u64,
-    /// What the calls that read them cost, which more or fewer lines change.
+    /// Cost of the calls that read them, which depends on the number of lines.
     pub reading: Nanos,
-    /// What the work on them cost.
+    /// Cost of the work on them.
     pub work: Nanos,
-    /// Pages that were compared because hashes were equal, and whose contents were not.
+    /// Pages that were compared because hashes were equal, and whose contents differed.
     pub false_matches: u64,
-    /// What those cost: their comparisons, and merges that were lost by them.
+    /// Cost of the false matches: their comparisons, and the merges lost by them.
     pub false_cost: Nanos,
 }
 
 impl SampleCosts {
-    /// What sampling them cost.
+    /// Cost of sampling: reading and work.
     pub(crate) fn sampling(&self) -> Nanos {
         self.reading.saturating_add(self.work)
     }
 
-    /// These come on top.
+    /// Adds further samples.
     pub(super) fn add(&mut self, more: SampleCosts) {
         self.samples = self.samples.saturating_add(more.samples);
         self.reading = self.reading.saturating_add(more.reading);
@@ -32,7 +32,7 @@ impl SampleCosts {
         self.false_cost = self.false_cost.saturating_add(more.false_cost);
     }
 
-    /// The same, with false matches that cost so many times as much.
+    /// The same samples, with a false cost of `times` as much.
     pub(crate) fn weighted(self, times: u64) -> SampleCosts {
         SampleCosts {
             false_cost: self.false_cost.saturating_mul(times),
@@ -40,7 +40,7 @@ impl SampleCosts {
         }
     }
 
-    /// All of it counts half from now on.
+    /// Halves the weight of all samples.
     pub(crate) fn halve(&mut self) {
         self.samples /= 2;
         self.reading /= 2;
@@ -49,7 +49,7 @@ impl SampleCosts {
         self.false_cost /= 2;
     }
 
-    /// So much of all samples is this much of one.
+    /// The part of `total` per sample.
     pub(super) fn per_sample(&self, total: u64) -> f64 {
         total as f64 / self.samples as f64
     }

@@ -1,11 +1,12 @@
-//! What a line costs to hash.
+//! The cost of hashing a line.
 
-/// The cost of a line, from the differences of what it costs to read a page at different strengths.
+/// The cost of a line, from the differences between the costs of reading a page at different
+/// strengths.
 ///
-/// That also depends on where the pages lie, which differs from window to window, so only
+/// These costs also depend on the places of the pages, which differ from window to window, so only
 /// neighbouring windows are compared, large steps count more (least squares), and the estimate
-/// leans on a guess from the cost itself until enough steps were seen. The work on what was read is
-/// left out: it differs from window to window by more than lines cost (docs/decisions/0046).
+/// leans on a guess from the cost itself until it has seen enough steps. The work on the pages is
+/// left out: it differs from window to window by more than the cost of lines (docs/decisions/0046).
 #[derive(Debug, Clone, Default)]
 pub(super) struct LineCost {
     last: Option<(u16, f64)>,
@@ -14,14 +15,14 @@ pub(super) struct LineCost {
 }
 
 impl LineCost {
-    /// Lines that it costs to read a page without any line: the guess, and its bound.
+    /// Cost of reading a page without hashing any line, in lines: the guess, and its bound.
     const GUESSED_BASE: f64 = 8.0;
     const MAX_BASE: f64 = 128.0;
     /// The guess weighs as much as one step of four lines.
     const GUESS_WEIGHT: f64 = 16.0;
     const FORGET: f64 = 0.9;
 
-    /// To read a page at this strength costs so many nanoseconds now.
+    /// Reading a page at this strength costs `cost` nanoseconds now.
     pub(super) fn learn(&mut self, strength: u16, cost: f64) {
         if let Some((before, cost_before)) = self.last
             && before != strength

@@ -65,7 +65,7 @@ impl Host {
     }
 }
 
-/// What a run did.
+/// The result of a run.
 struct Run {
     /// Mean loss, in lines.
     loss: f64,
@@ -196,7 +196,7 @@ fn content_that_changes_is_followed_both_ways() {
 
 #[test]
 fn pages_that_no_hash_tells_apart_leave_it_weak_or_strong_but_still() {
-    // A share that strength does not change: the weakest hash is best.
+    // A share that does not depend on the strength: the weakest hash is best.
     let (mut control, mut host) = (StrengthControl::new(), Host::native(9));
     run(&mut control, &mut host, 60_000, |_| 0.2);
     let rest = run(&mut control, &mut host, 1_000_000, |_| 0.2);
@@ -208,7 +208,7 @@ fn pages_that_no_hash_tells_apart_leave_it_weak_or_strong_but_still() {
     );
 }
 
-/// Pages in groups that agree in their first lines, met through an index that is empty after each
+/// Pages in groups that agree in their first lines, found through an index that is empty after each
 /// change of strength, as the engine's is.
 #[test]
 fn an_index_that_must_fill_first_does_not_make_it_oscillate() {
@@ -318,9 +318,9 @@ fn a_batch_of_the_wanted_size_ends_the_window() {
     assert_ne!(control.observe(host.batch(32, wanted, 0.0)), 32);
 }
 
-/// As it was seen where eight processes of 256 MiB begin: the work on the window of the first
-/// trial, whose pages met partners, cost more than reading eight lines less had saved, and four
-/// pages misled, for 6 µs each.
+/// Measured at the start of eight processes of 256 MiB: the work on the window of the first trial,
+/// whose pages had partners, cost more than eight lines less had saved in reading, and four pages
+/// misled, for 6 µs each.
 #[test]
 fn what_the_work_on_pages_costs_does_not_hide_what_lines_cost() {
     let mut control = StrengthControl::new();
@@ -358,10 +358,10 @@ proptest! {
     }
 }
 
-/// Collisions that fade from line to line: what samples cost beside the best strength there is.
-/// Three lines are a tenth of what a sample costs without any. Where a weak hash is nearly as good,
-/// a search stops a little early now and then, and stays until it is time again: 5 of 4000 hosts
-/// are beyond, by an eighth.
+/// Collisions that fade from line to line: the cost of samples relative to the best strength. Three
+/// lines are a tenth of the cost of a sample without any. Where a weak hash is nearly as good, a
+/// search sometimes stops a little early, and stays until its next time: 5 of 4000 hosts are
+/// beyond, by an eighth.
 #[test]
 fn collisions_that_fade_seldom_cost_more_than_a_third_and_three_lines_above_the_best() {
     const HOSTS: u64 = 1000;
