@@ -1,14 +1,15 @@
-//! The ladder: its levels, who is on them, who moves, and what is sampled next (UKSM §5.2, §5.3).
+//! The ladder: its levels, their members, moves between them, and the next samples (UKSM §5.2,
+//! §5.3).
 //!
 //! # Problem
 //! Regions come, grow old enough, rise, fall, are refused, get lost and go, while rounds walk over
-//! them; and the bottom level also reads what nobody else does.
+//! them; and the bottom level also reads the pages that no other part reads.
 //!
 //! # Approach
 //! [`level`] is one level and its round. [`membership`] puts regions on the ladder and takes them
-//! off, and keeps the calendar of those that wait. [`promotion`] moves them up and down.
-//! [`sampling`] chooses the pages of the next call, [`first_sweep`] those of a call that nobody
-//! else needs the time for. A region's own state is in the region; what is here is who is where.
+//! off, and keeps the calendar of waiting regions. [`promotion`] moves them up and down.
+//! [`sampling`] chooses the pages of the next call, [`first_sweep`] those of a call in unused time.
+//! The state of a region is in the region; the ladder only has its place.
 
 mod calendar;
 mod checks;
@@ -35,66 +36,66 @@ use calendar::{Calendar, Note};
 use level::{Level, Quota};
 use spread::Spread;
 
-/// What a page is assumed to cost until some were sampled.
+/// Cost of a page, in nanoseconds, assumed until it is measured.
 const FIRST_COST: f64 = 1000.0;
 
-/// Regions that one step looks at because of a list that may have all of them: a few milliseconds.
+/// Regions that one step takes from a list that may have all of them: a few milliseconds.
 const MAX_IN_STEP: usize = 16_384;
-/// So much of the bottom level's share goes to watching processes and frames at most.
+/// The part of the bottom level's share that watching processes and frames may use.
 const WATCHING: f64 = 0.75;
-/// So much of it goes to checks at most.
+/// The part of the bottom level's share that checks may use.
 const CHECKING: f64 = 0.5;
-/// So much of all that may be used goes to looks at what is watched or on trial.
+/// The part of the governor's share for looks at regions that are watched or on trial.
 const LOOKING: f64 = 1.0 / 32.0;
-/// Lists of a large host come in bursts: that for so long ahead is given at once.
+/// Lists of a large host come in bursts: their time is given this long ahead at once.
 const WATCHED_IN_ADVANCE: Nanos = 2 * SECOND;
 
-/// The levels, and all that decides what they read.
+/// The levels, and all that decides about their reads.
 #[derive(Debug)]
 pub(crate) struct Ladder {
     /// Bottom first.
     levels: Vec<Level>,
-    /// What the member whose turn it is has left, by level.
+    /// The rest of the current member's part of the round, by level.
     quotas: Vec<Option<Quota>>,
-    /// What the bottom level gives to watching processes and frames, of its own share.
+    /// The part of the bottom level's share that pays for watching processes and frames.
     watching: CpuBudget,
     permutations: Permutations,
-    /// When a region is old enough, is tried again, may have been filled, or counts as grown.
+    /// The times when regions are old enough, are tried again, may have been filled, or count as
+    /// grown.
     calendar: Calendar,
-    /// How many newcomers there were.
+    /// The number of newcomers so far.
     arrivals: u64,
-    /// Regions whose anchors are still to be read, with the number of their arrival: the next one
-    /// last.
+    /// Regions with anchors still to be read, with the number of their arrival: the next one last.
     newcomers: VecDeque<Note>,
     /// Regions that may be due for a first sweep, by arrival.
     unswept: Calendar,
     /// Pages read by first sweeps.
     swept_first: u64,
-    /// How far a search has gone through the regions.
+    /// The progress of a search through the regions.
     spread: Spread,
-    /// When regions that are watched or on trial are looked at, and what that may cost beside the
-    /// bottom level's share.
+    /// The times of looks at regions that are watched or on trial, and the budget of these looks
+    /// beside the bottom level's share.
     watched: Calendar,
     looking: CpuBudget,
-    /// When regions that were swept are checked, and what that may cost.
+    /// The times of checks of swept regions, and their budget.
     checks: Calendar,
     checking: CpuBudget,
-    /// When sparse mappings, and regions that may die young, are next looked into.
+    /// The time of the next probes of sparse mappings, and of regions that may die young.
     probes_due: Nanos,
-    /// Cost of a page of the last calls.
+    /// Cost of a page in the last calls.
     sample_cost: PageCost,
-    /// Cost of the work on a page that they brought, and the pages that it is not known of yet.
+    /// Cost of the work on a page of these calls, and the number of pages without a known cost yet.
     work_cost: PageCost,
     brought: u64,
-    /// What it costs to wake once.
+    /// Cost of one wake-up.
     waking: Nanos,
-    /// When a region was last promoted, or the start.
+    /// The time of the last promotion, or the start.
     last_promotion: Nanos,
     counts: PromotionReport,
 }
 
 impl Ladder {
-    /// The levels of `params`, without members. `seed` decides in which order regions are read.
+    /// The levels of `params`, without members. `seed` decides the order in which regions are read.
     pub(crate) fn new(params: &Params, seed: u64) -> Ladder {
         let levels = Level::all(params);
         Ladder {
@@ -145,7 +146,7 @@ impl Ladder {
         0..self.levels.len()
     }
 
-    /// When a region was last promoted, or the start.
+    /// The time of the last promotion, or the start.
     pub(crate) fn last_promotion(&self) -> Nanos {
         self.last_promotion
     }
@@ -155,7 +156,7 @@ impl Ladder {
         self.levels.iter().map(Level::total).sum()
     }
 
-    /// What it would cost to read all pages once, and so many that are indexed.
+    /// The cost of reading all pages once, and of reading `indexed` pages.
     pub(crate) fn reading_cost(&self, indexed: u64) -> ReadingCost {
         let each = self.sample_cost.each() + self.work_cost.each();
         ReadingCost {
@@ -165,12 +166,12 @@ impl Ladder {
         }
     }
 
-    /// What it costs to wake once.
+    /// Sets the cost of one wake-up.
     pub(crate) fn note_waking(&mut self, cost: Nanos) {
         self.waking = cost;
     }
 
-    /// What it is expected to cost to read so many single pages.
+    /// The expected cost of reading `pages` single pages.
     fn expected_cost(&self, pages: usize) -> Nanos {
         convert::nanos(convert::float(pages as u64) * self.sample_cost.each())
     }
@@ -180,7 +181,7 @@ impl Ladder {
         self.levels[level].budget()
     }
 
-    /// To watch processes of which none came or changed, or frames that nobody gave up, has cost
+    /// Watching processes of which none came or changed, or frames that are all in use, has cost
     /// this much. On an idle host that and the bottom level's samples together cost the bottom's
     /// share, not each a share of its own.
     pub(crate) fn owes_watching(&mut self, now: Nanos, cost: Nanos) {
@@ -190,12 +191,12 @@ impl Ladder {
         }
     }
 
-    /// Merging what a level found has cost this much.
+    /// Merging the finds of a level has cost this much.
     pub(crate) fn merged(&mut self, level: usize, cost: Nanos) {
         self.levels[level].worked(cost);
     }
 
-    /// Working through what was sampled for `payer` has cost this much.
+    /// Working through the samples for `payer` has cost this much.
     pub(crate) fn worked(&mut self, payer: Payer, cost: Nanos) {
         if let Payer::Level(level) = payer {
             self.levels[usize::from(level)].worked(cost);
@@ -215,8 +216,8 @@ impl Ladder {
         self.brought = samples;
     }
 
-    /// When something of the ladder is due and may be done. Newcomers are paid from a share of
-    /// their own, too, which is ready at `newcomers_at`. The bottom level looks into sparse
+    /// The time at which a part of the ladder is due and may run. Newcomers are also paid from a
+    /// share of their own, which is ready at `newcomers_at`. The bottom level probes sparse
     /// mappings even where it has no region.
     pub(crate) fn due_at(
         &self,
@@ -237,12 +238,12 @@ impl Ladder {
         levels.chain(due).min()
     }
 
-    /// Bytes that the lists of members take.
+    /// Memory used by the lists of members, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.levels.iter().map(Level::bytes).sum()
     }
 
-    /// What the levels have done, bottom first.
+    /// The figures of the levels, bottom first.
     pub(crate) fn report_levels(&self, regions: &Regions) -> Vec<LevelReport> {
         let mut pages = vec![0; self.levels.len()];
         for region in regions.iter().filter(|r| r.state() == State::Ranked) {
@@ -255,7 +256,7 @@ impl Ladder {
             .collect()
     }
 
-    /// What all levels have sampled.
+    /// The samples of all levels.
     pub(crate) fn report_sampling(&self) -> SamplingReport {
         SamplingReport {
             pages: self.levels.iter().map(Level::sampled).sum::<u64>() + self.swept_first,
@@ -263,7 +264,7 @@ impl Ladder {
         }
     }
 
-    /// What moved, and what was held back.
+    /// Counts of moves, and of regions held back.
     pub(crate) fn report_promotions(&self) -> PromotionReport {
         self.counts
     }

@@ -1,16 +1,16 @@
-//! What is due for which region when.
+//! Times at which regions are due.
 //!
 //! # Problem
-//! Where thousands of processes come at once, every one of their regions waits for something at a
+//! Where thousands of processes come at once, every one of their regions waits for an event at a
 //! time of its own.
 //!
 //! # Approach
 //! A sorted set of times with regions, of which the first is taken when its time has come. The
-//! region's own state decides whether it still is due. Regions that wait in the order of their
+//! region's own state decides whether it is still due. Regions that wait in the order of their
 //! arrival are noted in the same way.
 //!
 //! # Units
-//! 12 bytes a note, of which a set that is filled in the order of its times takes twice as many.
+//! 12 bytes a note, and twice as many in a set that is filled in the order of its times.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub(super) struct Note {
 }
 
 impl Note {
-    /// Of a region with this time or number.
+    /// The note of a region with this time or number.
     pub(super) fn new(number: u64, id: RegionId) -> Note {
         Note {
             high: convert::narrow(number >> 32),
@@ -47,7 +47,7 @@ impl Note {
         self.id
     }
 
-    /// All of it in 96 bits, in the order of its parts: one comparison, where it has three fields.
+    /// All of it in 96 bits, in the order of its parts: one comparison instead of three.
     fn key(self) -> u128 {
         u128::from(self.number()) << 32 | u128::from(self.id.0)
     }
@@ -65,7 +65,7 @@ impl PartialOrd for Note {
     }
 }
 
-/// Regions that wait, by time or number.
+/// Waiting regions, by time or number.
 #[derive(Debug, Default)]
 pub(super) struct Calendar(BTreeSet<Note>);
 
@@ -75,39 +75,39 @@ impl Calendar {
         self.0.insert(Note::new(due, id));
     }
 
-    /// When the first is due.
+    /// The first time in the calendar.
     pub(super) fn first_due(&self) -> Option<Nanos> {
         Some(self.0.first()?.number())
     }
 
-    /// Takes what is due first, if its time has come.
+    /// Takes the first region, if its time has come.
     pub(super) fn pop_due(&mut self, now: Nanos) -> Option<(Nanos, RegionId)> {
         let is_due = self.first_due()? <= now;
         let note = is_due.then(|| self.0.pop_first())??;
         Some((note.number(), note.id()))
     }
 
-    /// The last.
+    /// The last region.
     pub(super) fn last(&self) -> Option<RegionId> {
         Some(self.0.last()?.id())
     }
 
-    /// The last waits no more.
+    /// Removes the last region.
     pub(super) fn drop_last(&mut self) {
         self.0.pop_last();
     }
 
-    /// All, by time.
+    /// All regions, by time.
     pub(super) fn ids(&self) -> impl Iterator<Item = RegionId> + '_ {
         self.0.iter().map(|note| note.id())
     }
 
-    /// Whether none waits.
+    /// Whether no region waits.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many wait.
+    /// The number of waiting regions.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.len()

@@ -1,19 +1,19 @@
-//! Checks of what was swept: whether it still holds what it held.
+//! Checks of swept regions: whether their contents are still the same.
 //!
 //! # Problem
-//! What was swept is known, until it is written. A program that starts, loads or computes writes
+//! A swept region is known until it is written. A program that starts, loads or computes writes
 //! memory in place, which changes no size and makes no event; the bottom level's samples, one a
 //! round of a small region, show that only after many rounds.
 //!
 //! # Approach
-//! Some pages of a region are read again a while after it was swept, and then ever later, each time
-//! after twice as long, until nothing has changed for a minute or so; and when its space grows or
-//! shrinks, or hints of it were lost. What they show is judged by the region
-//! (`region/rewritten.rs`), which is swept again if enough has changed. Checks are few pages each,
-//! are done when nothing is new, and together take at most a part of the bottom level's share,
-//! which has less for its own samples then. Nobody else would have woken for a check, so it pays
-//! for a wake, too: where the share is small, as that of one of hundreds of groups, those that are
-//! due meanwhile are read with one wake.
+//! Some pages of a region are read again a while after its sweep, and then at intervals that
+//! double, until nothing has changed for a minute or so; and when its space grows or shrinks, or
+//! hints of it were lost. The region judges the results (`region/rewritten.rs`), and is swept again
+//! if enough has changed. Checks are few pages each, are done when nothing is new, and together
+//! take at most a part of the bottom level's share, which has less for its own samples then.
+//! Nothing else would have woken the daemon for a check, so it pays for a wake, too: where the
+//! share is small, as that of one of hundreds of groups, one wake reads all regions that are due
+//! meanwhile.
 //!
 //! # Source
 //! design: a ladder that conserves work. In-kernel KSM reads all pages again and again instead.
@@ -26,31 +26,31 @@ use crate::command::Nanos;
 use crate::ids::RegionId;
 use crate::region::Regions;
 
-/// Fewer runs are a call all the same, but no more of them are looked for.
+/// The choice of regions ends when there is room for fewer runs than this.
 const MIN_RUNS: usize = 256;
 
 impl Ladder {
-    /// The region was swept or checked: it is checked when that is due, if ever.
+    /// The region was swept or checked: enters its next check, if it has one.
     pub(crate) fn check_later(&mut self, id: RegionId, regions: &mut Regions, now: Nanos) {
         if let Some(due) = regions[id].next_check(now) {
             self.checks.insert(due, id);
         }
     }
 
-    /// Something in the region's space has changed: it is checked now, unless it was a moment ago.
+    /// The region's space has changed: the region is checked now, unless it was a moment ago.
     pub(crate) fn check_soon(&mut self, id: RegionId, regions: &mut Regions, now: Nanos) {
         if let Some(due) = regions[id].hasten_check(now) {
             self.checks.insert(due, id);
         }
     }
 
-    /// When the next check is due and may be paid for.
+    /// The time at which the next check is due and may be paid for.
     pub(super) fn checks_due_at(&self, now: Nanos) -> Option<Nanos> {
         let due = self.checks.first_due()?;
         Some(due.max(self.checking.ready_at(now)))
     }
 
-    /// The pages of a call that checks the regions that are due.
+    /// The pages of a call that checks due regions.
     pub(super) fn select_checks(
         &mut self,
         from: &mut Sources<'_>,

@@ -1,19 +1,19 @@
-//! The first sweep: what is new is read once, if time is left.
+//! The first sweep: new regions are read once in unused time.
 //!
 //! # Problem
-//! Thin samples find regions that have much in common at the same places. They meet seldom where a
+//! Thin samples find regions with much in common at the same places. They seldom meet where a
 //! twentieth of the pages is equal, or where equal pages lie at other offsets in each region: two
 //! samples of a hundredth each have a chance of one in ten thousand. In-kernel KSM, which reads all
 //! pages, finds such duplicates.
 //!
 //! # Approach
-//! UKSM's shares are upper bounds. What all levels together leave of the governor's share reads
+//! UKSM's shares are upper bounds. The part of the governor's share that all levels leave reads
 //! each region once in full, so that every page of it is indexed: of two equal pages, the one that
 //! is read later meets the other. The newest region goes first, so that a newcomer never waits for
-//! what has been there for long; and its anchors go first, because a clone shows by them and is
-//! swept by the top level then. A page costs about half a microsecond once. A region is read again
-//! when clearly more of it is in memory, and in a new era of the hash, in which what was indexed
-//! does not count. While nothing is new, this costs nothing.
+//! old regions; and its anchors go first, because a clone shows by them and is then swept by the
+//! top level. A page costs about half a microsecond once. A region is read again when clearly more
+//! of it is in memory, and in a new era of the hash, in which the old index does not count. Without
+//! new regions, this costs nothing.
 //!
 //! # Source
 //! UKSM §5.3 (shares are bounds); design: a ladder that conserves work.
@@ -29,12 +29,12 @@ use crate::region::Region;
 use crate::region::cow::Permission;
 
 impl Ladder {
-    /// The region is to be swept after all that is new, if that is due then.
+    /// Queues the region for another sweep behind all new ones, if it is due then.
     pub(crate) fn sweep_again(&mut self, id: RegionId) {
         self.unswept.insert(0, id);
     }
 
-    /// At most so many single pages, spread over all regions.
+    /// Adds at most `wanted` single pages, spread over all regions.
     fn pick_spread(&mut self, selection: &mut Selection, wanted: u64, from: &mut Sources<'_>) {
         let most = wanted.min(MAX_RUNS as u64);
         for (id, pages) in self.spread.next(&self.levels, MAX_IN_STEP, most) {
@@ -45,9 +45,8 @@ impl Ladder {
         }
     }
 
-    /// The pages of a call that is paid from what nobody else uses: anchors that wait, then blocks
-    /// of regions that were not swept yet. `wanted` is how many samples the strength control waits
-    /// for, if it does.
+    /// The pages of a call in unused time: waiting anchors, then blocks of regions without a first
+    /// sweep. `wanted` is the number of samples that the strength control waits for, if it does.
     pub(crate) fn select_spare(
         &mut self,
         wanted: Option<u64>,
@@ -58,7 +57,7 @@ impl Ladder {
         let mut selection = Selection::new(0, Payer::Spare);
         self.pick_anchors(&mut selection.picks, limit, from, at.now);
         if !selection.picks.is_empty() {
-            // What anchors show decides what is worth a sweep of the top level.
+            // The results of anchors decide about sweeps of the top level.
             return selection.finish();
         }
         if let Some(wanted) = wanted {
@@ -79,13 +78,14 @@ impl Ladder {
             let region = from.regions.find_ranked(id, 0);
             let is_read = region.is_some_and(Region::is_sweep_over);
             if is_read && selection.swept.contains(&id) {
-                // It waits twice. What this call brings must be known before it is swept again.
+                // The region waits twice. The results of this call must be known before its next
+                // sweep.
                 break;
             }
             let is_due = region.is_some_and(|region| {
                 let may_sweep = match region.permission(at.params.v_cow, at.now) {
                     Permission::Open => true,
-                    // What was begun is ended: until then nothing is decided about it.
+                    // A sweep under way is completed: until then nothing is decided about it.
                     Permission::Trial => {
                         region.is_first_sweep_under_way() || !region.cow().has_enough_on_trial()
                     }

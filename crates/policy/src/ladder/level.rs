@@ -1,22 +1,23 @@
-//! The levels of the ladder, who is on them, and how their rounds walk (UKSM §5.2, §5.3).
+//! The levels of the ladder, their members, and the walks of their rounds (UKSM §5.2, §5.3).
 //!
 //! # Problem
 //! Each level samples all its regions at an even interval within its round time and CPU share,
-//! whatever a sample costs; members come and go in the middle of a round; one level may have 60,000
-//! members and another one.
+//! whatever the cost of a sample; members come and go in the middle of a round; one level may have
+//! 60,000 members and another a single one.
 //!
 //! # Approach
 //! A level is one flat space of its members' weights. A round takes `n = t · p / s` samples, s
 //! being measured as it runs, kernel time and merging included, and walks the members once; each
-//! gets its part of n, the fractions being carried on from one to the next. The carry starts at
-//! another point each round (multiples of the golden ratio), so that members too small for a
-//! sample a round get theirs in turn.
+//! gets its part of n, and fractions are carried on from one to the next. The carry starts at
+//! another point each round (multiples of the golden ratio), so that members too small for a sample
+//! a round get theirs in turn.
 //!
 //! Levels do not wait for each other: each has its own clock and share, and the share of the
 //! governor holds for all together. So the seconds in which the bottom level rests are not lost to
-//! the top, an empty level takes no time, and one that is through early starts its next round when
-//! that is due. But what a sweep costs is known when it is under way: a round of the top level that
-//! was thought too dear for all its pages, and is through early, is followed by the next at once.
+//! the top, an empty level takes no time, and a level whose round ends early starts its next round
+//! when that is due. But the cost of a sweep is known only while it is under way: if a round of the
+//! top level was given too few samples for all its pages, and ends early, the next round follows at
+//! once.
 //!
 //! A member that leaves is struck out, and the list is closed up at the start of a round.
 //!
@@ -35,9 +36,9 @@ use crate::params::Params;
 use crate::report::LevelReport;
 use crate::room;
 
-/// Strikes out a member.
+/// Marks a member that was struck out.
 const NOBODY: RegionId = RegionId(u32::MAX);
-/// Assumed cost of a sample until one was measured.
+/// Cost of a sample, in nanoseconds, assumed until it is measured.
 const FIRST_COST: f64 = 2000.0;
 
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +47,7 @@ struct Member {
     weight: u32,
 }
 
-/// Where a round is.
+/// The progress of a round.
 #[derive(Debug, Clone, Copy)]
 struct Walk {
     /// The next member.
@@ -57,7 +58,7 @@ struct Walk {
     carry: u64,
 }
 
-/// What a member has left of its part of the round.
+/// The rest of a member's part of the round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Quota {
     pub(super) region: RegionId,
@@ -70,16 +71,16 @@ pub(super) struct Quota {
 pub(crate) struct Level {
     budget: CpuBudget,
     round_time: Nanos,
-    /// Its members are swept: it is the top level.
+    /// Its members are swept, as it is the top level.
     is_swept: bool,
     members: Vec<Member>,
     struck: usize,
     total: u64,
     walk: Option<Walk>,
     next_round: Nanos,
-    /// Cost of a sample, all told, in nanoseconds.
+    /// Cost of a sample with the work on it, in nanoseconds.
     cost: PageCost,
-    /// What working through answers and merging has cost since the last samples.
+    /// Cost of working through answers and of merging since the last samples.
     working: Nanos,
     rounds: u64,
     sampled: u64,
@@ -101,7 +102,7 @@ impl Level {
                 total: 0,
                 walk: None,
                 next_round: 0,
-                // A batch of a thousand tells nearly all, one of ten little.
+                // A batch of a thousand decides nearly alone, one of ten changes little.
                 cost: PageCost::new(FIRST_COST, 20.0, 500.0),
                 working: 0,
                 rounds: 0,
@@ -114,12 +115,12 @@ impl Level {
         levels
     }
 
-    /// Its share of the processor, to be charged and asked.
+    /// Its share of the processor.
     pub(crate) fn budget(&mut self) -> &mut CpuBudget {
         &mut self.budget
     }
 
-    /// What it has done and may do, as the level of this number, with the pages of its members.
+    /// Its figures, as the level of this number, with the pages of its members.
     pub(crate) fn report(&self, level: u64, pages: u64) -> LevelReport {
         LevelReport {
             level,
@@ -133,18 +134,18 @@ impl Level {
         }
     }
 
-    /// Pages sampled for it.
+    /// Number of pages sampled for it.
     pub(crate) fn sampled(&self) -> u64 {
         self.sampled
     }
 
-    /// From when on its share allows it to do what is due; none if nothing is.
+    /// The time from which on its share allows its next work; none without work.
     pub(crate) fn ready_at(&self, now: Nanos) -> Option<Nanos> {
         let due = self.due_at(now)?;
         Some(due.max(self.budget.ready_at(now)))
     }
 
-    /// From when on its share allows anything.
+    /// The time from which on its share allows any work.
     pub(crate) fn share_ready_at(&self, now: Nanos) -> Nanos {
         self.budget.ready_at(now)
     }
@@ -154,7 +155,7 @@ impl Level {
         self.round_time
     }
 
-    /// Bytes that its list of members takes.
+    /// Memory used by its list of members, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.members.capacity() * size_of::<Member>()
     }
@@ -180,7 +181,7 @@ impl Level {
         Some((member.region != NOBODY).then_some((member.region, member.weight)))
     }
 
-    /// Its members, in the order in which they came.
+    /// Its members, in the order of their arrival.
     pub(crate) fn members(&self) -> impl Iterator<Item = RegionId> + '_ {
         self.members
             .iter()
@@ -210,14 +211,14 @@ impl Level {
         self.struck += 1;
     }
 
-    /// The member in this slot weighs this much now.
+    /// Sets the weight of the member in this slot.
     pub(crate) fn set_weight(&mut self, level_slot: u32, weight: u32) {
         let member = &mut self.members[convert::index(level_slot)];
         self.total = self.total - u64::from(member.weight) + u64::from(weight);
         member.weight = weight;
     }
 
-    /// When its next round begins, if it has members.
+    /// The beginning of its next round, if it has members.
     pub(crate) fn due_at(&self, now: Nanos) -> Option<Nanos> {
         if self.len() == 0 && self.walk.is_none() {
             return None;
@@ -229,7 +230,7 @@ impl Level {
         })
     }
 
-    /// Begins a round if one is due; tells `moved` the new slot of every member that moved.
+    /// Begins a round if one is due; calls `moved` with the new slot of every member that moved.
     pub(crate) fn begin(&mut self, now: Nanos, mut moved: impl FnMut(RegionId, u32)) {
         if self.walk.is_some() || self.len() == 0 || now < self.next_round {
             return;
@@ -257,7 +258,7 @@ impl Level {
         self.next_round = now + self.round_time;
     }
 
-    /// The next member of the round and how many samples it gets; none when the round is over.
+    /// The next member of the round and the number of its samples; none when the round is over.
     pub(crate) fn next(&mut self) -> Option<(RegionId, u32)> {
         let walk = self.walk.as_mut()?;
         while let Some(member) = self.members.get(walk.at) {
@@ -298,17 +299,17 @@ impl Level {
         }
     }
 
-    /// Samples that cost as much as the level may be active at a stretch.
+    /// Number of samples that the level can pay for in one stretch of activity.
     pub(crate) fn stretch(&self) -> u64 {
         self.affordable(self.budget.period())
     }
 
-    /// Samples that the level's share pays for in this time.
+    /// Number of samples that the level's share pays for in this time.
     fn affordable(&self, time: Nanos) -> u64 {
         convert::count(convert::float(time) * self.budget.share() / self.cost.each())
     }
 
-    /// Working through what was sampled, and merging what was found, has cost this much.
+    /// Working through samples, and merging the finds, has cost this much.
     pub(crate) fn worked(&mut self, cost: Nanos) {
         self.working += cost;
     }

@@ -1,14 +1,14 @@
-//! Regions get on the ladder and off it, and wait for their time.
+//! Regions enter the ladder, leave it, and wait for their time.
 //!
 //! # Problem
-//! A region may be sampled only once it is old enough; one whose mapping is gone, or whose pages
-//! are refused, must cost nothing; and time decides about each.
+//! A region may be sampled only once it is old enough; a region without its mapping, or with
+//! refused pages, must cost nothing; and time decides about each.
 //!
 //! # Approach
-//! A calendar of the regions that wait: for their age, for another try after a refusal or after
-//! their merged pages were broken, for being filled, or for being counted as grown. An entry may be
-//! out of date when its time comes: the region's own state decides. A region whose mapping was
-//! found gone waits for a mapping list that was read later.
+//! A calendar of waiting regions: for their age, for another try after a refusal or after their
+//! merged pages were broken, for being filled, or for being counted as grown. An entry may be out
+//! of date when its time comes: the region's own state decides. A region whose mapping was found
+//! gone waits for a mapping list that was read later.
 //!
 //! # Source
 //! UKSM §5.1, §5.2.
@@ -21,7 +21,7 @@ use crate::ids::RegionId;
 use crate::region::{Regions, State};
 use crate::spaces::lifetime::{Lifetimes, MIN_LONG_LIFE};
 
-/// Rounds until pages that were refused are tried again.
+/// Rounds after which refused pages are tried again.
 const REFUSED_ROUNDS: u64 = 64;
 
 impl Ladder {
@@ -56,7 +56,7 @@ impl Ladder {
         self.leave(id, regions);
     }
 
-    /// The region's mapping seems to be gone: nothing of it is sampled until a mapping list tells.
+    /// The region's mapping seems to be gone: nothing of it is sampled until a mapping list has it.
     pub(crate) fn lose(&mut self, id: RegionId, regions: &mut Regions, now: Nanos) {
         if matches!(regions[id].state(), State::Ranked | State::Young) {
             self.leave(id, regions);
@@ -71,7 +71,7 @@ impl Ladder {
         }
     }
 
-    /// The region's pages are refused: nothing of it is sampled for long.
+    /// The region's pages are refused: nothing of it is sampled for a long time.
     pub(crate) fn refuse(&mut self, id: RegionId, regions: &mut Regions, at: Moment<'_>) {
         if regions[id].state() == State::Ranked {
             self.leave(id, regions);
@@ -81,7 +81,7 @@ impl Ladder {
         }
     }
 
-    /// The level learns what the region weighs now.
+    /// Passes the region's present weight on to its level.
     pub(crate) fn reweigh(&mut self, id: RegionId, regions: &Regions) {
         let region = &regions[id];
         if region.state() == State::Ranked {
@@ -89,15 +89,15 @@ impl Ladder {
         }
     }
 
-    /// The region's anchors are to be read.
+    /// Queues the region's anchors to be read.
     pub(crate) fn read_anchors(&mut self, id: RegionId) {
         self.arrivals += 1;
         self.newcomers.push_back(Note::new(self.arrivals, id));
     }
 
-    /// A new era of the hash: all regions, which these are, are to be read again. First the anchors
-    /// of one in `apart` of those that are not small, and of those whose anchors wait already;
-    /// then, without theirs, the others.
+    /// A new era of the hash: all regions, given by `ids`, are to be read again. First the anchors
+    /// of one in `apart` of the regions that are not small, and of those whose anchors wait
+    /// already; then, without anchors, the others.
     pub(crate) fn read_all_again(
         &mut self,
         ids: impl Iterator<Item = RegionId>,
@@ -132,7 +132,7 @@ impl Ladder {
         }
     }
 
-    /// If the region may be filled yet, its anchors are read again, after `shortest` at first.
+    /// If the region may still be filled, its anchors are read again, after `shortest` at first.
     pub(super) fn await_filling(
         &mut self,
         id: RegionId,
@@ -145,8 +145,8 @@ impl Ladder {
         }
     }
 
-    /// Acts on what has become due; if that is very much, the next steps act on the rest. All
-    /// regions that came together are due together.
+    /// Acts on due entries, up to a limit, and the next steps on the rest: all regions that came
+    /// together are due together.
     pub(crate) fn read_calendar(
         &mut self,
         regions: &mut Regions,
@@ -172,7 +172,7 @@ impl Ladder {
                         self.enter(id, regions);
                     }
                 }
-                // What was noted before the refusal does not end it.
+                // Entries from before the refusal do not end it.
                 State::Refused if region.is_refusal_over(now) => self.enter(id, regions),
                 State::Ranked => match region.is_filling_due(due) {
                     Some(true) => self.read_anchors(id),

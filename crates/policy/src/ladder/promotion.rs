@@ -1,16 +1,16 @@
-//! Up and down the ladder.
+//! Moves up and down the ladder.
 //!
 //! # Problem
-//! Time belongs to regions where pages can be merged and stay merged. What a region's samples show
-//! comes in the middle of rounds and is sometimes wrong; a region that was swept must not be swept
-//! again for the same duplicates.
+//! Time belongs to regions where pages can be merged and stay merged. The results of a region's
+//! samples come in the middle of rounds and are sometimes wrong; a region that was swept must not
+//! be swept again for the same duplicates.
 //!
 //! # Approach
 //! A strong estimate of duplicates promotes a region at once, a very strong one to the top; a weak
 //! one demotes it when the round is over. A region that was swept in full returns to the bottom,
-//! unless its sweep says that it is to be swept again. If a promotion led to no merges the next one
-//! must wait, each time twice as long. A region whose merged pages are broken too fast falls to the
-//! bottom, and its COW filter closes it.
+//! unless its sweep shows that it is to be swept again. If a promotion led to no merges the next
+//! one must wait, each time twice as long. A region whose merged pages are broken too fast falls to
+//! the bottom, and its COW filter closes it.
 //!
 //! # Units
 //! Levels count from 0 at the bottom. Shares are 0 to 1.
@@ -31,7 +31,7 @@ use crate::report::Standing;
 const MIN_SAMPLES: u32 = 32;
 
 impl Ladder {
-    /// Something was learnt about the region: moves it if that is reason enough.
+    /// There are new results about the region: moves it if they are reason enough.
     pub(crate) fn consider(
         &mut self,
         id: RegionId,
@@ -41,7 +41,7 @@ impl Ladder {
     ) {
         let v_cow = at.params.v_cow;
         let region = &mut regions[id];
-        // A first sweep is not torn: it reads what a sweep of the top level would.
+        // A first sweep is not interrupted: it reads the same pages as a sweep of the top level.
         if region.state() != State::Ranked || region.is_first_sweep_under_way() {
             return;
         }
@@ -63,7 +63,7 @@ impl Ladder {
                 return;
             }
             Ruling::Opened => {
-                // Its trial read it, and merged what may be on trial.
+                // The trial read the region, and merged the pages that may be on trial.
                 regions[id].open();
                 self.sweep_again(id);
             }
@@ -89,8 +89,8 @@ impl Ladder {
         self.move_to(id, to, regions);
     }
 
-    /// The last block of the region's sweep has been worked through. `shortest` is how soon it is
-    /// looked at again if it was not full.
+    /// The last block of the region's sweep has been worked through. `shortest` is the time until
+    /// the next look if the region was not full.
     pub(crate) fn end_sweep(
         &mut self,
         id: RegionId,

@@ -1,15 +1,15 @@
-//! Which pages to read next.
+//! The choice of the next pages to read.
 //!
 //! # Problem
-//! A call must be large enough to be cheap, small enough not to hold up what is more urgent, and
-//! sorted, whatever mixture of one-page samples and sweeps a level wants.
+//! A call must be large enough to be cheap, small enough not to delay more urgent work, and sorted,
+//! whatever the mixture of one-page samples and sweeps.
 //!
 //! # Approach
-//! The top level is dense, and so is a level that gives a region samples for a quarter of its
-//! pages in a round: a dense level sweeps 2 MiB blocks, the others sample page by page. Calls are
-//! bounded by what they are expected to cost. The bottom level also reads what nobody else does:
-//! anchors of newcomers (at most half of a call), pages merged on trial, pages of regions whose
-//! lifetime class dies young, and sparse mappings.
+//! The top level is dense, and so is a level that gives a region samples for a quarter of its pages
+//! in a round: a dense level sweeps 2 MiB blocks, the others sample page by page. Calls are bounded
+//! by their expected cost. The bottom level also reads pages that no other level reads: anchors of
+//! newcomers (at most half of a call), pages merged on trial, pages of regions whose lifetime class
+//! dies young, and sparse mappings.
 //!
 //! # Source
 //! UKSM §5.3.
@@ -27,29 +27,29 @@ use crate::room;
 use crate::spaces::Spaces;
 use crate::spaces::lifetime::Lifetimes;
 
-/// What one call may cost.
+/// Limit of the cost of one call.
 const CALL: Nanos = 5 * MILLISECOND;
-/// Runs of one call, as the contract bounds them.
+/// Limit of the runs of one call, by the contract.
 pub(crate) const MAX_RUNS: usize = uksm_interface::UKSM_MAX_RUNS;
-/// Runs of one block at most: every other page is left out, and its first and its last one are
+/// Limit of the runs of one block: every other page is left out, and its first and last pages are
 /// read.
 const MAX_RUNS_OF_BLOCK: usize = BLOCK_PAGES as usize / 2 + 2;
-/// Pages of one call: half of what the contract allows.
+/// Limit of the pages of one call: half of the contract's.
 const MAX_PAGES: u64 = 8192;
 /// Fewer pages are not worth a call.
 const MIN_PAGES: u64 = 256;
-/// Anchors of one region read before it is the next one's turn.
+/// Anchors of one region that are read in its turn.
 const ANCHORS_IN_TURN: u64 = 8;
-/// Regions that are watched or on trial of which pages are read in one call.
+/// Number of regions, watched or on trial, that are read in one call.
 const WATCHED_IN_TURN: usize = 64;
-/// What was merged so lately need not be read to see that it still is.
+/// A page merged less than this time ago need not be read to see that it still is.
 const FRESH: Nanos = 500 * MILLISECOND;
-/// Looks into sparse mappings in one call.
+/// Limit of probes of sparse mappings in one call.
 const SPARSE_PROBES: usize = 64;
-/// Looks at regions that may die young in one call.
+/// Limit of probes of regions that may die young in one call.
 const YOUNG_PROBES: usize = 64;
 
-/// What a pick is for.
+/// The purpose of a pick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// One page of a region.
@@ -62,18 +62,18 @@ pub(crate) enum Purpose {
     Watch,
     /// One merged page of a block, to see whether the block is huge again.
     Merged,
-    /// Whether the region is still there.
+    /// A page of a region, to see whether the region still exists.
     Alive,
     /// Some pages of a block that I/O has touched.
     Hint,
 }
 
-/// The pages of one run: what they are, and why they are read.
+/// The pages of one run, with their purpose.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Pick {
     /// Pages of a region.
     Region(RegionPick),
-    /// One page of a sparse mapping of this space, to see whether there is anything.
+    /// One page of a sparse mapping of this space, to see whether there is a page.
     Sparse(SpaceSlot),
 }
 
@@ -84,11 +84,11 @@ pub(crate) struct RegionPick {
     pub(crate) region: RegionId,
     /// The first page.
     pub(crate) page: u32,
-    /// How many.
+    /// Number of pages.
     pub(crate) count: u32,
-    /// Why.
+    /// The purpose.
     pub(crate) purpose: Purpose,
-    /// For which hint, if for one.
+    /// The ticket of its hint, if it has one.
     pub(crate) ticket: Option<Ticket>,
 }
 
@@ -105,20 +105,20 @@ impl Pick {
 /// The pages of the next call.
 #[derive(Debug)]
 pub(crate) struct Selection {
-    /// For which level.
+    /// The level that reads them.
     pub(crate) level: usize,
-    /// Who pays: the level, or newcomers have a share of their own.
+    /// The payer: the level, or newcomers with a share of their own.
     pub(crate) payer: Payer,
-    /// The runs, sorted as the module likes them.
+    /// The runs, in the order that is best for the module.
     pub(crate) picks: Vec<(Run, Pick)>,
-    /// Regions of which the last block is among them.
+    /// Regions whose last block is among them.
     pub(crate) swept: Vec<RegionId>,
     /// The level's round ends with them.
     pub(crate) round_over: bool,
 }
 
 impl Selection {
-    /// Nothing is chosen yet.
+    /// A selection without pages.
     pub(crate) fn new(level: usize, payer: Payer) -> Selection {
         Selection {
             level,
@@ -129,38 +129,38 @@ impl Selection {
         }
     }
 
-    /// Puts the runs in the order that the module likes.
+    /// Puts the runs in the order that is best for the module.
     fn sort(&mut self) {
         let order = |(run, _): &(Run, Pick)| (run.space, run.start);
         if !self.picks.is_sorted_by_key(order) {
-            // A pick is several times as large as what it is sorted by.
+            // A pick is several times as large as its sort key.
             self.picks.sort_by_cached_key(order);
         }
     }
 
-    /// A call of its own, unless nothing was chosen.
+    /// The selection as a call of its own; none if it is empty.
     pub(crate) fn finish(mut self) -> Option<Selection> {
         self.sort();
         (!self.picks.is_empty()).then_some(self)
     }
 }
 
-/// What the ladder needs of the other parts to choose pages.
+/// The other parts that the ladder needs to choose pages.
 pub(crate) struct Sources<'a> {
-    /// Where pages are.
+    /// The regions.
     pub(crate) regions: &'a mut Regions,
-    /// Whose they are, and sparse mappings.
+    /// Their spaces, and sparse mappings.
     pub(crate) spaces: &'a mut Spaces,
-    /// Which lifetime classes die young.
+    /// The lifetime classes, some of which die young.
     pub(crate) lifetimes: &'a Lifetimes,
-    /// How soon a region is looked at again at the earliest.
+    /// The shortest time until a region is looked at again.
     pub(crate) shortest: Nanos,
 }
 
 impl Ladder {
-    /// The pages of the next call for a level, if it may make one; without any page it only ends
-    /// its round. `may_sample_newcomers` says whether the share of newcomers allows a call.
-    /// `wanted` is how many samples the strength control waits for, if it does.
+    /// The pages of the next call for a level, if it may make one; a call without pages only ends
+    /// its round. `may_sample_newcomers` returns whether the share of newcomers allows a call.
+    /// `wanted` is the number of samples that the strength control waits for, if it does.
     pub(crate) fn select(
         &mut self,
         level: usize,
@@ -185,7 +185,7 @@ impl Ladder {
         Some(selection)
     }
 
-    /// Pages that a call for this level may have.
+    /// Limit of the pages of a call for this level.
     pub(crate) fn call_limit(&self, level: usize, wanted: Option<u64>) -> u64 {
         let affordable = convert::count(convert::float(CALL) / self.sample_cost.each());
         let limit = affordable
@@ -197,7 +197,7 @@ impl Ladder {
         }
     }
 
-    /// As much of the level's round as `limit` allows, and what only the bottom level reads.
+    /// Adds pages of the level's round up to `limit`, and the extra pages of the bottom level.
     fn pick_round(
         &mut self,
         selection: &mut Selection,
@@ -221,7 +221,8 @@ impl Ladder {
         }
     }
 
-    /// One more pick of the level's round; the number of its pages, or none if the round is over.
+    /// Adds one pick of the level's round; returns the number of its pages, or none if the round is
+    /// over.
     fn pick(
         &mut self,
         selection: &mut Selection,
@@ -289,7 +290,7 @@ impl Ladder {
         }
     }
 
-    /// What only the bottom level reads.
+    /// Adds the pages that only the bottom level reads.
     fn pick_extras(
         &mut self,
         picks: &mut Vec<(Run, Pick)>,
@@ -307,8 +308,8 @@ impl Ladder {
         pick_sparse(picks, from.spaces);
     }
 
-    /// Anchors of newcomers, a few of each in turn, the newest first: enough for clones to show,
-    /// whoever came first.
+    /// Anchors of newcomers, a few of each in turn, the newest first: enough for clones to show, in
+    /// any order of arrival.
     pub(super) fn pick_anchors(
         &mut self,
         picks: &mut Vec<(Run, Pick)>,
@@ -345,7 +346,7 @@ impl Ladder {
         room::shrink(&mut self.newcomers);
     }
 
-    /// Whether regions are still there that wait because others of their class died young.
+    /// Adds pages of waiting regions whose class died young, to see whether they still exist.
     fn pick_young(&self, picks: &mut Vec<(Run, Pick)>, from: &Sources<'_>) {
         let may_die = |region: &Region| {
             region.state() == State::Young && from.lifetimes.is_suspect(region.lifetime_class())
@@ -362,7 +363,7 @@ impl Ladder {
     }
 }
 
-/// Pages of sparse mappings, of one space after the other, and of each mapping in turn.
+/// Adds pages of sparse mappings, of one space after the other, and of each mapping in turn.
 fn pick_sparse(picks: &mut Vec<(Run, Pick)>, spaces: &mut Spaces) {
     for (slot, space, start) in spaces.sparse_probes(SPARSE_PROBES) {
         let run = Run {
@@ -375,14 +376,14 @@ fn pick_sparse(picks: &mut Vec<(Run, Pick)>, spaces: &mut Spaces) {
     }
 }
 
-/// Whether the runs of a block can be asked for in the same call.
+/// Whether the runs of a block fit into the same call.
 pub(super) fn has_room_for_block(picks: &[(Run, Pick)]) -> bool {
     picks.len() + MAX_RUNS_OF_BLOCK <= MAX_RUNS
 }
 
-/// The next block of a region's sweep: how many pages of it are read, and whether it is the last.
-/// What was merged just now is left out. With the COW filter off it is not: an operator who turns
-/// that off wants merged again at once what was written.
+/// Adds the next block of a region's sweep; returns the number of its pages, and whether it is the
+/// last. Pages merged just now are left out, except with the COW filter off: an operator who turns
+/// that off wants written pages merged again at once.
 pub(super) fn push_block(
     selection: &mut Selection,
     from: &mut Sources<'_>,
@@ -415,7 +416,7 @@ pub(super) fn push_block(
     (pages, is_last)
 }
 
-/// One page of a region.
+/// Adds one page of a region.
 pub(super) fn push_page(
     picks: &mut Vec<(Run, Pick)>,
     from: &Sources<'_>,
@@ -433,7 +434,7 @@ pub(super) fn push_page(
     push_run(picks, from.regions, from.spaces, pick);
 }
 
-/// Pages of a region that are read in one run.
+/// Adds pages of a region that are read in one run.
 pub(crate) fn push_run(
     picks: &mut Vec<(Run, Pick)>,
     regions: &Regions,

@@ -1,12 +1,13 @@
 //! Samples of all that is on the ladder, for a search of the hash strength.
 //!
 //! # Problem
-//! A search compares strengths by what samples show. The regions of one level, or blocks of one
-//! region, would show each strength something else. A host has hundreds of thousands of regions.
+//! A search compares strengths by their samples. Samples of the regions of one level, or of blocks
+//! of one region, would differ from strength to strength. A host has hundreds of thousands of
+//! regions.
 //!
 //! # Approach
 //! Single pages of the regions of all levels, by their weight: each region passed adds its weight
-//! to a sum, and is sampled when that reaches what stands for a sample. One call passes a bounded
+//! to a sum, and is sampled when the sum reaches the weight of a sample. One call passes a bounded
 //! number of regions, and the next one goes on behind them.
 //!
 //! # Source
@@ -15,18 +16,18 @@
 use super::level::Level;
 use crate::ids::RegionId;
 
-/// Where the next samples are taken.
+/// The place of the next samples.
 #[derive(Debug, Default)]
 pub(super) struct Spread {
     level: usize,
     slot: usize,
-    /// What the regions passed since the last sample weigh, times the samples wanted.
+    /// The weight of the regions passed since the last sample, times the samples wanted.
     carry: u64,
 }
 
 impl Spread {
-    /// Of the next regions, at most so many, those to be sampled with the number of their pages:
-    /// `wanted` in all, or less.
+    /// Passes at most `most_regions` regions; returns those to be sampled with the number of their
+    /// pages: `wanted` in all, or fewer.
     pub(super) fn next(
         &mut self,
         levels: &[Level],
@@ -43,7 +44,7 @@ impl Spread {
             let Some(member) = levels[self.level].member(self.slot) else {
                 self.level = (self.level + 1) % levels.len();
                 self.slot = 0;
-                // Else a region that was just missed would be so each time.
+                // Otherwise a region that was just missed would be missed each time.
                 self.carry = (self.carry + total / 8 * 5) % total;
                 continue;
             };

@@ -1,13 +1,13 @@
-//! Regions that are looked at because they were written: watched until that ends, or on trial.
+//! Looks at regions because they were written: watched until that ends, or on trial.
 //!
 //! # Problem
-//! What is decided about such a region needs a few of its pages at a certain time. Where many
-//! programs start, there are thousands of them at once, and the bottom level's share is little.
+//! Decisions about such a region need a few of its pages at a certain time. Where many programs
+//! start, there are thousands of such regions at once, and the bottom level's share is small.
 //!
 //! # Approach
-//! A calendar of looks; the region says what is read then
-//! ([`Region::look`](crate::region::Region::look)). The bottom level takes those that are due with
-//! its own calls; what all levels leave takes more of them, up to a share of its own.
+//! A calendar of looks; the region chooses the pages of each
+//! ([`Region::look`](crate::region::Region::look)). The bottom level adds those that are due to its
+//! own calls; unused time of all levels pays for more of them, up to a share of its own.
 //!
 //! # Source
 //! UKSM §5.2.
@@ -20,22 +20,22 @@ use crate::command::{Nanos, Run};
 use crate::ids::RegionId;
 use crate::region::{Look, WATCHED_PAGES};
 
-/// Regions of which pages are read in a call that is paid from what all levels leave.
+/// Number of regions with pages in a call in unused time.
 const IN_SPARE_TURN: usize = MAX_RUNS / WATCHED_PAGES as usize;
 
 impl Ladder {
-    /// The region is looked at from this time on.
+    /// The region is looked at from `from` on.
     pub(crate) fn look_at(&mut self, id: RegionId, from: Nanos) {
         self.watched.insert(from, id);
     }
 
-    /// When the next look is due and may be paid for from what all levels leave.
+    /// The time at which the next look is due and may be paid for from unused time.
     pub(super) fn looks_due_at(&self, now: Nanos) -> Option<Nanos> {
         let due = self.watched.first_due()?;
         Some(due.max(self.looking.ready_at(now)))
     }
 
-    /// The pages of a call, paid from what all levels leave, that looks at regions that are due.
+    /// The pages of a call in unused time that looks at due regions.
     pub(super) fn select_watched(
         &mut self,
         from: &mut Sources<'_>,
@@ -52,7 +52,7 @@ impl Ladder {
         Some(selection)
     }
 
-    /// Pages of at most so many regions that are due to be looked at.
+    /// Adds pages of at most `most` regions whose look is due.
     pub(super) fn pick_watched(
         &mut self,
         picks: &mut Vec<(Run, Pick)>,
@@ -83,7 +83,7 @@ impl Ladder {
                     (pages, Purpose::Merged)
                 }
                 Look::Trial(pages) => {
-                    // If they do not tell, others are looked for.
+                    // If these pages decide nothing, a sweep looks for others.
                     self.unswept.insert(0, id);
                     (pages, Purpose::Trial)
                 }
