@@ -1,24 +1,24 @@
-//! The state machine: takes an observation, books what it cost, and says what to do next.
+//! The state machine: takes an observation, books its cost, and returns the next command.
 //!
 //! # Problem
-//! Finding processes, sampling the levels, merging, looking after frames and sleeping share one
-//! thread and one budget, and must be replayable.
+//! Finding processes, sampling the levels, merging, freeing frames and sleeping share one thread
+//! and one budget, and must be replayable.
 //!
 //! # Approach
 //! The engine keeps turns, budget and accounts; every other concern is a part with its own state
-//! and a narrow door, see [`Engine`]. One command is under way at a time. Each has a [`Turn`] that
-//! says who asked for it, and a payer to whom its cost is charged. A step takes in the answer, then
-//! asks in a fixed order who may go next: what was begun (an answer not yet worked through, pages
-//! waiting to be merged), then discovery, frames, hints, and the levels from the bottom up. Lower
-//! levels go first because their shares are small: the top takes what is left. What even the top
-//! leaves goes to newcomers that wait to be listed. If nobody may go, it sleeps.
+//! and a narrow interface, see [`Engine`]. One command is under way at a time. Each has a [`Turn`],
+//! which names the part that requested it, and a payer that its cost is charged to. A step takes in
+//! the answer, then gives the next turn in a fixed order: work already begun (an answer not yet
+//! worked through, pages waiting to be merged), then discovery, frames, hints, and the levels from
+//! the bottom up. Lower levels go first because their shares are small: the top uses the rest. Time
+//! that even the top leaves goes to newcomers that wait to be listed. If no part has work, the
+//! engine sleeps.
 //!
-//! What concerns several parts is here, by the observation that brings it: [`mappings`] (processes
-//! and mappings), [`hinted`] (hints that are followed), [`extending`] (what lies between matches),
+//! Concerns of several parts are here, by the observation that brings them: [`mappings`] (processes
+//! and mappings), [`hinted`] (hints that are followed), [`extending`] (pages between matches),
 //! [`sampled`] (pages that were read), [`huge_again`] (zeros that khugepaged undoes), [`colliding`]
-//! (pages that are read in full), [`outcomes`] (pages that were to be merged), [`strength`] (hash
-//! strength), [`work`] (for which spaces all that is done), [`explaining`], [`figures`] and
-//! [`report`].
+//! (pages that are read in full), [`outcomes`] (results of merging), [`strength`] (hash strength),
+//! [`work`] (work by space), [`explaining`], [`figures`] and [`report`].
 //!
 //! # Source
 //! UKSM Figure 4 and §5.3.
@@ -59,7 +59,8 @@ use crate::spaces::lifetime::Lifetimes;
 use answer::Answer;
 use turn::{Retry, Turn};
 
-/// For so long after the start the governor's share alone bounds what is done.
+/// Time after the start in which only the governor's share limits discovery, newcomers and the
+/// bottom level.
 const WARM_UP: Nanos = SECOND;
 
 /// The policy of one group: see the crate's documentation.
@@ -70,16 +71,16 @@ pub struct Engine {
     turn: Turn,
     retry: Retry,
     accounts: Accounts,
-    /// When to list what.
+    /// The schedule of lists.
     discovery: Discovery,
     spaces: Spaces,
-    /// How long regions of a kind live.
+    /// The lifetimes of regions by class.
     lifetimes: Lifetimes,
     regions: Regions,
     ladder: Ladder,
     hints: Hints,
     hash: AdaptiveHash,
-    /// The answer that is worked through.
+    /// The answer being worked through.
     answer: Answer,
     lookup: Lookup,
     merge: Merge,
@@ -88,8 +89,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine that knows nothing yet. `seed` is the domain's hash seed; everything the engine
-    /// does at random comes from it, too.
+    /// An engine without any knowledge. `seed` is the domain's hash seed, and the source of all its
+    /// random choices.
     ///
     /// # Errors
     /// A parameter out of bounds or in contradiction to another.
@@ -117,11 +118,12 @@ impl Engine {
         })
     }
 
-    /// From now on it may use this share of a core, as if `cpu` were that: all shares that follow
-    /// from it follow.
+    /// Sets the share of a core that the engine may use, with all shares that depend on it, as if
+    /// `cpu` were that parameter.
     ///
     /// # Errors
-    /// The share is out of bounds, or contradicts another parameter; the engine goes on as it was.
+    /// The share is out of bounds, or contradicts another parameter; the engine goes on with the
+    /// old one.
     pub fn set_cpu(&mut self, cpu: f64) -> Result<(), ParamError> {
         let params = Params {
             cpu,
@@ -137,7 +139,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes in the answer to the last command and says what to do next.
+    /// Takes in the answer to the last command and returns the next command.
     ///
     /// `now` never goes back; `spent` is the processor time since the last step. The first step
     /// takes [`Observation::Started`].
@@ -164,13 +166,13 @@ impl Engine {
         command
     }
 
-    /// Books what was spent since the last step.
+    /// Books the costs since the last step.
     fn book(&mut self, spent: Spent) {
         let now = self.clock.now();
         let is_warming_up = self.clock.elapsed() < WARM_UP;
         let answered = self.accounts.book(now, spent, |payer, cost| match payer {
-            // The first touch of code and memory is the governor's: at the bottom's share it
-            // would be paid for by seconds of silence.
+            // The first touch of code and memory is charged to the governor: at the bottom's share
+            // its repayment would take seconds of silence.
             Payer::List(_) | Payer::Newcomers | Payer::Level(0) if is_warming_up => {}
             Payer::List(list) => {
                 self.discovery.charge(list, now, cost);
@@ -190,7 +192,7 @@ impl Engine {
             Payer::Nobody | Payer::Spare | Payer::Next | Payer::Batch => {}
         });
         self.ladder.note_waking(self.accounts.waking());
-        // The cost of a sample, as levels and the strength control see it, includes this.
+        // The cost of a sample, for levels and the strength control, includes this.
         match answered {
             Payer::Level(_) | Payer::Spare => {
                 self.ladder.worked(answered, spent.step);
@@ -201,7 +203,7 @@ impl Engine {
         }
     }
 
-    /// Who pays for the command of this turn.
+    /// The payer for the command of this turn.
     fn payer_of(&self, turn: Turn) -> Payer {
         match turn {
             Turn::Nothing | Turn::Rehash => Payer::Nobody,
@@ -305,14 +307,14 @@ impl Engine {
         }
     }
 
-    /// Acts on what has become due, and works through the answer as far as there is room.
+    /// Acts on due entries, and works through the answer as far as there is room.
     fn work(&mut self) {
         let now = self.clock.now();
         self.ladder
             .read_calendar(&mut self.regions, &mut self.lifetimes, now);
         self.propose_extended();
         self.look_up_in_full();
-        // What a match is extended to need not be looked up.
+        // Pages of an extended match need not be looked up.
         if !self.merge.is_flush_wanted() && !self.is_extension_due() {
             self.work_through();
         }
@@ -330,7 +332,7 @@ impl Engine {
             if let Some(next) = self.read_in_full(true) {
                 return next;
             }
-            // What was to be read before the answer is worked through is not there any more.
+            // The pages that were to be read before the answer is worked through no longer exist.
             self.work_through();
         }
         if self.merge.is_flush_wanted() {
@@ -357,7 +359,7 @@ impl Engine {
                 return (Turn::Sample, command);
             }
         }
-        // Newcomers are listed before what is known is read in full.
+        // Newcomers are listed before known memory is read in full.
         if let Some(list) = self.discovery.next_spare() {
             return self.discover(list);
         }
@@ -391,8 +393,8 @@ impl Engine {
         (Turn::Discover(list), command)
     }
 
-    /// The next call for a level, or what is paid from what all levels leave unused, if it may be
-    /// made and has something to read.
+    /// The next call for a level, or one in time that all levels leave unused, if it may be made
+    /// and has pages to read.
     fn sample(&mut self, level: Option<usize>) -> Option<Command> {
         let at = self.clock.moment(&self.params);
         let mut from = Sources {
@@ -432,7 +434,7 @@ impl Engine {
         }
     }
 
-    /// The lines by which pages are hashed now.
+    /// The lines by which pages are hashed at the present strength.
     fn lines(&self) -> Lines {
         Lines {
             from: 0,
@@ -440,7 +442,7 @@ impl Engine {
         }
     }
 
-    /// Sleeps until somebody may go on, and at least T_s.
+    /// Sleeps until a part may go on, and at least T_s.
     fn sleep(&mut self) -> (Turn, Command) {
         let now = self.clock.now();
         let earliest = self.accounts.paid_at().max(now + self.params.sleep);

@@ -10,14 +10,14 @@ use crate::merge::finds::{Candidate, Finds};
 
 use super::outdated::Outdated;
 
-/// What was asked for, what came back, and how far it has been worked through.
+/// The requested pages, the answer, and the progress in it.
 #[derive(Debug)]
 pub(super) struct Answer {
     level: usize,
-    /// The level, or newcomers.
+    /// The payer: the level, or newcomers.
     payer: Payer,
     picks: Vec<(u64, Pick)>,
-    /// Regions of which the last block is in this answer.
+    /// Regions whose last block is in this answer.
     swept: Vec<RegionId>,
     /// The level's round ends with this answer.
     is_round_over: bool,
@@ -29,13 +29,13 @@ pub(super) struct Answer {
     offset: u32,
     /// Pages merged since the answer came, which it still shows as they were before.
     merged_since: Outdated,
-    /// Of the piece that is worked on.
+    /// The candidates of the present piece.
     candidates: Vec<Candidate>,
     finds: Finds,
 }
 
 impl Answer {
-    /// Nothing was asked for.
+    /// No pages are requested yet.
     pub(super) fn new() -> Answer {
         Answer {
             level: 0,
@@ -54,7 +54,7 @@ impl Answer {
         }
     }
 
-    /// These pages are asked for; gives the runs of the command.
+    /// Requests these pages; returns the runs of the command.
     pub(super) fn expect(&mut self, selection: Selection) -> Vec<Run> {
         debug_assert!(
             !self.is_under_way,
@@ -71,7 +71,7 @@ impl Answer {
         selection.picks.into_iter().map(|(run, _)| run).collect()
     }
 
-    /// What was asked for, in the order of the pages.
+    /// The requested picks, in the order of the pages.
     pub(super) fn picks(&self) -> impl Iterator<Item = Pick> + '_ {
         self.picks.iter().map(|&(_, pick)| pick)
     }
@@ -85,7 +85,7 @@ impl Answer {
         self.finds.clear();
     }
 
-    /// A page was merged: what the answer says of it is out of date.
+    /// A page was merged: its state in the answer is out of date.
     pub(super) fn note_merged(&mut self, place: Place) {
         if self.is_under_way {
             self.merged_since.insert(place);
@@ -97,12 +97,12 @@ impl Answer {
         self.merged_since.contains(place)
     }
 
-    /// For which level the pages were asked for.
+    /// The level for which the pages were requested.
     pub(super) fn level(&self) -> usize {
         self.level
     }
 
-    /// Who pays for what is done with the pages.
+    /// The payer for the work on the pages.
     pub(super) fn payer(&self) -> Payer {
         self.payer
     }
@@ -117,7 +117,7 @@ impl Answer {
         self.is_round_over || !self.swept.is_empty()
     }
 
-    /// The answer has been worked through: the regions that were swept, and whether the round is
+    /// The answer has been worked through: returns the swept regions, and whether the round is
     /// over.
     pub(super) fn end(&mut self) -> (Vec<RegionId>, bool) {
         self.is_under_way = false;
@@ -146,7 +146,7 @@ impl Answer {
         (&self.pages[self.page..], &mut self.candidates)
     }
 
-    /// So many pages of the current pick have been looked at; whether these were its last.
+    /// `pages` of the current pick have been worked through; returns whether these were its last.
     pub(super) fn advance(&mut self, pages: usize) -> bool {
         self.page += pages;
         self.offset += convert::narrow(pages as u64);
@@ -158,7 +158,7 @@ impl Answer {
         is_last
     }
 
-    /// Whether finds in huge pages wait and their block is through.
+    /// Whether finds in huge pages wait and their block is complete.
     pub(super) fn has_block_to_decide(&self) -> bool {
         self.finds.has_huge() && self.offset == 0
     }
@@ -173,12 +173,12 @@ impl Answer {
         self.candidates.push(candidate);
     }
 
-    /// The candidates of the piece, and what was found in the answer.
+    /// The candidates of the piece, and the finds of the answer.
     pub(super) fn candidates_and_finds(&mut self) -> (&[Candidate], &mut Finds) {
         (&self.candidates, &mut self.finds)
     }
 
-    /// What was found in the answer.
+    /// The finds of the answer.
     pub(super) fn finds(&mut self) -> &mut Finds {
         &mut self.finds
     }

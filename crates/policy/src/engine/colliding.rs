@@ -4,14 +4,14 @@
 //! See [`crate::merge::collisions`].
 //!
 //! # Approach
-//! A page that differed from what it met, and has nothing else to be tried with, was given up: its
-//! hash collides from then on, and it and what it met wait to be read. That happens when some
-//! hundred wait, or nothing else is to be done. The frames of the hash are hashed in full before.
-//! The share of the bottom level pays for what that level found, and that of the top for all else;
-//! for the control of the strength it is the price of false matches.
+//! A page that differed from its partner, and has no other to be tried with, is given up: its hash
+//! collides from then on, and the page and its partner wait to be read. That happens when some
+//! hundred wait, or no other work is left. The frames of the hash are hashed in full before. The
+//! share of the bottom level pays for the finds of that level, and that of the top for all others;
+//! for the control of the strength the cost is the price of false matches.
 //!
-//! While strengths are tried, none collides: what they are judged by is how often pages look alike.
-//! Nor does one where not all that is equal may be merged, and a hash has several entries.
+//! While strengths are tried, no hash collides: a strength is judged by the frequency of false
+//! matches. Nor does one where not all equal pages may be merged, and a hash has several entries.
 
 use super::{Engine, Turn, work};
 use crate::accounts::payer::Payer;
@@ -22,7 +22,7 @@ use crate::merge::collisions::{Colliding, Finder};
 use crate::merge::queue::Waiting;
 
 impl Engine {
-    /// A page was not equal to what it was tried with, and there is nothing else to try.
+    /// A page differed from its partner, and there is no other to try.
     pub(super) fn gave_up(&mut self, page: &Waiting) {
         let is_settled = !self.hash.is_searching() && self.hash.strength() < PAGE_LINES;
         if page.is_read_in_full() || !is_settled || !self.params.reads_in_full() {
@@ -46,7 +46,7 @@ impl Engine {
         self.collisions.wait(Colliding { place, partial }, finder);
     }
 
-    /// Whose pages are to be read in full now, with or without anything else to do.
+    /// The finder whose pages are to be read in full now, with or without other work.
     fn finder_due(&mut self, is_anything_else: bool) -> Option<Finder> {
         let now = self.clock.now();
         Finder::ALL.into_iter().find(|&finder| {
@@ -56,7 +56,7 @@ impl Engine {
         })
     }
 
-    /// When that may be due, if some wait.
+    /// The time at which that may be due, if pages wait.
     pub(super) fn reading_in_full_due_at(&mut self) -> Option<Nanos> {
         let now = self.clock.now();
         let due = Finder::ALL.map(|finder| {
@@ -67,7 +67,7 @@ impl Engine {
         due.into_iter().flatten().min()
     }
 
-    /// The level that pays.
+    /// The level that pays for the finder.
     fn level_of(&self, finder: Finder) -> usize {
         match finder {
             Finder::Bottom => 0,
@@ -75,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// Who pays for it.
+    /// The payer for the finder.
     pub(super) fn colliding_payer(&self, finder: Finder) -> Payer {
         Payer::level(self.level_of(finder))
     }
@@ -149,7 +149,7 @@ impl Engine {
         self.collisions.receive(pages);
     }
 
-    /// Looks up what was read in full, as far as the merge queue has room.
+    /// Looks up the pages read in full, as far as the merge queue has room.
     pub(super) fn look_up_in_full(&mut self) {
         if !self.collisions.is_under_way() {
             return;

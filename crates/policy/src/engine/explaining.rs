@@ -1,13 +1,13 @@
 //! Why a space is, or is not, being merged.
 //!
 //! # Problem
-//! Who asks must be told what decided, and asking must decide nothing.
+//! The answer must give the real reasons, and asking must decide nothing.
 //!
 //! # Approach
 //! Everything here only reads. A region's standing follows from its state and its place on the
-//! ladder, in the order in which these are asked when pages are chosen. What a page equals is
-//! looked for where matching looks for it: the zero page, frames, unmerged pages; nothing is
-//! entered. A space with tens of thousands of regions is told of in parts.
+//! ladder, in the order in which the choice of pages checks them. Partners of a page are looked for
+//! in the same places as by matching: the zero page, frames, unmerged pages; nothing is entered. A
+//! space with tens of thousands of regions is reported in parts.
 //!
 //! # Units
 //! Nanoseconds from now.
@@ -22,7 +22,7 @@ use crate::region::cow::Permission;
 use crate::region::{Region, State};
 use crate::report::{Circumstances, KnownPartner, MAX_SPARSE, RegionReport, SpaceReport, Standing};
 
-/// Frames of one hash that are asked whether a page may join them.
+/// Frames of one hash that are checked for room for a page.
 const MAX_FRAMES: usize = 4;
 
 impl Engine {
@@ -32,7 +32,7 @@ impl Engine {
         self.explain_from(space, 0, usize::MAX)
     }
 
-    /// The same of at most so many regions, from the first that ends beyond this address.
+    /// The same for at most `most` regions, from the first that ends beyond this address.
     #[must_use]
     pub fn explain_from(&self, space: SpaceId, from: u64, most: usize) -> Option<SpaceReport> {
         let slot = self.spaces.slot(space)?;
@@ -56,7 +56,7 @@ impl Engine {
         })
     }
 
-    /// What holds for all regions.
+    /// The circumstances of all regions.
     #[must_use]
     pub fn circumstances(&self) -> Circumstances {
         let now = self.clock.now();
@@ -74,8 +74,8 @@ impl Engine {
         &self.params
     }
 
-    /// What pages of these hashes, in the strength in use, could be merged with, each at its
-    /// address; none for those that are in no region. A hash is no proof: the module compares.
+    /// Possible partners of pages with these hashes, in the strength in use, each at its address;
+    /// none for pages in no region. A hash is no proof: the module compares.
     #[must_use]
     pub fn partners(&self, space: SpaceId, pages: &[(u64, u64)]) -> Vec<Option<KnownPartner>> {
         let Some(slot) = self.spaces.slot(space) else {
@@ -95,8 +95,7 @@ impl Engine {
         pages.iter().map(partner).collect()
     }
 
-    /// Whether this hash is known to be that of pages that are not equal: it says nothing of what a
-    /// page equals.
+    /// Whether pages with this hash are known to differ: it does not show which pages are equal.
     #[must_use]
     pub fn collides(&self, hash: u64) -> bool {
         self.collisions.has(hash)
@@ -109,7 +108,7 @@ impl Engine {
         if is_zero && region.leaves_zeros(place.page, self.clock.now()) {
             return KnownPartner::HugeAgain;
         }
-        // Nor is every page that looks like zeros one of zeros.
+        // Nor do all pages that look like zeros hold zeros.
         if self.collides(hash) {
             return KnownPartner::Nothing;
         }
@@ -183,7 +182,7 @@ impl Engine {
         }
     }
 
-    /// Why it is where it is, and for how long.
+    /// The reason for the region's place, and the time that it still holds.
     fn standing(&self, region: &Region, now: Nanos) -> (Standing, Option<Nanos>) {
         let class = region.lifetime_class();
         match region.state() {
@@ -216,7 +215,7 @@ impl Engine {
             Standing::Unread
         } else {
             match region.standing() {
-                // What it was said to be before the ban, or on the way to the top.
+                // The standing from before the ban, or from the way to the top.
                 Standing::CowBroken | Standing::Swept => Standing::Sparse,
                 standing => standing,
             }
@@ -225,7 +224,7 @@ impl Engine {
     }
 }
 
-/// From now until then, if that is to come.
+/// The time from now until then; none if that is past.
 fn left(until: Nanos, now: Nanos) -> Option<Nanos> {
     until.checked_sub(now).filter(|&left| left > 0)
 }

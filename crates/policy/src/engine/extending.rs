@@ -1,13 +1,13 @@
-//! Matches are extended: what may equal another region is read, and proposed.
+//! Matches are extended: pages that may equal another region are read, and proposed.
 //!
 //! # Problem
-//! What samples show of the pages between them is worth most before these are read and looked up.
+//! The samples of a region are worth most before the pages between them are read and looked up.
 //!
 //! # Approach
-//! Once samples proved that two regions lie on a diagonal, the rest of one is read before anything
-//! else is, and queued page by page with the twins that it should have. That is merging, and the
-//! share of the top level pays. While the hash strength is searched for, it waits: it would read
-//! all at a strength that is too high.
+//! Once samples proved that two regions lie on a diagonal, the rest of one is read before any other
+//! pages, and queued page by page with the expected twins. That is merging, and the share of the
+//! top level pays. While the hash strength is searched for, it waits: it would read all pages at a
+//! strength that is too high.
 
 use super::{Engine, Turn, work};
 use crate::accounts::payer::Payer;
@@ -18,13 +18,14 @@ use crate::merge::extension::{Extended, Sampled, Stretch};
 use crate::merge::queue::{Counted, Waiting};
 use crate::region::Region;
 
-/// What more samples than this have not shown need not be shown: the region is being swept.
+/// Samples of a region up to which its pairs count: with more, it is being swept anyway.
 const MAX_SAMPLES: u32 = 4096;
-/// A stretch has no more parts than this.
+/// Limit of the parts of a stretch.
 const MAX_PARTS: usize = 512;
 
 impl Engine {
-    /// A page was merged with the first of its set: so may be the pages at the same distance.
+    /// A page was merged with the first of its set: the pages at the same distance may be equal,
+    /// too.
     pub(super) fn extension_learns(&mut self, page: &Waiting) {
         if page.is_first || page.ticket.is_some() || self.params.spaces_needed() > 2 {
             return;
@@ -57,7 +58,7 @@ impl Engine {
         }
     }
 
-    /// Whether what may equal another region is to be read before anything else is looked up.
+    /// Whether pages that may equal another region are to be read before any others are looked up.
     pub(super) fn is_extension_due(&mut self) -> bool {
         let (now, top) = (self.clock.now(), self.ladder.top());
         self.extension.waits()
@@ -65,12 +66,12 @@ impl Engine {
             && self.ladder.budget(top).is_ready(now)
     }
 
-    /// Who pays for reading it.
+    /// The payer for reading them.
     pub(super) fn extension_payer(&self) -> Payer {
         Payer::level(self.ladder.top())
     }
 
-    /// The call that reads it.
+    /// The call that reads them.
     pub(super) fn extend(&mut self) -> Option<(Turn, Command)> {
         if !self.is_extension_due() {
             return None;
@@ -100,7 +101,7 @@ impl Engine {
         Some((Turn::Extend, Command::Sample { runs, lines }))
     }
 
-    /// The parts of a stretch that are not merged, if both regions are still there.
+    /// The parts of a stretch that are not merged, if both regions still exist.
     fn unmerged_parts(&self, stretch: &Stretch) -> Vec<Stretch> {
         let find = |place: Place| {
             let last = place.page + stretch.pages - 1;
@@ -143,7 +144,7 @@ impl Engine {
         self.extension.receive(pages);
     }
 
-    /// Proposes what was read, as far as the merge queue has room.
+    /// Proposes the pages that were read, as far as the merge queue has room.
     pub(super) fn propose_extended(&mut self) {
         if !self.extension.is_under_way() {
             return;

@@ -1,14 +1,14 @@
-//! What is merged, could be merged and was done, space by space.
+//! Merged pages, possible merges and work, by space.
 //!
 //! # Problem
-//! Sums over all spaces do not say which of them is worth its work. Who watches asks every second,
-//! of thousands of spaces.
+//! Sums over all spaces do not show which of them is worth its work. Monitoring asks every second,
+//! for thousands of spaces.
 //!
 //! # Approach
 //! One pass over the regions in the order in which they are kept, as for [`Engine::report`], adds
-//! each to its space; no page is read. Of many spaces those are told that stand first by what is
-//! merged, by what is left, or by the work: who asks can put them in any of these orders, and the
-//! first of each are among them.
+//! each to its space; no page is read. Of many spaces only the first by merged pages, by pages
+//! left, and by work are reported: a reader can sort them in any of these orders, and has the first
+//! of each.
 //!
 //! # Units
 //! Pages; nanoseconds of processor time.
@@ -20,7 +20,7 @@ use super::Engine;
 use crate::convert;
 use crate::report::{SpaceFigures, SpacesFigures};
 
-/// What the spaces that are told must be first by.
+/// The orders whose first spaces are reported.
 const ORDERS: [fn(&SpaceFigures) -> u64; 3] = [
     |space| space.merged,
     |space| space.left,
@@ -28,7 +28,7 @@ const ORDERS: [fn(&SpaceFigures) -> u64; 3] = [
 ];
 
 impl Engine {
-    /// The sums of at most so many spaces. Costs a pass over all regions.
+    /// The sums of at most `most` spaces. Costs a pass over all regions.
     #[must_use]
     pub fn figures(&self, most: usize) -> SpacesFigures {
         let scale = self.scale();
@@ -61,7 +61,7 @@ struct Sum {
     left: f64,
 }
 
-/// As many of them as may be: the first of each order, then the second of each, and so on.
+/// At most `most` of the spaces: the first of each order, then the second of each, and so on.
 fn first(spaces: Vec<SpaceFigures>, most: usize) -> SpacesFigures {
     let Some(left_out) = spaces.len().checked_sub(most).filter(|&out| out > 0) else {
         return SpacesFigures {

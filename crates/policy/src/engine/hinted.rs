@@ -1,5 +1,5 @@
-//! Hints are followed: the next spurt, what of it is compared at once, what was found nowhere, and
-//! what was lost.
+//! Hints are followed: the next spurt, its comparisons at once, addresses in no region, and lost
+//! hints.
 
 use super::{Engine, Turn};
 use crate::accounts::payer::Payer;
@@ -10,13 +10,13 @@ use crate::lookup::Place;
 use crate::merge::finds::Candidate;
 use crate::merge::matching::PIECE_ROOM;
 
-/// What pages of files held is kept in one byte of so many that are followed: a quarter of what the
-/// engine may take.
+/// The table of expected file contents may use 1/1024 of followed memory, a quarter of the engine's
+/// limit.
 const PLACES_PART: u64 = 1024;
 
 impl Engine {
-    /// The next call for hints, if one may be made and there is something to read or compare;
-    /// `is_spare` if it is paid from what nobody else uses.
+    /// The next call for hints, if one may be made and has pages to read or compare; `is_spare` if
+    /// it is paid from unused time.
     pub(super) fn follow_hints(&mut self, is_spare: bool) -> Option<(Turn, Command)> {
         if !self.hints.is_on() {
             return None;
@@ -26,7 +26,8 @@ impl Engine {
         self.hints.judge(all_merged, self.accounts.used(), now);
         let terms = Terms {
             is_spare,
-            // A page may need one that it is merged with, and what is read needs room, too.
+            // A page may need a second entry for its partner, and pages that are read need room,
+            // too.
             most_expected: self.merge.room().saturating_sub(PIECE_ROOM) / 2,
             bytes: self.ladder.total() * PAGE_SIZE / PLACES_PART,
             strength: self.hash.strength(),
@@ -54,8 +55,8 @@ impl Engine {
         }
     }
 
-    /// Memory has appeared in these spaces: how large they are is asked at once, and that says what
-    /// is to be listed and read.
+    /// Memory has appeared in these spaces: their sizes are measured at once, and decide about
+    /// lists and reads.
     pub(super) fn on_grown(&mut self, spaces: &[SpaceId]) {
         self.hints.grown(spaces.len());
         for &id in spaces {
@@ -65,7 +66,8 @@ impl Engine {
         }
     }
 
-    /// Of these spaces hints were lost: what was written in them is not known, and is looked for.
+    /// Hints of these spaces were lost: the pages written in them are not known, and are searched
+    /// for.
     pub(super) fn on_lost_hints(&mut self, spaces: &[SpaceId]) {
         let now = self.clock.now();
         for &id in spaces {
@@ -83,8 +85,8 @@ impl Engine {
         }
     }
 
-    /// Queues pages to be merged with what they are expected to hold. Those for which there is
-    /// nothing to merge with are to be read.
+    /// Queues pages to be merged with their expected contents. Pages without a partner of these
+    /// contents are to be read.
     fn merge_expected(&mut self, expected: &[Candidate], selection: &mut Selection) {
         let mut unmet: Vec<RegionPick> = vec![];
         let (mut matching, _) = self.matching();

@@ -2,13 +2,13 @@
 //!
 //! # Problem
 //! khugepaged takes the zero page for a hole, so that it undoes merges with the zero page, a block
-//! at a time. Nothing tells of it.
+//! at a time. No event reports it.
 //!
 //! # Approach
-//! The engine takes a page that it believes merged, and that is found in a huge page and looks like
-//! zeros, as the sign that all of its block is undone. What the region remembers, and for how long
-//! it leaves such a block alone, is in `region/collapse.rs`. Other merged blocks of the region are
-//! checked then, by one page each. A page of other contents was written, and counts as such.
+//! A page that the engine believes merged, and that is in a huge page and looks like zeros, is the
+//! sign that all of its block is undone. The region's memory of such a block, and the time for
+//! which it leaves the block alone, are in `region/collapse.rs`. Other merged blocks of the region
+//! are checked then, by one page each. A page of other contents was written, and counts as such.
 //!
 //! # Source
 //! `hpage_collapse_scan_pmd()` of mm/khugepaged.c, Linux 6.1 to 6.12.
@@ -20,14 +20,14 @@ use crate::ladder::sampling::RegionPick;
 use crate::lookup::Place;
 
 impl Engine {
-    /// Whether a page that was merged is one of zeros in a huge page.
+    /// Whether a page that was merged is a page of zeros in a huge page.
     pub(super) fn is_undone_zero(&self, page: &Page) -> bool {
         page.state == PageState::Anon
             && page.flags.any(PageFlags::HUGE)
             && page.hash == self.hash.zero()
     }
 
-    /// A page that was merged with the zero page is in a huge page: what was merged in its block is
+    /// A page that was merged with the zero page is in a huge page: the merges of its block are
     /// undone.
     pub(super) fn found_huge_again(&mut self, id: RegionId, page: u32) {
         let at = self.clock.moment(&self.params);
@@ -38,7 +38,7 @@ impl Engine {
         }
     }
 
-    /// One page that is believed to be merged was read for its block.
+    /// One page that is believed to be merged was read to check its block.
     pub(super) fn check_block(&mut self, pick: RegionPick, number: u32) {
         let page = self.answer.rest()[0];
         let (id, now) = (pick.region, self.clock.now());

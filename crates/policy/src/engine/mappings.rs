@@ -1,11 +1,11 @@
 //! Processes and mappings come and go, and their regions with them.
 //!
 //! # Problem
-//! Mapping lists must become regions on the ladder, and what samples have shown since a list was
-//! read must not be undone by it. A list may be older than that, or not be had at all.
+//! Mapping lists must become regions on the ladder, without undoing newer results of samples. A
+//! list may be older than these, or not available at all.
 //!
 //! # Approach
-//! The spaces compare a list with what they know; what changes is done here to the regions and to
+//! The spaces compare a list with their mappings; the changes are made here to the regions and to
 //! the ladder. A region whose mapping was found gone comes back only by a list that was read after
 //! that.
 //!
@@ -41,7 +41,7 @@ impl Engine {
         }
     }
 
-    /// Somebody who watches the sizes says that these have changed.
+    /// An observer of sizes reports that these have changed.
     pub(super) fn on_resized(&mut self, spaces: &[SpaceId]) {
         for &space in spaces {
             if let Some(slot) = self.spaces.slot(space) {
@@ -50,7 +50,7 @@ impl Engine {
         }
     }
 
-    /// The sizes of the spaces that were asked for.
+    /// The sizes of the spaces that were measured.
     pub(super) fn on_sizes(&mut self, sizes: &[SpaceSize]) {
         for (at, size) in sizes.iter().enumerate() {
             let slot = self.discovery.asked()[at];
@@ -82,7 +82,7 @@ impl Engine {
         }
     }
 
-    /// The mappings of a space, as they were `age` ago; to list them took `cost`.
+    /// The mappings of a space, as they were `age` ago; listing them took `cost`.
     pub(super) fn on_mappings(
         &mut self,
         slot: SpaceSlot,
@@ -110,8 +110,8 @@ impl Engine {
             .mappings_listed(slot, is_news, (read_at, cost), now);
     }
 
-    /// The mappings of a space could not be read: what is known of it stays, and they are read
-    /// again when that is due, each time later.
+    /// The mappings of a space could not be read: its regions stay, and the mappings are read again
+    /// when that is due, each time later.
     pub(super) fn on_unread(&mut self, slot: SpaceSlot, id: SpaceId) {
         if self.spaces.slot(id) == Some(slot) {
             self.spaces.count_unread();
@@ -174,7 +174,7 @@ impl Engine {
         self.spaces.set_regions(slot, next, left_out);
     }
 
-    /// Makes a region of the part of a sparse mapping in which something was found.
+    /// Makes a region of the part of a sparse mapping in which a page was found.
     pub(super) fn populate_sparse(&mut self, slot: SpaceSlot, address: u64) {
         let all = self.regions.len();
         let Some(part) = self.spaces.find_part(slot, address, all, &self.params) else {
@@ -242,7 +242,7 @@ impl Engine {
         self.lookup.expect_freed(merged, now);
     }
 
-    /// The region's mapping seems to be gone: it is left alone until a mapping list tells.
+    /// The region's mapping seems to be gone: it is left alone until a mapping list has it.
     pub(super) fn lose(&mut self, id: RegionId) {
         let now = self.clock.now();
         self.ladder.lose(id, &mut self.regions, now);
@@ -250,7 +250,7 @@ impl Engine {
             .list_mappings_soon(self.regions[id].space(), now);
     }
 
-    /// The region's pages are refused: it is left alone for long.
+    /// The region's pages are refused: it is left alone for a long time.
     pub(super) fn refuse(&mut self, id: RegionId) {
         let at = self.clock.moment(&self.params);
         self.ladder.refuse(id, &mut self.regions, at);

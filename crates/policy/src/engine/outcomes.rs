@@ -1,15 +1,15 @@
-//! What became of pages that were to be merged.
+//! The outcomes of merging, page by page.
 //!
 //! # Problem
 //! Each outcome is news about a page, its region, its frame, the hash, or a limit, and none may be
 //! lost: `tried` is the sum of the others.
 //!
 //! # Approach
-//! Each entry by its status. A set whose frame is full goes on with another, so the frame is that
-//! of the entry and not of the set; an id that was known for another frame names a new one. A page
-//! that was merged leaves the index of unmerged pages. A page that was found different goes on to
-//! the next of its hash at once; a busy one stays indexed, so that the next sweep finds it. A limit
-//! on frames stops new ones for a while that doubles.
+//! Each entry is handled by its status. A set whose frame is full goes on with another, so the
+//! frame is that of the entry and not of the set; an id that was known for another frame names a
+//! new one. A merged page leaves the index of unmerged pages. A page that was found different goes
+//! on to the next of its hash at once; a busy one stays indexed, so that the next sweep finds it. A
+//! limit on frames stops new ones for a time that doubles.
 //!
 //! # Source
 //! `UKSM_IOC_FOLD` of the contract.
@@ -23,7 +23,7 @@ use crate::merge::{BatchTerms, MergedWith};
 use crate::params::Thp;
 use crate::region::duplication::Scale;
 
-/// A merge takes about as long as this many pages that are left alone.
+/// A merge takes about as long as this number of pages that are left alone.
 const MERGE_WEIGHT: u64 = 4;
 
 impl Engine {
@@ -92,7 +92,7 @@ impl Engine {
                 self.apply_outcome(page, *outcome, &scale);
             }
         }
-        // Interrupted: what was not reached has its chance again when it is next sampled.
+        // Interrupted: the remaining pages have their chance again when they are next sampled.
         for page in waiting.iter().skip(outcomes.len()) {
             self.release_room(page, None);
         }
@@ -102,8 +102,8 @@ impl Engine {
         self.hash.matched_falsely(false_matches, false_cost);
     }
 
-    /// Forgets the frames that are not there, or may not be used. Before anything is noted of those
-    /// that were made: the call may have given an id of the former to one of the latter.
+    /// Forgets the frames that do not exist, or may not be used. This comes before the notes of the
+    /// new frames: the call may have given the id of a forgotten frame to a new one.
     fn forget_gone(&mut self, waiting: &[Waiting], outcomes: &[FoldOutcome]) {
         for (page, outcome) in waiting.iter().zip(outcomes) {
             if is_frame_gone(*outcome)
@@ -114,8 +114,8 @@ impl Engine {
         }
     }
 
-    /// Who maps which frame now. What is not merged goes on to other frames at once, so all must be
-    /// known before.
+    /// Notes which space maps which frame now. Pages that are not merged go on to other frames at
+    /// once, so all sharers must be known before.
     fn note_sharers(&mut self, waiting: &[Waiting], outcomes: &[FoldOutcome]) {
         let mut made = Made::default();
         for (page, outcome) in waiting.iter().zip(outcomes) {
@@ -127,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// The levels whose pages the last batch held learn what merging cost.
+    /// Passes the cost of merging on to the levels whose pages the last batch held.
     pub(super) fn batch_worked(&mut self, cost: Nanos) {
         for (payer, part) in self.accounts.batch_parts(cost) {
             if let Payer::Level(level) = payer {
@@ -136,7 +136,7 @@ impl Engine {
         }
     }
 
-    /// The room that was reserved for a page in its frame is no longer kept for it.
+    /// Releases the room that was reserved for a page in its frame.
     fn release_room(&mut self, page: &Waiting, outcome: Option<FoldOutcome>) {
         if let FoldKind::Frame(frame) = page.entry.kind {
             let does_map = outcome.is_some_and(|outcome| outcome.frame == frame.0);
@@ -163,7 +163,7 @@ impl Engine {
         }
     }
 
-    /// A page may have been compared with what it is expected to hold.
+    /// A page may have been compared with its expected contents.
     fn compared(&mut self, page: &Waiting, status: Status) {
         let Some(ticket) = page.ticket.filter(|_| page.counted == Counted::Expected) else {
             return;
@@ -177,7 +177,7 @@ impl Engine {
         self.hints.compared(ticket, at, outcome);
     }
 
-    /// What the outcome says about the page and its region.
+    /// Applies the outcome to the page and its region.
     fn apply_outcome(&mut self, page: &Waiting, outcome: FoldOutcome, scale: &Scale) {
         let Waiting { place, entry, .. } = *page;
         let now = self.clock.now();
@@ -200,7 +200,7 @@ impl Engine {
                 }
                 self.answer.note_merged(place);
                 // A page that met an indexed one was not entered itself, nor was one that was not
-                // looked up. Of more than two, all but the last to come were.
+                // looked up. Of more than two pages, all but the last to come were entered.
                 let is_entered = page.is_first
                     || self.lookup.rungs() > 1
                     || !matches!(entry.kind, FoldKind::Set(_));
@@ -266,7 +266,7 @@ impl Engine {
             self.lookup.forget_unmerged(page.hash, page.place);
         }
         if page.counted == Counted::Extended && !page.is_first {
-            // It was not looked up yet.
+            // The page was not looked up yet.
             let duplication = self.regions[page.place.region].duplication_mut();
             duplication.refute(scale, true);
             if reason != Reason::Stale {
@@ -280,7 +280,7 @@ impl Engine {
         if matches!(reason, Reason::Alone | Reason::Spaces) && !page.is_first {
             self.stays_indexed(page);
         }
-        // If its partner is what was wrong (alone), it waits for the next.
+        // If only its partner was wrong, the page waits for the next one.
         if reason != Reason::Content || !self.tries_another(page) {
             let duplication = self.regions[page.place.region].duplication_mut();
             match page.counted {
@@ -291,8 +291,8 @@ impl Engine {
         }
     }
 
-    /// The page differs from what it was tried with: whether it waits for something else now. If
-    /// not, and if many look like it, it is read in full.
+    /// The page differs from its partner: returns whether it waits for another one now. If not, and
+    /// if many look like it, it is read in full.
     fn tries_another(&mut self, page: &Waiting) -> bool {
         if self.collisions.has(page.entry.hash) && !page.is_read_in_full() {
             self.reads_in_full(page, page.place);
@@ -305,15 +305,16 @@ impl Engine {
         waits
     }
 
-    /// The page that this one met holds something else by now, and was left out. It was not entered
-    /// when it met that one: it takes its place, so that the next of its hash meets it.
+    /// The partner of this page has other contents by now, and was left out. The page was not
+    /// entered when it met the partner: it takes the partner's place, so that the next of its hash
+    /// meets it.
     fn stays_indexed(&mut self, page: &Waiting) {
         let (hash, place) = (page.hash, page.place);
         self.matching().0.waits_again(hash, place);
     }
 }
 
-/// Whether the frame of a page is not there, or may not be used.
+/// Whether the frame of a page does not exist, or may not be used.
 fn is_frame_gone(outcome: FoldOutcome) -> bool {
     outcome.status == Status::Gone && matches!(outcome.reason, Reason::NoFrame | Reason::Poisoned)
 }
@@ -322,7 +323,7 @@ fn is_frame_gone(outcome: FoldOutcome) -> bool {
 struct Made {
     /// The newest of each set.
     newest: [Option<FrameId>; ROOM],
-    /// Those before it, of sets that became several.
+    /// The earlier ones, of sets that became several.
     older: Vec<FrameId>,
 }
 
@@ -336,8 +337,8 @@ impl Default for Made {
 }
 
 impl Made {
-    /// A page was merged into `frame`: whether the frame was made of it, which only one of a set
-    /// can be.
+    /// A page was merged into `frame`: returns whether the frame was made of it, which is true of
+    /// only one page of a set.
     fn is_first(&mut self, kind: FoldKind, frame: FrameId) -> bool {
         let FoldKind::Set(set) = kind else {
             return false;

@@ -2,14 +2,16 @@
 //!
 //! # Problem
 //! An answer of 16,000 pages is worked through piece by piece, and matches are extended in between.
-//! So the answer shows pages as they were, which have been merged since: they must not count as
+//! So the answer shows the old state of pages that have been merged since: they must not count as
 //! broken.
 //!
 //! # Approach
-//! A bit a page, in a list of the regions in question, in order. Pages are merged and asked for in
-//! runs, so the region is nearly always that of the time before. A sorted list of the pages, which
-//! this was, was sorted again for each piece: where equal pages come in runs that took a sixth of
-//! all instructions.
+//! A bit a page, in a sorted list of the regions in question. Pages are merged and looked up in
+//! runs, so the region is nearly always that of the time before.
+//!
+//! # Rejected
+//! A sorted list of the pages would be sorted again for each piece: where equal pages come in runs
+//! that took a sixth of all instructions.
 //!
 //! # Units
 //! Pages of a region. 24 bytes for each region, and a bit for each page up to the last that was
@@ -19,12 +21,12 @@ use crate::convert;
 use crate::ids::RegionId;
 use crate::lookup::Place;
 
-/// Places, until they are forgotten all together.
+/// A set of places, cleared as a whole.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Outdated {
-    /// By region, and 64 pages each.
+    /// Bits of pages, 64 a word, by region.
     regions: Vec<(RegionId, Vec<u64>)>,
-    /// Which of them was asked for last.
+    /// The index of the last region looked up.
     last: usize,
 }
 
@@ -48,7 +50,7 @@ impl Outdated {
         pages[word] |= bit;
     }
 
-    /// Whether it was noted.
+    /// Whether the page was merged since the answer was read.
     pub(super) fn contains(&mut self, place: Place) -> bool {
         let (word, bit) = convert::word_and_bit(place.page);
         self.find(place.region).is_ok()
@@ -58,7 +60,7 @@ impl Outdated {
                 .is_some_and(|pages| pages & bit != 0)
     }
 
-    /// Makes the region the last one; or says where it belongs.
+    /// Makes the region the last one; an error is the index where it belongs.
     fn find(&mut self, region: RegionId) -> Result<(), usize> {
         if self
             .regions

@@ -1,4 +1,4 @@
-//! What the engine has done.
+//! The report of the engine.
 //!
 //! Each part counts for itself and has a report of its own; here they are put together.
 
@@ -6,7 +6,7 @@ use super::Engine;
 use crate::report::{CpuReport, HugeReport, MergedPages, Report, StrengthReport};
 
 impl Engine {
-    /// Everything that was counted. Costs passes over all regions.
+    /// All counts. Costs passes over all regions.
     #[must_use]
     pub fn report(&self) -> Report {
         Report {

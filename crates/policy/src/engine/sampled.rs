@@ -1,15 +1,15 @@
-//! What was read: states of pages, and candidates to be looked up.
+//! The pages of an answer: their states, and candidates to be looked up.
 //!
 //! # Problem
-//! An answer holds thousands of pages; each costs a lookup in two indexes, which is a cache miss
-//! or two, and may lead to a merge, of which only so many can wait. About nearly all pages of a
-//! sweep there is nothing to say but what they hold, or that they are merged as was believed.
+//! An answer holds thousands of pages; each costs a lookup in two indexes, which is a cache miss or
+//! two, and may lead to a merge, and the queue of merges is limited. Nearly all pages of a sweep
+//! have only contents to look up, or are merged as the engine believed.
 //!
 //! # Approach
 //! The answer is worked through in pieces of [`PIECE`] pages, stopping whenever the merge queue
-//! must be emptied first: so the pages after that meet the frames just made. In a piece, the pages
-//! about which there is nothing to say are taken in runs, the others one by one, and the cache
-//! misses of either index are overlapped.
+//! must be emptied first: so the pages after that meet the frames just made. In a piece, such plain
+//! pages are taken in runs, the others one by one, and the cache misses of either index are
+//! overlapped.
 //!
 //! # Source
 //! UKSM §5.3.
@@ -32,10 +32,10 @@ use crate::region::duplication::{self, Scale};
 
 /// Rounds without a promotion after which any false matches may be reason for another strength.
 const LONG_CALM: u64 = 8;
-/// Rounds after a promotion for which pages that are still merged keep it from being calm.
+/// Rounds after a promotion in which continued merging keeps the host from counting as calm.
 const MERGING: u64 = 32;
 
-/// A page that we merged.
+/// Whether we merged the page.
 fn is_merged(page: &Page) -> bool {
     matches!(page.state, PageState::Zero | PageState::Frame)
 }
@@ -45,8 +45,8 @@ impl Engine {
         let at = self.clock.moment(&self.params);
         let count = pages.len() as u64;
         let payer = self.answer.payer();
-        // First sweeps bring what a search waits for. They are no reason for one: each strength
-        // that it tries would make them begin again.
+        // First sweeps bring the samples that a search waits for. They are no reason for a search:
+        // each strength that it tries would make them begin again.
         let is_search = payer == Payer::Spare && self.hash.samples_missing(at.now).is_some();
         let is_work = is_search || self.answer.level() > 0;
         match payer {
@@ -70,8 +70,8 @@ impl Engine {
         self.answer.receive(pages);
     }
 
-    /// For how long no region has been promoted, and few of the pages that were tried merged. Where
-    /// pages are merged for ever, only promotions count, once it is long since the last.
+    /// The time since the last promotion, and since more than a few of the tried pages merged.
+    /// Where pages are merged for ever, only promotions count, once the last one is long ago.
     fn calm(&self, at: Moment<'_>) -> Nanos {
         let promoted = self.ladder.last_promotion();
         let merging = self.merge.fruitful().min(promoted + MERGING * at.round);
@@ -84,12 +84,12 @@ impl Engine {
             return;
         }
         let scale = self.scale();
-        // What this answer brings is not all known to be in memory yet.
+        // Not all pages of this answer are known to be in memory yet.
         let coming = self.answer.rest().len() as u64;
         if self.params.merge != Contents::Zero {
             self.lookup.fit_index(self.may_be_partners() + coming);
         }
-        // Proposed neighbours need room beside what is met.
+        // Proposed neighbours need room beside the matches.
         let is_crowded = self.lookup.is_crowded();
         let room = if is_crowded {
             2 * PIECE_ROOM
@@ -110,7 +110,7 @@ impl Engine {
             let (mut matching, candidates) = self.matching();
             matching.look_up(candidates, &scale);
         }
-        // Verify what was found before moving regions by it, unless a sweep will bring more.
+        // Verify the finds before moving regions by them, unless a sweep will bring more.
         let is_told = self.regions.merged() > 0 || self.hash.has_matched_falsely();
         let can_decide = is_told
             && self
@@ -124,7 +124,7 @@ impl Engine {
         self.conclude(&scale);
     }
 
-    /// The parts that matching works on, and the candidates of the piece.
+    /// The parts that matching needs, and the candidates of the piece.
     pub(super) fn matching(&mut self) -> (Matching<'_>, &[Candidate]) {
         let payer = self.answer.payer();
         let (candidates, finds) = self.answer.candidates_and_finds();
@@ -142,31 +142,31 @@ impl Engine {
         (matching, candidates)
     }
 
-    /// What samples weigh at the present coverage: the part of the pages that may be partners,
-    /// those on the ladder that are not merged, that is indexed.
+    /// The weight of samples at the present coverage.
     pub(super) fn scale(&self) -> Scale {
         Scale::new(self.params.v_dup, self.coverage())
     }
 
-    /// The part of the pages that may be partners that is indexed.
+    /// The indexed part of the possible partners: pages on the ladder that are not merged.
     pub(super) fn coverage(&self) -> f64 {
         duplication::coverage(self.lookup.indexed(), self.may_be_partners())
     }
 
-    /// The pages on the ladder that are not merged, and at least one.
+    /// The number of pages on the ladder that are not merged, at least one.
     fn may_be_partners(&self) -> u64 {
         let unmerged = self.ladder.total().saturating_sub(self.regions.merged());
         unmerged.max(1)
     }
 
-    /// After an answer: regions rise, fall or are done.
+    /// After an answer, regions rise, fall or are done.
     fn conclude(&mut self, scale: &Scale) {
         let at = self.clock.moment(&self.params);
         let shortest = self.discovery.shortest();
         let is_first_sweep = self.answer.payer() == Payer::Spare;
         let (mut swept, is_round_over) = self.answer.end();
         if is_first_sweep {
-            // The end of a first sweep is not that of the sweep for which a region is promoted now.
+            // The end of a first sweep is not the end of the sweep for which a region is promoted
+            // now.
             for id in swept.drain(..) {
                 self.ladder.end_sweep(id, &mut self.regions, shortest, at);
             }
@@ -223,7 +223,7 @@ impl Engine {
             }
             if let Pick::Region(pick) = pick {
                 self.answer.finds().touch(pick.region);
-                // The finds of a block are decided about together, so a piece ends with it.
+                // The finds of a block are decided together, so a piece ends with it.
                 if pick.purpose == Purpose::Block {
                     break;
                 }
@@ -232,8 +232,8 @@ impl Engine {
         taken > 0
     }
 
-    /// The answer for pages of a block is worked through. Those that its sweep has left out count
-    /// as looked at, or what is new would stand for all.
+    /// The answer for pages of a block is worked through. Pages that its sweep has left out count
+    /// as sampled, or the new pages would represent all.
     fn begin_block(&mut self, pick: RegionPick, scale: &Scale) {
         let (v_cow, now) = (self.params.v_cow, self.clock.now());
         if let Some(region) = self.regions.find_ranked(pick.region, pick.page) {
@@ -246,9 +246,9 @@ impl Engine {
         }
     }
 
-    /// Takes the next pages of a block, at most `room`, as long as each is merged as was believed,
-    /// or as there is nothing about each but what it holds. Does for all at once what
-    /// [`Engine::check_page`] does for one; returns how many.
+    /// Takes the next pages of a block, at most `room`, while each is merged as the engine
+    /// believed, or while each has only contents to look up. Does for all at once the work of
+    /// [`Engine::check_page`] for one; returns their number.
     fn gather_run(&mut self, pick: RegionPick, offset: u32, room: usize, scale: &Scale) -> usize {
         if pick.purpose != Purpose::Block {
             return 0;
@@ -300,7 +300,7 @@ impl Engine {
         count
     }
 
-    /// The next pages of the answer are these of a region, merged as was believed.
+    /// The next pages of the answer are these of a region, and merged as the engine believed.
     fn found_merged(&mut self, id: RegionId, pages: Range<u32>) {
         let at = self.clock.moment(&self.params);
         let count = convert::index(pages.end - pages.start);
@@ -336,9 +336,9 @@ impl Engine {
             region.saw(number, page.hash);
         }
         let slot = region.space();
-        // What I/O has touched says nothing about the rest of a region.
+        // Pages touched by I/O do not represent the rest of a region.
         let is_sample = pick.purpose != Purpose::Hint;
-        // What was merged before a ban says nothing about whether pages would hold now.
+        // Pages merged before a ban do not show whether merged pages would last now.
         let checks = match region.permission(self.params.v_cow, now) {
             Permission::Open => is_sample,
             Permission::Trial => pick.purpose == Purpose::Trial,
@@ -425,7 +425,7 @@ impl Engine {
         if huge && in_block {
             region.swept_huge_page(number);
         } else if huge && pick.ticket.is_some() {
-            // The next hint for it has all of it read.
+            // The next hint for the region has all of it read.
             region.met_huge_page(number);
         }
         if in_block && !huge {
@@ -443,7 +443,7 @@ impl Engine {
         });
     }
 
-    /// A page has this hash: its place in a file is told, if it was read for a hint.
+    /// A page has this hash: notes it for the page's place in a file, if it was read for a hint.
     fn note_place(&mut self, pick: RegionPick, page: u32, hash: u64) {
         if let Some(ticket) = pick.ticket.filter(|_| pick.purpose == Purpose::Hint) {
             let address = self.regions[pick.region].address(page);
@@ -451,7 +451,7 @@ impl Engine {
         }
     }
 
-    /// There is a page of a region, as a sample or its sweep showed.
+    /// A sample or a sweep has found a page of the region.
     fn found_page(&mut self, pick: RegionPick) {
         let region = &mut self.regions[pick.region];
         match pick.purpose {
@@ -460,7 +460,7 @@ impl Engine {
         }
     }
 
-    /// A page that was sampled shows nothing that was written.
+    /// A sampled page shows no sign of a write.
     fn found_unchanged(&mut self, pick: RegionPick) {
         if pick.purpose == Purpose::Page {
             let now = self.clock.now();
@@ -483,7 +483,7 @@ impl Engine {
         }
     }
 
-    /// A page was read: if it was believed to be merged, that tells how fast such are broken.
+    /// A page was read: if the engine believed it merged, it shows how fast such pages are broken.
     fn check_merged(&mut self, pick: RegionPick, page: u32, broken: bool) {
         let Some(v_cow) = self.params.v_cow else {
             return;

@@ -1,13 +1,13 @@
-//! A change of hash strength, as far as it concerns more than the hash.
+//! A change of hash strength, as far as it concerns parts other than the hash.
 //!
 //! # Problem
-//! What was indexed is worthless at another strength, and sweeps under way would miss the partners
-//! that they have passed.
+//! At another strength the index is worthless, and sweeps under way would miss the partners that
+//! they have passed.
 //!
 //! # Approach
 //! The hash decides ([`crate::hash::adaptive`]). The index changes its era, rounds and sweeps start
-//! over, and all is new again: what was read at the strength before meets nobody. That holds for
-//! the end of a search that returns to the strength before it, too: what was read meanwhile was
+//! over, and all regions are new again: pages read at the former strength meet none. That also
+//! holds for the end of a search that returns to the former strength: the pages read meanwhile were
 //! read at the strengths that it tried.
 //!
 //! # Source
@@ -17,11 +17,11 @@ use super::Engine;
 use crate::command::Command;
 use crate::hash::adaptive::ReadingCost;
 
-/// About so many regions have their anchors read for each strength that a search tries.
+/// Approximate number of regions whose anchors are read for each strength that a search tries.
 const ANCHORED_IN_SEARCH: usize = 512;
 
 impl Engine {
-    /// Changes the strength if that is due; gives the next command that needs.
+    /// Changes the strength if that is due; returns the command that the change needs next.
     pub(super) fn tune(&mut self) -> Option<Command> {
         debug_assert!(
             !self.answer.is_under_way(),
@@ -38,14 +38,14 @@ impl Engine {
         self.hash.rehash_command()
     }
 
-    /// What it would cost to read again what there is.
+    /// The cost of reading all memory again.
     pub(super) fn reading_cost(&self) -> ReadingCost {
         self.ladder.reading_cost(self.lookup.indexed())
     }
 
-    /// What was indexed is worthless: all is new again. While strengths are tried, the anchors of
-    /// some regions stand for those of all: where regions are small, anchors are most of what there
-    /// is, and would be read for each strength.
+    /// The index is worthless: all regions are new again. While strengths are tried, the anchors of
+    /// some regions stand for those of all: where regions are small, anchors are most of their
+    /// pages, and would be read for each strength.
     fn read_all_again(&mut self) {
         for id in self.spaces.regions() {
             self.regions[id].new_era();

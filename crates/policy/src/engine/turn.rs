@@ -1,4 +1,4 @@
-//! Who asked for the command that is under way, and the command that is to be given again.
+//! The part that requested the command under way, and a command to repeat.
 
 use crate::accounts::payer::Payer;
 use crate::command::{Command, FrameId, Nanos};
@@ -7,10 +7,10 @@ use crate::params::SECOND;
 use crate::report::RetryReport;
 use crate::spaces::discovery::Discover;
 
-/// The longest wait before a command is given again for which there was no memory.
+/// Limit of the wait before a command is repeated for lack of memory.
 const MAX_WAIT: Nanos = 2 * SECOND;
 
-/// Who asked for the command that is under way.
+/// The part that requested the command under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     /// The run has not started.
@@ -19,26 +19,26 @@ pub(super) enum Turn {
     Discover(Discover),
     /// A level of the ladder, or a first sweep.
     Sample,
-    /// What may equal a region of which samples did.
+    /// Pages that may equal a region whose samples did.
     Extend,
     /// Pages whose hash collides are to be read in full.
     ReadInFull(Finder),
-    /// Frames of such hashes are to be hashed in full for them: of so many ids from this one on.
+    /// Frames of such hashes are to be hashed in full: this number of ids from this one on.
     HashInFull(Finder, FrameId, u32),
     /// Hints are to be taken in.
     Hints,
     /// The merge queue.
     Fold,
-    /// Frames without mappings are to be freed, which this one pays.
+    /// Frames without mappings are to be freed, paid by this payer.
     Reap(Payer),
     /// The frames' hashes are to be learned or shifted.
     Rehash,
-    /// Nobody.
+    /// None: the engine sleeps.
     Sleep,
 }
 
-/// A command for which there was no memory. It is given again before anything else is done, each
-/// time after twice the wait: nothing is lost, and the machine is not pressed.
+/// A command that failed for lack of memory. It is repeated before any other, each time after twice
+/// the wait: nothing is lost, and the machine is not pressed.
 #[derive(Debug, Default)]
 pub(super) struct Retry {
     command: Option<(Turn, Command)>,
@@ -48,7 +48,7 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    /// There was no memory for the command. The first wait is `shortest`.
+    /// The command found no memory. The first wait is `shortest`.
     pub(super) fn later(&mut self, turn: Turn, command: Command, now: Nanos, shortest: Nanos) {
         self.counts.retried += 1;
         self.wait = (self.wait * 2).clamp(shortest, MAX_WAIT);
@@ -61,7 +61,7 @@ impl Retry {
         self.wait = 0;
     }
 
-    /// What to do before anything else, if there is something to be given again.
+    /// The next command, if one has to be repeated.
     pub(super) fn next(&mut self, now: Nanos) -> Option<(Turn, Command)> {
         if self.command.is_some() && now < self.at {
             let (until, never) = (self.at, Nanos::MAX);

@@ -1,14 +1,14 @@
-//! For which spaces the engine worked.
+//! The work of the engine by space.
 //!
 //! # Problem
-//! Who wonders what a process costs must be told, but a call reads pages of many spaces at once,
-//! and nobody measures it page by page.
+//! A user must see the cost of a process, but a call reads pages of many spaces at once, and the
+//! cost of each page is not measured.
 //!
 //! # Approach
-//! Each space has a sum of the pages of it that were read, and one of the time of the calls that
-//! read or tried its pages, divided by the pages of each call. Both are added when the call has
-//! returned, run by run. What the engine itself takes, lists of mappings and frames are divided
-//! among nobody. No decision depends on any of it.
+//! Each space has a sum of its pages that were read, and one of the time of the calls that read or
+//! tried its pages, divided by the pages of each call. Both are added when the call has returned,
+//! run by run. The time of the engine itself, and of lists of mappings and frames, is not divided.
+//! No decision depends on these sums.
 //!
 //! # Units
 //! Pages; nanoseconds of processor time.
@@ -21,7 +21,7 @@ use crate::lookup::Place;
 use crate::region::{Region, Regions};
 use crate::spaces::Spaces;
 
-/// Whose pages a run is.
+/// The owner of the pages of a run.
 #[derive(Debug, Clone, Copy)]
 enum Owner {
     Region(RegionId),
@@ -29,7 +29,7 @@ enum Owner {
 }
 
 impl Engine {
-    /// So many pages of what was asked for to sample came back: all, or the first of them.
+    /// The first `read` pages of the sample, or all, came back.
     pub(super) fn worked_for_answer(&mut self, read: usize, cost: Nanos) {
         let runs = self.answer.picks().map(|pick| match pick {
             Pick::Region(pick) => (Owner::Region(pick.region), pick.count),
@@ -46,7 +46,7 @@ impl Engine {
     }
 }
 
-/// Divides what a call cost among the spaces of these runs of pages, of which it read the first
+/// Divides the cost of a call among the spaces of these runs of pages, of which it read the first
 /// ones.
 pub(super) fn divide(
     regions: &Regions,
@@ -59,7 +59,7 @@ pub(super) fn divide(
     divide_among(regions, spaces, runs, read, cost);
 }
 
-/// The part of what is gone meanwhile is nobody's.
+/// The part of regions and spaces that are gone belongs to no space.
 fn divide_among(
     regions: &Regions,
     spaces: &mut Spaces,

@@ -1,5 +1,5 @@
-//! Each standing of a region, and each kind of partner, in an engine that was brought there; and
-//! that asking changes nothing.
+//! Each standing of a region, and each kind of partner, in an engine brought into that state; and
+//! asking changes nothing.
 
 use super::super::tests::equal_regions::{self, PAGES, advance};
 use super::*;
@@ -7,7 +7,7 @@ use crate::command::FrameId;
 use crate::params::{Governor, MILLISECOND as MS, Params, SECOND};
 use crate::region::Regions;
 
-/// An engine with three spaces of so many regions each, of which nothing is old enough yet.
+/// An engine with three spaces of `count` regions each, all of them too young.
 fn with(params: Params, count: u64) -> Engine {
     equal_regions::with(params, (3, count))
 }
@@ -118,7 +118,7 @@ fn a_region_on_the_top_level_is_being_read_in_full() {
     assert_eq!((report.standing, report.level), (Standing::Swept, 4));
 }
 
-/// Its merged pages were all found written.
+/// All merged pages of a region were found written.
 fn break_all(regions: &mut Regions) {
     let cow = regions[FIRST].cow_mut();
     (0..8).for_each(|_| cow.check(true, 1.0, 0.5));
@@ -193,7 +193,7 @@ fn what_is_left_out_is_told() {
     );
 }
 
-/// What page 0 of the first region of the first space could be merged with, if it has this hash.
+/// The partner of page 0 of the first region of the first space, if it has this hash.
 fn partner(engine: &Engine, hash: u64) -> KnownPartner {
     let known = engine.partners(SpaceId(1), &[(0, hash)]);
     known[0].expect("it is in a region")
@@ -233,7 +233,7 @@ fn a_page_is_told_what_it_could_be_merged_with() {
     assert_eq!(partner(&engine, 9), KnownPartner::Frame);
     engine.lookup.close(FrameId(3));
     assert_eq!(partner(&engine, 9), KnownPartner::Nothing, "it is full");
-    // A hash of pages that turned out to differ says nothing.
+    // A hash of pages that turned out to differ proves nothing.
     index(&mut engine, 2, 11);
     assert_eq!(
         (partner(&engine, 11), engine.collides(11)),

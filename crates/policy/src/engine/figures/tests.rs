@@ -1,5 +1,5 @@
-//! The sums of each space are its own, and together what the report says; the first of each order
-//! are told.
+//! The sums of each space are its own, and add up to the report; the first spaces of each order are
+//! reported.
 
 use super::super::tests::equal_regions;
 use super::super::work;
@@ -11,7 +11,7 @@ use crate::ladder::sampling::{Pick, Purpose, RegionPick, Selection};
 use crate::lookup::Place;
 use crate::params::{Governor, Params, SECOND};
 
-/// An engine with so many spaces of two regions each, on the bottom level.
+/// An engine with `count` spaces of two regions each, on the bottom level.
 fn with_spaces(count: u32) -> Engine {
     let mut engine = equal_regions::with(Params::governor(Governor::Full), (count, 2));
     equal_regions::advance(&mut engine, SECOND);
@@ -39,7 +39,7 @@ fn each_space_has_its_own_sums_and_together_they_are_the_report_s() {
     let (first, second) = (of(&engine, 1), of(&engine, 2));
     assert_eq!((first.merged, second.merged), (4, 0));
     assert_eq!(first.left, 0);
-    // All that was looked at had a partner.
+    // All pages looked up had a partner.
     assert_eq!(
         second.left,
         u64::from(engine.regions[RegionId(2)].resident())
@@ -67,7 +67,7 @@ fn too_few_samples_are_no_potential() {
 fn a_call_is_divided_by_pages_and_what_is_gone_takes_nothing() {
     let mut engine = with_spaces(2);
     let region = |region| (RegionId(region), 4);
-    // Of twelve pages nine came back: four of a region that is gone, four of one, and one of the
+    // Nine of twelve pages came back: four of a region that is gone, four of one, and one of the
     // other.
     let runs = [region(77), region(0), region(2)].into_iter();
     work::divide(&engine.regions, &mut engine.spaces, runs, 9, 1800);
@@ -113,7 +113,7 @@ fn a_sample_is_divided_among_the_spaces_of_its_picks_as_far_as_it_came() {
         };
         pick(Pick::Region(of_region), count)
     };
-    // The second space has regions 2 and 3; what is sparse of the first one has no region.
+    // The second space has regions 2 and 3; the sparse mapping of the first one has no region.
     let picks = vec![pick(Pick::Sparse(one), 1), block(2, 16), block(3, 16)];
     engine.answer.expect(Selection {
         picks,
@@ -125,7 +125,7 @@ fn a_sample_is_divided_among_the_spaces_of_its_picks_as_far_as_it_came() {
         (figures.read, figures.work_time)
     };
     assert_eq!((done(&engine, 1), done(&engine, 2)), ((1, 100), (19, 1900)));
-    // A space that went meanwhile takes nothing.
+    // A space that went meanwhile receives nothing.
     engine.on_processes(&[], &[SpaceId(2)]);
     assert!(!engine.spaces.is_used(other));
     engine.worked_for_answer(20, 2000);
@@ -165,7 +165,7 @@ fn of_many_the_first_of_each_order_are_told() {
     let told = first(all.clone(), 6);
     assert_eq!(told.left_out, 894);
     let names: Vec<u32> = told.spaces.iter().map(|it| it.space.0).collect();
-    // Of equal ones the lowest names stand first.
+    // Of equal ones the lowest names come first.
     assert_eq!(names, [0, 1, 450, 897, 898, 899]);
     assert_eq!(first(all.clone(), 900).left_out, 0);
     assert_eq!(first(all.clone(), 0).spaces, []);

@@ -1,4 +1,4 @@
-//! The engine on a machine that answers what a test says: what it may do in any case.
+//! The engine on a machine with arbitrary answers: the rules that always hold.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ use crate::region::State;
 
 const MS: Nanos = 1_000_000;
 
-/// A machine of any contents that answers at random, within the contract.
+/// A machine of any contents with random answers, within the contract.
 struct RandomMachine {
     random: SplitMix64,
     now: Nanos,
     spaces: Vec<SpaceId>,
     next: u32,
     frames: u32,
-    /// Whether it is told of processes.
+    /// The process events that it has.
     told: Told,
 }
 
@@ -197,7 +197,7 @@ impl RandomMachine {
         }
     }
 
-    /// Of any space, any address and any length, most where mappings are.
+    /// A hint of any space, any address and any length, most of them where mappings are.
     fn hint(&mut self) -> Hint {
         let anywhere = self.one_in(8);
         let below = |random: &mut SplitMix64, bound| random.below(bound);
@@ -221,7 +221,7 @@ impl RandomMachine {
         }
     }
 
-    /// A space that is there, was, or never will be.
+    /// A space that exists, did exist, or never will.
     fn any_space(&mut self) -> SpaceId {
         let bound = u64::from(self.next) + 2;
         SpaceId(crate::convert::narrow(self.random.below(bound)))

@@ -1,5 +1,5 @@
-//! A crowd of spaces that do nothing, and newcomers among them: how soon these are listed, and what
-//! the crowd costs.
+//! A crowd of idle spaces, and newcomers among them: the time until these are listed, and the cost
+//! of the crowd.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,19 +13,19 @@ use crate::params::{Governor, MILLISECOND as MS};
 
 const MICROSECOND: Nanos = 1000;
 
-/// A host of spaces with one small mapping each, and what its answers cost in an emulated guest.
+/// A host of spaces with one small mapping each, and the costs of its answers in an emulated guest.
 struct Crowd {
     engine: Engine,
     now: Nanos,
     told: Told,
-    /// Spaces that live, with the pages of their mapping.
+    /// Living spaces, with the pages of their mapping.
     spaces: BTreeMap<SpaceId, u64>,
-    /// What the next process list tells.
+    /// The arrivals of the next process list.
     arrived: Vec<SpaceArrival>,
     left: Vec<SpaceId>,
     resized: Vec<SpaceId>,
     next: u32,
-    /// Spaces whose mappings were listed, and how often any was.
+    /// Spaces whose mappings were listed, and the number of lists.
     listed: BTreeSet<SpaceId>,
     lists: u64,
     steps: u64,
@@ -194,7 +194,7 @@ impl Crowd {
         }
     }
 
-    /// Pages that no two places share.
+    /// Pages that are all different.
     fn read(&self, run: &Run) -> Vec<Page> {
         let state = match self.spaces.get(&run.space) {
             Some(_) => PageState::Anon,
@@ -217,8 +217,8 @@ impl Crowd {
     }
 }
 
-/// Two newcomers among so many; how long after they came both were listed, and how many other
-/// lists were made meanwhile.
+/// Two newcomers in a crowd of this size: returns the time until both were listed, and the number
+/// of other lists meanwhile.
 fn newcomers(governor: Governor, told: Told, crowd: u32, begun: Nanos) -> (Nanos, u64) {
     let mut crowd = Crowd::new(governor, told, crowd);
     crowd.run_until(begun);

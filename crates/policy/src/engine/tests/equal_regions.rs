@@ -1,4 +1,4 @@
-//! Engines with spaces of equal regions, for tests of what is told of them.
+//! Engines with spaces of equal regions, for tests of their reports.
 
 use super::super::*;
 use crate::command::{Mapping, PAGE_SIZE, SpaceArrival, SpaceId};
@@ -6,8 +6,7 @@ use crate::command::{Mapping, PAGE_SIZE, SpaceArrival, SpaceId};
 /// Pages of each region.
 pub(in crate::engine) const PAGES: u64 = 64;
 
-/// An engine with so many spaces, from 1 on, of so many regions each, of which nothing is old
-/// enough yet.
+/// An engine with `spaces` spaces, from 1 on, of `regions` regions each, all of them too young.
 pub(in crate::engine) fn with(params: Params, (spaces, regions): (u32, u64)) -> Engine {
     let mut engine = Engine::new(params, 1).unwrap();
     engine.step(1, Spent::default(), Observation::Started);
@@ -30,7 +29,7 @@ pub(in crate::engine) fn with(params: Params, (spaces, regions): (u32, u64)) -> 
     engine
 }
 
-/// So late it is now: regions that are old enough are put on the ladder.
+/// Sets the time to `now`: regions that are old enough are put on the ladder.
 pub(in crate::engine) fn advance(engine: &mut Engine, now: Nanos) {
     engine.clock.advance(now);
     let ladder = &mut engine.ladder;

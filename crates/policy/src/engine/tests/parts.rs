@@ -1,5 +1,5 @@
-//! Parts of the engine in situations that a whole run meets seldom: who pays, who waits, and what
-//! is believed of frames.
+//! Parts of the engine in situations that a whole run seldom meets: payers, waiting, and beliefs
+//! about frames.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::merge::queue::{Counted, QueuedPage};
 use crate::params::{Governor, MILLISECOND as MS};
 use crate::region::State;
 
-/// An engine at its start with one space of so many regions, of a page each, on the bottom level.
+/// An engine at its start with one space of `count` regions, of a page each, on the bottom level.
 fn with_regions(count: u32) -> Engine {
     let mut engine = Engine::new(Params::governor(Governor::Full), 1).unwrap();
     engine.step(1, Spent::default(), Observation::Started);
@@ -62,7 +62,7 @@ fn queued_page(engine: &Engine, region: u32, payer: Payer) -> QueuedPage {
     }
 }
 
-/// What the bottom and the top level have used.
+/// The time used by the bottom and the top level.
 fn used(engine: &Engine) -> [u64; 2] {
     let levels = engine.ladder.report_levels(&engine.regions);
     [0, 3].map(|level: usize| crate::convert::nanos(levels[level].used_seconds * 1e9 + 0.5))
@@ -96,7 +96,7 @@ fn working_through_an_answer_is_paid_for_by_the_level_that_asked() {
     let mut engine = with_regions(4);
     engine.clock.advance(2 * SECOND);
     let before = used(&engine);
-    // The top's answer was worked through in the last step, which then asked for the bottom.
+    // The top's answer was worked through in the last step, which then gave the turn to the bottom.
     engine.accounts.begin(Payer::Level(3));
     engine.book(Spent::default());
     engine.accounts.begin(Payer::Level(0));
@@ -115,7 +115,7 @@ fn working_through_an_answer_is_paid_for_by_the_level_that_asked() {
 fn an_old_note_in_the_calendar_does_not_end_a_refusal() {
     let mut engine = with_regions(1);
     let region = RegionId(0);
-    // It was noted to count as grown in a few seconds; then its pages are refused.
+    // The region was noted to count as grown in a few seconds; then its pages are refused.
     assert!(engine.ladder.due_at(SECOND, 0, false).is_some());
     engine.refuse(region);
     read_calendar_at(&mut engine, 20 * SECOND);
@@ -263,7 +263,7 @@ fn a_page_whose_lock_is_held_leaves_its_place_in_the_index_to_others() {
     );
 }
 
-/// All parts that have shares, as they stand.
+/// The present state of all parts that have shares.
 fn parts_with_shares(engine: &Engine) -> [String; 6] {
     [
         format!("{:?}", engine.params),
