@@ -128,11 +128,11 @@ pub(crate) struct Hints {
 /// The result of comparing a page with its expected contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compared {
-    /// It is merged.
+    /// The page is merged.
     Equal,
     /// Its contents differ.
     Different,
-    /// It could not be compared now.
+    /// The page could not be compared now.
     Neither,
 }
 

@@ -39,7 +39,7 @@ use spread::Spread;
 /// Cost of a page, in nanoseconds, assumed until it is measured.
 const FIRST_COST: f64 = 1000.0;
 
-/// Regions that one step takes from a list that may have all of them: a few milliseconds.
+/// Limit of the regions of one step, from a list that may have all of them: a few milliseconds.
 const MAX_IN_STEP: usize = 16_384;
 /// The part of the bottom level's share that watching processes and frames may use.
 const WATCHING: f64 = 0.75;

@@ -32,8 +32,7 @@ const SCANS: (u64, u64) = (2, 3);
 /// Limit of the wait after failed series, in rounds.
 const MAX_WAIT: u64 = 64;
 
-/// A series ends after this number of bursts in which ksmd did nothing: nothing is offered any
-/// more.
+/// A series ends after this number of bursts without work for ksmd: no memory is offered any more.
 const MAX_IDLE: u32 = 50;
 
 /// Figures of ksmd.
@@ -59,7 +58,7 @@ pub enum Turn {
     },
     /// Rest until then.
     Rest {
-        /// When to ask again.
+        /// The time to ask again.
         until: Nanos,
     },
     /// Stop: no series is under way.
@@ -80,7 +79,7 @@ struct Series {
 #[derive(Debug)]
 pub struct Bursts {
     budget: CpuBudget,
-    /// End of the rest that [`Bursts::may_work`] asked for.
+    /// End of the rest that [`Bursts::may_work`] returned.
     rest_end: Option<Nanos>,
     sleep: Nanos,
     round: Nanos,

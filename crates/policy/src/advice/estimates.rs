@@ -327,7 +327,7 @@ impl Estimates {
         }
     }
 
-    /// Whether nothing is left to be sampled in this pass.
+    /// Whether no block is left to be sampled in this pass.
     #[must_use]
     pub fn is_through(&self) -> bool {
         self.queue.is_empty()
@@ -489,7 +489,7 @@ impl Estimates {
         }
     }
 
-    /// Whether the block may be offered: it joins an offered range, or one more range is allowed.
+    /// Whether the block may be offered: it joins a range, or another range is allowed and counted.
     fn has_room(&mut self, space: SpaceId, start: u64, end: u64) -> bool {
         let before = self.blocks.range(..(space, start)).next_back();
         let touches = |key: &(SpaceId, u64), block: &Block| key.0 == space && block.is_offered();
@@ -527,7 +527,7 @@ impl Estimates {
         }
     }
 
-    /// Advice could not be passed on: undoes it.
+    /// Advice could not be passed on: the block is not offered, and is left alone for some passes.
     pub fn undo(&mut self, change: &Change) {
         if let Some(block) = self.blocks.get_mut(&(change.space, change.start)) {
             block.state = State::Watched;

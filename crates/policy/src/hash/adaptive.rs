@@ -1,5 +1,5 @@
-//! Adaptive partial hashing as the engine uses it: the strength in use, what it costs, and the
-//! frames' hashes that follow it.
+//! Adaptive partial hashing in the engine: the present strength, its cost, and the frames' hashes,
+//! which follow it.
 //!
 //! # Problem
 //! A change of strength makes the whole index worthless and costs a read of every frame. In the
@@ -29,7 +29,7 @@ use crate::lookup::Lookup;
 use crate::params::{Params, SECOND};
 use crate::report::StrengthReport;
 
-/// Sampling must have cost this many times what a change of strength costs.
+/// Factor by which sampling must have cost more than a change of strength.
 const WORTH: f64 = 4.0;
 /// No first search begins with fewer pages than 64 windows take.
 const MIN_PAGES: u64 = 64 * WINDOW;
@@ -73,7 +73,7 @@ pub(crate) struct AdaptiveHash {
     control: Option<StrengthControl>,
     /// Costs that the control has not received yet.
     costs: SampleCosts,
-    /// The part of `costs.reading` that the search caused itself.
+    /// The part of `costs.reading` that a search caused itself.
     own: Nanos,
     /// Costs of samples that the control did not receive, since its last search.
     unheeded: SampleCosts,
@@ -97,14 +97,14 @@ pub(crate) struct AdaptiveHash {
     frame_cost: f64,
     changes: u64,
     growth: Growth,
-    /// When a search in calm was last allowed.
+    /// The time when a search in calm was last allowed.
     allowed_at: Option<Nanos>,
-    /// When the strength was changed last, or the start.
+    /// The time of the last change of strength, or the start.
     changed_at: Nanos,
-    /// From this time on a search may try another strength although sampling has not cost as much
-    /// as that.
+    /// The time from which on a search may try another strength although a change is not worth its
+    /// cost.
     next_trial: Nanos,
-    /// The same time if the present strength misleads.
+    /// The same if the present strength misleads.
     next_if_misled: Nanos,
     rehash: Option<Rehash>,
 }
@@ -199,7 +199,7 @@ impl AdaptiveHash {
         (missing > 0).then_some(missing)
     }
 
-    /// Whether a search waits for nothing but the outcomes of the pages that wait to be merged.
+    /// Whether a search lacks no samples, and waits only for the outcomes of queued merges.
     pub(crate) fn can_decide(&self, lookup: &Lookup, now: Nanos, reading: ReadingCost) -> bool {
         self.has_its_samples() && self.may_decide(lookup, now, reading)
     }
@@ -221,7 +221,7 @@ impl AdaptiveHash {
         self.has_its_samples() && self.is_trial_due(now)
     }
 
-    /// Whether a search may try another strength although sampling has not cost as much as that.
+    /// Whether a search may try another strength although a change is not worth its cost.
     fn is_trial_due(&self, now: Nanos) -> bool {
         now >= self.next_trial
             || self.growth.is_searched_for()

@@ -1,4 +1,4 @@
-//! Whether memory has grown so much that the strength in use was found for another host.
+//! Detects growth of memory that makes the present strength one of another, smaller host.
 //!
 //! # Problem
 //! A strength is found for the memory present at the start, and again when false matches cost much.

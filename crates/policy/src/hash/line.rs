@@ -1,9 +1,9 @@
 //! The line hash: a partial page hash that can be strengthened and weakened (UKSM §6.2).
 //!
 //! # Problem
-//! Most pages differ in almost every cache line, so looking at one line tells them apart; a few
-//! kinds of pages differ in one line only. The effort should follow the content, and a hash
-//! taken with one effort should become a hash of another at the cost of the difference.
+//! Most pages differ in almost every cache line, so that one line distinguishes them; a few kinds
+//! of pages differ in one line only. The effort should follow the content, and a hash taken with
+//! one effort should become a hash of another at the cost of the difference.
 //!
 //! # Approach
 //! UKSM hashes single words of the page in a random order. Every one of those words costs a cache
@@ -350,8 +350,8 @@ mod tests {
         let strongest = range(0, PAGE_LINES);
         let mut seen = HashSet::from([hash.zero(PAGE_LINES)]);
         let mut page = [0; PAGE_BYTES];
-        // One byte of a zero page set to each of eight values: the moved lines differ in
-        // position only, which the sum sees through the lines' keys.
+        // One byte of a zero page set to each of eight values: the moved lines differ in position
+        // only, which the lines' keys bring into the sum.
         for place in 0..PAGE_BYTES {
             for bit in 0..8 {
                 page[place] = 1 << bit;

@@ -1,4 +1,4 @@
-//! How many lines of a page to hash (UKSM §6.1).
+//! The number of lines of a page to hash (UKSM §6.1).
 //!
 //! # Problem
 //! Each line hashed costs a cache miss a page. With too few lines different pages look equal, and
@@ -90,8 +90,7 @@ const SETTLING: u64 = 4;
 /// Windows for which a strength that disappointed is not tried again, at first.
 const FIRST_MEMORY: u64 = 16;
 
-/// Limit of the walks of one search: two more than an alternation that still finds something can
-/// need.
+/// Limit of the walks of one search: two more than the longest useful alternation.
 const MAX_WALKS: u32 = 8;
 
 /// Memory of one strength.
@@ -228,7 +227,7 @@ pub struct StrengthControl {
     /// Sums of false matches and of their cost, in which old ones fade.
     falses: (f64, f64),
     memory: [Memory; STRENGTHS],
-    /// None: trials are free.
+    /// None if trials are free.
     prospect: Option<Prospect>,
     state: State,
 }

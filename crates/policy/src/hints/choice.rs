@@ -42,7 +42,7 @@ const DOUBLED_BELOW: f64 = 0.0625;
 const HALVED_AFTER: Nanos = SECOND / 2;
 const DOUBLED_AFTER: Nanos = 4 * SECOND;
 
-/// The choice.
+/// The present choice.
 #[derive(Debug)]
 pub(super) struct Choice {
     /// The largest number of a part that is chosen, in all spaces.
@@ -57,7 +57,7 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// All is chosen.
+    /// A choice of all parts.
     pub(super) fn new() -> Choice {
         Choice {
             most: u64::MAX,

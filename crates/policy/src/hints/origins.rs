@@ -14,7 +14,7 @@
 //! yields no more: large disks that are read in different orders have few equal pages at first.
 //!
 //! # Source
-//! XLH §5.2, whose mixed benchmark lost by hints that did not pay what it gained by others.
+//! XLH §5.2: its mixed benchmark lost as much by hints that did not pay as it gained by others.
 
 use super::tally::Tally;
 use crate::command::{FilePlace, HintSource};

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use super::origins::Origin;
 use crate::command::{Nanos, SpaceId};
 
-/// An entry grows to at most this many pages, 2 MiB.
+/// Limit of the growth of an entry, 2 MiB.
 const MAX_ENTRY_PAGES: u64 = 512;
 
 /// Pages of one space, half-open, numbered from address 0.
@@ -25,7 +25,7 @@ const MAX_ENTRY_PAGES: u64 = 512;
 pub(super) struct Entry {
     pub(super) from: u64,
     pub(super) to: u64,
-    /// When the hint was taken in.
+    /// The time when the hint was taken in.
     pub(super) at: Nanos,
     pub(super) space: SpaceId,
     /// The place of its first page in a file, see [`super::file_page`], if known.

@@ -31,8 +31,8 @@ const PAGES_PER_ENTRY: u64 = 64;
 const SLOTS: usize = 1 << 12;
 /// Length of a space's turn, in pages.
 const TURN: u64 = 64;
-/// When the stacks are full, entries are dropped until one part in this many is free, of pages and
-/// of entries.
+/// When the stacks are full, entries are dropped until one part in this number of pages and of
+/// entries is free.
 const EVICTED_SHARE_DIVISOR: u64 = 64;
 
 /// Effect of a push on other entries, in pages.

@@ -112,11 +112,11 @@ mod tests {
         let mut taking = Taking::new(20 * MILLISECOND);
         taking.end(false, 0.5, SECOND);
         assert!(!taking.is_due(true, SECOND + MILLISECOND));
-        // They were due in it, and it was over before they would have ended it.
+        // Taking was due in the sleep, which ended before hints could have ended it.
         taking.sleeps(2 * SECOND, 2 * SECOND);
         taking.woken(false, 2 * SECOND + 1);
         assert!(taking.is_due(true, 2 * SECOND + 1));
-        // They were watched, and nothing came.
+        // Hints could have ended the sleep, and none came.
         taking.sleeps(4 * SECOND, 3 * SECOND);
         taking.woken(false, 4 * SECOND);
         assert!(!taking.is_due(true, 4 * SECOND));

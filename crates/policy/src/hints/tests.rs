@@ -77,7 +77,7 @@ fn a_storm_is_taken_in_within_the_share_of_hints() {
         now += MILLISECOND;
         hints.charge(now, MILLISECOND);
     }
-    // Half of the governor's 95 %, and what was saved in half a round.
+    // Half of the governor's 95 %, and the time saved in half a round.
     let share = convert::ratio(taking + following, 21 * SECOND);
     assert!((0.45..0.5).contains(&share), "{share}");
     let part = convert::ratio(taking, taking + following);

@@ -394,7 +394,7 @@ mod tests {
             let due = if is_due_at_once { 1 } else { SECOND / 2 };
             assert_eq!(level.due_at(1), Some(due), "level {number}");
         }
-        // What was swept in full waits for its round.
+        // A level swept in full waits for its round.
         let top = &mut Level::all(&Params::governor(Governor::Full))[3];
         top.insert(RegionId(0), 1000);
         assert_eq!(round(top, 0), [(RegionId(0), 1000)]);

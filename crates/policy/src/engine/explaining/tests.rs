@@ -16,7 +16,7 @@ fn full() -> Params {
     Params::governor(Governor::Full)
 }
 
-/// Such an engine whose regions are on the ladder.
+/// The same engine with its regions on the ladder.
 fn grown(params: Params) -> Engine {
     let mut engine = with(params, 2);
     advance(&mut engine, SECOND);
@@ -244,14 +244,14 @@ fn a_page_is_told_what_it_could_be_merged_with() {
         (partner(&engine, 11), engine.collides(11)),
         (KnownPartner::Nothing, true)
     );
-    // Its own entry is no other page.
+    // A page's own entry is no partner.
     let place = Place {
         region: FIRST,
         page: 0,
     };
     engine.lookup.unmerged().look_up(10, place, 0);
     assert_eq!(partner(&engine, 10), KnownPartner::Nothing);
-    // Nor is one that is merged, or cannot be any more.
+    // Nor is an entry that is merged, or cannot be merged any more.
     let slot = engine.spaces.slot(SpaceId(2)).unwrap();
     let other = engine.spaces.get(slot).regions()[1];
     engine.regions.set_merged(other, 5, true, SECOND);

@@ -288,7 +288,7 @@ impl RandomMachine {
             (_, false) => ends[0],
             (_, true) => ends[pick(self.random.below(17))],
         };
-        // Numbers are given again.
+        // Numbers are used again.
         self.frames = self.frames % 400 + 1;
         FoldOutcome {
             status,
@@ -306,7 +306,7 @@ fn pick(number: u64) -> usize {
     usize::try_from(number).unwrap()
 }
 
-/// What must hold between any two steps.
+/// The rules that must hold between any two steps.
 fn check(engine: &Engine) {
     let mut on_levels = 0;
     for level in engine.ladder.level_numbers() {

@@ -238,7 +238,7 @@ fn newcomers_among_3000_idle_spaces_are_listed_within_a_fifth_of_a_round() {
         (Governor::Medium, 800 * MS),
         (Governor::Low, 1600 * MS),
     ] {
-        // Whether the crowd is still being listed, or has long been calm.
+        // The crowd is still being listed, or has long been calm.
         for begun in [SECOND, 30 * SECOND] {
             let (time, lists) = newcomers(governor, Told::Processes, 3000, begun);
             assert!(time < within, "{governor:?} at {begun}: {time} ns");

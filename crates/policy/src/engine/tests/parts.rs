@@ -125,7 +125,7 @@ fn an_old_note_in_the_calendar_does_not_end_a_refusal() {
     assert_eq!(engine.regions[region].state(), State::Ranked);
 }
 
-/// The regions of which the bottom level reads pages on trial in its next call.
+/// The regions with pages on trial in the next call of the bottom level.
 fn on_trial(engine: &mut Engine) -> BTreeSet<u32> {
     let at = engine.clock.moment(&engine.params);
     let mut from = Sources {
@@ -208,7 +208,7 @@ fn an_id_seen_with_other_contents_names_another_frame() {
     engine.lookup.saw_frame(frame, 78, space);
     assert_eq!(engine.lookup.newest_frame(77), None);
     assert_eq!(engine.lookup.newest_frame(78), Some(frame), "it is open");
-    // And one that comes as the frame of a set.
+    // The same for a frame that comes from a set.
     let mut page = queued_page(&engine, 0, Payer::Level(0));
     page.hash = 79;
     engine.merge.queue().open_set(&page);

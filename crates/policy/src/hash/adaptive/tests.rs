@@ -114,7 +114,7 @@ fn where_pages_are_few_a_search_tries_a_quarter_of_the_lines_and_no_more() {
         hash.rehashed(&mut lookup, &[], 0, 0, 0);
         let mut strengths = vec![hash.strength()];
         for _ in 0..64 {
-            // A line is a 48th of what a sample costs at the start.
+            // A line is a 48th of the cost of a sample at the start.
             let lines = u64::from(hash.strength()) + 32;
             hash.sampled(WINDOW, lines * 20_000, true);
             if hash.adapt(&lookup, 0, reading) {
