@@ -7,12 +7,11 @@
 //! # Approach
 //! The engine keeps turns, budget and accounts; every other concern is a part with its own state
 //! and a narrow interface, see [`Engine`]. One command is under way at a time. Each has a [`Turn`],
-//! which names the part that requested it, and a payer that its cost is charged to. A step takes in
-//! the answer, then gives the next turn in a fixed order: work already begun (an answer not yet
-//! worked through, pages waiting to be merged), then discovery, frames, hints, and the levels from
-//! the bottom up. Lower levels go first because their shares are small: the top uses the rest. Time
-//! that even the top leaves goes to newcomers that wait to be listed. If no part has work, the
-//! engine sleeps.
+//! which names the part that requested it, and a payer of its cost. A step takes in the answer,
+//! then gives the next turn in a fixed order: work already begun (an answer not yet worked through,
+//! pages waiting to be merged), then discovery, frames, hints, and the levels from the bottom up.
+//! Lower levels go first because their shares are small: the top uses the rest. Time that even the
+//! top leaves goes to newcomers that wait to be listed. Without work the engine sleeps.
 //!
 //! Concerns of several parts are here, by the observation that brings them: [`mappings`] (processes
 //! and mappings), [`hinted`] (hints that are followed), [`extending`] (pages between matches),

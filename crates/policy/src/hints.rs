@@ -212,7 +212,7 @@ impl Hints {
         self.is_on() && is_due && self.budget.is_ready(now)
     }
 
-    /// The time from which on hints may end a sleep.
+    /// The time from which hints may end a sleep.
     pub(crate) fn hinted_from(&self, now: Nanos) -> Nanos {
         if self.is_on() {
             self.taking.due_at().max(self.budget.ready_at(now))

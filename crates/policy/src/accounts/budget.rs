@@ -168,7 +168,7 @@ impl CpuBudget {
         self.paid_at
     }
 
-    /// The time from which on the activity may run.
+    /// The time from which the activity may run.
     pub(crate) fn ready_at(&self, now: Nanos) -> Nanos {
         if self.resting { self.paid_at } else { now }
     }

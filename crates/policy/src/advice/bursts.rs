@@ -113,13 +113,13 @@ impl Bursts {
         self.budget.charge(now, cost);
     }
 
-    /// Whether the daemon may work now; otherwise the time from which on it may. At that time it
+    /// Whether the daemon may work now; otherwise the time from which it may. At that time it
     /// may take one turn, whatever was booked meanwhile: at a small share, waking up alone can cost
     /// more than a rest has paid, and the daemon would never work again. The turn and the waking
     /// are paid for afterwards.
     ///
     /// # Errors
-    /// The time from which on it may.
+    /// The time from which it may.
     pub fn may_work(&mut self, now: Nanos) -> Result<(), Nanos> {
         if self.rest_end.is_some_and(|end| now >= end) {
             self.budget.end_rest();

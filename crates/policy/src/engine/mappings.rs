@@ -5,9 +5,8 @@
 //! list may be older than these, or not available at all.
 //!
 //! # Approach
-//! The spaces compare a list with their mappings; the changes are made here to the regions and to
-//! the ladder. A region whose mapping was found gone comes back only by a list that was read after
-//! that.
+//! The spaces compare a list with their mappings; the regions and the ladder are changed here. A
+//! region whose mapping was found gone comes back only by a list that was read after that.
 //!
 //! # Source
 //! UKSM §5.1, §5.2.

@@ -305,9 +305,8 @@ impl Engine {
         waits
     }
 
-    /// The partner of this page has other contents by now, and was left out. The page was not
-    /// entered when it met the partner: it takes the partner's place, so that the next of its hash
-    /// meets it.
+    /// The partner of this page has other contents by now, and was left out. The page takes its
+    /// place in the index, so that the next of its hash meets the page.
     fn stays_indexed(&mut self, page: &Waiting) {
         let (hash, place) = (page.hash, page.place);
         self.matching().0.waits_again(hash, place);

@@ -2,8 +2,7 @@
 //!
 //! # Problem
 //! An answer of 16,000 pages is worked through piece by piece, and matches are extended in between.
-//! So the answer shows the old state of pages that have been merged since: they must not count as
-//! broken.
+//! Pages merged since the answer was read must not count as broken.
 //!
 //! # Approach
 //! A bit a page, in a sorted list of the regions in question. Pages are merged and looked up in

@@ -101,7 +101,7 @@ pub(crate) struct AdaptiveHash {
     allowed_at: Option<Nanos>,
     /// The time of the last change of strength, or the start.
     changed_at: Nanos,
-    /// The time from which on a search may try another strength although a change is not worth its
+    /// The time from which a search may try another strength although a change is not worth its
     /// cost.
     next_trial: Nanos,
     /// The same if the present strength misleads.

@@ -92,8 +92,8 @@ impl Stack {
         self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// Adds `entry` to the newest entry, if it continues that; returns the number of its pages that
-    /// waited already.
+    /// Adds `entry` to the newest entry, if it continues that; returns its pages that waited
+    /// already.
     pub(super) fn join(&mut self, entry: &Entry) -> Option<u64> {
         let top = self
             .entries
@@ -114,8 +114,7 @@ impl Stack {
         number
     }
 
-    /// Empties the entry of this number, if it begins at this page; returns the number of its
-    /// pages.
+    /// Empties the entry of this number, if it begins at this page; returns its pages.
     pub(super) fn empty(&mut self, number: u64, from: u64) -> u64 {
         let at = number.checked_sub(self.first).map(usize::try_from);
         let Some(Ok(at)) = at else {
@@ -137,7 +136,7 @@ impl Stack {
         Some(entry)
     }
 
-    /// Drops the oldest entry; returns the number of its pages.
+    /// Drops the oldest entry; returns its pages.
     pub(super) fn drop_oldest(&mut self) -> Option<u64> {
         let oldest = self.entries.pop_front()?;
         self.first += 1;

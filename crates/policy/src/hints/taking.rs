@@ -52,7 +52,7 @@ impl Taking {
         now >= self.due && (self.balance >= 0 || is_idle)
     }
 
-    /// The time from which on hints are to be taken.
+    /// The time from which hints are to be taken.
     pub(super) fn due_at(&self) -> Nanos {
         self.due
     }

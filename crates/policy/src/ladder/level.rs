@@ -139,13 +139,13 @@ impl Level {
         self.sampled
     }
 
-    /// The time from which on its share allows its next work; none without work.
+    /// The time from which its share allows its next work; none without work.
     pub(crate) fn ready_at(&self, now: Nanos) -> Option<Nanos> {
         let due = self.due_at(now)?;
         Some(due.max(self.budget.ready_at(now)))
     }
 
-    /// The time from which on its share allows any work.
+    /// The time from which its share allows any work.
     pub(crate) fn share_ready_at(&self, now: Nanos) -> Nanos {
         self.budget.ready_at(now)
     }
