@@ -154,7 +154,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
     }
 
     /// Processes that hold their own locks, so that nothing can be read or merged there, with the
-    /// time since; by id.
+    /// duration; by id.
     #[must_use]
     pub fn locked(&self) -> Vec<(u32, Nanos)> {
         let mut locked = self.processes.found().locked;

@@ -104,7 +104,7 @@ impl Breaks {
         self.locked.clear(space);
     }
 
-    /// The processes that hold their own locks, with the time since.
+    /// The processes that hold their own locks, with the duration.
     pub(super) fn locked(&self) -> impl Iterator<Item = (u32, Nanos)> + '_ {
         let pid = |space: &SpaceId| Some(self.spaces.get(space)?.pid);
         self.locked
