@@ -59,7 +59,7 @@ pub struct Entry {
     pub flags: String,
 }
 
-/// What the name of a mapping tells.
+/// Kind of memory, by the name of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
     /// Anonymous memory without a name.
@@ -76,7 +76,7 @@ pub enum NameKind {
     File,
 }
 
-/// Why a list of mappings cannot be read on.
+/// Reason why a list of mappings cannot be read further.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The kernel does not give the next line.
