@@ -7,11 +7,11 @@
 //! them has ended.
 //!
 //! # Approach
-//! - [`sysfs`] reads and sets what there is below `/sys/kernel/mm/ksm`;
-//! - [`before`] keeps what was set there, and puts it back;
-//! - [`agents`] passes advice on to processes that cooperate;
-//! - [`memory`] reads pages of processes, and tells which of them are merged;
-//! - [`running`] tells whether ksmd merges now.
+//! - [`sysfs`] reads and sets the files below `/sys/kernel/mm/ksm`;
+//! - [`before`] stores the previous settings, and restores them;
+//! - [`agents`] sends advice to processes that cooperate;
+//! - [`memory`] reads pages of processes, and finds the merged ones;
+//! - [`running`] checks whether ksmd merges now.
 //!
 //! The policy (`uksm_policy::advice`) decides the advice and the times at which ksmd runs.
 //!
