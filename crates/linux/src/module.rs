@@ -114,7 +114,7 @@ impl Device {
         }
     }
 
-    /// Whether frames are protected now, because the module maps some.
+    /// Whether frames are protected now, so that FOLD maps them.
     ///
     /// # Errors
     /// The module does not answer.
