@@ -24,7 +24,7 @@ use crate::{boot, cache};
 /// The way in which guests run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accel {
-    /// On the CPU itself.
+    /// The CPU itself runs the guest.
     Kvm,
     /// Emulated (TCG), several CPUs at once; the guest's clock is real time.
     Emulated,

@@ -20,7 +20,7 @@ use uksm_vm_protocol::machine::{COLLECTOR, GUARD, MODULE};
 /// The builds of the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
-    /// As it ships.
+    /// The build that ships.
     Shipped,
     /// With safety switches that negative controls turn off (`UKSM_TEST=1`).
     Test,

@@ -168,8 +168,8 @@ mod tests {
         let rest = blocks.iter().sum::<u64>() - 2 * u64::from(ROUNDS) + 2;
         let elements = u64::from(ELEMENTS);
         assert!((elements..elements + 20).contains(&rest), "{counts}");
-        // It wrote 63 lines of one page one after the other. The second is near the first, and they
-        // tell that more will come.
+        // It wrote 63 lines of one page one after the other. The second is near the first, and
+        // these two announce that more will come.
         let accesses = format!("{ELEMENTS} 0 0 0 0 61 1 1 1");
         let memory = counts.lines().find(|line| line.starts_with("memory "));
         assert!(

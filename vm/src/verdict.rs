@@ -59,7 +59,7 @@ impl Collector {
         }
     }
 
-    /// Takes one message.
+    /// Processes one message.
     pub fn take(&mut self, message: &Message) {
         match message {
             Message::Event(event) => self.take_event(event),

@@ -60,8 +60,8 @@ fn socket() -> Option<&'static CStr> {
     let mut name = [0u8; 32];
     name.get_mut(..SOCKET_VARIABLE.len())?
         .copy_from_slice(SOCKET_VARIABLE.as_bytes());
-    // SAFETY: the name ends in a zero byte, and nobody changes the environment: the program has not
-    // begun, or this is the thread's first act.
+    // SAFETY: the name ends in a zero byte, and no code changes the environment: the program has
+    // not begun, or this is the thread's first act.
     let value = unsafe { libc::getenv(name.as_ptr().cast()) };
     if value.is_null() {
         return None;

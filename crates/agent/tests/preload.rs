@@ -359,7 +359,7 @@ fn a_program_that_is_started_with_a_filter_lives_without_an_agent() {
     let mut program = built("filtered_fork", &daemon);
     let said = said(program.arg("exec"));
     assert_eq!(said, "the program lives\n");
-    // Those before and after the filter.
+    // The answers before and after the filter.
     assert_eq!(daemon.accept().answer(), None);
     assert!(daemon.nobody_comes_within(Duration::from_millis(100)));
 }

@@ -91,7 +91,7 @@ pub struct Page<'a> {
     pub address: u64,
     /// Whether another process maps it.
     pub is_shared: bool,
-    /// What it holds.
+    /// Its content.
     pub contents: &'a [u8],
 }
 
@@ -340,7 +340,7 @@ fn unreadable(proc: &Proc, pid: u32, file: &str, fault: smaps::Fault) -> proc::E
 /// Whether a mapping is private, and its pages can be merged.
 fn holds_pages(entry: &Entry) -> bool {
     let can_differ = match entry.name_kind() {
-        // What the kernel puts into every process is nobody's own.
+        // The kernel puts this into every process.
         NameKind::Kernel => false,
         // Pages of the file, which are shared already.
         NameKind::File => entry.is_writable(),

@@ -48,7 +48,7 @@ pub use taken::Taken;
 /// A process's hints count as waiting until this number of hints, of all processes, has been read.
 const TURN: u64 = 512;
 
-/// Why there are no hints.
+/// The reason why there are no hints.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel does not publish the layout of its structures.
@@ -113,7 +113,7 @@ impl AsFd for Hints {
 }
 
 impl Hints {
-    /// Loads the programs and lets them run.
+    /// Loads and attaches the programs.
     ///
     /// # Errors
     /// No BTF, no right (`CAP_BPF` and `CAP_PERFMON`), or a kernel without any of the functions.
@@ -280,7 +280,7 @@ impl Loading {
     }
 }
 
-/// Loads one program and lets it run at the end of this function.
+/// Loads one program and attaches it to the end of this function.
 fn attach_at_end(
     programs: &mut Ebpf,
     name: &str,
@@ -294,7 +294,7 @@ fn attach_at_end(
     Ok(())
 }
 
-/// Loads one program and lets it run at the beginning of this function.
+/// Loads one program and attaches it to the beginning of this function.
 fn attach_at_begin(
     programs: &mut Ebpf,
     name: &str,

@@ -111,7 +111,7 @@ impl<D: Domain> Attach for D {
     }
 }
 
-/// Why a chosen process is not followed.
+/// The reason why a process is not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unfollowed {
     NotChosen,

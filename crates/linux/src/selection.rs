@@ -34,15 +34,15 @@ pub use selector::{Cgroup, Comm, ProcessName, Unit};
 /// Processes by id, control group or name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selectors {
-    /// By id.
+    /// Selectors by id.
     pub pids: Vec<ProcessName>,
-    /// By control group, those below it included.
+    /// Selectors by control group, including those below it.
     pub cgroups: Vec<Cgroup>,
-    /// By unit of systemd.
+    /// Selectors by unit of systemd.
     pub units: Vec<Unit>,
-    /// By virtual machine of libvirt.
+    /// Selectors by virtual machine of libvirt.
     pub libvirt: Vec<LibvirtDomain>,
-    /// By program name.
+    /// Selectors by program name.
     pub comms: Vec<Comm>,
 }
 
@@ -129,7 +129,7 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// Which processes may be merged.
+/// The processes that may be merged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selection {
     /// Every process, unless excluded.
@@ -192,7 +192,7 @@ pub enum Error {
     Unreadable {
         /// The name given.
         name: ProcessName,
-        /// Why.
+        /// The reason.
         source: proc::Error,
     },
 }

@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! Some calls wait for a process for as long as it wants, up to a bound of each call. If many
-//! processes make one thread wait, one after another, it does nothing else.
+//! processes make one thread wait, one after another, the thread does nothing else.
 //!
 //! # Approach
 //! Waits that end without an answer are charged to a budget, which grows by a tenth of the time

@@ -146,7 +146,7 @@ fn merged(proc: &Proc, pid: u32) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Mappings of 16 pages, of which so many KiB are anonymous.
+    /// Mappings of 16 pages, with this number of anonymous KiB.
     fn smaps(mappings: &[(&str, u64, &str)]) -> String {
         let text = (1u64..).zip(mappings).map(|(number, (kind, kib, flags))| {
             format!(

@@ -153,7 +153,7 @@ impl HintSender {
                 Ok(_) => drop(self.waiting.drain(..bytes.len() / RECORD)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN | Errno::NOBUFS) => return,
-                // It has ended: the next worker begins anew.
+                // The worker has ended: the next one starts with an empty queue.
                 Err(_) => self.waiting.clear(),
             }
         }
@@ -165,7 +165,7 @@ impl HintSender {
         !self.waiting.is_empty()
     }
 
-    /// What was lost, to be told; it is again if it cannot be.
+    /// The losses to report; they are added again if they cannot be sent.
     fn losses(&mut self) -> Vec<uksm_hint> {
         let mut all = vec![];
         let lost = std::mem::take(&mut self.lost);
@@ -213,7 +213,7 @@ impl HandedHints {
             let length = match recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
                 Ok((_, length)) if length > 0 => length,
                 Err(Errno::INTR) => continue,
-                // Nothing waits, or the supervisor has ended, of which the channel tells.
+                // Nothing waits, or the supervisor has ended, which the channel reports.
                 _ => return taken,
             };
             let records = bytes[..length.min(MESSAGE * RECORD)].chunks_exact(RECORD);

@@ -99,7 +99,7 @@ impl Before {
             Some(value) => sysfs.write_text(name, value),
             None => Ok(()),
         };
-        // Not lazy: all are tried.
+        // Collected first, so that all are tried.
         let results: Vec<Result<()>> = FILES.iter().map(put).collect();
         let first = |failed: Option<Error>| failed.map_or(Ok(()), Err);
         let all = std::iter::once(advisor_off).chain(results);

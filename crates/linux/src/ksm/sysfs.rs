@@ -20,7 +20,7 @@ use crate::proc::{self, Proc};
 /// The kernel's folder.
 pub const KSM_PATH: &str = "/sys/kernel/mm/ksm";
 
-/// Why KSM cannot be read or set.
+/// The reason why KSM cannot be read or set.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// This kernel has no KSM.
@@ -34,7 +34,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
     /// A file does not hold a number.
@@ -75,7 +75,7 @@ pub struct ScanRate {
 }
 
 impl ScanRate {
-    /// As kernels ship it.
+    /// The rate with which kernels ship.
     pub const SHIPPED: ScanRate = ScanRate {
         pages_to_scan: 100,
         sleep_millisecs: 20,

@@ -26,7 +26,7 @@ pub enum Error {
     Open {
         /// The path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         errno: Errno,
     },
     /// The opened file is something else.
@@ -55,7 +55,7 @@ pub enum Error {
     Call {
         /// The call.
         verb: Verb,
-        /// Why.
+        /// The reason.
         errno: Errno,
     },
     /// The module answered with a number that has no meaning in this version.

@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(newcomers.next(SECOND), None, "each once");
     }
 
-    /// 200 a second that live for 0.2 s, in this stretch of time; how many are looked at.
+    /// Creates 200 a second that live for 0.2 s, in this period; returns the number of checks.
     fn storm(newcomers: &mut Newcomers, from: Nanos, to: Nanos) -> usize {
         let mut looked_at = 0;
         let mut dying = VecDeque::new();
@@ -214,7 +214,7 @@ mod tests {
         newcomers.put(7, 10 * SECOND);
         newcomers.advance(10 * SECOND + LONG_WAIT);
         assert_eq!(newcomers.next(10 * SECOND + LONG_WAIT), Some(7));
-        // When it is over, nobody waits for long.
+        // After the storm no process waits for long.
         newcomers.advance(12 * SECOND);
         newcomers.advance(13 * SECOND);
         newcomers.put(8, 13 * SECOND);

@@ -1,4 +1,4 @@
-//! The address spaces of the followed processes, and what has changed in them.
+//! The address spaces of the followed processes, and their changes.
 //!
 //! # Problem
 //! Several processes can share one address space (vfork), and a process can get another one (exec).
@@ -191,7 +191,7 @@ mod tests {
         spaces.remove(10, PLACE, true);
         spaces.add(10, PLACE, "a", 0);
         assert_eq!(spaces.take_news(), News::default());
-        // Nor did one of which nobody was told, but that came.
+        // A space that came, and whose arrival was not reported yet, never left either.
         let other = (GroupId(4), SpaceId(7));
         spaces.add(11, other, "a", 0);
         spaces.remove(11, other, true);

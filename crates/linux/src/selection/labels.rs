@@ -23,7 +23,7 @@ const MAX_LABEL: usize = 255;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Labels {
     file: PathBuf,
-    /// By path.
+    /// Labels by path.
     labels: BTreeMap<String, String>,
 }
 

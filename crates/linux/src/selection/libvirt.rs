@@ -6,11 +6,11 @@
 //! matches others as well.
 //!
 //! # Approach
-//! A scope's name is taken apart: `machine-DRIVER-NUMBER-NAME.scope`, with systemd's escapes.
-//! libvirt leaves out of NAME what cannot stand in a host's name, and cuts all of it at 64 bytes;
-//! the same is done with the name that is looked for. So `my_vm` is `myvm`, too. What a machine
-//! does cannot change its scope's name. Only a scope of systemd's system manager counts: one below
-//! a unit was named by whoever runs in that.
+//! A scope's name is split: `machine-DRIVER-NUMBER-NAME.scope`, with systemd's escapes. libvirt
+//! drops characters from NAME that a host's name cannot contain, and cuts the whole at 64 bytes;
+//! the same is done with the given name. So `my_vm` is `myvm`, too. A machine cannot change its
+//! scope's name. Only a scope of systemd's system manager counts: a scope below a unit was named by
+//! the processes in that unit.
 
 use std::fmt;
 use std::str::FromStr;

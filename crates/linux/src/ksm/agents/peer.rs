@@ -56,7 +56,7 @@ impl Peer {
         Peer::checked(socket, of_connect, proc, drained_at)
     }
 
-    /// As `of`, with the kernel's pidfd of the connected process if there is one.
+    /// The peer, with the kernel's pidfd of the connected process if there is one.
     pub(super) fn checked(
         socket: &OwnedFd,
         of_connect: Option<OwnedFd>,
