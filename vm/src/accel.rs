@@ -1,4 +1,4 @@
-//! KVM if it really works, else emulation; and what the guest's clock follows.
+//! KVM if it really works, else emulation; and the source of the guest's clock.
 //!
 //! Problem: `/dev/kvm` can be opened on machines where every guest dies at its
 //! first instructions.
@@ -21,10 +21,10 @@ use crate::kernel::Kernel;
 use crate::verdict::Ending;
 use crate::{boot, cache};
 
-/// How guests run.
+/// The way in which guests run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accel {
-    /// On the CPU itself.
+    /// The CPU itself runs the guest.
     Kvm,
     /// Emulated (TCG), several CPUs at once; the guest's clock is real time.
     Emulated,
@@ -73,14 +73,14 @@ impl fmt::Display for Accel {
     }
 }
 
-/// How long a guest under KVM may take to say its word.
+/// Time in which a guest under KVM must report.
 const PROBE_BOUND: Duration = Duration::from_secs(8);
 
-/// How guests with such a clock run on this machine.
+/// The way in which guests with such a clock run on this machine.
 ///
 /// # Errors
-/// `UKSM_ACCEL` has a value that is neither, or one that such a clock cannot have; or the probe
-/// cannot be made.
+/// `UKSM_ACCEL` has an invalid value, or one that such a clock cannot use; or the probe cannot be
+/// made.
 pub fn detect(kernel: &Kernel, clock: Clock) -> Result<Accel> {
     static KNOWN: OnceLock<Accel> = OnceLock::new();
     if let Some(accel) = chosen(std::env::var("UKSM_ACCEL").as_deref().unwrap_or(""), clock)? {
@@ -97,7 +97,8 @@ pub fn detect(kernel: &Kernel, clock: Clock) -> Result<Accel> {
     Ok(*KNOWN.get_or_init(|| accel))
 }
 
-/// What follows from the variable and the clock alone; none if the machine is to be asked.
+/// The result that follows from the variable and the clock alone; none if the machine must be
+/// probed.
 fn chosen(variable: &str, clock: Clock) -> Result<Option<Accel>> {
     Ok(match (variable, clock) {
         ("kvm", Clock::Time) => Some(Accel::Kvm),

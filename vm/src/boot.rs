@@ -1,8 +1,7 @@
 //! One boot of a guest, from its parts to its ending.
 //!
-//! Approach: pack the initramfs, start QEMU, read until the machine is gone or
-//! its time is up, and ask the collector how it ended. A dying kernel gets three
-//! seconds to print its last messages.
+//! Approach: pack the initramfs, start QEMU, read until the machine is gone or its time is up, and
+//! get the ending from the collector. A dying kernel gets three seconds to print its last messages.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -27,21 +26,21 @@ use uksm_vm_protocol::machine::PORT_MODULES;
 use uksm_vm_protocol::machine::{MODULE, Machine};
 use uksm_vm_protocol::messages::{Event, MODULE_DIR, ModuleFile, PLAN_PATH, Plan, Work};
 
-/// How long a dying kernel may print.
+/// Time in which a dying kernel may print.
 const LAST_WORDS: Duration = Duration::from_secs(3);
-/// How long the machine may take to power off after its verdict.
+/// Time in which the machine must power off after its verdict.
 const POWER_OFF: Duration = Duration::from_secs(20);
-/// How long a machine may take, beyond a test's own bound, to say what came of the test: its
-/// processes have two minutes to end. A machine whose clock or processors stand still says nothing.
+/// Time in which a machine must report a test's result, beyond the test's own bound: its processes
+/// have two minutes to end. A machine whose clock or processors stand still reports nothing.
 const TEST_GRACE: Duration = Duration::from_secs(150);
-/// Times that a machine is booted at most.
+/// Maximum number of boots of a machine.
 const BOOTS: u32 = 3;
 /// Lines of the console that are shown when a run did not pass.
 const CONSOLE_TAIL: usize = 60;
 
-/// What to boot and what to do there.
+/// What to boot, and the work there.
 pub struct Boot<'a> {
-    /// A word for the log's name.
+    /// A label for the log's name.
     pub label: String,
     /// The kernel.
     pub kernel: &'a Kernel,
@@ -61,10 +60,10 @@ pub struct Boot<'a> {
     pub variant: Option<Variant>,
     /// Whether the module is loaded before the work begins.
     pub load: bool,
-    /// Modules of the kernel's own that are loaded as well; they are among the packed ones.
+    /// Modules of the kernel's own that are loaded as well; they must be among the packed ones.
     pub load_too: Vec<String>,
     /// Whether an emulated machine that ends without a verdict is booted again, at any moment of
-    /// its work: guests of guests now and then end the emulator.
+    /// its work: guests of guests occasionally end the emulator.
     pub again_if_lost: bool,
     /// Modules of the kernel's own to pack.
     pub kernel_modules: &'a [&'a str],
@@ -82,18 +81,18 @@ pub struct Boot<'a> {
     pub bound: Duration,
 }
 
-/// What came of it.
+/// The result of a boot.
 #[derive(Debug)]
 pub struct Report {
-    /// How it ended.
+    /// Its ending.
     pub ending: Ending,
-    /// Everything that it said.
+    /// All its messages.
     pub collector: Collector,
     /// The console's log.
     pub log: PathBuf,
 }
 
-/// Where output goes and who is told of events.
+/// Receivers of output and events.
 pub struct Outputs<'a> {
     /// The program's standard output.
     pub stdout: Box<dyn Write + Send>,
@@ -101,14 +100,14 @@ pub struct Outputs<'a> {
     pub stderr: Box<dyn Write + Send>,
     /// Folder for result files.
     pub results: Option<PathBuf>,
-    /// Whether a person sits at the console.
+    /// Whether a person uses the console.
     pub interactive: bool,
-    /// Told of every event as it comes.
+    /// Called for every event as it comes.
     pub event: &'a mut dyn FnMut(&Event),
 }
 
 impl<'a> Outputs<'a> {
-    /// Nobody looks at output; events are told.
+    /// Discards output and passes on events.
     pub fn events_only(event: &'a mut dyn FnMut(&Event)) -> Self {
         Self {
             stdout: Box::new(io::sink()),
@@ -123,9 +122,9 @@ impl<'a> Outputs<'a> {
 /// Boots a machine and stays with it until it is gone.
 ///
 /// An emulated machine that dies before its first program starts is booted again, up to [`BOOTS`]
-/// times in all: several emulated processors patching code at boot now and then kill a stock kernel
-/// in that moment, and nothing of ours has run by then. One that is lost later is booted again only
-/// if [`Boot::again_if_lost`] says so.
+/// times in all: several emulated processors patching code at boot occasionally kill a stock kernel
+/// in that moment, and nothing of ours has run by then. A machine that is lost later is booted
+/// again only with [`Boot::again_if_lost`].
 ///
 /// # Errors
 /// It could not be started: something is missing or does not build.
@@ -248,7 +247,7 @@ pub fn console_tail(log: &Path) -> String {
     crate::tool::last_lines(&text, CONSOLE_TAIL)
 }
 
-/// Boots a machine that only has to say a word.
+/// Boots a machine that only has to send one report.
 ///
 /// # Errors
 /// It cannot be started.
@@ -330,7 +329,7 @@ fn pack(boot: &mut Boot, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Reads until the machine is gone; says how it went.
+/// Reads until the machine is gone; returns how it ended.
 fn follow(
     child: &mut Child,
     streams: &Streams,
@@ -340,7 +339,7 @@ fn follow(
     event: &mut dyn FnMut(&Event),
 ) -> String {
     let mut deadline = Instant::now() + bound;
-    // When the test that runs must have ended, and its bound in seconds.
+    // Deadline of the running test, and its bound in seconds.
     let mut test_end: Option<(Instant, u64)> = None;
     let mut closing = false;
     let gone = loop {
@@ -391,7 +390,7 @@ fn follow(
         }
     };
     end(child);
-    // What was still on its way.
+    // Messages still in transit.
     while let Ok(message) = streams.messages.recv_timeout(Duration::from_secs(5)) {
         if let Message::Event(told) = &message {
             event(told);
@@ -401,7 +400,7 @@ fn follow(
     gone
 }
 
-/// When the test that runs after this event must have ended, and its bound in seconds.
+/// Deadline of the test that runs after this event, and its bound in seconds.
 fn end_of_test(event: &Event, before: Option<(Instant, u64)>) -> Option<(Instant, u64)> {
     match event {
         Event::Started { bound: 0, .. } | Event::Passed { .. } | Event::Failed { .. } => None,
@@ -413,7 +412,7 @@ fn end_of_test(event: &Event, before: Option<(Instant, u64)>) -> Option<(Instant
     }
 }
 
-/// Ends QEMU. One that has powered itself off is only waited for.
+/// Ends QEMU. If it has powered itself off, this only waits.
 fn end(child: &mut Child) {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_millis(500) {
@@ -422,7 +421,7 @@ fn end(child: &mut Child) {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    // Already gone is what we want.
+    // It may be gone already.
     let _gone = child.kill();
     let _status = child.wait();
 }

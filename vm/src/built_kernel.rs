@@ -1,14 +1,12 @@
-//! A kernel of a kind that the distribution does not have, built from its source.
+//! A kernel of a kind that the distribution lacks, built from its source.
 //!
-//! Problem: on a stock kernel a wrong page flag or a double map often shows
-//! only as a crash much later, somewhere else. And no stock kernel is built by
-//! clang, whose modules must be, too.
+//! Problem: on a stock kernel a wrong page flag or a double map often shows only as a crash much
+//! later, somewhere else. And no stock kernel is built by clang, although its modules must be, too.
 //!
-//! Approach: Debian's kernel source is built with a small configuration: what
-//! the guest needs is built in, and the kernel's own checkers are on
-//! (`kernel-config/*.config`). Two processors build it in a quarter of an hour.
-//! It is cached by source version and configuration. If a symbol of the
-//! configuration has another value after all, that is an error.
+//! Approach: Debian's kernel source is built with a small configuration: everything the guest needs
+//! is built in, and the kernel's own checkers are on (`kernel-config/*.config`). Two processors
+//! build it in a quarter of an hour. It is cached by source version and configuration. A symbol
+//! that differs from the configuration afterwards is an error.
 
 use std::fs;
 use std::path::Path;
@@ -24,12 +22,12 @@ const DEBUG: &str = include_str!("../kernel-config/debug.config");
 const KASAN: &str = include_str!("../kernel-config/kasan.config");
 const CLANG: &str = include_str!("../kernel-config/clang.config");
 
-/// What is built.
+/// The kinds of kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// With checks of page flags, page tables, locks, freed pages.
     Debug,
-    /// With those, and of every memory access (KASAN).
+    /// With those, and checks of every memory access (KASAN).
     Kasan,
     /// By clang and lld, and without checks.
     Clang,
@@ -78,7 +76,7 @@ impl Kind {
 /// Gets the kernel from the cache, or builds it.
 ///
 /// # Errors
-/// The source cannot be had, or does not build as configured.
+/// The source cannot be obtained, or does not build as configured.
 pub fn get(kind: Kind) -> Result<Kernel> {
     let package = source::package()?;
     let toolchain = kind.toolchain();
@@ -143,11 +141,11 @@ fn build(tree: &Path, configuration: &str, toolchain: Toolchain) -> Result<()> {
             missing.join(", ")
         );
     }
-    // `modules` makes Module.symvers, without which nothing links against it.
+    // `modules` makes Module.symvers, without which no module links against the kernel.
     make(&["bzImage", "modules"])
 }
 
-/// The lines that count; a change of a remark must not cost a build.
+/// The lines that matter; a change of a comment must not cost a build.
 fn symbols(configuration: &str) -> String {
     configuration
         .lines()

@@ -1,11 +1,11 @@
-//! Keeps outside the tree what is expensive to get.
+//! Stores expensive results outside the tree.
 //!
-//! Problem: an interrupted download or build must not be taken for a finished
-//! one, and two runs at once must not disturb each other.
+//! Problem: an interrupted download or build must not count as a finished one, and two runs at once
+//! must not disturb each other.
 //!
-//! Approach: an entry is a folder named by its kind and a key that says what is
-//! in it. It is made under another name, in the same file system, and renamed
-//! when it is complete; a lock file lets the second run wait for the first.
+//! Approach: an entry is a folder named by its kind and a key of its contents. It is made under
+//! another name, in the same file system, and renamed when it is complete; a lock file lets the
+//! second run wait for the first.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub fn root() -> Result<PathBuf> {
     fs::canonicalize(&root).with_context(|| root.display().to_string())
 }
 
-/// A key for what is made of these parts and of these files in a folder.
+/// A key for a result made of these parts and of these files in a folder.
 ///
 /// # Errors
 /// A file cannot be read, or is not in the folder.
@@ -66,7 +66,7 @@ pub fn key_of(parts: &[&str], folder: &Path, files: &[PathBuf]) -> Result<String
 /// The entry `kind/key`; made by `make` in an empty folder if it is not there.
 ///
 /// # Errors
-/// Those of `make`; nothing is kept then.
+/// The errors of `make`; nothing is kept then.
 pub fn entry(kind: &str, key: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     entry_in(&root()?, kind, key, make)
 }

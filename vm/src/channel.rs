@@ -1,4 +1,4 @@
-//! What comes out of a machine while it runs.
+//! The outputs of a running machine.
 //!
 //! Problem: several streams come at once, and one of them may be silent, broken
 //! or cut off in the middle of a line.
@@ -23,7 +23,7 @@ use uksm_vm_protocol::messages::{
 /// Name of the console's socket.
 pub const CONSOLE: &str = "console";
 
-/// One thing that came out of the machine.
+/// One message of the machine.
 #[derive(Debug)]
 pub enum Message {
     /// An event.
@@ -36,7 +36,7 @@ pub enum Message {
     End,
 }
 
-/// Where a program's output goes.
+/// Destinations of a program's output.
 pub struct Sinks {
     /// Its standard output.
     pub stdout: Box<dyn Write + Send>,
@@ -55,8 +55,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Makes the sockets in a folder; without the console's if a person sits
-    /// at it.
+    /// Makes the sockets in a folder; without the console's if a person uses it.
     ///
     /// # Errors
     /// A socket cannot be made.
@@ -83,7 +82,7 @@ impl Sockets {
     /// Waits until QEMU has connected all of them, and starts reading.
     ///
     /// # Errors
-    /// QEMU ended (`alive` says no) or a socket fails.
+    /// QEMU ended (`alive` returns false) or a socket fails.
     pub fn accept(self, sinks: Sinks, mut alive: impl FnMut() -> bool) -> Result<Streams> {
         let (sender, messages) = channel();
         let mut sinks = PendingSinks::from(sinks);
@@ -135,7 +134,7 @@ impl Streams {
     }
 }
 
-/// The sinks, each until its stream is there.
+/// The sinks, each until its stream is connected.
 struct PendingSinks {
     stdout: Option<Box<dyn Write + Send>>,
     stderr: Option<Box<dyn Write + Send>>,
@@ -188,7 +187,7 @@ fn copy(mut stream: UnixStream, sink: Option<Box<dyn Write + Send>>) -> JoinHand
             match stream.read(&mut buffer) {
                 Ok(0) => return Ok(()),
                 Ok(length) => {
-                    // A reader that went away must not stop the machine.
+                    // A reader that ended must not stop the machine.
                     let _gone = sink
                         .write_all(&buffer[..length])
                         .and_then(|()| sink.flush());
@@ -208,7 +207,7 @@ fn read_events(stream: UnixStream, sender: &Sender<Message>) {
             Ok(event) => Message::Event(event),
             Err(_) => Message::Garbled(text.into_owned()),
         };
-        // The receiver is gone when the run was given up.
+        // The receiver is gone if the run was given up.
         if sender.send(message).is_err() {
             break;
         }
@@ -236,7 +235,7 @@ fn read_console(
 
 fn read_files(mut stream: UnixStream, folder: Option<&Path>) -> io::Result<()> {
     let mut first = [0_u8; 1];
-    // No byte at all: no program ran, or it did not get to its end.
+    // No byte at all: no program ran, or it did not finish.
     if stream.read(&mut first)? == 0 {
         return Ok(());
     }
@@ -248,7 +247,8 @@ fn read_files(mut stream: UnixStream, folder: Option<&Path>) -> io::Result<()> {
             .and_then(|mut entries| entries.try_for_each(|entry| entry.map(drop))),
         Some(folder) => archive.unpack(folder),
     };
-    // The machine waits for this, also where they could not be written. One that is gone does not.
+    // The machine waits for this, even if the files could not be written. A machine that is gone
+    // does not.
     let _gone = (&stream).write_all(&[RECEIVED]);
     // Read to the end in any case: a full socket would stop the guest.
     io::copy(&mut stream, &mut io::sink())?;
@@ -259,7 +259,7 @@ fn read_files(mut stream: UnixStream, folder: Option<&Path>) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Sends one file as a machine does; what is answered before it goes away.
+    /// Sends one file as a machine does; returns the answer before the connection ends.
     fn sent(folder: Option<&Path>) -> (io::Result<()>, Vec<u8>) {
         let (here, there) = UnixStream::pair().unwrap();
         let machine = thread::spawn(move || {

@@ -4,15 +4,15 @@
 //! have the program that does so.
 //!
 //! Approach: Debian's package and its libraries are unpacked into the cache, as [`crate::redis`]
-//! is. Before it works, criu tries what the kernel can do with sockets and networks, and refuses
-//! to go on where it cannot try: [`MODULES`] are for that, and so is a loopback device that is up.
+//! is. At its start criu tests the kernel's features of sockets and networks, and refuses to go on
+//! without them: [`MODULES`] provide them, together with a loopback device that is up.
 
 use anyhow::{Context as _, Result};
 
 use crate::initramfs::Initramfs;
 use crate::{cache, packages};
 
-/// Where the guest has it.
+/// Its path in the guest.
 const PROGRAM: &str = "/usr/sbin/criu";
 
 /// Modules of the kernel's own that it needs.

@@ -1,10 +1,10 @@
-//! Kernel headers that work where they were unpacked.
+//! Kernel headers that work in the folder where they were unpacked.
 //!
 //! Problem: Debian's headers name each other by absolute paths below
 //! `/usr/src`, where they would be installed.
 //!
-//! Approach: the paths are made relative to the file that has them. Links in
-//! the packages are relative already.
+//! Approach: the paths are made relative to the file that contains them. Links in the packages are
+//! relative already.
 
 use std::fs;
 use std::path::Path;

@@ -25,7 +25,7 @@ enum Node {
     Link { target: String },
 }
 
-/// What goes into the archive, by path in the guest.
+/// The archive's contents, by path in the guest.
 #[derive(Debug, Default)]
 pub struct Initramfs {
     nodes: BTreeMap<PathBuf, Node>,
@@ -88,7 +88,7 @@ impl Initramfs {
         Ok(())
     }
 
-    /// Adds a folder of this machine with all that is below it; a link stays one.
+    /// Adds a folder of this machine with all its contents; links stay links.
     ///
     /// # Errors
     /// Something cannot be read, or a link is no text.

@@ -3,7 +3,7 @@
 //! Problem: an experiment runs Java virtual machines, and a build machine need not have one.
 //!
 //! Approach: Debian's runtime without graphics is unpacked into the cache, as [`crate::redis`] is.
-//! It has the compiler's classes (`jdk.compiler`), so the guest compiles what it runs.
+//! It has the compiler's classes (`jdk.compiler`), so the guest compiles its programs itself.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use crate::initramfs::Initramfs;
 use crate::{cache, libraries, packages};
 
-/// Where the guest has its program.
+/// Path of its program in the guest.
 const PROGRAM: &str = "/bin/java";
 
 /// Packs the runtime of the version that Debian takes by default.
@@ -48,7 +48,7 @@ pub fn pack(files: &mut Initramfs) -> Result<()> {
     Ok(())
 }
 
-/// The version that a package of a runtime has in its name, as 17.
+/// The version in the name of a runtime's package, such as 17.
 fn version(package: &str) -> Option<String> {
     let version = package.strip_prefix("openjdk-")?;
     let version = version.strip_suffix("-jre-headless")?;

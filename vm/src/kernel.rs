@@ -68,7 +68,7 @@ impl Series {
 /// A kernel that can be booted and built against.
 #[derive(Debug, Clone)]
 pub struct Kernel {
-    /// How it was asked for: "6.12", "6.12-rt", "6.12-debug".
+    /// The name by which it was requested: "6.12", "6.12-rt", "6.12-debug".
     pub name: String,
     /// Its series.
     pub series: Series,
@@ -83,9 +83,9 @@ pub struct Kernel {
     /// `lib/modules/<release>`, with dependencies computed; none if everything
     /// is built in.
     pub modules: Option<PathBuf>,
-    /// What built it, and has to build its modules.
+    /// The toolchain that built it, and must build its modules.
     pub toolchain: Toolchain,
-    /// How much slower than a stock kernel it is (factor of time bounds).
+    /// Slowdown against a stock kernel (factor of time bounds).
     pub time_factor: u32,
 }
 
@@ -99,7 +99,7 @@ pub enum Toolchain {
 }
 
 impl Toolchain {
-    /// What kbuild is told of it.
+    /// Arguments of kbuild for it.
     #[must_use]
     pub const fn make_arguments(self) -> &'static [&'static str] {
         match self {
@@ -110,7 +110,7 @@ impl Toolchain {
 }
 
 impl Kernel {
-    /// Whether it is a real-time one (`PREEMPT_RT`).
+    /// Whether it is a real-time kernel (`PREEMPT_RT`).
     #[must_use]
     pub fn is_real_time(&self) -> bool {
         self.name.ends_with(REAL_TIME)
@@ -124,7 +124,7 @@ struct Parts {
     all: Vec<Package>,
 }
 
-/// What a stock kernel is configured for.
+/// The purpose of a stock kernel's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
     /// Guests of clouds.
@@ -134,7 +134,7 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// The word for it in package names.
+    /// Its name in package names.
     const fn word(self) -> &'static str {
         match self {
             Self::Cloud => "cloud",
@@ -143,7 +143,7 @@ impl Flavour {
     }
 }
 
-/// What follows the series in the name of a real-time kernel: "6.12-rt".
+/// Suffix of the series in the name of a real-time kernel: "6.12-rt".
 const REAL_TIME: &str = "-rt";
 
 /// These names of kernels, or those of the stock ones if there are none.
@@ -156,11 +156,11 @@ pub fn or_stock(names: Vec<String>) -> Vec<String> {
     }
 }
 
-/// Gets the kernel of this name: a series for a stock one, with "-rt" behind it for the real-time
-/// one of that series, or one of [`Kind`].
+/// Gets the kernel of this name: a series for a stock one, a series with "-rt" for its real-time
+/// one, or one of [`Kind`].
 ///
 /// # Errors
-/// There is no such kernel, or it cannot be had.
+/// There is no such kernel, or it cannot be obtained.
 pub fn named(name: &str) -> Result<Kernel> {
     match Kind::ALL
         .into_iter()
@@ -203,8 +203,8 @@ pub fn stock(series: Series, flavour: Flavour) -> Result<Kernel> {
     })
 }
 
-/// The meta packages that may lead to a series: one named for it (backports,
-/// security), or the release's own.
+/// The meta packages that may lead to a series: one with its name (backports, security), or the
+/// release's own.
 fn resolve(series: Series, flavour: Flavour) -> Result<Parts> {
     let word = flavour.word();
     let metas = [
@@ -249,8 +249,8 @@ fn parts(release: String) -> Result<Parts> {
         );
     }
     for other in &all {
-        // The headers ask for this kbuild or a later one. Where a source was published and its
-        // signed image was not yet, there is none but a later one.
+        // The headers require this kbuild or a later one. If a source was published before its
+        // signed image, there is only a later one.
         let belongs = other.version == image.version
             || (other.name.starts_with("linux-kbuild-") && other.is_at_least(&image.version)?);
         if !belongs {
@@ -280,7 +280,7 @@ fn unpack(parts: &Parts, root: &Path) -> Result<()> {
     )?;
     let modules = root.join("lib/modules").join(&parts.release);
     for link in ["build", "source"] {
-        // They point to where the headers would be installed.
+        // They point to the place where the headers would be installed.
         let link = modules.join(link);
         if link.is_symlink() {
             fs::remove_file(&link).with_context(|| link.display().to_string())?;

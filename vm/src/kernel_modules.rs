@@ -1,11 +1,10 @@
-//! A kernel's own modules, and what they need.
+//! A kernel's own modules, and their dependencies.
 //!
 //! Problem: `zram` is a module of one kernel and built into another; it depends
 //! on other modules and may be compressed. The guest has neither modprobe nor xz.
 //!
-//! Approach: `modules.dep` and `modules.builtin` of the unpacked kernel say
-//! which is which; the files are unpacked by the harness. A kernel without either
-//! file has everything built in (our debug kernels).
+//! Approach: `modules.dep` and `modules.builtin` of the unpacked kernel list them; the harness
+//! unpacks the files. A kernel without either file has everything built in (our debug kernels).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,10 +20,10 @@ use uksm_vm_protocol::messages::ModuleFile;
 /// the compressors of zram.
 const AT_RUN_TIME: [(&str, &[&str]); 1] = [("zram", &["lzo_rle", "lz4"])];
 
-/// A module to be packed: where it is, and what the guest is told.
+/// A module to be packed.
 #[derive(Debug, Clone)]
 pub struct Packed {
-    /// What the guest is told.
+    /// The module's entry in the guest's plan.
     pub entry: ModuleFile,
     /// Contents, unpacked; none if it is built in.
     pub contents: Option<Vec<u8>>,
@@ -65,7 +64,7 @@ impl ModuleIndex {
         })
     }
 
-    /// The named modules and all that they need, each once.
+    /// The named modules and all their dependencies, each once.
     ///
     /// # Errors
     /// The kernel has no such module, or a file cannot be unpacked.
@@ -135,7 +134,7 @@ fn parse_dependencies(text: &str) -> BTreeMap<String, (PathBuf, Vec<String>)> {
     text.lines()
         .filter_map(|line| line.split_once(':'))
         .map(|(path, needs)| {
-            // Those listed last must be loaded first.
+            // Dependencies listed last must be loaded first.
             let needs = needs.split_whitespace().rev().map(module_name).collect();
             (module_name(path), (PathBuf::from(path), needs))
         })

@@ -1,30 +1,27 @@
 //! Boots stock kernels in QEMU, runs work inside, takes one verdict.
 //!
-//! Problem: the module touches page tables, so it can only be tried in a
-//! machine that may die, on each kernel that users run. A harness that reads
-//! an exit code, or searches a console for words, mistakes a dead machine for a
-//! failed test or, worse, for a passed one.
+//! Problem: the module changes page tables, so it can only be tried in a machine that may die, on
+//! each kernel that users run. A harness that reads an exit code, or searches a console for words,
+//! mistakes a dead machine for a failed test or, worse, for a passed one.
 //!
-//! Approach: the harness takes kernels and headers from the machine's own
-//! package sources, builds the module and static programs, packs a small
-//! initramfs and boots it. Its `/init` (`uksm-guest`, of `guest-tests/`) carries
-//! out a plan and reports events, the last of them a verdict, through a virtio
-//! port of its own. The console is only searched for complaints of the kernel.
-//! A machine without a verdict is lost, which is never the same as a failed
-//! test.
+//! Approach: the harness takes kernels and headers from the machine's own package sources, builds
+//! the module and static programs, packs a small initramfs and boots it. Its `/init` (`uksm-guest`,
+//! of `guest-tests/`) carries out a plan and reports events, the last of them a verdict, through
+//! its own virtio port. The console is only searched for complaints of the kernel. A machine
+//! without a verdict is lost, which is never the same as a failed test.
 //!
-//! Each file is one step, and hands the next one plain paths:
+//! Each file is one step, and passes plain paths to the next one:
 //! - the kernel: [`packages`] (the machine's package sources) → [`kernel`],
 //!   [`headers`], [`kernel_modules`]; [`source`] → [`built_kernel`];
-//! - what is packed: [`module_build`], [`programs`], [`libraries`], [`redis`],
+//! - the contents of the initramfs: [`module_build`], [`programs`], [`libraries`], [`redis`],
 //!   [`python`], [`java`], [`postgres`], [`criu`], [`nested`] → [`initramfs`];
 //! - the machine: [`machine`] (its shape), [`accel`], [`qemu`] → [`boot`];
-//! - what it says: [`channel`] → [`verdict`];
+//! - its messages: [`channel`] → [`verdict`];
 //! - one program or a shell in it: [`program_run`], [`exit_status`];
-//! - where its instructions go: [`plugin`].
+//! - a profile of its instructions: [`plugin`].
 //!
-//! [`cache`] keeps what is expensive, outside the tree. Harness and guest agree
-//! on what they say to each other in `uksm_vm_protocol`.
+//! [`cache`] stores expensive results outside the tree. `uksm_vm_protocol` defines the messages
+//! between harness and guest.
 
 pub mod accel;
 pub mod boot;

@@ -1,7 +1,7 @@
 //! Shared libraries of a dynamic program.
 //!
-//! Approach: the dynamic loader itself says what it would load (`ldd`), with
-//! the folder of unpacked packages searched first. A static program has none.
+//! Approach: the dynamic loader itself lists the libraries that it would load (`ldd`), with the
+//! folder of unpacked packages searched first. A static program has none.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::tool;
 
-/// A library: where the guest's loader looks for it, and the file here.
+/// A library: its path for the guest's loader, and the file here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Library {
     /// Path in the guest.

@@ -1,7 +1,7 @@
-//! What each kind of machine consists of.
+//! The parts of each kind of machine.
 //!
-//! A test names a kind ([`Machine`]). This file says what such a machine has: memory, CPUs,
-//! modules, kernel parameters, and which build of our module.
+//! A test names a kind ([`Machine`]). This file defines its memory, CPUs, modules, kernel
+//! parameters, and the build of our module.
 
 use crate::accel::Clock;
 use crate::kernel::Kernel;
@@ -10,7 +10,7 @@ use uksm_vm_protocol::machine::Machine;
 
 /// Modules of the kernel that every test machine has, loaded on demand.
 const COMMON: &[&str] = &["zram", "fuse"];
-/// Those of machines that run guests of their own.
+/// Modules of machines that run guests of their own.
 const NESTED: &[&str] = &["zram", "fuse", "kvm", "kvm_amd"];
 
 /// A kind of machine in numbers.
@@ -20,7 +20,7 @@ pub struct Shape {
     pub memory_mib: u32,
     /// CPUs.
     pub cpus: u32,
-    /// What its clock follows.
+    /// The source of its clock.
     pub clock: Clock,
     /// The kernel's own modules that are packed.
     pub kernel_modules: &'static [&'static str],
@@ -30,7 +30,7 @@ pub struct Shape {
     pub variant: Variant,
 }
 
-/// Why this kernel has no machine of this kind; `None` if it has.
+/// The reason why this kernel has no machine of this kind; `None` if it has one.
 #[must_use]
 pub fn lacking(machine: Machine, kernel: &Kernel) -> Option<&'static str> {
     match machine {
@@ -55,10 +55,10 @@ pub const fn shape(machine: Machine) -> Shape {
         }
         Machine::Nested | Machine::NestedFaults => NESTED,
     };
-    // Instructions of all CPUs make one clock: what one does would pass as time on the others.
-    // Nested machines need not the clock but its single thread: QEMU 7.2 leaves a guest's guest
-    // (do_vmexit) by changing the CPU's pending interrupts without a lock; what another thread
-    // raises in that moment is lost, and whoever sent an IPI waits for ever.
+    // Instructions of all CPUs make one clock: those of one CPU would pass as time on the others.
+    // Nested machines do not need the clock but its single thread: QEMU 7.2 leaves a guest's guest
+    // (do_vmexit) by changing the CPU's pending interrupts without a lock; an interrupt raised by
+    // another thread in that moment is lost, and the sender of an IPI waits for ever.
     let (cpus, clock) = match machine {
         Machine::Counted | Machine::Nested | Machine::NestedFaults => (1, Clock::Instructions),
         Machine::Stock | Machine::Numa | Machine::NoKmem | Machine::Faults => (2, Clock::Time),

@@ -3,10 +3,9 @@
 //! Problem: the same sources are built for several kernels, in two variants,
 //! and kbuild writes beside the sources.
 //!
-//! Approach: `kernel/`, `interface/` and the module that only tests need
-//! (`guest-tests/kernel/`) are copied to a scratch folder and built there; the
-//! result is cached by the hash of everything that goes in (sources, kernel,
-//! variant). Warnings are errors: `W=1` is not used, because it also warns about
+//! Approach: `kernel/`, `interface/` and the module that only tests need (`guest-tests/kernel/`)
+//! are copied to a scratch folder and built there; the result is cached by the hash of all inputs
+//! (sources, kernel, variant). Warnings are errors: `W=1` is not used, because it also warns about
 //! the kernel's own headers.
 
 use std::fs;
@@ -18,10 +17,10 @@ use crate::kernel::Kernel;
 use crate::{cache, tool};
 use uksm_vm_protocol::machine::{COLLECTOR, GUARD, MODULE};
 
-/// Which build of the module.
+/// The builds of the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
-    /// As it ships.
+    /// The build that ships.
     Shipped,
     /// With safety switches that negative controls turn off (`UKSM_TEST=1`).
     Test,
@@ -38,7 +37,7 @@ pub struct Built {
     pub needs: &'static [&'static str],
 }
 
-/// A folder of the tree whose `Kbuild` makes modules: their names and what they need.
+/// A folder of the tree whose `Kbuild` makes modules: their names and dependencies.
 type Source = (
     &'static str,
     &'static [(&'static str, &'static [&'static str])],
@@ -118,7 +117,7 @@ fn compile(kernel: &Kernel, variant: Variant, sources: &Path) -> Result<()> {
     tool::output(&mut make).map(|_| ())
 }
 
-/// All files below a folder, as they are needed to build.
+/// All files below a folder that a build needs.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let path = entry?.path();

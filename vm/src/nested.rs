@@ -1,12 +1,11 @@
-//! What a guest needs to run guests of its own.
+//! The parts with which a guest runs guests of its own.
 //!
-//! Problem: hints and merging are for the memory of virtual machines, and what acts as one is not
-//! one.
+//! Problem: hints and merging are for the memory of virtual machines, and an imitation is not one.
 //!
-//! Approach: this machine's own QEMU is packed with its libraries and firmware, and beside it what
-//! its guests are made of: the same stock kernel, an initramfs whose `/init` is a program of the
-//! workspace, and a disk. The disk is an ext4 image of files that are there anyway, those of the
-//! kernel's packages, so that every machine with this kernel makes a disk with the same files.
+//! Approach: this machine's own QEMU is packed with its libraries and firmware, together with the
+//! parts of its guests: the same stock kernel, an initramfs whose `/init` is a program of the
+//! workspace, and a disk. The disk is an ext4 image of existing files, those of the kernel's
+//! packages, so that every machine with this kernel makes a disk with the same files.
 
 use std::fs;
 use std::io::Write;
@@ -19,20 +18,20 @@ use crate::kernel::Kernel;
 use crate::kernel_modules::{ModuleIndex, Packed};
 use crate::{cache, qemu, tool};
 
-/// Where a guest finds what its own guests are made of.
+/// The guest's folder of the parts of its own guests.
 const FOLDER: &str = "/nested";
 /// QEMU's folders of firmware here.
 const FIRMWARE_HERE: [&str; 2] = ["/usr/share/qemu", "/usr/share/seabios"];
-/// Firmware that a `microvm` with a kernel needs; `-L` tells QEMU where it is.
+/// Firmware that a `microvm` with a kernel needs; `-L` gives QEMU its path.
 const FIRMWARE: [&str; 3] = ["bios-microvm.bin", "linuxboot_dma.bin", "pvh.bin"];
 /// Modules that such a guest loads to see its disk.
 const DISK_MODULES: [&str; 2] = ["virtio_mmio", "virtio_blk"];
-/// Modules of KVM, by the word in /proc/cpuinfo that a processor has which needs it.
+/// Modules of KVM, by the flag in /proc/cpuinfo of a processor that needs it.
 const KVM_MODULES: [(&str, &str); 2] = [("vmx", "kvm_intel"), ("svm", "kvm_amd")];
 
 /// Folders of the kernel's packages whose files are on the disk.
 const DISK_FOLDERS: [&str; 4] = ["boot", "lib", "usr/lib", "usr/share"];
-/// What `mke2fs` would draw: a disk is the same each time.
+/// A fixed id instead of a random one of `mke2fs`: a disk is the same each time.
 const DISK_ID: &str = "75736b73-6d00-4000-8000-6e6573746564";
 
 /// The module of KVM for a guest with this processor; an emulated one has SVM.
@@ -49,10 +48,10 @@ pub fn kvm_module(emulated: bool) -> Result<&'static str> {
     Ok(found.context("this processor can run no guests")?.1)
 }
 
-/// Packs QEMU and what its guests are made of; `init` is the program that they run.
+/// Packs QEMU and the parts of its guests; `init` is the program that they run.
 ///
 /// # Errors
-/// Something is not installed, or the kernel has it not.
+/// Something is not installed, or missing in the kernel.
 pub fn pack(kernel: &Kernel, init: &Path, files: &mut Initramfs) -> Result<()> {
     files.program(
         Path::new("/bin").join(qemu::PROGRAM),
@@ -75,7 +74,7 @@ pub fn pack(kernel: &Kernel, init: &Path, files: &mut Initramfs) -> Result<()> {
     Ok(())
 }
 
-/// What such a guest boots from: the program, and modules in the order of `/modules/order`.
+/// The initramfs of such a guest: the program, and modules in the order of `/modules/order`.
 fn initramfs(kernel: &Kernel, init: &Path) -> Result<Initramfs> {
     let mut archive = Initramfs::new();
     archive.folder(Path::new("/disk"));
@@ -93,14 +92,14 @@ fn initramfs(kernel: &Kernel, init: &Path) -> Result<Initramfs> {
     Ok(archive)
 }
 
-/// Modules, each behind those that it needs.
+/// Modules, each after its dependencies.
 #[must_use]
 pub fn in_order(mut left: Vec<Packed>) -> Vec<Packed> {
     let mut ordered: Vec<Packed> = Vec::new();
     while !left.is_empty() {
         let has = |name: &String| ordered.iter().any(|module| module.entry.name == *name);
         let ready = |module: &Packed| module.entry.needs.iter().all(has);
-        // A circle cannot be: the kernel would load neither. One that were there would stay in
+        // A circle is impossible: the kernel would load none of it. It would stay in the given
         // order.
         let next = left.iter().position(ready).unwrap_or(0);
         ordered.push(left.remove(next));
@@ -135,7 +134,7 @@ fn disk(kernel: &Kernel) -> Result<PathBuf> {
             .arg(&tree)
             .arg(folder.join("disk"))
             .arg(format!("{}M", used + used / 8 + 8));
-        // By its time the file system would differ each time it is made.
+        // With the real time, the file system would differ each time it is made.
         tool::output(make.env("E2FSPROGS_FAKE_TIME", "1"))?;
         Ok(fs::remove_dir_all(&tree)?)
     })?;

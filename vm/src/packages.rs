@@ -3,10 +3,9 @@
 //! Problem: kernels, headers and a database server for the demo are needed as
 //! files; installing them would change the machine.
 //!
-//! Approach: `apt-get download` fetches from whatever sources the machine is
-//! configured with, and `dpkg-deb` unpacks. This file names no server. Package
-//! lists may name a version that the archive has no longer: then they are
-//! refreshed once, if we are root; otherwise the error says how to do it.
+//! Approach: `apt-get download` fetches from the machine's configured sources, and `dpkg-deb`
+//! unpacks. This file names no server. Package lists may name a version that the archive no longer
+//! has: then they are refreshed once, if we are root; otherwise the error describes how to do it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
@@ -57,7 +56,7 @@ fn parse_candidate(policy: &str) -> Option<String> {
     (version != "(none)").then(|| version.to_owned())
 }
 
-/// Packages that this one depends on; of alternatives, the first.
+/// Dependencies of a package; the first of alternatives.
 ///
 /// # Errors
 /// apt-cache does not know the package.
@@ -85,8 +84,7 @@ fn parse_depends(text: &str) -> Vec<String> {
     names
 }
 
-/// The packages that `roots` need, themselves included, as far as `follow`
-/// wants them.
+/// The packages that `roots` need, themselves included, as far as `follow` returns true.
 ///
 /// # Errors
 /// A package is unknown.

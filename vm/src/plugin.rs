@@ -2,8 +2,8 @@
 //!
 //! Problem: it is loaded into QEMU, so it must fit the QEMU that is installed.
 //!
-//! Approach: it is compiled from its sources once and kept in the cache. QEMU is asked before a
-//! guest is built whether it takes plugins at all; whether it takes this one, it says itself when
+//! Approach: it is compiled from its sources once and kept in the cache. Before a guest is built,
+//! QEMU is asked whether it supports plugins at all; whether it accepts this one, it reports when
 //! it starts.
 
 use std::ffi::{OsStr, OsString};
@@ -16,7 +16,7 @@ use crate::{cache, qemu, tool};
 
 /// The compiler.
 const COMPILER: &str = "cc";
-/// How it is called; a warning is an error.
+/// Its flags; a warning is an error.
 const FLAGS: [&str; 9] = [
     "-std=gnu11",
     "-O2",
@@ -29,7 +29,7 @@ const FLAGS: [&str; 9] = [
     "-o",
 ];
 
-/// The plugin's file, built if need be.
+/// The plugin's file, built if necessary.
 ///
 /// # Errors
 /// There is no compiler, it does not compile, or QEMU takes no plugins.
@@ -62,8 +62,8 @@ pub fn build() -> Result<PathBuf> {
     Ok(built.join("profile.so"))
 }
 
-/// The value of QEMU's option `-plugin`: the plugin, the file that it writes, whether it models
-/// caches, and the programs whose code it tells apart.
+/// The value of QEMU's option `-plugin`: the plugin, its output file, whether it models caches, and
+/// the programs whose code it distinguishes.
 #[must_use]
 pub fn option(plugin: &Path, output: &Path, caches: bool, programs: &[PathBuf]) -> OsString {
     let mut option = OsString::from("file=");
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use std::time::{Duration, Instant};
 
-    /// Where the machine of the test is loaded: one MiB, as far below as the boot protocol allows.
+    /// Load address of the test's machine: one MiB, the lowest that the boot protocol allows.
     const LOADED_AT: u32 = 0x10_0000;
     /// Rounds of its loop, of two instructions.
     const ROUNDS: u32 = 100_000;
@@ -106,7 +106,8 @@ mod tests {
     fn kernel() -> Vec<u8> {
         let word = u32::to_le_bytes;
         let (magic, flags) = (0x1bad_b002_u32, 0x0001_0000_u32);
-        // The header holds where it and the rest of the file belong, and the entry behind it.
+        // The header contains its own place, that of the rest of the file, and the entry point
+        // behind it.
         let checksum = 0_u32.wrapping_sub(magic).wrapping_sub(flags);
         let addresses = [LOADED_AT, LOADED_AT, 0, 0, LOADED_AT + 32];
         let header = [magic, flags, checksum].into_iter().chain(addresses);
@@ -167,8 +168,8 @@ mod tests {
         let rest = blocks.iter().sum::<u64>() - 2 * u64::from(ROUNDS) + 2;
         let elements = u64::from(ELEMENTS);
         assert!((elements..elements + 20).contains(&rest), "{counts}");
-        // It wrote 63 lines of one page one after the other. The second is near the first, and they
-        // tell that more will come.
+        // It wrote 63 lines of one page one after the other. The second is near the first, and
+        // these two announce that more will come.
         let accesses = format!("{ELEMENTS} 0 0 0 0 61 1 1 1");
         let memory = counts.lines().find(|line| line.starts_with("memory "));
         assert!(

@@ -4,8 +4,8 @@
 //! one would start it.
 //!
 //! Approach: Debian's packages of the server and its client are unpacked into the cache, as
-//! [`crate::redis`] is, and packed where they would be installed: the server looks for its parts
-//! beside itself. What compiles queries at run time (LLVM) stays out. To make a database the server
+//! [`crate::redis`] is, and packed in the folders of an installation: the server looks for its
+//! parts beside itself. The compiler of queries (LLVM) is left out. To make a database the server
 //! needs a shell, which is busybox's.
 
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::{cache, packages};
 /// Programs that the guest gets.
 const PROGRAMS: [&str; 4] = ["postgres", "initdb", "pgbench", "psql"];
 
-/// Packs the server and what it and its users need.
+/// Packs the server with its dependencies and those of its users.
 ///
 /// # Errors
 /// The sources do not offer it.

@@ -1,8 +1,8 @@
 //! One program, or a shell, in a guest.
 //!
-//! Approach: programs of the workspace are built static, others are packed with
-//! their libraries; redis-server comes from the package sources. Output is
-//! streamed; what the program leaves in `/results` comes out at its end.
+//! Approach: programs of the workspace are built static, others are packed with their libraries;
+//! redis-server comes from the package sources. Output is streamed; files in `/results` are brought
+//! out when the program ends.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::{accel, criu, java, nested, plugin, postgres, programs, python, redis
 use uksm_vm_protocol::machine::Machine;
 use uksm_vm_protocol::messages::{Event, Work};
 
-/// What to run, in which machine.
+/// What to run, and in which machine.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// Programs of the workspace to build and pack into `/bin`.
@@ -57,7 +57,7 @@ pub struct Request {
     pub memory_mib: u32,
     /// CPUs.
     pub cpus: u32,
-    /// What the guest's clock follows.
+    /// The source of the guest's clock.
     pub clock: Clock,
     /// Whether QEMU takes all memory before the guest starts.
     pub preallocate: bool,
@@ -65,9 +65,9 @@ pub struct Request {
     pub parameters: Vec<String>,
     /// Folder for result files.
     pub results: Option<PathBuf>,
-    /// File for where the guest's instructions go, by task and block; see [`plugin`].
+    /// File for a profile of the guest's instructions, by task and block; see [`plugin`].
     pub profile: Option<PathBuf>,
-    /// Whether that models caches as well.
+    /// Whether the profile models caches as well.
     pub caches: bool,
     /// The machine is ended after this time.
     pub bound: Duration,
@@ -151,7 +151,7 @@ pub fn shell(kernel: &Kernel, request: &Request) -> Result<Report> {
     report
 }
 
-/// Who is known in a guest with a shell: some programs refuse to work for root.
+/// Users of a guest with a shell: some programs refuse to work for root.
 const USERS: &str = "root:x:0:0:root:/:/bin/sh\nuser:x:1000:1000:user:/tmp:/bin/sh\n";
 
 /// Packs the small tools of busybox, a shell among them, and the users.
@@ -219,7 +219,7 @@ fn boot(
     boot::run(boot, outputs)
 }
 
-/// Packs what was asked for; gives the files of the workspace's programs, in the order of
+/// Packs the requested files; returns the files of the workspace's programs, in the order of
 /// [`Request::bins`].
 fn pack(kernel: &Kernel, request: &Request, files: &mut Initramfs) -> Result<Vec<PathBuf>> {
     let mut own = Vec::new();
@@ -268,8 +268,7 @@ fn pack(kernel: &Kernel, request: &Request, files: &mut Initramfs) -> Result<Vec
     Ok(own)
 }
 
-/// A path with a folder in it is a file of this machine, a bare name is one
-/// that is packed anyway.
+/// A path with a folder in it is a file of this machine, a bare name is one that is packed anyway.
 fn is_here(program: &Path) -> bool {
     program
         .parent()
@@ -283,7 +282,7 @@ fn guest_path(file: &Path) -> Result<String> {
     Ok(format!("/bin/{}", name.to_string_lossy()))
 }
 
-/// The terminal handed to the guest's own line discipline, until dropped.
+/// Leaves the terminal to the guest's own line discipline, until dropped.
 struct RawTerminal {
     before: Option<nix::sys::termios::Termios>,
 }

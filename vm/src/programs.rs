@@ -2,9 +2,9 @@
 //!
 //! Problem: the guest has no shared libraries.
 //!
-//! Approach: cargo builds them with a static glibc for this machine's own target,
-//! named explicitly so that the flags do not reach build scripts; cargo's
-//! messages say where the files are. They are optimised, because emulation is slow.
+//! Approach: cargo builds them with a static glibc for this machine's own target, named explicitly
+//! so that the flags do not reach build scripts; cargo's messages contain the paths of the files.
+//! They are optimised, because emulation is slow.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

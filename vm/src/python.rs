@@ -4,7 +4,7 @@
 //!
 //! Approach: Debian's packages of the interpreter and its standard library are unpacked into the
 //! cache, as [`crate::redis`] is. Installing them would compile the modules, so they are compiled
-//! here, by that interpreter: to files that are the same each time.
+//! here, by that interpreter, into files that are the same each time.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 use crate::initramfs::Initramfs;
 use crate::{cache, packages, tool};
 
-/// Where the guest has it; its standard library is beside it.
+/// Its path in the guest; its standard library is beside it.
 const PROGRAM: &str = "/usr/bin/python3";
 
 /// Packs the interpreter and its standard library.
@@ -76,7 +76,7 @@ fn search_path(root: &Path) -> String {
     folders.join(":")
 }
 
-/// What the extension modules of the standard library need beside the interpreter's own libraries.
+/// Libraries that the extension modules of the standard library need beside the interpreter's own.
 fn extension_libraries(root: &Path, standard: &Path) -> Result<Vec<crate::libraries::Library>> {
     let folder = root.join(standard).join("lib-dynload");
     let mut needed = Vec::new();

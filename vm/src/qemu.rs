@@ -1,8 +1,7 @@
 //! QEMU's command line.
 //!
-//! Problem: the guest must have few devices (a device that is not there cannot
-//! fail), KSM of this machine must not merge its memory, and QEMU must end when
-//! the harness ends.
+//! Problem: the guest must have few devices (an absent device cannot fail), KSM of this machine
+//! must not merge its memory, and QEMU must end when the harness ends.
 //!
 //! Approach: `-nodefaults`, `mem-merge=off`, a serial console, one virtio-serial
 //! device with our ports. The kernel panics on an Oops and reboots on a panic,
@@ -24,7 +23,7 @@ use uksm_vm_protocol::machine::Machine;
 /// The program.
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
-/// What the machine consists of.
+/// The parts of the machine.
 #[derive(Debug)]
 pub struct Hardware<'a> {
     /// Kernel file.
@@ -48,15 +47,15 @@ pub struct Hardware<'a> {
     pub plugin: Option<&'a OsStr>,
 }
 
-/// Kernel parameters: an Oops is a panic and a panic is the end; the console
-/// has warnings and worse (the guest reads the whole log itself).
+/// Kernel parameters: an Oops causes a panic and a panic ends the machine; the console prints
+/// warnings and worse (the guest reads the whole log itself).
 const PARAMETERS: &str = "console=ttyS0 panic=-1 oops=panic loglevel=5 rdinit=/init";
-/// Watchdogs that know that two emulated CPUs share a busy machine; and where a guest's clock jumps
-/// while it waits for QEMU, that a few seconds of it are no time at all.
+/// Longer limits of watchdogs, because two emulated CPUs share a busy machine, and because a
+/// guest's clock can jump by a few seconds while it waits for QEMU.
 const SLOW_WATCHDOGS: &str = "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=180 sysctl.kernel.hung_task_timeout_secs=300";
 
-/// Each instruction takes 2⁰ nanoseconds of the guest's clock. While all CPUs are idle, nobody
-/// sleeps: the clock jumps to the next timer, so that waiting takes no real time.
+/// Each instruction takes 2⁰ nanoseconds of the guest's clock. While all CPUs are idle, QEMU does
+/// not sleep: the clock jumps to the next timer, so that waiting takes no real time.
 const COUNTED: &str = "shift=0,sleep=off";
 
 /// The command that starts the machine.
@@ -122,7 +121,7 @@ pub fn command(hardware: &Hardware, sockets: &Sockets) -> Command {
     if console {
         command.stdin(Stdio::null()).stdout(Stdio::null());
     } else {
-        // Somebody sits at the console; Ctrl-C is for the guest's programs.
+        // A person uses the console; Ctrl-C is for the guest's programs.
         command.args([
             "-chardev",
             "stdio,id=console,signal=off",
@@ -151,18 +150,17 @@ fn parameters(hardware: &Hardware) -> String {
     text
 }
 
-/// The processor that is emulated, or `UKSM_VM_CPU`, by which experiments are repeated on another.
+/// The emulated processor, or `UKSM_VM_CPU`, with which experiments are repeated on another.
 ///
-/// Five-level page tables make every emulated TLB miss longer. Where the processor claims fast
-/// string instructions, the kernel clears pages by them, and emulation carries them out byte by
-/// byte: a new page then takes 8 µs to clear, twenty times a loop's time, which no real processor
-/// does.
+/// Five-level page tables make every emulated TLB miss longer. If the processor claims fast string
+/// instructions, the kernel clears pages with them, and emulation executes them byte by byte: a new
+/// page then takes 8 µs to clear, twenty times the time of a loop, unlike on any real processor.
 fn emulated_cpu() -> String {
     std::env::var("UKSM_VM_CPU").unwrap_or_else(|_| "max,la57=off,erms=off,fsrm=off".to_owned())
 }
 
-/// Memory that the machine finds beside what it boots with: five blocks of Linux, of which three
-/// tests use up one each. By the kernel's parameters they stay offline until a test wants them.
+/// Memory blocks of the machine beyond its boot memory: five blocks of Linux, of which three tests
+/// use up one each. Kernel parameters keep them offline until a test needs them.
 const SPARE_MIB: u32 = 5 * 128;
 
 fn has_spare_blocks(hardware: &Hardware) -> bool {
@@ -233,7 +231,7 @@ mod tests {
             .collect()
     }
 
-    /// The value behind an option that is given once.
+    /// The value of an option that is given once.
     fn value(arguments: &[String], option: &str) -> Option<String> {
         let mut places = arguments
             .iter()

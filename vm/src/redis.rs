@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 
 use crate::{cache, packages};
 
-/// The server's file and where its libraries are searched.
+/// The server's file and the search path of its libraries.
 #[derive(Debug, Clone)]
 pub struct Redis {
     /// The program, `redis-server`.

@@ -4,10 +4,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 
-/// The given seed, or a new one. Whoever starts a run prints it, so that the run can be repeated.
+/// The given seed, or a new one. The caller prints it, so that the run can be repeated.
 ///
 /// # Errors
-/// The clock stands before 1970.
+/// The clock is set before 1970.
 pub fn or_new(given: Option<u64>) -> Result<u64> {
     match given {
         Some(seed) => Ok(seed),

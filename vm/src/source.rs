@@ -44,7 +44,7 @@ pub fn package_of(series: Series) -> Result<Package> {
 /// The folder with `scripts/checkpatch.pl` and its word lists.
 ///
 /// # Errors
-/// The package cannot be had, or has no such file.
+/// The package cannot be obtained, or has no such file.
 pub fn checkpatch() -> Result<PathBuf> {
     let package = package()?;
     cache::entry("checkpatch", &package.version, |folder| {
@@ -56,11 +56,10 @@ pub fn checkpatch() -> Result<PathBuf> {
     })
 }
 
-/// Takes the named files (everything, if none is named) out of the source
-/// package into `folder`.
+/// Extracts the named files (all, if none is named) from the source package into `folder`.
 ///
 /// # Errors
-/// The package cannot be had, or has no such file.
+/// The package cannot be obtained, or has no such file.
 pub fn extract(package: &Package, folder: &Path, files: &[&str]) -> Result<()> {
     let unpacked = folder.join("source-package");
     fs::create_dir_all(&unpacked)?;

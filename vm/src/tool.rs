@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-/// Lines of a failed tool's output that go into the error.
+/// Number of last lines of a failed tool's output in the error.
 const LAST_WORDS: usize = 25;
 
 /// A command in the C locale, without standard input.
@@ -46,7 +46,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The command as one would type it.
+/// The command as a user would type it.
 #[must_use]
 pub fn shown(command: &Command) -> String {
     let mut text = command.get_program().to_string_lossy().into_owned();

@@ -1,27 +1,26 @@
-//! From what a machine said to one ending.
+//! Turns the messages of a machine into one ending.
 //!
-//! Problem: a machine that dies without a message must count neither as a failed
-//! test nor as a passed one. A kernel that complains fails a run, even if all
-//! tests passed.
+//! Problem: a machine that dies without a message must count neither as a failed test nor as a
+//! passed one. A kernel that complains fails a run, even if all tests passed.
 //!
-//! Approach: the [`Collector`] takes all messages; when the machine is gone it
-//! names the [`Ending`]. Only the guest's own last event makes a verdict,
-//! and it must agree with what was reported before and with what was asked for.
+//! Approach: the [`Collector`] takes all messages; when the machine is gone it names the
+//! [`Ending`]. Only the guest's own last event makes a verdict, and it must agree with the earlier
+//! reports and with the request.
 
 use crate::channel::Message;
 use uksm_vm_protocol::markers::{self, Severity};
 use uksm_vm_protocol::messages::Event;
 
-/// How a run ended.
+/// The ending of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// Everything asked for was done and passed; the kernel did not complain.
+    /// Everything requested was done and passed; the kernel did not complain.
     Passed,
     /// Tests failed, or the kernel complained; the reasons.
     Failed(Vec<String>),
-    /// The kernel died; its last words.
+    /// The kernel died; its last message.
     KernelDied(String),
-    /// The machine was lost: no verdict, and no word from the kernel why.
+    /// The machine was lost: no verdict, and no message of the kernel with the reason.
     Lost(String),
 }
 
@@ -30,13 +29,13 @@ pub enum Ending {
 pub struct TestResult {
     /// The test.
     pub name: String,
-    /// Why it failed, if it did.
+    /// The reason for a failure.
     pub failure: Option<String>,
     /// Seconds it took.
     pub seconds: f64,
 }
 
-/// Everything that one run has said.
+/// All messages of a run.
 #[derive(Debug, Default)]
 pub struct Collector {
     expected_tests: u64,
@@ -51,7 +50,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Collector of a run that was asked for this many tests.
+    /// Collector of a run in which this number of tests was requested.
     #[must_use]
     pub fn new(expected_tests: u64) -> Self {
         Self {
@@ -60,7 +59,7 @@ impl Collector {
         }
     }
 
-    /// Takes one message.
+    /// Processes one message.
     pub fn take(&mut self, message: &Message) {
         match message {
             Message::Event(event) => self.take_event(event),
@@ -135,13 +134,13 @@ impl Collector {
             .unwrap_or_default()
     }
 
-    /// Whether the kernel said that it is dying.
+    /// Whether the kernel reported that it is dying.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         self.fatal.is_some()
     }
 
-    /// Whether the guest said its last word.
+    /// Whether the guest has sent its verdict.
     #[must_use]
     pub fn has_verdict(&self) -> bool {
         self.verdict.is_some()
@@ -165,7 +164,7 @@ impl Collector {
         self.exit_status
     }
 
-    /// Names the ending; `gone` says how the machine went away.
+    /// The ending; `gone` describes how the machine ended.
     #[must_use]
     pub fn ending(&self, gone: &str) -> Ending {
         if let Some(line) = &self.fatal {

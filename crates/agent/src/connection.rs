@@ -1,14 +1,14 @@
 //! The connection to the daemon.
 //!
 //! # Problem
-//! Whoever listens at the path could be anybody. A child that the program forks must have no part
-//! in the connection: it may have fewer rights than its parent, and could answer in its place.
+//! Any process could listen at the path. A child that the program forks must not share the
+//! connection: it may have fewer rights than its parent, and could answer in its place.
 //!
 //! # Approach
-//! The socket's file must be root's or the process's own user's, and so must be who listens. The
-//! agent's thread has a descriptor table of its own ([`own_table`]), so the socket is in no table
-//! that another thread's fork copies, and the program can neither close it nor give its number to
-//! another file. One message is answered after another. A malformed one ends the agent.
+//! The socket's file and its listener must belong to root or to the process's own user. The agent's
+//! thread has a descriptor table of its own ([`own_table`]), so the socket is in no table that
+//! another thread's fork copies, and the program can neither close it nor reuse its number for
+//! another file. Messages are answered one after another. A malformed one ends the agent.
 //!
 //! # Source
 //! unix(7) (`SO_PEERCRED`, `SOCK_SEQPACKET`), `close_range(2)`.
@@ -29,19 +29,19 @@ use uksm_interface::advice::{LONGEST, Message};
 
 use crate::own_memory;
 
-/// The socket's number is at least this: the C library prints its last words to 2, and the daemon
-/// is not to get them.
+/// Minimum number of the socket: the C library prints its last messages to 2, and the daemon must
+/// not receive them.
 const MIN_DESCRIPTOR: i32 = 3;
 
-/// Without a message, it looks so often whether it is still needed.
+/// Without a message, the agent checks at this interval whether it is still needed.
 const LOOK_SECONDS: i64 = 10;
 
-/// How it ended.
+/// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// The daemon went; another may come.
+    /// The daemon ended; another may start.
     Closed,
-    /// Nothing more is to be done in this process.
+    /// The agent has no further work in this process.
     ForGood,
 }
 
@@ -50,8 +50,7 @@ pub(crate) struct Connection {
     socket: OwnedFd,
 }
 
-/// Gives the calling thread a descriptor table of its own, with nothing in it. Answers whether it
-/// has one.
+/// Gives the calling thread an empty descriptor table of its own. Returns whether it has one.
 pub(crate) fn own_table() -> bool {
     let (first, last, flags) = (0, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE);
     // SAFETY: the thread owns no descriptor yet, and the tables of other threads stay as they are.
@@ -59,7 +58,7 @@ pub(crate) fn own_table() -> bool {
 }
 
 impl Connection {
-    /// Connects, if somebody listens who may.
+    /// Connects, if a process listens that is permitted to.
     pub(crate) fn to(path: &CStr) -> Option<Connection> {
         let me = geteuid();
         let may = |uid: u32| uid == 0 || uid == me.as_raw();
@@ -78,7 +77,7 @@ impl Connection {
         Some(Connection { socket })
     }
 
-    /// Does what is asked until the end.
+    /// Performs requests until the end.
     pub(crate) fn serve(&self) -> Ended {
         let look = Timespec {
             tv_sec: LOOK_SECONDS,

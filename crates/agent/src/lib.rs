@@ -1,25 +1,26 @@
-//! Takes advice of the daemon inside a process: a library that `uksm exec` has preloaded.
+//! Receives the daemon's advice inside a process: a library that `uksm exec` has preloaded.
 //!
 //! # Problem
-//! Only a process itself can offer its memory to in-kernel KSM. The program must not notice that
-//! something in it does so.
+//! Only a process itself can offer its memory to in-kernel KSM. The program must not notice the
+//! code in it that does so.
 //!
 //! # Approach
 //! The library starts one thread, with all signals blocked, so that no handler of the program ever
-//! runs on it. The thread connects to the daemon ([`connection`]), takes advice about ranges,
+//! runs on it. The thread connects to the daemon ([`connection`]), receives advice about ranges,
 //! checks that they are anonymous memory ([`own_memory`]), and passes them to the kernel. It
 //! allocates nothing, prints nothing, and has a table of file descriptors of its own, so that
-//! neither the program nor a child that it forks has the connection's. Without a daemon it looks
-//! for one every now and then. It ends for good if what it hears is malformed, if the process gets
-//! a system call filter, or if all other threads have ended. Where a filter holds at the start of
-//! the program, no thread is made.
+//! neither the program nor a child that it forks has the connection. Without a daemon it searches
+//! for one at intervals. It ends for good if a message is malformed, if the process gets a system
+//! call filter, or if all other threads have ended. If a filter is active at the start of the
+//! program, no thread is made.
 //!
-//! Nothing at all is done in a forked child: the library has no handler of fork. To make a thread
-//! there would take locks of an allocator that are held at that moment, and any system call can be
-//! one that a filter of the child kills for. What was offered stays offered by fork, and the next
-//! program that the child runs has an agent of its own.
+//! The library does nothing in a forked child: it has no handler of fork. Making a thread there
+//! would take locks of an allocator that are held at that moment, and a filter of the child may
+//! kill for any system call. Offered memory stays offered after a fork, and the next program that
+//! the child runs has an agent of its own.
 //!
-//! What a program can notice all the same is in `docs/ksm-backend.md`: there is one thread more.
+//! `docs/ksm-backend.md` lists the effects that a program can notice all the same: there is one
+//! thread more.
 //!
 //! # Source
 //! ld.so(8) (`LD_PRELOAD`), madvise(2), `proc_pid_status(5)` (`Seccomp`), seccomp(2).
@@ -37,10 +38,10 @@ mod own_memory;
 
 use connection::{Connection, Ended};
 
-/// Of the thread's stack: messages and lines of maps are some KiB.
+/// Size of the thread's stack: messages and lines of maps are some KiB.
 const STACK: usize = 256 << 10;
 
-/// Where no daemon is, it is looked for after so long, at first and at most.
+/// Time between searches for a daemon, at first and at most.
 const RETRY_SECONDS: (i64, i64) = (1, 60);
 
 /// Run by the dynamic linker before the program.
@@ -59,8 +60,8 @@ fn socket() -> Option<&'static CStr> {
     let mut name = [0u8; 32];
     name.get_mut(..SOCKET_VARIABLE.len())?
         .copy_from_slice(SOCKET_VARIABLE.as_bytes());
-    // SAFETY: the name ends in a zero byte, and nobody changes the environment: the program has not
-    // begun, or this is the thread's first act.
+    // SAFETY: the name ends in a zero byte, and no code changes the environment: the program has
+    // not begun, or this is the thread's first act.
     let value = unsafe { libc::getenv(name.as_ptr().cast()) };
     if value.is_null() {
         return None;
@@ -142,7 +143,7 @@ fn take_advice(path: &CStr) {
     }
 }
 
-/// Whether the program was started with a filter of system calls, or that cannot be told. Asks by
+/// Whether the program was started with a filter of system calls, or that is unknown. It uses only
 /// system calls that the dynamic linker has just made to load this library, which no such filter
 /// kills for.
 fn starts_filtered() -> bool {
@@ -155,14 +156,14 @@ fn starts_filtered() -> bool {
     has_filter(text.get(..length).unwrap_or_default())
 }
 
-/// Whether a process has a filter, by the beginning of its status, or that is not in it.
+/// Whether a process has a filter, by the beginning of its status, or the status lacks that line.
 fn has_filter(status: &[u8]) -> bool {
     let mut lines = status.split(|&byte| byte == b'\n');
     let mode = lines.find_map(|line| line.strip_prefix(b"Seccomp:"));
     mode.is_none_or(|mode| mode.trim_ascii() != b"0")
 }
 
-/// Whether a filter of system calls holds for this thread: nothing more is tried then.
+/// Whether a filter of system calls is active for this thread: then nothing more is tried.
 fn is_filtered() -> bool {
     !secure_computing_mode().is_ok_and(|mode| mode == rustix::thread::SecureComputingMode::Disabled)
 }

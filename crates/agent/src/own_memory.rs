@@ -1,14 +1,14 @@
-//! This process's own memory: what it is, and advice about it.
+//! This process's own memory: its kind, and advice about it.
 //!
 //! # Problem
-//! The daemon saw a range from outside, some time ago. What is there now may be a file, shared
-//! memory, or nothing.
+//! The daemon saw a range from outside, some time ago. By now it may be a file, shared memory, or
+//! nothing.
 //!
 //! # Approach
 //! `/proc/self/maps` is read once for a message. A range is advised only if all of it is private
-//! and anonymous: no inode, and no name but that of the heap or one that the program gave it.
-//! Should the program change it between that look and the advice, then memory that can be merged is
-//! offered that was not asked for, or the kernel says why not; neither changes what is in it.
+//! and anonymous: no inode, and no name except that of the heap or one that the program gave it. If
+//! the program changes it between that check and the advice, then either other mergeable memory is
+//! offered than was requested, or the kernel returns an error; neither changes the contents.
 //!
 //! # Source
 //! proc(5), madvise(2).
@@ -17,11 +17,10 @@ use rustix::fs::{Mode, OFlags, open, stat};
 use rustix::mm::Advice as Kernel;
 use uksm_interface::advice::{Advice, DONE, MAX_RANGES, Message, NOT_ANONYMOUS, Outcomes, Range};
 
-/// Longest line of maps that is looked at: what is longer has a name, and so is no anonymous
-/// memory.
+/// Maximum length of a line of maps: a longer one has a name, and so is no anonymous memory.
 const LINE: usize = 512;
 
-/// Does what a message asks, as far as it may.
+/// Performs the request of a message, as far as permitted.
 pub(crate) fn advise(message: &Message) -> Outcomes {
     let mut reached = [0u64; MAX_RANGES];
     for (reached, range) in reached.iter_mut().zip(message.ranges()) {
@@ -65,7 +64,8 @@ fn pass_on(advice: Advice, range: Range) -> u32 {
     }
 }
 
-/// Shows the lines of maps, those that are too long cut. Answers whether all were read.
+/// Calls `show` for the lines of maps; lines that are too long are cut. Returns whether all were
+/// read.
 fn each_line(mut show: impl FnMut(&[u8])) -> bool {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let Ok(maps) = open(c"/proc/self/maps", flags, Mode::empty()) else {
@@ -116,7 +116,8 @@ fn hexadecimal(digits: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// Whether the main thread and all others have ended: without this one the process would be gone.
+/// Whether the main thread and all others have ended: without this thread the process would be
+/// gone.
 pub(crate) fn is_alone() -> bool {
     // `.`, `..`, and a folder for each thread; the main thread keeps its own until the end.
     let threads = stat(c"/proc/self/task").map_or(0, |found| found.st_nlink);
@@ -130,7 +131,7 @@ pub(crate) fn is_alone() -> bool {
     let mut text = [0u8; LINE];
     let length = rustix::io::read(&file, &mut text).unwrap_or(0);
     let text = text.get(..length).unwrap_or_default();
-    // The name before it can hold anything but ends with the last parenthesis.
+    // The name before it can contain any character, but ends with the last parenthesis.
     let state = text.iter().rposition(|&byte| byte == b')');
     state.and_then(|at| text.get(at + 2)) == Some(&b'Z')
 }

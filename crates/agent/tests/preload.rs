@@ -1,7 +1,7 @@
-//! The library in real processes: what it is told is done in them and nowhere else, and they do not
+//! The library in real processes: advice takes effect in them and nowhere else, and they do not
 //! notice.
 //!
-//! ksmd does not run for this: that memory is offered shows as `mg` among the flags in smaps.
+//! ksmd does not run for this: offered memory has the flag `mg` in smaps.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -22,7 +22,7 @@ use uksm_interface::advice::{
 const PAGE: u64 = 4096;
 const PAGES: usize = 64;
 
-/// As long as anything here may take on a busy machine.
+/// Maximum time of any wait here, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The library, beside this test.
@@ -34,7 +34,7 @@ fn library() -> PathBuf {
     found.expect("cargo builds it with its tests").clone()
 }
 
-/// Stands in for the daemon.
+/// Acts as the daemon.
 struct Daemon {
     folder: tempfile::TempDir,
     socket: OwnedFd,
@@ -87,7 +87,7 @@ impl Agent {
         send(&self.socket, bytes, SendFlags::NOSIGNAL).unwrap();
     }
 
-    /// What it answers; none if it closed.
+    /// Its answer; none if it closed.
     fn answer(&self) -> Option<Vec<u32>> {
         assert!(readable(&self.socket, PATIENCE), "no answer");
         let mut bytes = [0u8; 1024];
@@ -115,7 +115,7 @@ fn preloaded(program: &Path, socket: &Path) -> Command {
     command
 }
 
-/// A process of this test that has mapped memory of three kinds.
+/// A process of this test with three kinds of mapped memory.
 struct Program {
     child: Child,
     input: Option<ChildStdin>,
@@ -173,7 +173,7 @@ impl Program {
         panic!("{address:x} is in no mapping");
     }
 
-    /// Lets it end; answers whether it found nothing wrong.
+    /// Ends it; returns whether it found nothing wrong.
     fn end(mut self) -> bool {
         drop(self.input.take());
         let mut rest = String::new();
@@ -191,11 +191,11 @@ fn child() {
     anonymous.fill(7);
     let file = tempfile::tempfile().unwrap();
     file.set_len(bytes as u64).unwrap();
-    // SAFETY: nobody else has the file.
+    // SAFETY: no other process has the file.
     let mut private = unsafe { memmap2::MmapOptions::new().map_copy(&file) }.unwrap();
     private.fill(7);
     let options = memmap2::MmapOptions::new();
-    // SAFETY: nobody else has the file.
+    // SAFETY: no other process has the file.
     let mut shared = unsafe { options.map_mut(&file) }.unwrap();
     shared.fill(9);
     let at = |memory: &[u8]| memory.as_ptr() as usize;
@@ -292,7 +292,7 @@ fn a_forked_child_takes_no_advice_and_the_next_program_in_it_does() {
     assert_eq!(output.stdout, b"done\n");
 }
 
-/// How many sockets a process has.
+/// Number of sockets of a process.
 fn sockets(pid: &str) -> usize {
     let links = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let links = links.map(|link| std::fs::read_link(link.unwrap().path()).unwrap());
@@ -328,7 +328,7 @@ fn neither_the_program_nor_a_forked_child_has_the_connection_and_advice_works() 
     assert!(shell.wait().unwrap().success());
 }
 
-/// Builds a program of `tests/programs`, and says what it says with the library.
+/// Builds a program of `tests/programs`, and returns a command that runs it with the library.
 fn built(name: &str, daemon: &Daemon) -> Command {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
     let program = daemon.folder.path().join(name);
@@ -359,7 +359,7 @@ fn a_program_that_is_started_with_a_filter_lives_without_an_agent() {
     let mut program = built("filtered_fork", &daemon);
     let said = said(program.arg("exec"));
     assert_eq!(said, "the program lives\n");
-    // Those before and after the filter.
+    // The answers before and after the filter.
     assert_eq!(daemon.accept().answer(), None);
     assert!(daemon.nobody_comes_within(Duration::from_millis(100)));
 }
@@ -411,7 +411,8 @@ fn a_daemon_that_comes_later_is_found() {
 #[test]
 fn a_socket_of_another_user_is_not_listened_to() {
     let daemon = Daemon::new();
-    // Only root can give a file away; anybody else's own socket is the positive case above.
+    // Only root can give a file away; the positive case above has a socket of the process's own
+    // user.
     let given = std::os::unix::fs::chown(daemon.path(), Some(54_321), None);
     let is_root = rustix::process::geteuid().is_root();
     assert_eq!(given.is_ok(), is_root);

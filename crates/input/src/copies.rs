@@ -1,4 +1,4 @@
-//! Copies of merged pages that writes have made, among the kernel's events.
+//! Copies of merged pages after writes, among the kernel's events.
 //!
 //! # Units
 //! Pages of the whole host, since it started.
@@ -8,10 +8,10 @@
 
 use std::num::ParseIntError;
 
-/// The count in the text of `/proc/vmstat`; none where the kernel does not count them.
+/// The count in the text of `/proc/vmstat`; none if the kernel does not count them.
 ///
 /// # Errors
-/// It is no number.
+/// The count is no number.
 pub fn counted(vmstat: &str) -> Result<Option<u64>, ParseIntError> {
     let mut lines = vmstat.lines();
     let count = lines.find_map(|line| line.strip_prefix("cow_ksm "));

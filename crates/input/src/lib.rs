@@ -1,17 +1,16 @@
-//! Text, names and counts from elsewhere, as the other crates may use them.
+//! Text, names and counts from outside, in a form that is safe for the other crates.
 //!
 //! # Problem
-//! Several crates show what processes, monitors and workers chose, walk paths that others wrote,
-//! and read the same counter of the kernel. A rule that each of them has by itself is soon another
-//! rule in each.
+//! Several crates print text from processes, monitors and workers, walk paths from others, and read
+//! the same counter of the kernel. If each had its own rule for this, the rules would soon differ.
 //!
 //! # Approach
 //! - [`plain`] makes one bounded line of any text, without anything that a terminal would obey;
-//! - [`names`] tells which parts of a path name something;
+//! - [`names`] checks which parts of a path name a file;
 //! - [`copies`] finds the copies of merged pages among the kernel's events;
-//! - [`own_file`] reads a file that this process or root wrote, and nobody else could.
+//! - [`own_file`] reads a file that only this process's user or root could have written.
 //!
-//! All others open no file: bytes come in, and an answer goes out.
+//! All others open no file: they map bytes to a result.
 
 pub mod copies;
 pub mod names;

@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! An empty name, `.` and `..` name no file of their own: a path with one of them leads elsewhere
-//! than it seems to.
+//! than it appears to.
 
 /// Whether a part of a path names a file in its folder.
 #[must_use]
@@ -10,7 +10,7 @@ pub fn is_name(part: &[u8]) -> bool {
     !matches!(part, b"" | b"." | b"..") && !part.contains(&b'/')
 }
 
-/// The first part of a path from the root that is no name; the root itself has none.
+/// The first part of a path from the root that names no file; the root itself has none.
 #[must_use]
 pub fn first_no_name(path: &str) -> Option<&str> {
     let below = path.strip_prefix('/')?;

@@ -1,13 +1,12 @@
 //! A file that an earlier daemon left for the next one.
 //!
 //! # Problem
-//! The file's folder can be one that others may write. A user's file of that name would make root
-//! do what the user wrote. A link, a pipe or an endless file would have another one read, or hold
-//! it up.
+//! The file's folder may be writable by others. A user's file of that name would make root act on
+//! the user's text. A link, a pipe or an endless file would redirect the read, or block it.
 //!
 //! # Approach
 //! The path is opened once, without following a link at its end and without waiting. All checks are
-//! of the descriptor, from which a bounded text is read: nobody can exchange the file in between.
+//! of the descriptor, from which a bounded text is read: the file cannot be exchanged in between.
 //!
 //! # Source
 //! open(2) (`O_NOFOLLOW`, `O_NONBLOCK`), fstat(2).
@@ -19,7 +18,7 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::process::geteuid;
 
-/// What others may not do with the file, though its owner may.
+/// The access that others must not have to the file, though its owner may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bar {
     /// Write it.
@@ -44,11 +43,12 @@ impl Bar {
     }
 }
 
-/// The bytes of a regular file of root or of this process's user that others have no access to.
+/// The bytes of a regular file of root or of this process's user, to which others have no such
+/// access.
 ///
 /// # Errors
-/// There is none (`NotFound`), it cannot be read, or it is another one (`InvalidData`): somebody
-/// else's, one that others have access to, no regular file, or longer than `max_bytes`.
+/// There is none (`NotFound`), it cannot be read, or it is refused (`InvalidData`): another user's,
+/// accessible to others, no regular file, or longer than `max_bytes`.
 pub fn read(path: &Path, bar: Bar, max_bytes: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = open(path, flags, Mode::empty())?;
@@ -73,7 +73,7 @@ pub fn read(path: &Path, bar: Bar, max_bytes: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Whether a process of the user `me` believes a file of this owner.
+/// Whether a process of the user `me` trusts a file of this owner.
 fn is_trusted(owner: u32, me: u32) -> bool {
     owner == 0 || owner == me
 }

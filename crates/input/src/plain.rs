@@ -1,30 +1,30 @@
-//! Text for logs and terminals, of which parts were chosen by others.
+//! Text for logs and terminals, with parts chosen by others.
 //!
 //! # Problem
 //! A process chooses its name, the names of its files and of its control groups; QEMU chooses the
-//! words of its errors. A newline in them begins a line of a log that uksm did not write, with a
-//! priority of its own under journald (`<3>`); an escape sequence steers the terminal of whoever
-//! reads it. A text without end fills the disk.
+//! texts of its errors. A newline in them begins a line of a log that uksm did not write, with its
+//! own priority under journald (`<3>`); an escape sequence controls the reader's terminal. A text
+//! without end fills the disk.
 //!
 //! # Approach
-//! [`plain`] escapes what does not print, and cuts what is longer than [`MAX_BYTES`]; [`start`]
+//! [`plain`] escapes unprintable characters, and cuts text longer than [`MAX_BYTES`]; [`start`]
 //! cuts elsewhere. The daemon's log passes every message through it, and the program passes every
-//! error before it ends, so that no place that names a process has to remember it. A text of
-//! several lines, as a status, passes each text in it that others chose.
+//! error before it ends, so that no code that names a process has to do it. A text of several
+//! lines, such as a status, passes each part that others chose.
 //!
 //! # Source
 //! sd-daemon(3): priorities at the beginning of a line.
 
-/// Longest text that is passed on, in bytes.
+/// Maximum length of a text, in bytes.
 pub const MAX_BYTES: usize = 8192;
 
-/// The text on one line, without anything that a terminal would obey or that does not show.
+/// The text on one line, without invisible characters and any that a terminal would obey.
 #[must_use]
 pub fn plain(text: &str) -> String {
     start(text, MAX_BYTES)
 }
 
-/// The same, cut after so many bytes.
+/// The same, cut after this number of bytes.
 #[must_use]
 pub fn start(text: &str, max_bytes: usize) -> String {
     let mut plain = String::with_capacity(text.len().min(max_bytes));
@@ -34,7 +34,7 @@ pub fn start(text: &str, max_bytes: usize) -> String {
             break;
         }
         match c {
-            // These print; they are escaped for other reasons.
+            // These are printable; they are escaped for other reasons.
             '\\' | '\'' | '"' => plain.push(c),
             c => plain.extend(c.escape_debug()),
         }

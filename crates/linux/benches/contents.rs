@@ -1,8 +1,8 @@
-//! What it costs to read pages into a sketch, and to make groups of sketches.
+//! The cost of reading pages into a sketch, and of making groups of sketches.
 //!
 //! `cargo bench -p uksm-linux --bench contents` reads 256 MiB of this process itself, each page as
-//! `uksm group suggest` reads those of others, with all of a core; and it proposes groups for
-//! processes that share a third of 32 MiB, and a little with everybody.
+//! `uksm group suggest` reads those of others, with all of a core. It also proposes groups for
+//! processes that share a third of 32 MiB, and a little with all others.
 
 use std::time::Instant;
 

@@ -1,18 +1,19 @@
-//! Trust boundaries: which processes must never be put together.
+//! Trust boundaries: processes on different sides must never share memory.
 //!
 //! # Problem
-//! Who may share with whom is the operator's to say, for thousands of processes, in a word.
+//! The operator decides which processes may share memory, for thousands of processes, in one
+//! setting.
 //!
 //! # Approach
 //! A rule names the boundary of each process. Processes of one boundary may be compared, others
-//! never. A process that the rule says nothing of belongs to none.
+//! never. A process without a boundary by the rule belongs to none.
 //!
 //! A unit is the service or scope of a process's control group right below the slices at the root
-//! of the tree: these systemd's system manager makes. What lies below a unit is delegated to
-//! whoever runs in it, and named by them; so is what lies below any other control group. For the
-//! same reason a pod of Kubernetes is one right below the slices that its node agent makes at the
-//! root of the tree. Environments are what a process was started with, and a process can write over
-//! its own.
+//! of the tree: these are made by systemd's system manager. Control groups below a unit are
+//! delegated to the processes in it, and named by them; so are those below any other control group.
+//! For the same reason a pod of Kubernetes is one right below the slices that its node agent makes
+//! at the root of the tree. An environment is the one that a process was started with, and a
+//! process can overwrite its own.
 //!
 //! # Source
 //! Euro-Par'11 §5.2: grouping "across independent customers" is the provider's decision. The names
@@ -27,11 +28,11 @@ use crate::proc::{self, Proc};
 /// A rule that names the boundary of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Boundary {
-    /// One for all.
+    /// One boundary for all.
     All,
     /// The user whose rights the process has.
     User,
-    /// The control group's first names, so many.
+    /// This number of first names of the control group.
     Cgroup(usize),
     /// The unit of systemd.
     Unit,
@@ -42,10 +43,10 @@ pub enum Boundary {
 }
 
 impl Boundary {
-    /// The boundary that a process lies in; none if the rule does not say.
+    /// The boundary of a process; none if the rule gives it none.
     ///
     /// # Errors
-    /// Gone, or what the rule asks for cannot be read.
+    /// Gone, or the input of the rule cannot be read.
     pub fn of(&self, proc: &Proc, pid: u32) -> proc::Result<Option<String>> {
         Ok(match self {
             Boundary::All => Some("all".to_owned()),
@@ -60,7 +61,7 @@ impl Boundary {
     }
 }
 
-/// The value of a variable. Distinct values stay distinct, whatever bytes they have.
+/// The value of a variable. Distinct values stay distinct, with any bytes.
 pub(crate) fn environment(proc: &Proc, pid: u32, name: &str) -> proc::Result<Option<String>> {
     let value = proc.environment(pid, name)?;
     Ok(value.map(|value| value.escape_ascii().to_string()))
@@ -89,9 +90,9 @@ pub(crate) fn unit(path: &str) -> Option<String> {
     (!name.ends_with(".slice")).then(|| cut(path, last + 1))
 }
 
-/// The id of the pod, and the path of its control group. What is named like a pod elsewhere in the
-/// tree is none: whoever runs in a container with control groups of its own can name those as
-/// another customer's pod.
+/// The id of the pod, and the path of its control group. A control group elsewhere in the tree with
+/// the name of a pod is none: a container with control groups of its own can name them like another
+/// customer's pod.
 pub(crate) fn pod(path: &str) -> Option<(String, String)> {
     let names: Vec<&str> = path.split('/').skip(1).collect();
     let (&root, below) = names.split_first()?;
@@ -109,7 +110,7 @@ pub(crate) fn pod(path: &str) -> Option<(String, String)> {
     let name = names.get(depth)?;
     let id = if is_slice {
         let name = name.strip_prefix("kubepods-")?.strip_prefix(class)?;
-        // A dash would be another slice below.
+        // A dash would mean another slice below.
         name.strip_prefix("pod")?
             .strip_suffix(".slice")?
             .replace('_', "-")

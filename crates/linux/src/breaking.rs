@@ -4,9 +4,9 @@
 //! Every copy takes memory, which may run out. It also takes time: a process can have terabytes.
 //!
 //! # Approach
-//! The work is cut into stretches, so that a caller that is watched can show a sign of life between
-//! two of them. Where memory runs out, the work stops and says so. Processes that hold their own
-//! locks are tried once more when all others are done.
+//! The work is cut into stretches, so that a caller with a watchdog can report between two of them.
+//! Where memory runs out, the work stops and reports it. Processes that hold their own locks are
+//! tried once more when all others are done.
 //!
 //! # Source
 //! `UKSM_IOC_BREAK` of the contract.
@@ -19,21 +19,22 @@ use uksm_policy::command::SpaceId;
 use crate::domain::{Domain, Whose};
 use crate::{mappings, module};
 
-/// Most bytes of a process between two signs of life: a fifth of a second of copying.
+/// Maximum number of bytes of a process between two calls of `alive`: a fifth of a second of
+/// copying.
 const BREAK_STRETCH: u64 = 256 << 20;
 
-/// Calls for one range: each goes on to the end of it, unless a signal or the target's locks are in
-/// the way.
+/// Maximum number of calls for one range: each continues to its end, unless a signal or the
+/// target's locks prevent it.
 const MAX_CALLS: u32 = 32;
 
-/// What unmerging whole processes did.
+/// The result of unmerging whole processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BreakUp {
-    /// Processes looked at.
+    /// Number of processes.
     pub processes: u64,
     /// Pages that got their own copy.
     pub pages: u64,
-    /// Processes in which memory did not suffice for all copies.
+    /// Processes without enough memory for all copies.
     pub stopped: u64,
     /// Processes that held their own locks all the time.
     pub locked: u64,
@@ -48,18 +49,18 @@ impl std::ops::AddAssign for BreakUp {
     }
 }
 
-/// How far a BREAK came.
+/// The progress of a BREAK.
 #[derive(Debug, Default)]
 pub(crate) struct Range {
     pub(crate) pages: u64,
-    /// Something is left that needs memory.
+    /// Pages remain because memory is short.
     pub(crate) stopped: bool,
-    /// Something is left because the target held its locks.
+    /// Pages remain because the target held its locks.
     pub(crate) locked: bool,
 }
 
 impl Range {
-    /// Whether something is left.
+    /// Whether pages remain.
     pub(crate) fn is_left(&self) -> bool {
         self.stopped || self.locked
     }
@@ -92,7 +93,7 @@ pub(crate) fn break_range(
             answer => answer?,
         };
         range.pages += broken.pages;
-        // Without progress the rest cannot be had now: a signal, or a process that is gone.
+        // Without progress the rest cannot be broken now: a signal, or a process that is gone.
         range.stopped = broken.stopped || broken.next <= start;
         start = broken.next;
     }
@@ -152,7 +153,7 @@ fn break_space(
             sum.locked = true;
             return Ok(sum);
         }
-        // It has been detached meanwhile.
+        // The space was detached meanwhile.
         Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(sum),
         ranges => ranges?.unwrap_or_default(),
     };
@@ -164,7 +165,7 @@ fn break_space(
             sum.pages += range.pages;
             sum.stopped |= range.stopped;
             sum.locked |= range.locked;
-            // Each stretch that is left would wait for these locks anew.
+            // Each remaining stretch would wait for these locks again.
             if range.locked {
                 return Ok(sum);
             }

@@ -12,14 +12,14 @@ pub fn now() -> Nanos {
     read(ClockId::Monotonic)
 }
 
-/// Time since the machine was started, sleep included (`CLOCK_BOOTTIME`), which is what the start
-/// times of processes count from.
+/// Time since the machine's start, including suspension (`CLOCK_BOOTTIME`); start times of
+/// processes count from there.
 #[must_use]
 pub fn since_boot() -> Nanos {
     read(ClockId::Boottime)
 }
 
-/// Processor time of the calling thread, user and kernel: what a call into the module took is in.
+/// Processor time of the calling thread, user and kernel, including its calls into the module.
 #[must_use]
 pub fn thread_cpu() -> Nanos {
     read(ClockId::ThreadCPUTime)
@@ -31,8 +31,8 @@ pub fn process_cpu() -> Nanos {
     read(ClockId::ProcessCPUTime)
 }
 
-/// Processor time of another process with all its threads, user and kernel, also of one that has
-/// exited and was not waited for yet.
+/// Processor time of another process with all its threads, user and kernel, even after its exit
+/// until it is waited for.
 ///
 /// # Errors
 /// There is no such process.
@@ -54,12 +54,11 @@ pub fn process_cpu_of(pid: u32) -> Result<Nanos, Errno> {
     Ok(nanos(time.tv_sec, time.tv_nsec))
 }
 
-/// Processor time of all children that have ended and were waited for, user and kernel. What it
-/// grows by when a child is waited for is what that child took in all its life, as wait4(2) says
-/// it.
+/// Processor time of all children that have ended and were waited for, user and kernel. Waiting for
+/// a child adds the time of its whole life, as in wait4(2).
 ///
 /// # Errors
-/// None that is known: the kernel refuses the question.
+/// The kernel refuses the call; no reason is known.
 pub fn ended_children_cpu() -> Result<Nanos, Errno> {
     let mut usage = MaybeUninit::<libc::rusage>::uninit();
     // SAFETY: the call writes one structure, for which there is room.
@@ -115,7 +114,7 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         let alive = process_cpu_of(child.id()).unwrap();
-        // Other tests of this process may wait for children of theirs meanwhile.
+        // Other tests of this process may wait for their children meanwhile.
         let before = ended_children_cpu().unwrap();
         child.wait().unwrap();
         let ended = ended_children_cpu().unwrap() - before;

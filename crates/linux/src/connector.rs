@@ -1,24 +1,23 @@
-//! Is told by the kernel of forks, execs, changes of name and exits: the proc connector.
+//! Process events from the kernel (fork, exec, rename, exit): the proc connector.
 //!
 //! # Problem
-//! To find new processes by looking for them costs in proportion to all processes, and short-lived
-//! ones are never seen.
+//! Finding new processes by search costs in proportion to all processes, and misses short-lived
+//! ones.
 //!
 //! # Approach
 //! The kernel multicasts an event for each of these over netlink. A socket filter drops, in the
-//! kernel, what concerns threads, users and sessions, so that only events about processes wake
-//! nothing and cost a read each. Who sleeps may wait at the socket, too; the next process list
-//! reads what has come. If more comes than the socket holds, the kernel says so once and drops the
-//! rest: [`Connector::take`] reports the loss, and the caller looks at all processes.
+//! kernel, events of threads, users and sessions, so that only events of processes cost a wake-up
+//! and a read. A sleeping machine can poll this socket; the next process list reads the events. If
+//! there are more than the socket holds, the kernel reports that once and drops the rest:
+//! [`Connector::take`] reports the loss, and the caller checks all processes.
 //!
-//! The connector answers only in the first network, process and user namespaces, and to who has
-//! `CAP_NET_ADMIN`. The kernel takes a subscription without a word and then confirms it by an
-//! event, or does not answer at all; so [`Connector::open`] waits for the confirmation. A message
-//! can be sent to this socket with the same right only. What a forged one could do is to have a
-//! process looked at once more.
+//! The connector works only in the first network, process and user namespaces, and requires
+//! `CAP_NET_ADMIN`. The kernel confirms a subscription by an event, or does not answer at all; so
+//! [`Connector::open`] waits for the confirmation. Sending to this socket requires the same right.
+//! A forged message could only cause one more check of a process.
 //!
 //! # Units
-//! Process ids; times of the monotonic clock, by which the kernel stamps events.
+//! Process ids; times of the monotonic clock, which the kernel writes into events.
 //!
 //! # Source
 //! `linux/cn_proc.h`, `linux/connector.h`; netlink(7).
@@ -40,24 +39,24 @@ pub use message::{Event, What};
 /// The multicast group of process events (`CN_IDX_PROC`), as a mask.
 const GROUP: u32 = 1;
 
-/// Room for events, in bytes of the kernel's: some ten thousand.
+/// Room for events, in bytes of kernel memory: some ten thousand events.
 const BUFFER: usize = 4 << 20;
 
-/// Events of one [`Connector::take`] at most: a few milliseconds.
+/// Maximum number of events of one [`Connector::take`]: a few milliseconds.
 const MAX_TAKEN: usize = 1024;
 
-/// How long a confirmation may take. The kernel sends it within the call that asks for it.
+/// Maximum time until the confirmation. The kernel sends it within the call that requests it.
 const CONFIRMED_WITHIN: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
 
-/// What [`Connector::take`] came to.
+/// The result of [`Connector::take`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Taken {
-    /// Events were lost before, or between, those that were taken.
+    /// Events were lost before or between those that were read.
     pub lost: bool,
-    /// More are there.
+    /// More events wait.
     pub more: bool,
 }
 
@@ -84,7 +83,7 @@ impl Connector {
         let (family, protocol) = (AddressFamily::NETLINK, Some(netlink::CONNECTOR));
         let socket = net::socket_with(family, SocketType::DGRAM, flags, protocol)?;
         filter::attach(&socket)?;
-        // Without the right to more than the system allows, the socket holds fewer events.
+        // Without the right to exceed the system's limit, the socket holds fewer events.
         if sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER).is_err() {
             sockopt::set_socket_recv_buffer_size(&socket, BUFFER)?;
         }
@@ -112,14 +111,14 @@ impl Connector {
                         Err(_) => Err(io::ErrorKind::InvalidData.into()),
                     };
                 }
-                // Other events, and confirmations of others.
+                // Other events, and confirmations of other subscriptions.
                 Ok(_) | Err(Errno::NOBUFS | Errno::AGAIN | Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
     }
 
-    /// Gives `tell` the events that have come, in their order; a bounded number.
+    /// Calls `tell` for the events that have come, in their order; a bounded number.
     pub fn take(&self, mut tell: impl FnMut(Event)) -> Taken {
         let mut taken = Taken::default();
         for _ in 0..MAX_TAKEN {

@@ -1,28 +1,28 @@
-//! Reads what processes hold in memory: all of it, or as much as a sketch takes.
+//! Reads the memory contents of processes: all of it, or as much as a sketch needs.
 //!
 //! # Problem
-//! To say who shares what, or what real memory is like, the contents of processes must be read:
+//! To find shared contents, or to describe real memory, the contents of processes must be read:
 //! from outside, without the module, without bringing in a page that is not there, and without
 //! keeping a core busy. Processes end, exec, and change their memory meanwhile.
 //!
 //! # Approach
-//! [`pagemap`] tells which pages of a mapping are present and private. Only these are read, right
-//! after that was asked, through `/proc/PID/mem`: an open file of it names one address space for
-//! good, so that no other process is ever read in place of one that ended. After the files are
-//! opened, the start time of the process is asked again; from then on it cannot be another. A page
-//! that is gone between the two calls could be brought in: that takes a process that gives back or
-//! swaps out the page within some 100 µs, and is the only such case.
+//! [`pagemap`] shows which pages of a mapping are present and private. Only these are read, right
+//! afterwards, through `/proc/PID/mem`: an open file of it names one address space for good, so
+//! that another process is never read in place of one that ended. After the files are opened, the
+//! start time of the process is checked; from then on it cannot be another. A page that goes away
+//! between the two calls could be brought in: that takes a process that gives back or swaps out the
+//! page within some 100 µs, and is the only such case.
 //!
-//! A process with more pages than a bound is read in stretches of [`TABLE_PAGES`] pages, which are
-//! chosen by a random number and not by what is in them, each process for itself. A stretch is read
-//! whole, so that what lies together is read or left out together: where memory is uneven,
-//! estimates are off by more than they say. Mappings beyond a bound of address space are not looked
-//! at, because even to ask which pages are present takes time for each.
+//! A process with more pages than a bound is read in stretches of [`TABLE_PAGES`] pages, chosen by
+//! a random number and not by their contents, for each process separately. A stretch is read whole,
+//! so that neighbouring pages are read or left out together: where memory is uneven, the error of
+//! estimates is larger than stated. Mappings beyond a bound of address space are not read, because
+//! even finding the present pages takes time for each.
 //!
-//! Where not even that can be waited for, [`Survey`] asks what there is, and [`Sampler`] reads
-//! pages of it that are chosen by chance.
+//! If even that takes too long, [`Survey`] asks the kernel for amounts, and [`Sampler`] reads
+//! randomly chosen pages.
 //!
-//! After some pages [`pace`] sleeps. Reading counts as use: the kernel takes the pages for recently
+//! After some pages [`pace`] sleeps. Reading counts as use: the kernel considers the pages recently
 //! used.
 //!
 //! # Units
@@ -55,23 +55,23 @@ pub use survey::Survey;
 /// Pages that one page table maps.
 const TABLE_PAGES: u64 = 512;
 
-/// Pages that are read at a time; they and what the sketch takes stay in the cache.
+/// Pages read at a time; they and the sketch's data stay in the cache.
 const BATCH: u64 = 64;
 
-/// Most pages of address space that are looked at in one process: 256 GiB, of which some 2 s are
-/// spent on asking.
+/// Maximum number of pages of address space examined in one process: 256 GiB, for which finding the
+/// present pages takes some 2 s.
 const MAX_LOOKED_AT: u64 = 1 << 26;
 
-/// What was read of a process.
+/// The result of reading a process.
 #[derive(Debug)]
 pub struct Contents {
     /// Its contents.
     pub sketch: Sketch,
     /// Private pages in memory.
     pub present: u64,
-    /// How many of them were read.
+    /// The number of them that were read.
     pub read: u64,
-    /// Whether it has more address space than is looked at.
+    /// Whether it has more address space than the examined part.
     pub is_cut: bool,
 }
 
@@ -87,11 +87,11 @@ pub struct Reader {
 /// A private page of a process.
 #[derive(Debug, Clone, Copy)]
 pub struct Page<'a> {
-    /// Where it is, in bytes.
+    /// Its address, in bytes.
     pub address: u64,
-    /// Whether somebody else maps it.
+    /// Whether another process maps it.
     pub is_shared: bool,
-    /// What it holds.
+    /// Its content.
     pub contents: &'a [u8],
 }
 
@@ -103,7 +103,7 @@ struct Opened {
     mappings: Vec<Mapping>,
 }
 
-/// A part of a mapping, and what is in it.
+/// A part of a mapping, with its number of present pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stretch {
     start: u64,
@@ -112,7 +112,7 @@ struct Stretch {
 }
 
 impl Reader {
-    /// Reads at most so many pages of a process, with this share of a core.
+    /// Reads at most this many pages of a process, with this share of a core.
     #[must_use]
     pub fn new(salt: Salt, most_pages: u64, share: f64) -> Reader {
         Reader {
@@ -123,7 +123,7 @@ impl Reader {
         }
     }
 
-    /// Reads a process, which is the one that `stat` was of.
+    /// Reads the process of which `stat` was read.
     ///
     /// # Errors
     /// It ended, or became another program; or there is no right to read it.
@@ -157,9 +157,9 @@ impl Reader {
         })
     }
 
-    /// Shows every private page that a process has in memory, which is the one that `stat` was of,
-    /// in ascending order; returns its mappings, and whether it has more address space than is
-    /// looked at. What changes meanwhile is shown as it was before, or after, or not at all.
+    /// Calls `see` for every private page in memory of the process of which `stat` was read, in
+    /// ascending order; returns its mappings, and whether it has more address space than the
+    /// examined part. Changes during the call may be missing.
     ///
     /// # Errors
     /// It ended, or became another program; or there is no right to read it.
@@ -178,7 +178,7 @@ impl Reader {
         Ok((opened.mappings, is_cut))
     }
 
-    /// The stretches that have something in them, ascending; and whether some were not looked at.
+    /// The stretches with present pages, ascending; and whether some were not examined.
     fn stretches(
         &mut self,
         pagemap: &Pagemap,
@@ -209,7 +209,7 @@ impl Reader {
         Ok((stretches, false))
     }
 
-    /// Reads what is in a stretch now.
+    /// Reads the present pages of a stretch.
     fn read_stretch(
         &mut self,
         memory: &File,
@@ -225,7 +225,7 @@ impl Reader {
                 let mut run = run;
                 while let Some(&(first, _)) = run.first() {
                     let bytes = &mut self.buffer[..run.len() * PAGE_BYTES];
-                    // A page that cannot be read is passed over: it went away, or is a device's.
+                    // A page that cannot be read is skipped: it went away, or belongs to a device.
                     let filled = memory.read_at(bytes, first).unwrap_or(0) / PAGE_BYTES;
                     let contents = bytes.chunks_exact(PAGE_BYTES).take(filled);
                     for (contents, &(address, is_shared)) in contents.zip(run) {
@@ -246,7 +246,7 @@ impl Reader {
 }
 
 impl Opened {
-    /// Opens a process, which is the one that `stat` was of.
+    /// Opens the process of which `stat` was read.
     fn of(proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<Opened> {
         let opened = Opened {
             memory: proc.open(pid, "mem")?,
@@ -258,8 +258,8 @@ impl Opened {
     }
 }
 
-/// Checks that a process is still the one that `stat` was of. After this, files that were opened
-/// before are its.
+/// Checks that the process is still the one of which `stat` was read. If so, files that were opened
+/// before belong to it.
 ///
 /// # Errors
 /// It is gone.
@@ -270,13 +270,13 @@ fn check_still(proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<()> {
     }
 }
 
-/// The next address after `start` that is aligned to so many pages.
+/// The next address after `start` that is aligned to this number of pages.
 fn after(start: u64, pages: u64) -> u64 {
     let bytes = pages * PAGE_SIZE;
     start - start % bytes + bytes
 }
 
-/// Stretches with `most` pages at least, or all; those with the lowest numbers, ascending.
+/// Stretches with at most `most` pages in total, chosen by their lowest numbers, ascending.
 fn chosen(mut stretches: Vec<Stretch>, most: u64, number: impl Fn(u64) -> u64) -> Vec<Stretch> {
     stretches.sort_by_key(|stretch| (number(stretch.start), stretch.start));
     let mut pages = 0;
@@ -284,7 +284,7 @@ fn chosen(mut stretches: Vec<Stretch>, most: u64, number: impl Fn(u64) -> u64) -
         pages += stretch.present;
         pages > most
     });
-    // One is read in any case.
+    // At least one is read.
     stretches.truncate(enough.unwrap_or(stretches.len()).max(1));
     stretches.sort_by_key(|stretch| stretch.start);
     stretches
@@ -298,7 +298,7 @@ fn private(proc: &Proc, pid: u32) -> proc::Result<Vec<Mapping>> {
     mappings(proc, pid, holds_pages)
 }
 
-/// The mappings of a process that are so.
+/// The mappings of a process for which `is_so` is true.
 ///
 /// # Errors
 /// Gone, unreadable, or malformed.
@@ -322,7 +322,7 @@ pub(crate) fn mappings(
     Ok(mappings)
 }
 
-/// Why a list of mappings cannot be read.
+/// The error of a list of mappings that cannot be read.
 fn unreadable(proc: &Proc, pid: u32, file: &str, fault: smaps::Fault) -> proc::Error {
     let is_gone = fault.is_gone();
     let path = proc.path(pid, file);
@@ -340,7 +340,7 @@ fn unreadable(proc: &Proc, pid: u32, file: &str, fault: smaps::Fault) -> proc::E
 /// Whether a mapping is private, and its pages can be merged.
 fn holds_pages(entry: &Entry) -> bool {
     let can_differ = match entry.name_kind() {
-        // What the kernel puts into every process is nobody's own.
+        // The kernel puts this into every process.
         NameKind::Kernel => false,
         // Pages of the file, which are shared already.
         NameKind::File => entry.is_writable(),

@@ -1,13 +1,13 @@
-//! Merged pages that processes wrote, on the whole host.
+//! Copies of merged pages after writes, on the whole host.
 //!
 //! # Problem
-//! A write to a merged page makes the kernel copy it, and what merging saved is gone. The kernel
-//! calls nobody then, and the copy shows nowhere in the module's counters.
+//! A write to a merged page makes the kernel copy it, which ends the saving. The kernel does not
+//! report it to the module, and no counter of the module includes the copy.
 //!
 //! # Approach
 //! The kernel counts the copy as one of a KSM page (`cow_ksm` in `/proc/vmstat`), because a frame
-//! is such a page. Copies that uksm makes itself, when it breaks pages, are counted too: the
-//! caller subtracts them. Where KSM merges, or has merged pages, its copies cannot be told from
+//! is such a page. Copies that uksm makes itself, when it breaks pages, are counted too: the caller
+//! subtracts them. Where KSM merges, or has merged pages, its copies cannot be distinguished from
 //! those of frames, and there is no count.
 //!
 //! # Units

@@ -1,11 +1,11 @@
-//! Where a machine learns of spaces.
+//! The source of a machine's spaces.
 //!
 //! # Problem
-//! A daemon looks for processes itself. A worker has no right to look for them: its supervisor
+//! A daemon searches for processes itself. A worker has no right to search for them: its supervisor
 //! sends it spaces that are attached already.
 //!
 //! # Approach
-//! A machine asks its [`Discovery`]: [`Processes`](crate::processes::Processes) looks for
+//! A machine uses a [`Discovery`]: [`Processes`](crate::processes::Processes) searches for
 //! processes; [`HandedOver`](crate::handed_over::HandedOver) has the spaces that a supervisor sent.
 
 use std::os::fd::BorrowedFd;
@@ -16,16 +16,16 @@ use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, Told};
 use crate::domain::Domain;
 use crate::module;
 
-/// What changed since the process list before.
+/// Changes since the previous process list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
     /// Spaces that came.
     pub arrived: Vec<SpaceArrival>,
     /// Spaces that went.
     pub left: Vec<SpaceId>,
-    /// Spaces of another size than before, if somebody watches that.
+    /// Spaces whose size has changed, if that is watched.
     pub resized: Vec<SpaceId>,
-    /// Whether processes are still to be looked at.
+    /// Whether processes still wait for their check.
     pub more: bool,
 }
 
@@ -34,28 +34,28 @@ pub struct Changes {
 pub struct Found {
     /// Processes followed.
     pub processes: u64,
-    /// Those that were chosen and could not be attached.
+    /// Processes that were chosen and could not be attached.
     pub failed: Vec<(u32, Errno)>,
-    /// Reads of processes that failed and left everything as it was.
+    /// Failed reads of processes, after which the known state was kept.
     pub unread: u64,
     /// Processes that could not be attached for lack of memory, repetitions included.
     pub shortages: u64,
-    /// Processes that hold their own locks, so that they cannot be attached or broken, and for how
-    /// long.
+    /// Processes that hold their own locks, so that they cannot be attached or broken, with the
+    /// duration.
     pub locked: Vec<(u32, Nanos)>,
-    /// Calls that gave up on such.
+    /// Calls that gave up on such processes.
     pub given_up: u64,
-    /// Pages that were broken because those who shared them may not.
+    /// Pages that were broken because their sharers must not share.
     pub parted: u64,
-    /// Whether events tell of processes. Else they are only looked for.
+    /// Whether events report processes. Otherwise only searches find them.
     pub told: bool,
-    /// How often events were lost; each time all processes were searched.
+    /// Number of losses of events; after each, all processes were searched.
     pub events_lost: u64,
 }
 
-/// Knows which spaces there are.
+/// Provides the spaces.
 pub trait Discovery {
-    /// What changed since the last time, as far as some milliseconds go.
+    /// Changes since the last call, within some milliseconds.
     ///
     /// # Errors
     /// The module fails altogether, not for one process.
@@ -76,13 +76,13 @@ pub trait Discovery {
     /// Notes that SAMPLE found a frame of another domain in a space.
     fn note_foreign(&mut self, space: SpaceId);
 
-    /// What it is told, so that the policy need not ask.
+    /// The kind of its events, so that the policy need not poll.
     fn told(&self) -> Told;
 
-    /// What is readable when there is news, if events tell of it; the next list takes it in.
+    /// Readable when there are changes, if events report them; the next list reads them.
     fn events(&self) -> Option<BorrowedFd<'_>>;
 
-    /// When the next list will have something to do, if that is known.
+    /// Time at which the next list will have something to do, if that is known.
     fn ready_at(&self) -> Option<Nanos>;
 
     /// Counts.

@@ -1,4 +1,4 @@
-//! What the machine needs of a domain of the kernel module. Tests put a domain of their own here.
+//! The domain of the kernel module as the machine uses it. Tests implement it themselves.
 
 use std::os::fd::BorrowedFd;
 
@@ -6,12 +6,12 @@ use uksm_policy::command::{FoldBatch, FoldOutcome, FrameId, Lines, Page, Run, Sp
 
 use crate::module::{Attached, Broken, Counted, Info, Listed, Listing, Result, raw};
 
-/// Which frames a BREAK is about.
+/// The frames that a BREAK unmerges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// Those of this domain, and those that no domain has any more.
+    /// Frames of this domain, and frames that no domain owns any more.
     Own,
-    /// Those of other domains, which a fork has left in the space.
+    /// Frames of other domains, which a fork has left in the space.
     Foreign,
 }
 

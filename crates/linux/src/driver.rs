@@ -6,28 +6,28 @@
 //!
 //! # Approach
 //! One [`Driver::turn`] gives the policy the time, the observation, and the processor time of this
-//! thread since the turn before. Then the machine performs the command that the policy answers. The
-//! time of the policy's own step and that of the command are two figures, because different payers
-//! may have to pay for them; together they are all of the thread's time. Clocks come in as
-//! [`Clocks`], so that a test can set them.
+//! thread since the previous turn. Then the machine performs the command that the policy returned.
+//! The time of the policy's own step and that of the command are two figures, because different
+//! payers may have to pay for them; together they are all of the thread's time. Clocks are passed
+//! in as [`Clocks`], so that a test can set them.
 
 use uksm_policy::command::{Command, Nanos, Observation, Spent};
 
 use crate::clock;
 
-/// What performs commands.
+/// Performs commands.
 pub trait Machine {
-    /// What ends a run.
+    /// The error that ends a run.
     type Error;
 
-    /// Performs one command and answers it with the observation that belongs to it.
+    /// Performs one command and returns its observation.
     ///
     /// # Errors
     /// The run cannot go on. A failure of one process or page is an observation, not an error.
     fn perform(&mut self, command: Command) -> Result<Observation, Self::Error>;
 }
 
-/// Where a driver reads times.
+/// The clocks of a driver.
 pub trait Clocks {
     /// Time since an arbitrary start.
     fn now(&mut self) -> Nanos;
@@ -53,13 +53,13 @@ impl Clocks for HostClocks {
 pub struct Driver<C> {
     clocks: C,
     observation: Observation,
-    /// Processor time when the last step ended, and what that took.
+    /// Processor time at the end of the last step, and the time of that step.
     cpu: Nanos,
     step: Nanos,
 }
 
 impl<C: Clocks> Driver<C> {
-    /// At the start of a run.
+    /// A driver at the start of a run.
     pub fn new(mut clocks: C) -> Driver<C> {
         let cpu = clocks.cpu();
         Driver {
@@ -70,11 +70,11 @@ impl<C: Clocks> Driver<C> {
         }
     }
 
-    /// One command: `step` is given the time, what was spent since the last turn, and the
+    /// One command: `step` receives the time, the time used since the last turn, and the
     /// observation.
     ///
     /// # Errors
-    /// The machine's.
+    /// The error of the machine.
     pub fn turn<M: Machine>(
         &mut self,
         step: impl FnOnce(Nanos, Spent, Observation) -> Command,
@@ -93,7 +93,7 @@ impl<C: Clocks> Driver<C> {
         Ok(())
     }
 
-    /// Runs `work` at no cost for the policy: it is what an operator asked for.
+    /// Runs `work` at no cost for the policy, because an operator requested it.
     pub fn aside<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let before = self.clocks.cpu();
         let answer = work();

@@ -1,21 +1,20 @@
-//! Spaces that a supervisor has attached and hands over.
+//! Spaces that a supervisor attaches and hands over to a worker.
 //!
 //! # Problem
-//! The worker of a group has no right to look for processes. It learns of its spaces from its
-//! supervisor, which attaches them in the worker's domain; and a space that leaves may not share
-//! anything when it is another group's.
+//! The worker of a group has no right to search for processes. Its supervisor finds its spaces and
+//! attaches them in the worker's domain. A space that leaves the group must not share anything with
+//! it once it belongs to another group.
 //!
 //! # Approach
-//! The supervisor tells of each space that came, of each that went, and of each whose size has
-//! changed, so that a worker of calm processes can sleep. A space that can have frames of another
-//! group, because its process was forked there or moved while there was no supervisor, waits until
-//! those are broken, before anything of it is merged here. Only the worker detaches, so that no
-//! call of its own is refused for a space that it still works on: at once if the process has ended,
-//! else when nothing of it is shared any more ([`breaks`]). Then it says so, and the process may be
+//! The supervisor reports each space that arrived, left or changed its size, so that a worker of
+//! calm processes can sleep. A space can hold frames of another group if its process was forked
+//! there, or moved while there was no supervisor. Such a space waits until these frames are broken,
+//! before anything in it is merged here. Only the worker detaches, so that none of its calls is
+//! refused for a space that it still works on: at once if the process has ended, else when the
+//! space shares nothing any more ([`breaks`]). Then the worker reports it, and the process can be
 //! attached elsewhere.
 //!
-//! What cannot be said at once, because the supervisor is slow to listen, is said with the next
-//! list.
+//! Reports that the supervisor does not accept yet are sent with the next list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
@@ -31,44 +30,44 @@ mod breaks;
 
 use breaks::{Breaks, Ended};
 
-/// How long a list may take before what is to be broken waits for the next one; one stretch is
-/// always broken.
+/// Once a list has taken this time, the remaining breaking waits for the next list; at least one
+/// stretch is broken in each.
 const MAX_LIST: Nanos = 4_000_000;
 
-/// What a supervisor tells.
+/// A report of the supervisor about one space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpaceNews {
     /// A space was attached.
     Arrived {
         /// A process that has it, for messages and hints.
         pid: u32,
-        /// What the policy is told.
+        /// The arrival as the policy receives it.
         arrival: SpaceArrival,
         /// It can have frames of another domain.
         is_mixed: bool,
     },
     /// No process of the group has this space any more.
     Left {
-        /// Which.
+        /// The space.
         space: SpaceId,
-        /// A process has it still.
+        /// A process still has it.
         lives: bool,
     },
-    /// This space is of another size than before.
+    /// The size of this space has changed.
     Resized(SpaceId),
 }
 
-/// What a supervisor is told.
+/// A report of the worker about one space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpaceWord {
-    /// A space that had left is detached, and shares nothing with the group.
+    /// A space that had left is detached and shares nothing with the group.
     Detached(SpaceId),
-    /// The module says that nobody uses this space any more.
+    /// According to the module, no process uses this space any more.
     Dead(SpaceId),
 }
 
 impl SpaceWord {
-    /// The space that it is about.
+    /// The space that the report is about.
     #[must_use]
     pub fn space(&self) -> SpaceId {
         match *self {
@@ -77,15 +76,15 @@ impl SpaceWord {
     }
 }
 
-/// The supervisor, as its worker sees it.
+/// The supervisor as its worker uses it.
 pub trait Supervisor {
-    /// The next news, if there is some.
+    /// The next report, if there is one.
     fn take(&mut self) -> Option<SpaceNews>;
 
-    /// Says this, and answers whether that was possible.
+    /// Sends these reports; returns false if that was not possible.
     fn tell(&mut self, words: &[SpaceWord]) -> bool;
 
-    /// What is readable when there is news.
+    /// Readable when there are reports.
     fn events(&self) -> BorrowedFd<'_>;
 }
 
@@ -93,21 +92,21 @@ pub trait Supervisor {
 #[derive(Debug)]
 pub struct HandedOver<S> {
     supervisor: S,
-    /// A process of each.
+    /// Each space with one of its processes.
     spaces: BTreeMap<SpaceId, u32>,
-    /// Those that the policy is told of when nothing of another domain is left in them.
+    /// Spaces that the policy learns of once they hold no frames of another domain.
     waiting: BTreeMap<SpaceId, (u32, SpaceArrival)>,
-    /// Attached, and left alone until they leave.
+    /// Spaces that are attached but not merged, until they leave.
     aside: BTreeSet<SpaceId>,
-    /// Of those, which the policy has still to be told of.
+    /// Spaces of `aside` whose removal the policy has not received yet.
     set_aside: Vec<SpaceId>,
     breaks: Breaks,
-    /// What the supervisor was not told yet.
+    /// Reports that the supervisor has not received yet.
     untold: Vec<SpaceWord>,
 }
 
 impl<S: Supervisor> HandedOver<S> {
-    /// None yet.
+    /// No spaces yet.
     pub fn new(supervisor: S) -> HandedOver<S> {
         HandedOver {
             supervisor,
@@ -120,7 +119,7 @@ impl<S: Supervisor> HandedOver<S> {
         }
     }
 
-    /// Leaves these alone from now on, whether it has heard of them yet or not, until they leave.
+    /// Excludes these spaces from merging until they leave, including spaces not yet reported.
     pub(crate) fn set_aside(&mut self, spaces: &[SpaceId]) {
         for &space in spaces {
             self.aside.insert(space);
@@ -186,8 +185,8 @@ impl<S: Supervisor> HandedOver<S> {
         Ok(())
     }
 
-    /// Breaks what may not be shared, one stretch at least, and as long as there is time; detaches
-    /// those that have left.
+    /// Breaks pages that must not be shared: at least one stretch, and more while there is time.
+    /// Detaches the spaces that have left.
     fn go_on_breaking<D: Domain>(
         &mut self,
         domain: &mut D,

@@ -1,15 +1,15 @@
-//! Gives memory back that was needed once.
+//! Returns memory to the kernel that was needed only once.
 //!
 //! # Problem
-//! To load a program into the kernel, the kernel's BTF is read: a hundred thousand small pieces of
-//! memory, 12 MiB in all. They are freed when the program is loaded, and yet stay with the daemon:
-//! what is needed longer lies among them, and the C library gives only the end of a heap back. So a
-//! daemon of 8 MiB had 23 until it ended, which is memory that the host does not get.
+//! Loading a program into the kernel requires reading the kernel's BTF: a hundred thousand small
+//! pieces of memory, 12 MiB in all. They are freed when the program is loaded, and yet stay with
+//! the daemon: pieces needed longer lie among them, and the C library returns only the end of a
+//! heap. So a daemon of 8 MiB had 23 until it ended, and the host did without this memory.
 //!
 //! # Approach
-//! The free pages of all heaps are given back. Whoever allocates later from this heap would get a
-//! huge page for each hole that it touches, and in time all 12 MiB again. So the heap of the thread
-//! that loads, which no index is in, gets no huge pages any more.
+//! The free pages of all heaps are returned. Later allocations from this heap would get a huge page
+//! for each hole that they touch, and in time all 12 MiB again. So the heap of the loading thread,
+//! which holds no index, gets no huge pages any more.
 //!
 //! # Cost
 //! A walk over the free pieces of all heaps, some milliseconds, under their locks.
@@ -19,7 +19,7 @@ use std::io::BufReader;
 
 use crate::smaps::{Entries, NameKind};
 
-/// Gives the free pages of all heaps back to the kernel. The heap of this thread gets no huge pages
+/// Returns the free pages of all heaps to the kernel. The heap of this thread gets no huge pages
 /// from now on, if it is its own.
 pub(crate) fn trim() {
     forbid_huge_pages();
@@ -31,8 +31,8 @@ pub(crate) fn trim() {
     }
 }
 
-/// In the mapping from which this thread allocates. That of the first heap, which has a name, is
-/// everybody's and is left alone. What cannot be read or is refused costs memory, nothing else.
+/// Forbids huge pages in the mapping from which this thread allocates. All threads use the first
+/// heap, which has a name, so it is left alone. A failure costs memory, nothing else.
 fn forbid_huge_pages() {
     let piece = Box::new(0_u64);
     let address = (&raw const *piece).addr() as u64;

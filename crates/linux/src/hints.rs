@@ -1,21 +1,21 @@
-//! Hints of I/O (XLH §4.1), and of processes that grow, told by programs in the kernel.
+//! Hints of I/O (XLH §4.1) and of growing processes, from BPF programs in the kernel.
 //!
 //! # Problem
-//! Of all the I/O of a host the daemon wants to know which memory of followed processes it touched,
-//! and which of them grow, at a cost that nobody notices.
+//! The daemon needs to know which memory of followed processes the I/O of a host touched, and which
+//! of these processes grow, at a cost that is not noticeable.
 //!
 //! # Approach
-//! The programs of `bpf/` run at the end of the functions of the kernel through which file data
-//! passes, and at the beginning of the one that gives a process a page table. They look the process
-//! up in a table that is kept here, and put what was touched into a ring that both sides have
-//! mapped; to take from it is no system call. A process may have a part of the ring only, so that
-//! one that does very much I/O does not drop what others have to tell; the kernel counts what it
-//! drops, and says of whom. It is told when hints were taken in numbers ([`TURN`]). A kernel may
-//! lack one of the functions: the others are used, and [`Hints::missing`] names it.
+//! The programs of `bpf/` run at the end of the kernel functions through which file data passes,
+//! and at the beginning of the function that adds a page table to a process. They look the process
+//! up in a table that is kept here, and write the touched range into a ring that both sides have
+//! mapped; reading from it is no system call. A process may fill only a part of the ring, so that
+//! its heavy I/O does not cause the loss of hints of others. The kernel counts the hints that it
+//! drops, by space. It learns in batches of [`TURN`] that hints were read. If a kernel lacks one of
+//! the functions, the others are used, and [`Hints::missing`] names it.
 //!
-//! To load the programs takes a tenth of a second of a core, most of it to read the BTF of the
-//! kernel. So that is done by a thread of its own, and not while a daemon that has just started has
-//! most to do ([`Loading`]).
+//! Loading the programs takes a tenth of a second of one core, mostly for reading the kernel's BTF.
+//! A separate thread does that, some time after the daemon's start, when it is less busy
+//! ([`Loading`]).
 //!
 //! # Units
 //! The ring has room for some 21,000 hints, two thirds of them for one process. A call of a process
@@ -45,19 +45,19 @@ pub use handed_over::{HandedHints, HintSender, pair};
 use taken::MAX_TAKEN;
 pub use taken::Taken;
 
-/// What is told of a process counts as waiting until so many of all have been taken.
+/// A process's hints count as waiting until this number of hints, of all processes, has been read.
 const TURN: u64 = 512;
 
-/// Why there are no hints.
+/// The reason why there are no hints.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel does not say how its structures are laid out.
+    /// The kernel does not publish the layout of its structures.
     #[error("the kernel has no BTF (/sys/kernel/btf/vmlinux): {0}")]
     Btf(#[source] aya::BtfError),
     /// The programs cannot be loaded.
     #[error("the programs cannot be loaded: {0}")]
     Load(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// None of the functions at whose ends they run can be attached to.
+    /// None of the functions to which the programs attach is available.
     #[error("no function of the kernel can be watched: {0}")]
     Attach(String),
 }
@@ -66,21 +66,21 @@ fn load(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Load(Box::new(error))
 }
 
-/// What the programs have counted, all processors together.
+/// Counts of the programs, summed over all processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Calls of followed processes that touched memory.
     pub calls: u64,
     /// Hints that were dropped because the ring was full.
     pub lost: u64,
-    /// Calls whose memory is given by pages.
+    /// Calls whose memory is described by pages, not by addresses.
     pub other: u64,
-    /// CPU time of the programs themselves, for calls of all processes, told from one run in 64.
-    /// What the kernel does to enter and leave a program is not in it.
+    /// CPU time of the programs, for calls of all processes, estimated from one run in 64. Without
+    /// the kernel's time to enter and leave a program.
     pub taken: Duration,
 }
 
-/// The loaded programs. They go when this goes.
+/// The loaded programs. Dropping this unloads them.
 pub struct Hints {
     followed: HashMap<MapData, u32, [u8; size_of::<uksm_follower>()]>,
     ring: RingBuf<MapData>,
@@ -113,7 +113,7 @@ impl AsFd for Hints {
 }
 
 impl Hints {
-    /// Loads the programs and lets them run.
+    /// Loads and attaches the programs.
     ///
     /// # Errors
     /// No BTF, no right (`CAP_BPF` and `CAP_PERFMON`), or a kernel without any of the functions.
@@ -168,7 +168,7 @@ impl Hints {
         &self.missing
     }
 
-    /// From now on tells of this process, whose space is this one.
+    /// Starts hints of this process, which has this space.
     pub fn follow(&mut self, pid: u32, space: SpaceId) {
         let follower = uksm_follower::new(space.0, self.turns);
         if let Err(error) = self.followed.insert(pid, follower.bytes(), 0) {
@@ -176,13 +176,13 @@ impl Hints {
         }
     }
 
-    /// No longer tells of this process.
+    /// Ends hints of this process.
     pub fn forget(&mut self, pid: u32) {
-        // It may not be there: the table has an end.
+        // It may be missing: the table is bounded.
         let _unknown = self.followed.remove(&pid);
     }
 
-    /// The hints that have come, a bounded number.
+    /// Reads the hints that wait, a bounded number.
     pub fn take(&mut self) -> Taken {
         let (mut hints, mut grown) = (vec![], vec![]);
         while hints.len() < MAX_TAKEN {
@@ -206,14 +206,14 @@ impl Hints {
             ..Taken::default()
         };
         self.taken_in_turn += (taken.hints.len() + taken.grown.len()) as u64;
-        // Where hints do not come in numbers, none is lost.
+        // At a low rate of hints none is lost.
         if self.taken_in_turn >= TURN {
             self.end_turn(&mut taken);
         }
         taken
     }
 
-    /// The programs learn that what was told has been taken, and this what was lost.
+    /// Reports to the programs that the hints were read, and collects the losses.
     fn end_turn(&mut self, taken: &mut Taken) {
         self.taken_in_turn = 0;
         self.turns = self.turns.wrapping_add(1);
@@ -227,13 +227,13 @@ impl Hints {
         }
         let spaces: Vec<u32> = self.lost_of.keys().filter_map(Result::ok).collect();
         for space in spaces {
-            // If more is lost, it is told again.
+            // A further loss adds it again.
             let _gone = self.lost_of.remove(&space);
             taken.lost_of.push(SpaceId(space));
         }
     }
 
-    /// What the programs have counted.
+    /// The counts of the programs.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts {
@@ -250,20 +250,20 @@ impl Hints {
     }
 }
 
-/// By how much a count that only grows is above the highest value seen. A map that cannot be read
-/// counts 0, which is no growth.
+/// The increase of a counter over its highest value seen. A map that cannot be read counts as 0,
+/// which is no increase.
 fn growth(highest: &mut u64, now: u64) -> u64 {
     let grown = now.saturating_sub(*highest);
     *highest = now.max(*highest);
     grown
 }
 
-/// Programs that are being loaded.
+/// Programs that are loaded in a separate thread.
 #[derive(Debug)]
 pub struct Loading(Option<JoinHandle<Result<Hints, Error>>>);
 
 impl Loading {
-    /// They are loaded after so long.
+    /// Loads the programs after this time.
     #[must_use]
     pub fn after(wait: Duration) -> Loading {
         Loading(Some(std::thread::spawn(move || {
@@ -272,7 +272,7 @@ impl Loading {
         })))
     }
 
-    /// What came of it, once, as soon as that is known.
+    /// The result, once, as soon as there is one.
     pub fn take(&mut self) -> Option<Result<Hints, Error>> {
         let thread = self.0.take_if(|thread| thread.is_finished())?;
         let failed = |_| Err(load(std::io::Error::other("the loader failed")));
@@ -280,7 +280,7 @@ impl Loading {
     }
 }
 
-/// Loads one program and lets it run at the end of this function.
+/// Loads one program and attaches it to the end of this function.
 fn attach_at_end(
     programs: &mut Ebpf,
     name: &str,
@@ -294,7 +294,7 @@ fn attach_at_end(
     Ok(())
 }
 
-/// Loads one program and lets it run at the beginning of this function.
+/// Loads one program and attaches it to the beginning of this function.
 fn attach_at_begin(
     programs: &mut Ebpf,
     name: &str,

@@ -1,18 +1,19 @@
-//! In-kernel KSM from outside: its knobs, cooperating processes, and what their memory holds.
+//! In-kernel KSM from outside: its settings, cooperating processes, and the contents of their
+//! memory.
 //!
 //! # Problem
-//! Where no module can be loaded, pages can be merged by in-kernel KSM only. It is global, takes
-//! advice from a process about its own memory alone, and keeps its settings when whoever made them
-//! is gone.
+//! Where no module can be loaded, only in-kernel KSM can merge pages. It is global, takes advice
+//! from a process about its own memory alone, and keeps its settings when the program that made
+//! them has ended.
 //!
 //! # Approach
-//! - [`sysfs`] reads and sets what there is below `/sys/kernel/mm/ksm`;
-//! - [`before`] keeps what was set there, and puts it back;
-//! - [`agents`] passes advice on to processes that cooperate;
-//! - [`memory`] reads pages of processes, and tells which of them are merged;
-//! - [`running`] tells whether ksmd merges now.
+//! - [`sysfs`] reads and sets the files below `/sys/kernel/mm/ksm`;
+//! - [`before`] stores the previous settings, and restores them;
+//! - [`agents`] sends advice to processes that cooperate;
+//! - [`memory`] reads pages of processes, and finds the merged ones;
+//! - [`running`] checks whether ksmd merges now.
 //!
-//! What is to be advised, and when ksmd runs, is the policy's (`uksm_policy::advice`).
+//! The policy (`uksm_policy::advice`) decides the advice and the times at which ksmd runs.
 //!
 //! # Source
 //! Documentation/admin-guide/mm/ksm.rst, `mm/ksm.c`.

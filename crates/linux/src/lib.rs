@@ -5,20 +5,20 @@
 //!
 //! # Approach
 //! [`driver`] is the loop between the policy and a machine. [`machine`] performs the commands:
-//! - [`selection`] says which processes may be merged, [`processes`] follows them by [`pidfd`] and
-//!   [`proc`], told of new ones by the [`connector`]; a worker's are [`handed_over`], and both are
-//!   a machine's [`discovery`];
-//! - [`mappings`] lists their mappings, and [`maps`] says what they are to the policy;
-//! - [`domain`] is what the machine needs of the kernel module, and [`module`] speaks to it;
-//! - [`breaking`] unmerges, and [`wake`] sleeps; [`locked`] knows the targets that hold their own
+//! - [`selection`] chooses the processes that may be merged, [`processes`] follows them by
+//!   [`pidfd`] and [`proc`], with events of new ones from the [`connector`]; a worker receives its
+//!   own as [`handed_over`], and both are a machine's [`discovery`];
+//! - [`mappings`] lists their mappings, and [`maps`] translates these for the policy;
+//! - [`domain`] is the interface of the kernel module to the machine, and [`module`] calls it;
+//! - [`breaking`] unmerges, and [`wake`] sleeps; [`locked`] keeps the targets that hold their own
 //!   locks.
 //!
-//! Where there is no module, [`ksm`] is what drives in-kernel KSM.
+//! Without the module, [`ksm`] drives in-kernel KSM.
 //!
-//! Beside all that, [`contents`] reads pages of processes into sketches, and [`boundary`] says
-//! which of them may be compared. [`smaps`] parses mappings as `/proc` lists them; [`socket_file`]
-//! is the file of a socket that listens, and [`regular_file`] reads what an operator has written.
-//! This crate never decides what to merge, and to merge it reads no page of another process itself.
+//! In addition, [`contents`] reads pages of processes into sketches, and [`boundary`] decides which
+//! of them may be compared. [`smaps`] parses mappings as `/proc` lists them; [`socket_file`] is the
+//! file of a listening socket, and [`regular_file`] reads files of an operator. This crate never
+//! decides what to merge, and reads no page of another process in order to merge it.
 //!
 //! # Units
 //! Addresses are bytes, times nanoseconds, pages 4 KiB.

@@ -1,16 +1,15 @@
-//! Targets whose locks cannot be had.
+//! Targets whose locks are held.
 //!
 //! # Problem
 //! A process decides how long its own locks are held, and can hold them for ever. The module gives
-//! up on such a target after a tenth of a second (`EAGAIN`). Whoever asked again at once would do
-//! nothing else, and nobody would learn whose fault it is.
+//! up on such a target after a tenth of a second (`EAGAIN`). A caller that tried again at once
+//! would do nothing else, and the cause would stay unknown.
 //!
 //! # Approach
-//! Each target that was locked is left alone for a second, and for twice as long each time that it
-//! still is, up to
-//! [`MAX_PAUSE`]: so one target takes a part in 600 of its caller's time. Where its locks were held
-//! at every try for [`LONG`], it is named: shorter than that is ordinary life of a process that
-//! maps much.
+//! Each locked target is left alone for a second, and for twice as long each time that it is still
+//! locked, up to [`MAX_PAUSE`]: so one target takes 1/600 of its caller's time. If its locks were
+//! held at every try for [`LONG`], it is reported: a shorter time is normal for a process that maps
+//! much.
 //!
 //! # Units
 //! [`Nanos`] of the monotonic clock.
@@ -20,23 +19,23 @@ use std::collections::BTreeMap;
 use uksm_policy::command::Nanos;
 
 const SECOND: Nanos = 1_000_000_000;
-/// After the first try that failed.
+/// Pause after the first try that failed.
 const MIN_PAUSE: Nanos = SECOND;
 const MAX_PAUSE: Nanos = 64 * SECOND;
-/// What is held for so long is told.
+/// Locks held for this time are reported.
 const LONG: Nanos = 5 * SECOND;
 
-/// One target, since its locks were last to be had.
+/// A target whose locks were held at every try since `first`.
 #[derive(Debug, Clone, Copy)]
 struct Held {
     first: Nanos,
     last: Nanos,
     pause: Nanos,
-    /// Not before.
+    /// The earliest time of the next try.
     due: Nanos,
 }
 
-/// Targets by what they are called, a space or a process id.
+/// Targets by their key, a space or a process id.
 #[derive(Debug)]
 pub struct Locked<K> {
     targets: BTreeMap<K, Held>,
@@ -53,7 +52,7 @@ impl<K> Default for Locked<K> {
 }
 
 impl<K: Ord + Copy> Locked<K> {
-    /// A call gave up on this target. Answers when it is due again.
+    /// A call gave up on this target. Returns the time of the next try.
     pub fn gave_up(&mut self, target: K, now: Nanos) -> Nanos {
         self.given_up += 1;
         let held = self.seen(target, now);
@@ -62,7 +61,7 @@ impl<K: Ord + Copy> Locked<K> {
         held.due
     }
 
-    /// A call that waits for nothing met held locks.
+    /// A call that does not wait found the locks held.
     pub fn met(&mut self, target: K, now: Nanos) {
         self.seen(target, now);
     }
@@ -78,12 +77,12 @@ impl<K: Ord + Copy> Locked<K> {
         held
     }
 
-    /// Its locks were to be had, or it is gone.
+    /// Its locks were free, or it is gone.
     pub fn clear(&mut self, target: K) {
         self.targets.remove(&target);
     }
 
-    /// What is not so is gone.
+    /// Forgets the targets for which `is_there` is false.
     pub fn retain(&mut self, is_there: impl Fn(K) -> bool) {
         self.targets.retain(|&target, _| is_there(target));
     }
@@ -100,7 +99,7 @@ impl<K: Ord + Copy> Locked<K> {
         self.targets.is_empty()
     }
 
-    /// How long its locks were held at every try, if that was long.
+    /// Time for which its locks were held at every try, if that is long.
     #[must_use]
     pub fn held(&self, target: K) -> Option<Nanos> {
         let held = self.targets.get(&target)?;
@@ -108,13 +107,13 @@ impl<K: Ord + Copy> Locked<K> {
         (time >= LONG).then_some(time)
     }
 
-    /// The targets whose locks were held for long, and how long.
+    /// The targets whose locks were held for long, with that time.
     pub fn long(&self) -> impl Iterator<Item = (K, Nanos)> + '_ {
         let targets = self.targets.keys();
         targets.filter_map(|&target| Some((target, self.held(target)?)))
     }
 
-    /// When a call that waits may try it again, if that is not now.
+    /// Time of the next try of a call that waits, if it is in the future.
     #[must_use]
     pub fn due(&self, target: K, now: Nanos) -> Option<Nanos> {
         let held = self.targets.get(&target)?;

@@ -6,10 +6,10 @@
 //!
 //! # Approach
 //! Each command is one call, or a few. The module refuses a whole request over one space that it
-//! does not know, so the machine asks it only about spaces that are followed, and itself answers
-//! that the others are dead (`ask`). If the module calls a space dead, the next process list drops
-//! it. A call for which there is no memory has no effect: the machine counts it and says so, and
-//! the policy tries again later. Only a failure of the module itself ends a run.
+//! does not know, so the machine asks it only about followed spaces, and itself answers that the
+//! others are dead (`ask`). If the module calls a space dead, the next process list drops it. A
+//! call for which there is no memory has no effect: the machine counts it and reports it, and the
+//! policy tries again later. Only a failure of the module itself ends a run.
 //!
 //! With [`LinuxMachine::dry`] set, nothing is ever merged: each page of a FOLD is answered as busy,
 //! so that the policy goes on sampling and reports what it believes could be merged.
@@ -38,11 +38,11 @@ use crate::selection::Selectors;
 use crate::wake::Sleeper;
 use crate::{clock, mappings};
 
-/// So many frames can be listed even if memory is short: they take half a page.
+/// A listing of this many frames works even if memory is short: it takes half a page.
 const FEW_FRAMES: u32 = 64;
 
-/// Of so many frames that a check finds changed it is said who shares them: that takes a look at
-/// all memory for each.
+/// Maximum number of changed frames per check whose sharers are logged: finding them takes a search
+/// of all memory for each frame.
 const MAX_NAMED: usize = 16;
 
 /// No lines: states only.
@@ -69,10 +69,10 @@ pub struct LinuxMachine<D, P = Processes> {
     /// In-kernel KSM.
     ksm: Running,
     hints: Option<Feed>,
-    /// The processes of which hints are told, by their spaces.
+    /// The processes with hints, by their spaces.
     hinted: BTreeMap<SpaceId, u32>,
     dry: bool,
-    /// Pages that would have been tried, had this not been a dry run.
+    /// Pages of FOLD requests that the dry run did not perform.
     withheld: u64,
     /// Calls for which there was no memory.
     shortages: u64,
@@ -98,33 +98,33 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         }
     }
 
-    /// Is told of I/O of the followed processes from now on.
+    /// Uses these hints of I/O of the followed processes.
     pub fn be_hinted_by(&mut self, hints: Feed) {
         self.hints = Some(hints);
         self.hint(self.processes.spaces().into_iter());
     }
 
-    /// Takes this for in-kernel KSM.
+    /// Replaces the state of in-kernel KSM by this one.
     #[must_use]
     pub fn beside(mut self, ksm: Running) -> LinuxMachine<D, P> {
         self.ksm = ksm;
         self
     }
 
-    /// Who tells of I/O, if anybody does.
+    /// The source of hints, if there is one.
     #[must_use]
     pub fn hints(&self) -> Option<&Feed> {
         self.hints.as_ref()
     }
 
-    /// Never merges anything from now on.
+    /// Merges nothing from now on.
     #[must_use]
     pub fn dry(mut self) -> LinuxMachine<D, P> {
         self.dry = true;
         self
     }
 
-    /// Whether it merges nothing.
+    /// Whether the machine merges nothing.
     #[must_use]
     pub fn is_dry(&self) -> bool {
         self.dry
@@ -141,7 +141,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         &mut self.domain
     }
 
-    /// Reads of processes that failed though they live: what was known of them stayed.
+    /// Failed reads of processes that live: the known state of these processes was kept.
     #[must_use]
     pub fn unread(&self) -> u64 {
         self.processes.found().unread
@@ -153,8 +153,8 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         self.shortages + self.processes.found().shortages
     }
 
-    /// Processes that hold their own locks, so that nothing can be seen or merged there, and for
-    /// how long; by id.
+    /// Processes that hold their own locks, so that nothing can be read or merged there, with the
+    /// duration; by id.
     #[must_use]
     pub fn locked(&self) -> Vec<(u32, Nanos)> {
         let mut locked = self.processes.found().locked;
@@ -166,20 +166,20 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         locked
     }
 
-    /// How long the locks of a space's process were held at every try, if that was long.
+    /// Time for which the locks of a space's process were held at every try, if that is long.
     #[must_use]
     pub fn held(&self, space: SpaceId) -> Option<Nanos> {
         self.locked.held(space)
     }
 
-    /// Calls that gave up on processes that hold their own locks; each was made again later, or
-    /// will be.
+    /// Calls that gave up on processes holding their own locks; each was made again later, or will
+    /// be.
     #[must_use]
     pub fn given_up(&self) -> u64 {
         self.locked.given_up() + self.processes.found().given_up
     }
 
-    /// Who tells of processes.
+    /// The source of processes.
     #[must_use]
     pub fn processes(&self) -> &P {
         &self.processes
@@ -209,7 +209,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         let mut most = u32::try_from(raw::UKSM_MAX_FRAMES).unwrap_or(u32::MAX);
         loop {
             let listing = match self.domain.frames(cursor, most, STATES, false) {
-                // A kernel that is short of memory is asked for fewer.
+                // When memory is short, the kernel is asked for fewer frames.
                 Err(error) if error.is_short() && most > FEW_FRAMES => {
                     self.shortages += 1;
                     most /= 2;
@@ -269,7 +269,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         })
     }
 
-    /// Forgets what is kept of a space.
+    /// Forgets the state of a space.
     fn forget(&mut self, space: SpaceId) {
         self.locked.clear(space);
         if let (Some(hints), Some(pid)) = (&mut self.hints, self.hinted.remove(&space)) {
@@ -391,8 +391,8 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         Ok(Some(pages))
     }
 
-    /// Looks for frames that have changed, says who shares them, and gives them up. Without memory
-    /// it is done with the next pass.
+    /// Finds changed frames, logs their sharers, and gives the frames up. If memory is short, the
+    /// next pass does it.
     fn check_frames(&mut self, cursor: u32, count: u32) -> module::Result<()> {
         let changed = self.try_call(|domain| domain.changed_frames(cursor, count))?;
         let changed = changed.unwrap_or_default();
@@ -411,7 +411,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         Ok(())
     }
 
-    /// Says who shares a frame that has changed.
+    /// Logs the sharers of a changed frame.
     fn name_sharers(&mut self, frame: FrameId) -> module::Result<()> {
         let spaces = self.processes.spaces();
         let sharers = self.try_call(|domain| sharers_of(domain, &spaces, frame))?;
@@ -454,11 +454,11 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
     }
 }
 
-/// What a call is about: pages of one space.
+/// A request item: pages of one space.
 trait OfSpace: Copy {
     /// The space.
     fn space(&self) -> SpaceId;
-    /// How many pages, each of which gets an answer.
+    /// Number of pages, each of which gets an answer.
     fn pages(&self) -> u32;
 }
 
@@ -481,17 +481,17 @@ impl OfSpace for FoldEntry {
 }
 
 impl<D: Domain> LinuxMachine<D> {
-    /// Whether what these select can be unmerged, and left alone from then on.
+    /// Whether the selected processes can be unmerged and then excluded.
     ///
     /// # Errors
-    /// They name a unit of a user, or too many are left alone already: one line.
+    /// The selectors name a unit of a user, or too many are excluded already: one line.
     pub fn may_break(&mut self, selectors: &Selectors) -> Result<(), String> {
         selectors.check_units(self.processes.proc())?;
         self.processes.grouping().has_room_for(selectors)
     }
 
-    /// Unmerges every page of the selected processes that are followed, and leaves them alone
-    /// from now on. Calls `alive` every now and then: it can take long.
+    /// Unmerges every page of the selected processes that are followed, and excludes them from now
+    /// on. Calls `alive` regularly, because it can take long.
     ///
     /// # Errors
     /// The module fails.
@@ -510,8 +510,8 @@ impl<D: Domain> LinuxMachine<D> {
 }
 
 impl<D: Domain, S: Supervisor> LinuxMachine<D, HandedOver<S>> {
-    /// Unmerges every page of these spaces, which are left alone from now on. Calls `alive` every
-    /// now and then.
+    /// Unmerges every page of these spaces, which are excluded from now on. Calls `alive`
+    /// regularly.
     ///
     /// # Errors
     /// The module fails.
@@ -520,7 +520,7 @@ impl<D: Domain, S: Supervisor> LinuxMachine<D, HandedOver<S>> {
         spaces: &[SpaceId],
         alive: &mut dyn FnMut(),
     ) -> module::Result<BreakUp> {
-        // Before they are broken: what is merged meanwhile would stay.
+        // Excluded before they are broken: pages merged meanwhile would stay merged.
         self.processes.set_aside(spaces);
         break_up(&mut self.domain, spaces, alive)
     }

@@ -5,14 +5,14 @@
 //! process goes on changing them.
 //!
 //! # Approach
-//! Each part is translated as it comes, so that no list of all mappings is ever held; what the
-//! policy sees of 60,000 is mostly a few. The next part begins where the last one ended, so the
-//! parts are ascending and disjoint whatever happens between them. Nothing is kept for the next
-//! list: the policy itself asks more rarely where a list is long.
+//! Each part is translated as it comes, so a list of all mappings is never stored; the policy
+//! mostly needs a few of 60,000. The next part begins where the last one ended, so the parts are
+//! ascending and disjoint even if mappings change between them. No state is kept for the next list:
+//! the policy itself asks more rarely where a list is long.
 //!
-//! A process can hold its locks so that each call comes a little further only. Then the list ends
-//! with the error that a call has which comes nowhere (`EAGAIN`), after [`MAX_CALLS`] calls and
-//! [`MAX_LIST_NS`].
+//! A process can hold its locks so that each call advances only a little. Then the list ends after
+//! [`MAX_CALLS`] calls and [`MAX_LIST_NS`], with the error of a call that does not advance at all
+//! (`EAGAIN`).
 //!
 //! # Source
 //! `UKSM_IOC_MAPPINGS` of the contract.
@@ -24,13 +24,13 @@ use crate::domain::Domain;
 use crate::module::{self, Listed, Verb, raw};
 use crate::{clock, maps};
 
-/// Calls that are made for any list: enough for 130,000 mappings.
+/// Number of calls that any list may make: enough for 130,000 mappings.
 const MAX_CALLS: u32 = 32;
-/// Longer lists go on for so long.
+/// Maximum time of a list with more calls.
 const MAX_LIST_NS: Nanos = 2_000_000_000;
 
-/// The mappings of a space in which pages are to be merged, knowing whether in-kernel KSM runs;
-/// none if its process is gone.
+/// The mappings of a space in which pages can be merged, given whether in-kernel KSM runs; none if
+/// its process is gone.
 ///
 /// # Errors
 /// The module fails, or knows no such space; the process holds its locks.
@@ -44,7 +44,7 @@ pub fn mergeable(
     })
 }
 
-/// The ranges of a space in which merged pages can be, as `(start, end)`; none if its process is
+/// The ranges of a space that can hold merged pages, as `(start, end)`; none if its process is
 /// gone.
 ///
 /// # Errors

@@ -1,19 +1,17 @@
-//! What mappings are to the policy: in which of them pages can be merged, and of what kind they
-//! are.
+//! Translates mappings for the policy: whether their pages can be merged, and their kind.
 //!
 //! # Problem
 //! The module lists mappings as the kernel has them. Only some can hold pages that merge, and a
 //! program that protects every other page has tens of thousands where the policy sees one region.
 //!
 //! # Approach
-//! The flags of a mapping alone decide about it. Memory without any permission is a reservation:
-//! there is nothing in it. A file's pages that cannot be written are shared already. Touching
-//! neighbours of one kind are one mapping for the policy: protection does not make memory another
-//! kind of memory. Whatever else the module refuses (userfaultfd, locked memory) shows page by
-//! page.
+//! The flags of a mapping alone decide. Memory without any permission is a reservation: it holds no
+//! pages. A file's pages that cannot be written are shared already. Adjacent mappings of one kind
+//! are one mapping for the policy: protection does not change the kind of memory. Other refusals of
+//! the module (userfaultfd, locked memory) appear page by page.
 //!
-//! Memory that a program offers to in-kernel KSM is left to KSM while it runs. Otherwise ksmd takes
-//! each frame for a page that it can merge, makes a KSM page of every equal one in each scan,
+//! Memory that a program offers to in-kernel KSM is left to KSM while it runs. Otherwise ksmd
+//! considers each frame a page that it can merge, makes a KSM page of every equal one in each scan,
 //! fails, and breaks it again.
 //!
 //! Ranges are half-open.
@@ -25,7 +23,7 @@ use uksm_policy::command::Mapping;
 
 use crate::module::raw;
 
-/// What kind of memory a mapping holds, by which the policy learns lifetimes.
+/// The kind of memory in a mapping, by which the policy learns lifetimes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u64)]
 pub enum Kind {
@@ -39,7 +37,7 @@ pub enum Kind {
     File = 4,
 }
 
-/// The kind of a mapping; none if nothing in it is to be merged.
+/// The kind of a mapping; none if it holds no pages to merge.
 #[must_use]
 pub fn kind(mapping: &raw::uksm_mapping, ksm_runs: bool) -> Option<Kind> {
     use raw::{
@@ -80,8 +78,8 @@ pub fn add_mergeable(part: &[raw::uksm_mapping], mappings: &mut Vec<Mapping>, ks
     }
 }
 
-/// Adds the next part of a list to the ranges in which merged pages can be, as `(start, end)`: all
-/// of it, whatever its permissions are now.
+/// Adds the next part of a list to the ranges that can hold merged pages, as `(start, end)`: all of
+/// it, whatever its permissions are now.
 pub fn add_breakable(part: &[raw::uksm_mapping], ranges: &mut Vec<(u64, u64)>) {
     for mapping in part {
         match ranges.last_mut() {

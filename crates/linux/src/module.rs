@@ -1,14 +1,14 @@
-//! The kernel module's device, as safe calls in the policy's words.
+//! The kernel module's device, as safe calls with the policy's types.
 //!
 //! # Problem
 //! The module is driven by ioctls on `/dev/uksm` with batches of plain structures.
 //!
 //! # Approach
 //! [`Device`] is one open file, hence one domain. Each call is one method of it, in [`ioctl`],
-//! which has the only unsafe code of this crate. [`raw`] is the contract, made from its header.
-//! The policy knows the module's bounds: a batch over them is an error. The device keeps its
-//! buffers between calls, because a fresh quarter of a megabyte for each call would cost a page
-//! fault every 256 sampled pages.
+//! which has the unsafe code. [`raw`] is the contract, made from its header. The policy knows the
+//! module's bounds: a batch over them is an error. The device keeps its buffers between calls,
+//! because a fresh quarter of a megabyte for each call would cost a page fault every 256 sampled
+//! pages.
 //!
 //! # Units
 //! Addresses are bytes, counts pages, strength lines. Ranges are half-open.
@@ -31,11 +31,11 @@ pub use answers::{Attached, Broken, Configuration, Counted, Listed, Listing};
 pub use error::{Error, Result};
 pub use raw::{Verb, uksm_info as Info};
 
-/// Where the module puts its device.
+/// Path of the module's device.
 pub const DEVICE_PATH: &str = "/dev/uksm";
 
-/// The calls of a worker whose domain is made, and whose spaces others attach: all but those that
-/// configure, attach and seal.
+/// The calls of a worker whose domain exists, and whose spaces others attach: all except configure,
+/// attach and seal.
 pub const WORKER_CALLS: [u32; 9] = [
     raw::UKSM_IOC_INFO,
     raw::UKSM_IOC_DETACH,
@@ -90,7 +90,7 @@ impl Device {
     /// `path` is for error messages.
     ///
     /// # Errors
-    /// It is no such file, or of another version.
+    /// The file is of another kind, or of another version.
     pub fn from_file(file: OwnedFd, path: PathBuf) -> Result<Device> {
         let device = Device {
             file,
@@ -104,8 +104,8 @@ impl Device {
                 path,
                 found: info.api_version,
             }),
-            // A module whose INFO has another size does not know this request number, either;
-            // a character device of somebody else answers in the same way.
+            // A module whose INFO has another size does not know this request number, either; a
+            // foreign character device answers in the same way.
             Err(Error::Call {
                 errno: Errno::NOTTY | Errno::INVAL,
                 ..
@@ -114,7 +114,7 @@ impl Device {
         }
     }
 
-    /// Whether frames are protected just now, so that the module maps some.
+    /// Whether frames are protected now, so that FOLD maps them.
     ///
     /// # Errors
     /// The module does not answer.

@@ -1,21 +1,21 @@
-//! Is told by a program in the kernel which processes move between control groups.
+//! Events of moves between control groups, from a BPF program in the kernel.
 //!
 //! # Problem
-//! Where control groups say who may share memory with whom, a process that is moved must soon be
-//! looked at. No event of the [`connector`](crate::connector) tells of it, and to look at each
-//! process in turn takes minutes where there are thousands.
+//! Where control groups decide which processes may share memory, a moved process must be checked
+//! soon. No event of the [`connector`](crate::connector) reports a move, and checking all processes
+//! in turn takes minutes where there are thousands.
 //!
 //! # Approach
-//! The program of `bpf/moves.bpf.c` puts the ids of processes that were moved into a ring. A
-//! process is in it once, however often it is moved; if there are more than it holds, that is
-//! counted, and the caller looks at all processes. Who sleeps may wait at the ring.
+//! The program of `bpf/moves.bpf.c` writes the ids of moved processes into a ring. A process is in
+//! the ring once, however often it is moved. Ids that find the ring full are counted, and the
+//! caller then checks all processes. A sleeping caller can poll the ring.
 //!
-//! The program is loaded by a thread of its own, once somebody wants to know of moves
-//! ([`MoveEvents`]). Without it, processes are looked at in turn.
+//! A separate thread loads the program when events of moves are first wanted ([`MoveEvents`]).
+//! Without the program, processes are checked in turn.
 //!
 //! # Units
-//! Process ids. The ring holds 8,192; a take gives 1,024 at most, with a call of a microsecond for
-//! each.
+//! Process ids. The ring holds 8,192; one take returns at most 1,024, with a call of a microsecond
+//! for each.
 //!
 //! # Source
 //! The tracepoint `cgroup:cgroup_attach_task`; decision 38.
@@ -33,25 +33,25 @@ use uksm_bpf::{MOVES_PROGRAM, UKSM_MOVE_COUNT_LOST, UKSM_MOVE_COUNT_MOVES};
 use crate::heap;
 use crate::hints::Error;
 
-/// Processes of one [`Moves::take`] at most.
+/// Maximum number of processes of one [`Moves::take`].
 const MAX_TAKEN: usize = 1024;
 
-/// What [`Moves::take`] came to.
+/// The result of [`Moves::take`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Taken {
-    /// Some moves were not told.
+    /// Some moves were not reported.
     pub lost: bool,
-    /// More wait.
+    /// More moves wait.
     pub more: bool,
 }
 
-/// The loaded program. It goes when this goes.
+/// The loaded program. Dropping this unloads it.
 pub struct Moves {
     ring: RingBuf<MapData>,
     waiting: HashMap<MapData, u32, u8>,
     counts: Array<MapData, u64>,
     lost: u64,
-    /// Holds the program.
+    /// Keeps the program loaded.
     _program: Ebpf,
 }
 
@@ -75,7 +75,7 @@ fn load(error: impl std::error::Error + Send + Sync + 'static) -> Error {
 }
 
 impl Moves {
-    /// Loads the program and lets it run.
+    /// Loads and attaches the program.
     ///
     /// # Errors
     /// No BTF, no right (`CAP_BPF` and `CAP_PERFMON`), or a kernel without the tracepoint.
@@ -113,12 +113,12 @@ impl Moves {
         })
     }
 
-    /// Gives `tell` the processes that have moved; a bounded number.
+    /// Calls `tell` for each process that has moved, a bounded number.
     pub fn take(&mut self, mut tell: impl FnMut(u32)) -> Taken {
         let mut taken = Taken::default();
         for _ in 0..MAX_TAKEN {
             let Some(record) = self.ring.next() else {
-                // Where nothing is lost, the ring was never full.
+                // Without a loss, the ring was never full.
                 let lost = self.count(UKSM_MOVE_COUNT_LOST);
                 taken.lost = lost > std::mem::replace(&mut self.lost, lost);
                 return taken;
@@ -128,8 +128,8 @@ impl Moves {
             };
             drop(record);
             let pid = u32::from_ne_bytes(pid);
-            // Before it is looked at: what it does from now on is told again. It may be missing, if
-            // the table was full.
+            // Removed before the check, so that later moves of the process are reported again. The
+            // process may be missing if the table was full.
             let _missing = self.waiting.remove(&pid);
             tell(pid);
         }
@@ -148,22 +148,22 @@ impl Moves {
     }
 }
 
-/// The program, from the moment that somebody wants it.
+/// The program, from the first demand on.
 #[derive(Debug, Default)]
 pub enum MoveEvents {
-    /// Nobody wants to know of moves.
+    /// Events of moves are not wanted.
     #[default]
     Unwanted,
-    /// A thread loads it, and makes this readable when it is done.
+    /// A thread loads the program, and makes this descriptor readable when it is done.
     Loading(JoinHandle<Result<Moves, Error>>, Arc<OwnedFd>),
-    /// It runs.
+    /// The program runs.
     Told(Box<Moves>),
-    /// It cannot be had, for this reason.
+    /// The program cannot be used, for this reason.
     Untold(String),
 }
 
 impl MoveEvents {
-    /// Somebody wants to know of moves from now on.
+    /// Asks for events of moves.
     pub fn want(&mut self) {
         if !matches!(self, MoveEvents::Unwanted) {
             return;
@@ -184,7 +184,7 @@ impl MoveEvents {
         };
     }
 
-    /// What is readable when there is something to take, or the program is loaded.
+    /// Readable when moves wait, or the program has been loaded.
     #[must_use]
     pub fn events(&self) -> Option<BorrowedFd<'_>> {
         match self {
@@ -194,13 +194,14 @@ impl MoveEvents {
         }
     }
 
-    /// Whether moves are told.
+    /// Whether moves are reported.
     #[must_use]
     pub fn are_told(&self) -> bool {
         matches!(self, MoveEvents::Told(_))
     }
 
-    /// As [`Moves::take`]. What moved before the program ran was not told: so that counts as lost.
+    /// Reads moves as [`Moves::take`] does. Moves before the program ran were not reported, so
+    /// loading it counts as a loss.
     pub fn take(&mut self, tell: impl FnMut(u32)) -> Taken {
         if let MoveEvents::Told(moves) = self {
             return moves.take(tell);

@@ -1,14 +1,14 @@
-//! Who shares a frame that no longer holds what it held.
+//! The sharers of a frame whose content has changed.
 //!
 //! # Problem
-//! The module finds that a frame has changed, and no list says who maps it.
+//! The module finds that a frame has changed, but has no list of its mappings.
 //!
 //! # Approach
-//! It happens once in the life of a machine, if at all, so everything is looked through: the module
-//! counts the frames of each stretch of each space, and where there are some their states are read.
-//! That takes some seconds for a hundred gigabytes. Then the frame is given up: whoever maps it
-//! keeps it, and nothing more is merged into it. Of a process that holds its own locks it is said
-//! that it was not looked through.
+//! This happens once in the life of a machine, if at all, so everything is searched: the module
+//! counts the frames of each stretch of each space, and where there are some, their states are
+//! read. That takes some seconds for a hundred gigabytes. Then the frame is given up: its sharers
+//! keep it, and nothing more is merged into it. For a process that holds its own locks, the report
+//! states that it was not searched.
 //!
 //! # Source
 //! `UKSM_FRAMES_CHECK` of the contract.
@@ -22,7 +22,7 @@ use crate::domain::Domain;
 use crate::module::{self, Verb, raw};
 use crate::{clock, mappings};
 
-/// Longest look through one space.
+/// Maximum time of the search of one space.
 const MAX_LOOK_NS: Nanos = 10_000_000_000;
 
 /// A space that maps a frame.
@@ -30,13 +30,13 @@ const MAX_LOOK_NS: Nanos = 10_000_000_000;
 pub struct Sharer {
     /// The space.
     pub space: SpaceId,
-    /// Where it does so first.
+    /// The first address that maps the frame.
     pub address: u64,
-    /// How often; 0 if that is not known, because its process holds its own locks.
+    /// Number of mappings of the frame; 0 if unknown, because the process holds its own locks.
     pub pages: u64,
 }
 
-/// The spaces, of these, that map the frame. Spaces that have gone are left out.
+/// The spaces among `spaces` that map the frame. Spaces that have gone are left out.
 ///
 /// # Errors
 /// The module fails.
@@ -70,8 +70,8 @@ fn sharer(
     for (mut start, end) in mappings::breakable(domain, space)?.unwrap_or_default() {
         while start < end {
             let counted = domain.count(space, start, end)?;
-            // By then a process that holds its locks most of the time is the only one that is not
-            // through.
+            // By then, only a process that holds its locks most of the time is not completely
+            // searched.
             let is_late = clock::now().saturating_sub(begun) > MAX_LOOK_NS;
             if counted.next <= start || is_late {
                 let (verb, errno) = (Verb::Count, Errno::AGAIN);
@@ -130,11 +130,11 @@ fn each_mapping(
     Ok(())
 }
 
-/// What is said of a frame that has changed.
+/// The report of a frame that has changed.
 #[derive(Debug)]
 pub(crate) struct Finding<'a> {
     pub(crate) frame: FrameId,
-    /// Who shares it, with a process of each.
+    /// The sharers, each with a process.
     pub(crate) sharers: &'a [(Sharer, Option<u32>)],
 }
 

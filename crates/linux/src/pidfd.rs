@@ -1,8 +1,8 @@
-//! Holds processes by pidfds, and learns of their exits.
+//! Holds processes by pidfds, and reports their exits.
 //!
 //! # Problem
-//! The kernel uses process ids again. With thousands of processes followed, to ask of each whether
-//! it is alive would cost more than the rest of a process list.
+//! The kernel reuses process ids. With thousands of followed processes, checking whether each is
+//! alive would cost more than the rest of a process list.
 //!
 //! # Approach
 //! A pidfd names one process for good, and becomes readable when the process exits. One epoll over
@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Exits reported at once, at most; the rest waits for the next call.
+/// Maximum number of exits reported at once; the rest waits for the next call.
 const MAX_EXITS: usize = 1024;
 
 const NOW: Timespec = Timespec {
@@ -53,7 +53,7 @@ pub struct Exits {
 }
 
 impl Exits {
-    /// Of nobody yet.
+    /// Watches no process yet.
     ///
     /// # Errors
     /// No more file descriptors.
@@ -72,7 +72,7 @@ impl Exits {
         epoll::add(&self.epoll, pidfd, data, epoll::EventFlags::IN)
     }
 
-    /// Reports this one no longer. A copy of the descriptor would keep it here otherwise.
+    /// Stops reporting this process. A copy of the descriptor would keep it here otherwise.
     pub fn forget(&self, pidfd: &OwnedFd) {
         if let Err(errno) = epoll::delete(&self.epoll, pidfd) {
             tracing::debug!("a process was not watched: {errno}");
@@ -85,7 +85,7 @@ impl Exits {
         let mut events = Vec::with_capacity(MAX_EXITS);
         let buffer = rustix::buffer::spare_capacity(&mut events);
         if let Err(errno) = epoll::wait(&self.epoll, buffer, Some(&NOW)) {
-            // Interrupted: the exits are still there the next time.
+            // Interrupted: the exits are still there next time.
             tracing::debug!("waiting for exits of processes: {errno}");
         }
         events

@@ -1,15 +1,15 @@
-//! Reads what `/proc` says of processes.
+//! Reads facts about processes from `/proc`.
 //!
 //! # Problem
 //! The daemon reads thousands of processes within a fraction of a percent of a core. Any of them
 //! can exit between two reads. Tests need processes that no kernel offers.
 //!
 //! # Approach
-//! The few fields that are needed are cut out of the bytes. The root is a path, so that a test can
-//! use a folder. A process that is gone is [`Error::Gone`], which callers skip. An error of parsing
-//! names file and line. No more is read of a file than a bound: a process decides how long some of
-//! them are ([`bounded`]). Files for which the kernel takes a lock that the process can hold are
-//! read with a deadline where the reader must not be held up ([`deadline`]).
+//! Only the necessary fields are cut out of the bytes. The root is a path, so that a test can use a
+//! folder. A process that is gone is [`Error::Gone`], which callers skip. A parse error names file
+//! and line. Reads of a file are bounded, because a process decides the length of some files
+//! ([`bounded`]). Files for which the kernel takes a lock that the process can hold are read with a
+//! deadline, if the process must not block the reader ([`deadline`]).
 //!
 //! # Source
 //! proc(5).
@@ -28,18 +28,18 @@ mod error;
 
 pub use error::{Error, Result};
 
-/// Most bytes read of a file whose fields the kernel numbers. In `status` the ids stand before the
-/// list of groups, which can be long.
+/// Maximum number of bytes read of a file whose fields the kernel numbers. In `status` the ids
+/// precede the list of groups, which can be long.
 const MAX_FIELDS_BYTES: usize = 4096;
 
-/// Most bytes read of `/proc/PID/cgroup`: a path of `PATH_MAX` bytes in each hierarchy of version
-/// 1, and in that of version 2.
+/// Maximum number of bytes read of `/proc/PID/cgroup`: a path of `PATH_MAX` bytes in each hierarchy
+/// of version 1, and in that of version 2.
 const MAX_CGROUP_BYTES: usize = 64 << 10;
 
-/// Most bytes read of an environment. A variable behind is not found.
+/// Maximum number of bytes read of an environment. A variable beyond is not found.
 const MAX_ENVIRONMENT_BYTES: usize = 256 << 10;
 
-/// Stands before each byte of a control group's name that is no UTF-8, and before each of its own.
+/// Precedes each byte of a control group's name that is no UTF-8, and each occurrence of itself.
 const ESCAPE: char = char::REPLACEMENT_CHARACTER;
 
 /// Flag of a kernel thread in `/proc/PID/stat` (`PF_KTHREAD`).
@@ -48,18 +48,18 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 /// Clock ticks a second in `/proc`: `USER_HZ`, 100 on every architecture this runs on.
 const TICK: Nanos = 10_000_000;
 
-/// The fields of `/proc/PID/stat` that matter here.
+/// The fields of `/proc/PID/stat` that are used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
     /// Name of the program, at most 15 bytes; processes can change it.
     pub comm: String,
     /// State letter.
     pub state: char,
-    /// Its parent, or whoever took it over.
+    /// Its parent, or the process that adopted it.
     pub parent: u32,
     /// Task flags.
     pub flags: u32,
-    /// When it started, in ticks since the machine did.
+    /// Its start time, in ticks since the machine's start.
     pub start_ticks: u64,
 }
 
@@ -76,7 +76,7 @@ impl Stat {
         self.flags & KERNEL_THREAD != 0
     }
 
-    /// How long it has lived, at `since_boot`.
+    /// Its age at `since_boot`.
     #[must_use]
     pub fn age(&self, since_boot: Nanos) -> Nanos {
         since_boot.saturating_sub(self.start_ticks.saturating_mul(TICK))
@@ -87,7 +87,7 @@ impl Stat {
 #[derive(Debug, Clone)]
 pub struct Proc {
     root: PathBuf,
-    /// Reads that can wait have a deadline.
+    /// Deadlines of reads that can wait.
     deadlines: Option<Deadlines>,
 }
 
@@ -110,7 +110,7 @@ impl Proc {
         }
     }
 
-    /// The same, for a reader that no process may hold up: what can wait for a process is
+    /// The same, for a reader that no process may block: a read that would wait for a process is
     /// [`Error::Locked`] after a deadline.
     #[must_use]
     pub fn with_deadlines(mut self) -> Proc {
@@ -118,10 +118,10 @@ impl Proc {
         self
     }
 
-    /// Does a read that can wait for the process, with a deadline if there is one.
+    /// Performs a read that can wait for the process, with a deadline if there is one.
     ///
     /// # Errors
-    /// As the read; the process holds it up.
+    /// The error of the read; the process blocks it.
     pub fn wait_for<T: Send + 'static>(
         &self,
         pid: u32,
@@ -136,13 +136,13 @@ impl Proc {
         }
     }
 
-    /// When a process of which a read was [`Error::Locked`] is to be read again.
+    /// Time of the next read of a process after [`Error::Locked`].
     #[must_use]
     pub fn due(&self, pid: u32) -> Option<Nanos> {
         self.deadlines.as_ref().map(|deadlines| deadlines.due(pid))
     }
 
-    /// Processes that have held up every read for long, and how long.
+    /// Processes that have blocked every read for long, with that time.
     #[must_use]
     pub fn locked(&self) -> Vec<(u32, Nanos)> {
         let Some(deadlines) = &self.deadlines else {
@@ -152,14 +152,14 @@ impl Proc {
         deadlines.locked()
     }
 
-    /// Forgets what processes that are not there have held up: their ids are used again.
+    /// Forgets the locks of processes that no longer exist: their ids are reused.
     pub fn retain(&self, is_there: impl Fn(u32) -> bool) {
         if let Some(deadlines) = &self.deadlines {
             deadlines.retain(is_there);
         }
     }
 
-    /// The same for one that has ended.
+    /// Forgets the locks of a process that has ended.
     pub fn forget(&self, pid: u32) {
         if let Some(deadlines) = &self.deadlines {
             deadlines.forget(pid);
@@ -201,7 +201,7 @@ impl Proc {
     }
 
     /// The process's path in the cgroup v2 tree, `/` for the root. Distinct paths stay distinct,
-    /// also where names are no UTF-8.
+    /// even if names are no UTF-8.
     ///
     /// # Errors
     /// Gone, unreadable, or no cgroup v2 on this machine.
@@ -220,7 +220,7 @@ impl Proc {
         }
     }
 
-    /// Pages of a process that are in memory and of no file. Everybody may ask.
+    /// Pages of a process that are in memory and of no file. No special right is needed.
     ///
     /// # Errors
     /// Gone, unreadable, or malformed.
@@ -275,7 +275,7 @@ impl Proc {
     /// not set, or empty, or does not end within the first 256 KiB of the environment.
     ///
     /// # Errors
-    /// Gone or unreadable; the process holds it up.
+    /// Gone or unreadable; the process blocks the read.
     pub fn environment(&self, pid: u32, name: &str) -> Result<Option<Vec<u8>>> {
         let path = self.path(pid, "environ");
         let read = move || read(&path, pid, MAX_ENVIRONMENT_BYTES);
@@ -296,8 +296,8 @@ impl Proc {
         std::fs::File::open(&path).map_err(|source| failed(&path, pid, source))
     }
 
-    /// Where this process can read how much memory it has, also when it may not open anything any
-    /// more.
+    /// A reader of this process's own memory use, which works even when the process may not open
+    /// files any more.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -324,13 +324,13 @@ impl Proc {
 pub struct OwnMemory {
     file: std::fs::File,
     path: PathBuf,
-    /// The program's own pages are another process's as well, which counts them.
+    /// Another process with the same program counts the program's own pages.
     is_copy: bool,
 }
 
 impl OwnMemory {
-    /// Of one of several processes of one program, another of which counts the pages of the
-    /// program.
+    /// The memory of one of several processes of one program, if another of them counts the
+    /// program's pages.
     #[must_use]
     pub fn of_copy(mut self) -> OwnMemory {
         self.is_copy = true;
@@ -365,14 +365,14 @@ fn read(path: &Path, pid: u32, max_bytes: usize) -> Result<Start> {
     start.map_err(|source| failed(path, pid, source))
 }
 
-/// What a line of `status` has behind its name.
+/// The text after the name in a line of `status`.
 fn line_of<'a>(start: &'a Start, name: &str) -> Option<&'a str> {
     let mut lines = start.entries(b'\n');
     let rest = lines.find_map(|line| line.strip_prefix(name.as_bytes()))?;
     std::str::from_utf8(rest).ok()
 }
 
-/// A text for bytes; another one for other bytes.
+/// A text for bytes; distinct for distinct bytes.
 fn distinct_text(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {

@@ -1,36 +1,36 @@
-//! Which processes are followed: who started, who exited, who became another program.
+//! The followed processes: starts, exits, execs and renames.
 //!
 //! # Problem
-//! Processes start, fork, exec, change their name and exit at any time, and the kernel uses process
-//! ids again. On a large host, a look at every process each time would cost more than the budget of
-//! the bottom level.
+//! Processes start, fork, exec, change their name and exit at any time, and the kernel reuses
+//! process ids. On a large host, checking every process each time would cost more than the budget
+//! of the bottom level.
 //!
 //! # Approach
 //! - A chosen process is held by a pidfd. The pidfd is opened before the name is read, and the
 //!   process must be alive after that, so that what was read belongs to the process that is held.
 //! - One epoll over all pidfds reports exits.
-//! - Events of the kernel tell of new processes, execs and new names ([`Connector`]). Without them,
+//! - Events of the kernel report new processes, execs and new names ([`Connector`]). Without them,
 //!   a new process shows as an id in `/proc` that was not there before.
-//! - A process is looked at when it is old enough, the newest first; a list takes some milliseconds
-//!   at most, and says whether more wait.
+//! - A process is checked when it is old enough, the newest first; a list takes some milliseconds
+//!   at most, and returns whether more wait.
 //! - Moves between control groups come as events ([`moves`](crate::moves)), where BPF allows.
-//! - Known processes are checked again in turns, for what no event told. An exec gives a process
-//!   another address space, so that attaching it again answers another space id. A new name or
-//!   another control group can change whether the process is chosen.
+//! - Known processes are checked again in turns, for changes without an event. An exec gives a
+//!   process another address space, so that attaching it again returns another space id. A new
+//!   name or another control group can change whether the process is chosen.
 //! - A space that is dead while its process lives: the process has called exec, and is checked at
 //!   once.
-//! - Each process is in a group, in whose domain it is attached ([`Attach`]). With one group and one
-//!   domain, this is a machine's [`Discovery`](crate::discovery::Discovery) ([`Processes::list`]); a
-//!   supervisor sends its findings to workers ([`Processes::look`]).
+//! - Each process is in a group, in whose domain it is attached ([`Attach`]). With one group and
+//!   one domain, this is a machine's [`Discovery`](crate::discovery::Discovery)
+//!   ([`Processes::list`]); a supervisor sends its findings to workers ([`Processes::look`]).
 //! - A process that changes its group must share nothing with the old group before it is attached
 //!   in the new one ([`Processes::have_parted`]).
 //!
-//! This process, its children if it is a supervisor, kernel threads and zombies are never followed.
-//! A failure of one process never stops the list. If a process cannot be read, it stays as it was;
-//! where only what its group depends on cannot be read, it is in no group. If it cannot be
-//! attached, that is tried again in turn: another daemon may let go of its memory, or memory may be
-//! short. One whose locks are held, because its exec waits for I/O of its own, is tried again more
-//! and more rarely ([`Locked`]), and stays what it was meanwhile.
+//! This process, the children of a supervisor, kernel threads and zombies are never followed. A
+//! failure of one process never stops the list. If a process cannot be read, its state is kept; if
+//! only the input of its group cannot be read, it is in no group. If it cannot be attached, that is
+//! tried again in turn: another daemon may release its memory, or memory may be short. A process
+//! whose locks are held, because its exec waits for I/O of its own, is tried again more and more
+//! rarely ([`Locked`]), and its state is kept meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -78,7 +78,7 @@ struct Followed {
     start_ticks: u64,
     space: SpaceId,
     pidfd: OwnedFd,
-    /// It has called exec since its group was found.
+    /// It has called exec since its group was determined.
     has_execed: bool,
 }
 
@@ -95,7 +95,7 @@ pub struct Target {
     pub space: SpaceId,
 }
 
-/// Where the processes of each group are attached.
+/// Attaches processes to the domains of their groups.
 pub trait Attach {
     /// Attaches the process to the group's domain.
     ///
@@ -111,18 +111,18 @@ impl<D: Domain> Attach for D {
     }
 }
 
-/// Why a chosen process is not followed.
+/// The reason why a process is not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unfollowed {
     NotChosen,
     /// It never gets memory of its own.
     KernelThread,
-    /// It shares pages with a group that it is not in any more.
+    /// It shares pages with its former group.
     Leaving(Place),
     Failed(GroupId, Errno),
 }
 
-/// What `/proc` says of a process; there is no stat of this process itself.
+/// Facts about a process from `/proc`; without stat for this process itself.
 struct Reading {
     stat: Option<Stat>,
     group: Option<GroupId>,
@@ -139,27 +139,27 @@ pub struct Processes {
     spaces: Spaces,
     arrivals: Arrivals,
     moves: MoveEvents,
-    /// How often moves were lost.
+    /// Number of losses of moves.
     moves_lost: u64,
     turns: Turns,
-    /// Who leaves a group parts from it before it can be in another one, and children of this
-    /// process are left alone.
+    /// This process is a supervisor: its children are not followed, and a process must be unmerged
+    /// from its old group before it can join another.
     is_supervisor: bool,
     pids: Vec<u32>,
-    /// Whether failures are logged. At the start they end the program.
+    /// Failures are logged from then on. During the start they end the program.
     started: bool,
     /// Processes that could not be read.
     unread: u64,
     /// Processes that could not be attached for lack of memory.
     shortages: u64,
-    /// Those that could not because they hold their own locks.
+    /// Processes that could not be attached because they hold their own locks.
     locked: Locked<u32>,
-    /// What ATTACH may wait for those.
+    /// The time that ATTACH may wait for such processes.
     attach_waits: AttachWaits,
 }
 
 impl Processes {
-    /// Nobody is followed yet. `selection` should be pinned; its processes are one group.
+    /// Follows no process yet. `selection` should be pinned; its processes are one group.
     ///
     /// # Errors
     /// No more file descriptors.
@@ -168,7 +168,7 @@ impl Processes {
         Processes::of_groups(proc, grouping)
     }
 
-    /// Nobody is followed yet. Selections should be pinned.
+    /// Follows no process yet. Selections should be pinned.
     ///
     /// # Errors
     /// No more file descriptors.
@@ -194,15 +194,15 @@ impl Processes {
         })
     }
 
-    /// Events tell of processes from now on.
+    /// Uses the events of this connector from now on.
     #[must_use]
     pub fn told_by(mut self, connector: Connector) -> Processes {
         self.arrivals.set_connector(connector);
         self
     }
 
-    /// What it finds is for others, its children, who part from each other what may not be shared
-    /// ([`Processes::have_parted`]).
+    /// The caller is a supervisor: its children merge the spaces found here, and break sharing that
+    /// is not permitted ([`Processes::have_parted`]).
     #[must_use]
     pub fn for_others(mut self) -> Processes {
         self.is_supervisor = true;
@@ -214,16 +214,16 @@ impl Processes {
         self.spaces.note_dead(place);
     }
 
-    /// Spaces that left their groups share nothing with them any more, and are detached: their
-    /// processes may be in other groups. One walk over all processes that are not followed.
+    /// These spaces left their groups, share nothing with them any more, and are detached: their
+    /// processes can join other groups. One walk over all processes that are not followed.
     pub fn have_parted(&mut self, places: &BTreeSet<Place>) {
         self.look_again_at(
             |why| matches!(why, Unfollowed::Leaving(place) if places.contains(place)),
         );
     }
 
-    /// The domain of a group is gone, and who was attached there is attached nowhere; the group may
-    /// get another domain.
+    /// The domain of a group is gone, and its processes are attached nowhere; the group may get
+    /// another domain.
     pub fn has_no_domain(&mut self, group: GroupId) {
         for pid in self.spaces.forget(group) {
             if let Some(followed) = self.followed.remove(&pid) {
@@ -234,12 +234,12 @@ impl Processes {
         self.look_again_at(|why| matches!(why, Unfollowed::Leaving((of, _)) if *of == group));
     }
 
-    /// The group has a domain now: who could not be attached is looked at again.
+    /// The group has a domain now: processes that could not be attached are checked again.
     pub fn has_domain(&mut self, group: GroupId) {
         self.look_again_at(|why| matches!(why, Unfollowed::Failed(of, _) if *of == group));
     }
 
-    /// Those of the unfollowed that are so are looked at as if they were new.
+    /// Checks those unfollowed processes again for which `is_so` is true, as if they were new.
     fn look_again_at(&mut self, is_so: impl Fn(&Unfollowed) -> bool) {
         self.unfollowed.retain(|&pid, why| {
             let again = is_so(why);
@@ -250,7 +250,7 @@ impl Processes {
         });
     }
 
-    /// Leaves the selected processes alone from now on.
+    /// Excludes the selected processes from now on.
     ///
     /// # Errors
     /// The module fails altogether.
@@ -266,24 +266,24 @@ impl Processes {
         Ok(())
     }
 
-    /// These are the groups and rules from now on, but for those that were excluded since the
-    /// start. All known processes are looked at again in the next lists.
+    /// Replaces groups and rules, but keeps the processes that were excluded since the start. All
+    /// known processes are checked again in the next lists.
     pub fn regroup(&mut self, groups: Vec<(GroupId, Selection)>, rules: Vec<RuleWithGroups>) {
         self.grouping.regroup(groups, rules);
         for &pid in self.followed.keys().chain(self.unfollowed.keys()) {
             self.arrivals.put(pid);
         }
-        // Until now perhaps nobody was looked for.
+        // Perhaps no selection needed a search until now.
         self.arrivals.search_now();
     }
 
-    /// The groups, to be asked what rules have formed.
+    /// The groups, including those that rules have formed.
     pub fn grouping(&mut self) -> &mut Grouping {
         &mut self.grouping
     }
 
-    /// A group that a rule has formed is gone, and has no processes: who comes from now on, or
-    /// could not be attached, forms another one.
+    /// A group that a rule formed is gone and has no processes: processes that come later, or could
+    /// not be attached, form another one.
     pub fn dissolve(&mut self, group: GroupId) {
         self.grouping.dissolve(group);
         self.look_again_at(|why| matches!(why, Unfollowed::Failed(of, _) if *of == group));
@@ -301,8 +301,8 @@ impl Processes {
         self.followed.iter().map(target).collect()
     }
 
-    /// Processes followed, and their spaces, that the selectors select, or of which nobody can read
-    /// whether they do: of those, too many are unmerged rather than too few.
+    /// Followed processes, with their spaces, that the selectors select. Processes for which that
+    /// cannot be read are included: unmerging too many is safe, too few is not.
     #[must_use]
     pub fn chosen(&self, selectors: &Selectors) -> Vec<Target> {
         let mut targets = self.targets();
@@ -320,25 +320,25 @@ impl Processes {
         targets
     }
 
-    /// Whether events tell of processes. Else they are only looked for.
+    /// Whether events report processes. Otherwise only searches find them.
     #[must_use]
     pub fn is_told(&self) -> bool {
         self.arrivals.is_told()
     }
 
-    /// What is readable when events have come, if there are any; the next list takes them in.
+    /// Readable when events have come, if there are any; the next list reads them.
     #[must_use]
     pub fn events(&self) -> Option<BorrowedFd<'_>> {
         self.arrivals.events()
     }
 
-    /// When a process that waits is old enough to be looked at, if events told of one.
+    /// Time at which a waiting process is old enough to be checked, if there are events.
     #[must_use]
     pub fn ready_at(&self) -> Option<Nanos> {
         self.arrivals.events().and(self.arrivals.ready_at())
     }
 
-    /// How often events were lost; each time all processes were searched.
+    /// Number of losses of events; after each, all processes were searched.
     #[must_use]
     pub fn events_lost(&self) -> u64 {
         self.arrivals.lost()
@@ -355,8 +355,8 @@ impl Processes {
         if self.is_leaving(pid) {
             return Ok(());
         }
-        // Before anything is read of it, which then is of the process that is held, if that is
-        // alive afterwards.
+        // Opened before the process is read: if it is alive afterwards, the facts read are those of
+        // the process that is held.
         let opened = match self.followed.contains_key(&pid) {
             true => None,
             false => Some(pidfd::open(pid)),
@@ -367,7 +367,7 @@ impl Processes {
                 group: Some(group),
             }) => self.follow(pid, group, (stat, opened), to),
             Ok(Reading { stat, .. }) => {
-                // Nobody will tell when a young one calls exec.
+                // No event will report an exec of a young process.
                 if let Some(stat) = stat.as_ref().filter(|_| !self.is_told()) {
                     self.turns.note_unchosen(pid, stat);
                 }
@@ -377,7 +377,7 @@ impl Processes {
                     false => Unfollowed::NotChosen,
                 };
                 self.unfollowed.insert(pid, why);
-                // Unless it has to part from its group first.
+                // A supervisor first waits until it is unmerged from its old group.
                 self.unfollow(pid, true);
                 Ok(())
             }
@@ -402,7 +402,7 @@ impl Processes {
         }
     }
 
-    /// Whether a process has to part from a group before it can be in another one.
+    /// Whether a process still waits to be unmerged from its old group.
     fn is_leaving(&self, pid: u32) -> bool {
         matches!(self.unfollowed.get(&pid), Some(Unfollowed::Leaving(_)))
     }
@@ -437,8 +437,8 @@ impl Processes {
         })
     }
 
-    /// Holds and attaches a chosen process that was opened before it was read; one that is followed
-    /// already was not, and may have another space now.
+    /// Holds and attaches a chosen process that was opened before it was read. A followed process
+    /// was not opened again, and may have another space now.
     fn follow(
         &mut self,
         pid: u32,
@@ -457,7 +457,7 @@ impl Processes {
         let held = self.followed.get(&pid).filter(same);
         let is_held = held.is_some();
         let pidfd = if let Some(f) = held {
-            // A held process is what it was; the new stat may carry a new name.
+            // The process is held, so it is the same one; the new stat may carry a new name.
             let Ok(pidfd) = f.pidfd.try_clone() else {
                 return Ok(());
             };
@@ -465,8 +465,8 @@ impl Processes {
         } else {
             self.unfollow(pid, false);
             let Some(opened) = opened else {
-                // In another group, or the id is another process's: it is looked at as one that
-                // comes.
+                // It is in another group, or its id belongs to another process: it is checked as a
+                // new one.
                 self.arrivals.put(pid);
                 return Ok(());
             };
@@ -524,8 +524,8 @@ impl Processes {
         Ok(())
     }
 
-    /// Proves that `/proc` spoke of the process of this pidfd, which was opened before: that
-    /// process is alive, so the id was no other's. None if it is gone.
+    /// Proves that the facts from `/proc` are of the process of this pidfd, opened before: it is
+    /// alive, so its id was not reused. None if it is gone.
     fn hold(&self, pid: u32, pidfd: Option<OwnedFd>) -> Result<Option<OwnedFd>, Errno> {
         let Some(pidfd) = pidfd else {
             return Ok(None);
@@ -537,7 +537,7 @@ impl Processes {
         Ok(Some(pidfd))
     }
 
-    /// Notes which space a process is in; it may have been in another before (exec).
+    /// Records the space of a process; after an exec it is another one than before.
     fn note_space(&mut self, pid: u32, stat: &Stat, pidfd: OwnedFd, place: Place) {
         self.unfollowed.remove(&pid);
         let comm = &stat.comm;
@@ -547,7 +547,7 @@ impl Processes {
             followed.comm.clone_from(comm);
             if old != space {
                 if self.grouping.depends_on_environments() {
-                    // That is another one as well.
+                    // The environment is another one as well.
                     followed.has_execed = true;
                     self.arrivals.put(pid);
                 }
@@ -570,8 +570,8 @@ impl Processes {
         self.followed.insert(pid, followed);
     }
 
-    /// Lets go of a process, if it is followed. One that lives, and shared pages with a group, has
-    /// to part from it first.
+    /// Stops following a process. If it lives and was the last of its space, a supervisor must have
+    /// it unmerged from its group first.
     fn unfollow(&mut self, pid: u32, lives: bool) {
         let Some(followed) = self.followed.remove(&pid) else {
             return;

@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! A configuration and a file of labels are read again while the daemon runs, in its only thread.
-//! If a pipe or a device stands in place of such a file, opening or reading it waits for ever.
+//! If such a path names a pipe or a device, opening or reading it waits for ever.
 //!
 //! # Approach
 //! The file is opened without waiting, and read only if it is a regular file, up to a bound.
@@ -18,7 +18,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// The longest file that is read.
+/// Maximum length of a file.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// The text of a regular file.
@@ -41,7 +41,7 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// What it is, and what to do.
+/// The kind of file, and the remedy.
 fn refusal(kind: FileType) -> String {
     let what = match kind {
         kind if kind.is_fifo() => "a pipe",

@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! An operator names processes by id, by control group, by program name, or as all but some. The
-//! kernel uses ids again, names change, and a name that can never match is a mistake.
+//! kernel reuses ids, names change, and a name that can never match is a mistake.
 //!
 //! # Approach
 //! A process becomes a target if a selector of [`Selection::chosen`] matches and none of
@@ -34,15 +34,15 @@ pub use selector::{Cgroup, Comm, ProcessName, Unit};
 /// Processes by id, control group or name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selectors {
-    /// By id.
+    /// Selectors by id.
     pub pids: Vec<ProcessName>,
-    /// By control group, those below it included.
+    /// Selectors by control group, including those below it.
     pub cgroups: Vec<Cgroup>,
-    /// By unit of systemd.
+    /// Selectors by unit of systemd.
     pub units: Vec<Unit>,
-    /// By virtual machine of libvirt.
+    /// Selectors by virtual machine of libvirt.
     pub libvirt: Vec<LibvirtDomain>,
-    /// By program name.
+    /// Selectors by program name.
     pub comms: Vec<Comm>,
 }
 
@@ -53,12 +53,12 @@ impl Selectors {
         self.pids.is_empty() && !self.need_search()
     }
 
-    /// Whether processes must be looked for, other than those named by id.
+    /// Whether processes must be searched for, other than those named by id.
     fn need_search(&self) -> bool {
         !self.comms.is_empty() || self.depend_on_cgroups()
     }
 
-    /// Whether a process can come to be among them by another control group.
+    /// Whether another control group can make a process selected.
     fn depend_on_cgroups(&self) -> bool {
         !self.cgroups.is_empty() || !self.units.is_empty() || !self.libvirt.is_empty()
     }
@@ -72,10 +72,10 @@ impl Selectors {
         self.comms.extend(other.comms);
     }
 
-    /// Whether a process is among them.
+    /// Whether a process is selected.
     ///
     /// # Errors
-    /// Its control group is asked for and cannot be read.
+    /// Its control group is needed and cannot be read.
     pub fn select(&self, proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<bool> {
         self.select_candidate(&Candidate::new(proc, pid, stat))
     }
@@ -101,12 +101,12 @@ impl Selectors {
     }
 }
 
-/// A process of which is asked whether it is selected.
+/// A process that is checked against selectors.
 struct Candidate<'a> {
     proc: &'a Proc,
     pid: u32,
     stat: &'a Stat,
-    /// Read once, when first asked for.
+    /// Read once, when first needed.
     cgroup: OnceCell<String>,
 }
 
@@ -129,18 +129,18 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// Which processes may be merged.
+/// The processes that may be merged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selection {
     /// Every process, unless excluded.
     pub all: bool,
     /// Processes chosen.
     pub chosen: Selectors,
-    /// Processes left alone even if chosen.
+    /// Processes excluded even if chosen.
     pub excluded: Selectors,
 }
 
-/// Why a selection cannot stand.
+/// Reason why a selection is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No selector at all.
@@ -151,7 +151,7 @@ pub enum Error {
     /// No such process.
     #[error("--pid {name}: no such process: nothing was changed")]
     NoProcess {
-        /// What was named.
+        /// The name given.
         name: ProcessName,
     },
     /// The id belongs to a later process.
@@ -160,23 +160,23 @@ pub enum Error {
         name.pid, name.pid
     )]
     Reused {
-        /// What was named.
+        /// The name given.
         name: ProcessName,
-        /// When the process that has the id started.
+        /// Start time of the process that has the id.
         found: u64,
     },
     /// It has no memory that could be merged.
     #[error("--pid {name}: {what}: it has no memory to merge")]
     NoMemory {
-        /// What was named.
+        /// The name given.
         name: ProcessName,
-        /// What it is.
+        /// The kind of process.
         what: &'static str,
     },
     /// It is a thread.
     #[error("--pid {name}: is a thread of process {group}: name that")]
     Thread {
-        /// What was named.
+        /// The name given.
         name: ProcessName,
         /// The process.
         group: u32,
@@ -184,21 +184,21 @@ pub enum Error {
     /// It is this program.
     #[error("--pid {name}: is uksm itself, which is never merged")]
     Itself {
-        /// What was named.
+        /// The name given.
         name: ProcessName,
     },
     /// `/proc` cannot be read.
     #[error("--pid {name}: {source}")]
     Unreadable {
-        /// What was named.
+        /// The name given.
         name: ProcessName,
-        /// Why.
+        /// The reason.
         source: proc::Error,
     },
 }
 
-/// Whether each of these has a process, which is read once for all of them. One whose control group
-/// cannot be read is in none that asks for it.
+/// Whether each of these includes a process, which is read once for all of them. A process whose
+/// control group cannot be read is in none that needs it.
 pub fn include_each<'a>(
     selections: &'a [&'a Selection],
     proc: &'a Proc,
@@ -213,7 +213,7 @@ pub fn include_each<'a>(
 }
 
 impl Selection {
-    /// Whether processes must be looked for, other than those named by id.
+    /// Whether processes must be searched for, other than those named by id.
     #[must_use]
     pub fn need_search(&self) -> bool {
         self.all || self.chosen.need_search()
@@ -234,12 +234,12 @@ impl Selection {
     /// Whether a process may be merged.
     ///
     /// # Errors
-    /// Its control group is asked for and cannot be read.
+    /// Its control group is needed and cannot be read.
     pub fn include(&self, proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<bool> {
         self.include_candidate(&Candidate::new(proc, pid, stat))
     }
 
-    /// Whether it names the process, excluded or not. A rule that names nobody is for all.
+    /// Whether it names the process, excluded or not. A rule without named processes is for all.
     fn names(&self, candidate: &Candidate<'_>) -> proc::Result<bool> {
         Ok(self.all || self.chosen.is_empty() || self.chosen.select_candidate(candidate)?)
     }
@@ -253,7 +253,7 @@ impl Selection {
     /// start times.
     ///
     /// # Errors
-    /// The first name that cannot stand.
+    /// The first name that is refused.
     pub fn pin(&mut self, proc: &Proc) -> Result<(), Error> {
         if !self.need_search() && self.chosen.pids.is_empty() {
             return Err(Error::None);
@@ -261,8 +261,8 @@ impl Selection {
         self.chosen.pin(proc)
     }
 
-    /// As [`Selection::pin`], but a process by id that is not as it should be never matches, and is
-    /// no error: whoever owns a process can end it. Answers why not, of each.
+    /// As [`Selection::pin`], but a process by id that cannot be pinned never matches, and is no
+    /// error, because its owner can end it at any time. Returns the reason for each.
     ///
     /// # Errors
     /// Nothing is named, or this process.
@@ -289,7 +289,7 @@ impl Selectors {
     /// Checks that each named id is a process with memory, and pins it to its start time.
     ///
     /// # Errors
-    /// The first name that cannot stand.
+    /// The first name that is refused.
     pub fn pin(&mut self, proc: &Proc) -> Result<(), Error> {
         self.pids.iter_mut().try_for_each(|name| pin(name, proc))
     }

@@ -49,7 +49,7 @@ pub struct Entry {
     pub resident: u64,
     /// Anonymous pages in memory.
     pub anonymous: u64,
-    /// Those of the anonymous pages that lie in huge pages.
+    /// Anonymous pages in huge pages.
     pub huge: u64,
     /// Pages of hugetlbfs.
     pub hugetlb: u64,
@@ -59,7 +59,7 @@ pub struct Entry {
     pub flags: String,
 }
 
-/// What the name of a mapping tells.
+/// Kind of memory, by the name of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
     /// Anonymous memory without a name.
@@ -76,7 +76,7 @@ pub enum NameKind {
     File,
 }
 
-/// Why a list of mappings cannot be read on.
+/// Reason why a list of mappings cannot be read further.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The kernel does not give the next line.
@@ -84,15 +84,15 @@ pub enum Fault {
     Read {
         /// The line, from 1.
         line: u64,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// A line is not what the kernel writes. The next mapping can be read.
+    /// A malformed line. The next mapping can be read.
     #[error("{line}: {what}")]
     Malformed {
         /// The line, from 1.
         line: u64,
-        /// What is wrong; without the line's text, which the process can choose.
+        /// The fault; without the line's text, which the process can choose.
         what: &'static str,
     },
 }
@@ -124,7 +124,7 @@ pub struct Entries<R> {
 }
 
 impl<R: BufRead> Entries<R> {
-    /// Those of an open file, or of its contents.
+    /// The mappings of an open file, or of its contents.
     pub fn of(lines: R) -> Entries<R> {
         Entries {
             lines,
@@ -161,7 +161,7 @@ impl<R: BufRead> Entries<R> {
         Ok(true)
     }
 
-    /// Skips to the next line without keeping what is skipped.
+    /// Skips to the next line without storing the rest.
     fn skip_rest(&mut self) -> io::Result<()> {
         loop {
             let bytes = match self.lines.fill_buf() {
@@ -181,7 +181,7 @@ impl<R: BufRead> Entries<R> {
         }
     }
 
-    /// Drops the mapping that was begun: what follows up to the next one is skipped.
+    /// Drops the current mapping: lines up to the next one are skipped.
     fn malformed(&mut self, what: &'static str) -> Fault {
         self.begun = None;
         self.is_skipping = true;
@@ -189,7 +189,7 @@ impl<R: BufRead> Entries<R> {
         Fault::Malformed { line, what }
     }
 
-    /// Takes in the line that was read. Answers a mapping or fault that is ready.
+    /// Processes the line that was read. Returns a mapping or fault that is ready.
     fn take_line(&mut self) -> Option<Result<Entry, Fault>> {
         // A field of a mapping begins with a capital letter, a mapping with its address.
         if self.line.first().is_some_and(u8::is_ascii_uppercase) {
@@ -276,7 +276,7 @@ impl Entry {
         self.end - self.start
     }
 
-    /// What its name tells.
+    /// The kind of its name.
     #[must_use]
     pub fn name_kind(&self) -> NameKind {
         match self.name.as_slice() {
@@ -298,7 +298,7 @@ impl Entry {
         flags.any(|flag| any.contains(&flag))
     }
 
-    /// Takes in a line of `smaps`; none if it is no amount where there should be one.
+    /// Reads a line of `smaps`; none if it has no amount where there should be one.
     fn take_field(&mut self, line: &[u8]) -> Option<()> {
         let colon = line.iter().position(|&byte| byte == b':')?;
         let (name, value) = (line.get(..colon)?, line.get(colon + 1..)?);

@@ -1,14 +1,14 @@
-//! Files of listening Unix sockets: what may be removed in their place, and when they are removed.
+//! Files of listening Unix sockets: rules for the removal of stale files and of the own one.
 //!
 //! # Problem
 //! A daemon that was killed leaves its socket's file, and no other can bind there until it is
-//! removed. What lies at the path may as well be a file with contents (a wrong path on the command
-//! line), or a socket at which somebody listens.
+//! removed. But the path may also name a file with contents (a wrong path on the command line), or
+//! a socket at which another process listens.
 //!
 //! # Approach
 //! [`remove_stale`] removes a socket only, and only if the kernel refuses a connection: then no
-//! process listens. All else stays, and `bind` fails. [`SocketFile`] removes the file at the end
-//! only if it still is the one that was bound.
+//! process listens. Any other file stays, and `bind` fails. [`SocketFile`] removes the file at the
+//! end only if it is still the one that was bound.
 //!
 //! # Source
 //! unix(7).
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-/// The file of a socket that listens. It is removed when this goes.
+/// The file of a listening socket. Dropping this removes the file.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -29,7 +29,7 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// That of a socket which was just bound.
+    /// The file of a socket that was just bound.
     ///
     /// # Errors
     /// It is not there.
@@ -68,10 +68,10 @@ pub fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether no process listens at a socket. One that listens with another kind of socket refuses
-/// with another error.
+/// Whether no process listens at a socket. A listener of another kind of socket refuses with
+/// another error.
 fn is_refused(path: &Path) -> io::Result<bool> {
-    // A full backlog must not be waited for.
+    // Do not wait for a full backlog.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     let answer = connect(&socket, &SocketAddrUnix::new(path)?);

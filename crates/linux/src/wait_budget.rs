@@ -1,50 +1,50 @@
-//! How long one thread may wait for others: a tenth of the time.
+//! A limit for the time that one thread may wait for others: a tenth of the time.
 //!
 //! # Problem
-//! Some calls wait for a process for as long as that process likes, up to a bound of each call.
-//! Where many processes make one thread wait, one after another, it does nothing else.
+//! Some calls wait for a process for as long as it wants, up to a bound of each call. If many
+//! processes make one thread wait, one after another, the thread does nothing else.
 //!
 //! # Approach
-//! Waits that end without an answer are spent from a budget, which grows by a tenth of the time
-//! that passes, up to [`MAX_BUDGET`]. One wait may take more than is left: the rest is a debt,
-//! which is repaid first.
+//! Waits that end without an answer are charged to a budget, which grows by a tenth of the time
+//! that passes, up to [`MAX_BUDGET`]. One wait may exceed the rest: the excess is a debt, which is
+//! repaid first.
 //!
 //! # Units
 //! [`Nanos`] of the monotonic clock.
 
 use uksm_policy::command::Nanos;
 
-/// Waits may take one part of the time in this many.
+/// Waits may use 1/`WAIT_SHARE_DIVISOR` of the time.
 const WAIT_SHARE_DIVISOR: Nanos = 10;
-/// Budget that is kept for later.
+/// Maximum unused budget that is carried over.
 pub(crate) const MAX_BUDGET: Nanos = 1_000_000_000;
 
-/// What may be waited for.
+/// The time that may be spent on waits.
 #[derive(Debug)]
 pub(crate) struct WaitBudget {
-    /// When all that was spent has been earned again.
+    /// Time at which the budget is full again.
     full_at: Nanos,
 }
 
 impl WaitBudget {
-    /// Nothing is spent yet.
+    /// A budget of which nothing is spent.
     pub(crate) fn full(now: Nanos) -> WaitBudget {
         WaitBudget { full_at: now }
     }
 
-    /// What may be waited for now.
+    /// The time that may be waited now.
     pub(crate) fn left(&self, now: Nanos) -> Nanos {
         let spent = self.full_at.saturating_sub(now) / WAIT_SHARE_DIVISOR;
         MAX_BUDGET.saturating_sub(spent)
     }
 
-    /// When a debt is repaid, if there is one.
+    /// Time at which a debt is repaid, if there is one.
     pub(crate) fn repaid_at(&self, now: Nanos) -> Option<Nanos> {
         let repaid_at = self.full_at.saturating_sub(MAX_BUDGET * WAIT_SHARE_DIVISOR);
         (repaid_at > now).then_some(repaid_at)
     }
 
-    /// A wait took this.
+    /// A wait took this time.
     pub(crate) fn spend(&mut self, wait: Nanos, now: Nanos) {
         let earned_in = wait.saturating_mul(WAIT_SHARE_DIVISOR);
         self.full_at = self.full_at.max(now).saturating_add(earned_in);

@@ -1,8 +1,7 @@
-//! Sleeping that a signal or a request ends early.
+//! Sleep that a signal or a request can end early.
 //!
 //! # Problem
-//! The policy sleeps most of the time. A stop must not wait for the end of a sleep, nor must a
-//! question.
+//! The policy sleeps most of the time. A stop or a request must not wait for the end of a sleep.
 //!
 //! # Approach
 //! A socket pair: to wake the thread, a caller writes a byte to the sender; so does the handler of
@@ -20,7 +19,7 @@ use uksm_policy::command::Nanos;
 
 use crate::clock;
 
-/// Lets one thread sleep.
+/// Puts one thread to sleep.
 #[derive(Debug)]
 pub struct Sleeper {
     receiver: UnixStream,
@@ -28,14 +27,14 @@ pub struct Sleeper {
     stop: Arc<AtomicBool>,
 }
 
-/// What ended a sleep.
+/// The reason for the end of a sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
-    /// Its time.
+    /// Its time is over.
     InTime,
     /// A [`Waker`], or a signal.
     Called,
-    /// Something to be read elsewhere: there, of what was watched.
+    /// The watched descriptor with this index is readable.
     Readable(usize),
 }
 
@@ -47,7 +46,7 @@ pub struct Waker {
 }
 
 impl Sleeper {
-    /// One that nothing wakes yet.
+    /// A sleeper without a waker.
     ///
     /// # Errors
     /// No more file descriptors.
@@ -62,8 +61,8 @@ impl Sleeper {
         })
     }
 
-    /// SIGTERM and SIGINT ask for a stop from now on instead of ending the process. A second one
-    /// ends it, should the stop hang.
+    /// From now on SIGTERM and SIGINT request a stop instead of ending the process. A second one
+    /// ends it, in case the stop hangs.
     ///
     /// # Errors
     /// The handlers cannot be set.
@@ -76,7 +75,7 @@ impl Sleeper {
         Ok(())
     }
 
-    /// This signal asks for a stop from now on, each time.
+    /// From now on this signal requests a stop, each time.
     ///
     /// # Errors
     /// The handler cannot be set.
@@ -86,7 +85,8 @@ impl Sleeper {
         Ok(())
     }
 
-    /// This signal ends a sleep from now on instead of the process; answers what says that it came.
+    /// From now on this signal ends a sleep instead of the process; returns a flag that is set when
+    /// it came.
     ///
     /// # Errors
     /// The handler cannot be set.
@@ -108,14 +108,14 @@ impl Sleeper {
         })
     }
 
-    /// Whether a stop was asked for.
+    /// Whether a stop was requested.
     #[must_use]
     pub fn stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until `until` on [`clock::now`], until woken, or until something can be read from
-    /// one of `others`, which is left to the caller.
+    /// Sleeps until `until` on [`clock::now`], until woken, or until one of `others` is readable;
+    /// the caller reads it.
     pub fn sleep(&mut self, until: Nanos, others: &[BorrowedFd<'_>]) -> Woken {
         loop {
             let left = until.saturating_sub(clock::now());
@@ -131,7 +131,7 @@ impl Sleeper {
             let mut watched: Vec<PollFd<'_>> = watched
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
                 .collect();
-            // An error is a signal that came in. If it is one of ours, its byte is there now.
+            // An error means that a signal came. If it is one of ours, its byte is there now.
             let Ok(count) = rustix::event::poll(&mut watched, Some(&timeout)) else {
                 continue;
             };
@@ -147,7 +147,7 @@ impl Sleeper {
             }
         }
         let mut bytes = [0; 64];
-        // Emptied: one sleep ends, not the next as well.
+        // Emptied, so that the next sleep does not end as well.
         while matches!(self.receiver.read(&mut bytes), Ok(1..)) {}
         Woken::Called
     }
@@ -156,11 +156,11 @@ impl Sleeper {
 impl Waker {
     /// Exits the sleep, or the next if there is none now.
     pub fn wake(&self) {
-        // A full pipe has bytes enough to wake.
+        // A full pipe holds enough bytes to wake the thread.
         let _full = (&self.sender).write(&[0]);
     }
 
-    /// Asks for a stop.
+    /// Requests a stop.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         self.wake();

@@ -9,7 +9,7 @@ use uksm_linux::proc::{self, Proc};
 
 const PID: u32 = 7;
 
-/// What is read of a process with these files.
+/// The result of reading a process with these files.
 fn with<T>(files: &[(&str, &[u8])], read: impl FnOnce(&Proc) -> T) -> T {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join(PID.to_string());
@@ -53,7 +53,7 @@ proptest! {
         });
     }
 
-    /// A name holds what it likes; the fields behind it are the kernel's.
+    /// A name can contain any text; the fields behind it are the kernel's.
     #[test]
     fn no_name_changes_the_fields_behind_it(
         name in proptest::collection::vec(any::<u8>().prop_filter("ends a name", |&byte| byte != 0), 0..16)
@@ -65,7 +65,7 @@ proptest! {
         prop_assert_eq!(stat.comm, String::from_utf8_lossy(&name).into_owned());
     }
 
-    /// A variable is one by its whole name, and what is in another one's value is not its value.
+    /// A variable is found by its whole name only, not in another one's value.
     #[test]
     fn a_variable_is_found_by_its_whole_name(value in "[^\\x00]{1,40}", other in "[^\\x00=]{1,20}") {
         prop_assume!(other != "TENANT");
@@ -75,7 +75,7 @@ proptest! {
     }
 }
 
-/// Opening a pipe that nobody writes never ends, as the lock of a process may never be had.
+/// Opening a pipe without a writer never ends, like waiting for the lock of a process.
 #[test]
 fn a_process_that_holds_its_lock_holds_up_no_reader_with_deadlines() {
     let root = tempfile::tempdir().unwrap();

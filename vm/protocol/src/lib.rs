@@ -1,7 +1,7 @@
-//! What the machine harness and the program inside the guest agree on.
+//! The agreement between the machine harness and the program inside the guest.
 //!
 //! Problem: both need it, and neither may need the other. The guest's program would be linked with
-//! what builds and boots machines; the harness would know every test.
+//! the code that builds and boots machines; the harness would know every test.
 //!
 //! Approach: a crate with nothing but the agreement: the [`messages`], the kinds of [`machine`],
 //! and the [`markers`] by which both recognise a complaint of the kernel.

@@ -1,20 +1,18 @@
 //! Lines of a kernel log that fail a run.
 //!
-//! Problem: a kernel whose page tables were damaged often goes on running, and
-//! tests go on passing; only its log says that something broke. But the log
-//! also has words like "bug" in ordinary lines.
+//! Problem: a kernel with damaged page tables often goes on running, and tests go on passing; only
+//! its log shows that something broke. But the log also has words like "bug" in ordinary lines.
 //!
-//! Approach: a fixed table of phrases as the kernel prints them, each with the
-//! place in the line where it must stand. A run with one such line has failed,
-//! whatever its tests say. [`Severity::Fatal`] ones end the machine at once:
-//! nothing it says afterwards can be trusted.
+//! Approach: a fixed table of phrases as the kernel prints them, each with the place in the line
+//! where it must stand. A run with one such line has failed, whatever the results of its tests.
+//! [`Severity::Fatal`] ones end the machine at once: its later messages cannot be trusted.
 //!
 //! Source: lib/bug.c, kernel/panic.c, kernel/fork.c (check_mm), mm/debug.c,
 //! mm/page_alloc.c (bad_page), mm/memory.c (print_bad_pte), mm/kasan/report.c,
 //! kernel/locking/lockdep.c, kernel/hung_task.c, kernel/watchdog.c,
 //! kernel/rcu/tree_stall.h, lib/ubsan.c, mm/kmemleak.c.
 
-/// What a marker does to the run.
+/// The effect of a marker on the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// The run has failed; it goes on to learn more.
@@ -23,7 +21,7 @@ pub enum Severity {
     Fatal,
 }
 
-/// Where in a line a phrase must stand.
+/// The place of a phrase in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// At the beginning, behind time stamp and caller.
@@ -62,8 +60,8 @@ const MARKERS: &[Marker] = &[
     marker("Missing ENDBR", Anywhere, Fatal),
     marker("BUG: unable to handle", Start, Fatal),
     marker("BUG: kernel NULL pointer", Start, Fatal),
-    // Under emulation two CPUs share the time that QEMU gets; a long pause is
-    // no proof of a bug, but it spoils the run's figures, so it is said.
+    // Under emulation two CPUs share the time that QEMU gets; a long pause is no proof of a bug,
+    // but it spoils the run's figures, so it is reported.
     marker("watchdog: BUG: soft lockup", Start, Complaint),
     marker("BUG: ", Start, Complaint),
     marker("WARNING: CPU:", Start, Complaint),
@@ -101,15 +99,14 @@ const MARKERS: &[Marker] = &[
     marker("pagealloc: single bit error", Start, Complaint),
 ];
 
-/// Lines that hold a marker's phrase but say that all is well, or that say
-/// nothing about this module.
+/// Lines with a marker's phrase that report success, or that do not concern this module.
 const ORDINARY: &[&str] = &[
     "kmemleak: Kernel memory leak detector initialized",
     "kmemleak: Automatic memory scanning thread started",
     "KFENCE: initialized",
     "kasan: KernelAddressSanitizer initialized",
-    // Why memory stays online that somebody wants to take out: it has pages that cannot be moved,
-    // or that could not be moved at once.
+    // The reason why memory stays online that a test wants to take offline: it has pages that
+    // cannot be moved, or that could not be moved at once.
     "page dumped because: unmovable page",
     "page dumped because: migration failure",
 ];

@@ -1,15 +1,13 @@
-//! What harness and guest say to each other.
+//! The messages between harness and guest.
 //!
 //! Problem: both sides are built at different times for different targets and
 //! one of them may die in the middle of a line.
 //!
-//! Approach: the harness puts one JSON file, the [`Plan`], into the initramfs.
-//! The guest answers with [`Event`]s, one JSON object a line, through the
-//! virtio port named [`VERDICT_PORT`]. A line that does not parse is an error of
-//! the machine, not of a test. A program's output and the files it leaves
-//! travel through ports of their own, so that no byte of it can be taken for an
-//! event.
-//! All times are in seconds.
+//! Approach: the harness puts one JSON file, the [`Plan`], into the initramfs. The guest answers
+//! with [`Event`]s, one JSON object a line, through the virtio port named [`VERDICT_PORT`]. A line
+//! that does not parse is an error of the machine, not of a test. A program's output and its files
+//! travel through ports of their own, so that no byte of them can be taken for an event. All times
+//! are in seconds.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,13 +19,13 @@ pub const STDOUT_PORT: &str = "uksm.stdout";
 pub const STDERR_PORT: &str = "uksm.stderr";
 /// Port of the result files: one tar stream, after the program ended.
 pub const FILES_PORT: &str = "uksm.files";
-/// What the harness sends back on it when it has all files. A write to a port returns when it is
-/// queued, and what is queued when a machine powers off is lost.
+/// Sent by the harness on it when it has all files. A write to a port returns when it is queued,
+/// and queued data is lost when a machine powers off.
 pub const RECEIVED: u8 = b'.';
 /// All ports, in the order in which the machine has them.
 pub const PORTS: [&str; 4] = [VERDICT_PORT, STDOUT_PORT, STDERR_PORT, FILES_PORT];
 
-/// Where the plan lies in the initramfs.
+/// Path of the plan in the initramfs.
 pub const PLAN_PATH: &str = "/plan.json";
 /// Folder of the kernel modules in the initramfs.
 pub const MODULE_DIR: &str = "/modules";
@@ -37,7 +35,7 @@ pub const RESULT_DIR: &str = "/results";
 /// A kernel module in the initramfs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleFile {
-    /// Name as `/proc/modules` has it (underscores).
+    /// Name as in `/proc/modules` (with underscores).
     pub name: String,
     /// File name below [`MODULE_DIR`]; none if it is built into the kernel.
     pub file: Option<String>,
@@ -45,7 +43,7 @@ pub struct ModuleFile {
     pub needs: Vec<String>,
 }
 
-/// What the guest is to do.
+/// The guest's task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The work.
@@ -65,14 +63,14 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
-    /// Say that the machine works, and power off.
+    /// Report that the machine works, and power off.
     Probe,
     /// Run these tests, in this order.
     Tests {
         /// Names from the table of tests.
         names: Vec<String>,
     },
-    /// Run one program and hand back its status, output and result files.
+    /// Run one program and return its status, output and result files.
     Program {
         /// Path in the guest.
         path: String,
@@ -100,7 +98,7 @@ pub enum Event {
     Started {
         /// Its name.
         test: String,
-        /// Most seconds it may take.
+        /// Maximum number of seconds it may take.
         bound: u64,
     },
     /// A test passed.
@@ -114,16 +112,16 @@ pub enum Event {
     Failed {
         /// Its name.
         test: String,
-        /// Why.
+        /// The reason.
         message: String,
         /// Seconds it took.
         seconds: f64,
     },
-    /// A number that a test or program wants on record.
+    /// A measured number for the record.
     Metric {
         /// The test.
         test: String,
-        /// What was measured.
+        /// The measured quantity.
         name: String,
         /// The number.
         value: f64,
@@ -142,10 +140,10 @@ pub enum Event {
     },
     /// The guest could not do its work at all (no module, no port, ...).
     Unable {
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// The last word: the plan was carried out to its end.
+    /// The last message: the plan was carried out to its end.
     Verdict {
         /// Tests passed; 1 for a program that was run to its end.
         passed: u64,

@@ -1,12 +1,12 @@
-//! Which messages of the proc connector reach the socket: a filter that the kernel runs.
+//! Selects the messages of the proc connector that reach the socket: a filter that the kernel runs.
 //!
 //! # Problem
-//! A program that starts threads or changes users all the time makes events that nobody here wants,
-//! and each would have to be read.
+//! A program that starts threads or changes users all the time causes unwanted events, and each
+//! would have to be read.
 //!
 //! # Approach
-//! A classic BPF program accepts confirmations, and those forks, execs, changes of name and exits
-//! whose thread is the first of its process. It loads words in network byte order.
+//! A classic BPF program accepts confirmations, and those forks, execs, renames and exits whose
+//! thread is the first of its process. It loads words in network byte order.
 //!
 //! # Source
 //! `linux/filter.h`; socket(7), `SO_ATTACH_FILTER`.
@@ -20,14 +20,14 @@ use super::message::{
     CHILD_PROCESS, CHILD_THREAD, COMM, CONFIRMATION, EXEC, EXIT, FORK, PROCESS, THREAD, WHAT,
 };
 
-/// Load the word at this place.
+/// Load the word at this offset.
 const LOAD: u16 = 0x20;
 /// Keep it in the second register.
 const KEEP: u16 = 0x07;
-/// Is it this constant? Or what was kept?
+/// Compare with this constant, or with the second register.
 const IS: u16 = 0x15;
 const IS_KEPT: u16 = 0x1d;
-/// Accept so many bytes.
+/// Accept this number of bytes.
 const ACCEPT: u16 = 0x06;
 
 /// Attaches the filter.

@@ -13,13 +13,13 @@ use uksm_policy::command::Nanos;
 /// The longest message: an event with the largest of its bodies.
 pub(super) const LENGTH: usize = 80;
 
-/// Where `proc_event.what` is.
+/// Offset of `proc_event.what`.
 pub(super) const WHAT: usize = 36;
-/// Where the body of an event begins. Of all but a fork, this is the thread.
+/// Offset of an event's body. It begins with the thread, except for a fork.
 pub(super) const THREAD: usize = 52;
 /// The process of that thread.
 pub(super) const PROCESS: usize = 56;
-/// Of a fork: the thread that was made, and its process.
+/// In a fork: the thread that was made, and its process.
 pub(super) const CHILD_THREAD: usize = 60;
 pub(super) const CHILD_PROCESS: usize = 64;
 
@@ -35,40 +35,40 @@ pub(super) const EXEC: u32 = 2;
 pub(super) const COMM: u32 = 0x200;
 pub(super) const EXIT: u32 = 0x8000_0000;
 
-/// What happened to a process.
+/// A change of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// It is new.
     Forked,
-    /// It is another program now, in another address space.
+    /// It runs another program, in another address space.
     Execed,
     /// It has another name. An exec changes the name as well.
     Renamed,
-    /// Its first thread is gone, and with it mostly the process.
+    /// Its first thread has ended, and in most cases the process.
     Exited,
 }
 
 /// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// What happened.
+    /// The change.
     pub what: What,
-    /// To which process.
+    /// The process.
     pub pid: u32,
-    /// When.
+    /// The time.
     pub at: Nanos,
 }
 
 /// A message of a known kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Message {
-    /// Something happened to a process.
+    /// A change of a process.
     Event(Event),
     /// The kernel answers a subscription.
     Confirmed {
-        /// What the subscription named.
+        /// The token of the subscription.
         token: u32,
-        /// Its errno; 0 if it was taken.
+        /// Its errno; 0 if it was accepted.
         error: u32,
     },
 }
@@ -103,7 +103,7 @@ impl Message {
     }
 }
 
-/// The message that asks for all events; its confirmation carries the token.
+/// The subscription to all events; its confirmation carries the token.
 pub(super) fn subscription(token: u32) -> [u8; 40] {
     const LISTEN: u32 = 1;
     /// `CN_IDX_PROC` and `CN_VAL_PROC`.

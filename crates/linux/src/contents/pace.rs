@@ -1,9 +1,9 @@
-//! Keeps work to a share of a core.
+//! Limits work to a share of a core.
 //!
 //! # Approach
-//! After each piece of work, whoever works sleeps until the processor time used is no more than the
-//! share of the time that has passed. Time that passed unused is not saved up. Sleeps of less than
-//! a millisecond are put off.
+//! After each piece of work, the worker sleeps until the processor time used is no more than the
+//! share of the time that has passed. Unused time is not saved up. Sleeps of less than a
+//! millisecond are postponed.
 //!
 //! # Units
 //! Nanoseconds.
@@ -14,27 +14,27 @@ use uksm_policy::command::Nanos;
 
 use crate::clock;
 
-/// Sleeps are no shorter.
+/// Minimum time of a sleep.
 const SHORTEST: Nanos = 1_000_000;
 
-/// Keeps a thread, or this process, to its share.
+/// Limits a thread, or this process, to its share.
 #[derive(Debug)]
 pub(super) struct Pace {
     share: f64,
     since: Nanos,
-    /// What is kept to the share.
+    /// The clock of the processor time that is limited.
     cpu: fn() -> Nanos,
-    /// It said this then.
+    /// Its time at the beginning.
     cpu_before: Nanos,
 }
 
 impl Pace {
-    /// This share of a core, of the calling thread.
+    /// A limit of the calling thread to this share of a core.
     pub(super) fn of_thread(share: f64) -> Pace {
         Pace::from_now(share, clock::thread_cpu)
     }
 
-    /// This share of a core, of this process, with what it has used since it was started.
+    /// A limit of this process to this share of a core, including its use since its start.
     pub(super) fn of_process(share: f64) -> Pace {
         Pace {
             cpu_before: 0,
@@ -51,7 +51,7 @@ impl Pace {
         }
     }
 
-    /// Sleeps for what was worked.
+    /// Sleeps for the work done.
     pub(super) fn keep(&mut self) {
         let cpu = (self.cpu)() - self.cpu_before;
         let passed = clock::now() - self.since;
@@ -63,7 +63,7 @@ impl Pace {
     }
 }
 
-/// How long to sleep; none if more time has passed than was needed.
+/// Time to sleep; none if more time has passed than was needed.
 fn owed(share: f64, cpu: Nanos, passed: Nanos) -> Option<Nanos> {
     let due = Duration::from_nanos(cpu).div_f64(share);
     let due = Nanos::try_from(due.as_nanos()).unwrap_or(Nanos::MAX);

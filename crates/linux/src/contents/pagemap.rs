@@ -1,10 +1,10 @@
-//! Which pages of a process are private and present.
+//! The private and present pages of a process.
 //!
 //! # Approach
-//! `/proc/PID/pagemap` has a word a page. Bit 63 says that the page is present, bit 62 that it is
-//! swapped out or being moved, bit 61 that it is of a file or of shared memory, bit 56 that nobody
-//! else maps it. The kernel's page of zeros is present, of no file, and not mapped by one alone.
-//! What is swapped out is not present.
+//! `/proc/PID/pagemap` has an entry for each page. Bit 63 means that the page is present, bit 62
+//! that it is swapped out or being moved, bit 61 that it is of a file or of shared memory, bit 56
+//! that no other process maps it. The kernel's page of zeros is present, of no file, and has
+//! several mappings. A page that is swapped out is not present.
 //!
 //! # Source
 //! `Documentation/admin-guide/mm/pagemap.rst` of the kernel.
@@ -23,7 +23,7 @@ pub(crate) const SWAPPED: u64 = 1 << 62;
 pub(crate) const FILE: u64 = 1 << 61;
 pub(crate) const EXCLUSIVE: u64 = 1 << 56;
 
-/// Bytes of a page's word.
+/// Bytes of a page's entry.
 const WORD: usize = 8;
 
 /// The open file.
@@ -35,7 +35,7 @@ pub(crate) struct Pagemap {
 }
 
 impl Pagemap {
-    /// Opens that of a process.
+    /// Opens the pagemap of a process.
     ///
     /// # Errors
     /// Gone, or no right.
@@ -47,7 +47,7 @@ impl Pagemap {
         })
     }
 
-    /// The word of one page.
+    /// The entry of one page.
     ///
     /// # Errors
     /// The process ended, or has another address space.
@@ -62,7 +62,7 @@ impl Pagemap {
 
     fn failed(&self, source: std::io::Error) -> proc::Error {
         match source.kind() {
-            // The address space is gone: there is nothing to read.
+            // The address space is gone.
             ErrorKind::UnexpectedEof => proc::Error::Gone { pid: self.pid },
             _ => proc::Error::Read {
                 path: self.path.clone(),
@@ -71,8 +71,8 @@ impl Pagemap {
         }
     }
 
-    /// The private pages that are present in a range, ascending: the address, and whether somebody
-    /// else maps it.
+    /// The private pages that are present in a range, ascending: the address, and whether another
+    /// process maps it.
     ///
     /// # Errors
     /// The process ended, or has another address space.

@@ -1,22 +1,20 @@
-//! Reads pages of processes that were chosen by chance.
+//! Reads randomly chosen pages of processes.
 //!
 //! # Problem
-//! To read all memory of a host takes minutes of a processor. Which pages are read must not depend
-//! on what is in them, nor on which others are, or nothing can be said of the rest.
+//! Reading all memory of a host takes minutes of a processor. The choice of pages must depend
+//! neither on their contents nor on the other pages, or it allows no conclusion about the rest.
 //!
 //! # Approach
 //! All places of a process's mappings that have anonymous pages are numbered, and each is chosen
-//! with the same probability ([`uksm_sketch::chosen`]); a place that has no page is passed over. Of
-//! chosen places in one stretch of address space the kernel is asked together if they are many, and
-//! pages that are neighbours are read together. Only the process's *own* pages are read, which
-//! nobody else maps: others are shared already, by fork or because they were merged.
+//! with the same probability ([`uksm_sketch::chosen`]); a place without a page is skipped. If one
+//! stretch of address space has many chosen places, the kernel is asked for them together, and
+//! neighbouring pages are read together. Only the process's *own* pages are read, which no other
+//! process maps: others are shared already, by fork or because they were merged.
 //!
-//! Some of them can be read again later, each by itself: of a page that is not in memory any more
-//! it is told from the same word of the pagemap whether it is swapped out or gone, and it is not
-//! touched.
+//! Some of them can be read again later, one by one: for a page that is no longer in memory, the
+//! same entry of the pagemap shows whether it is swapped out or gone, and it is not touched.
 //!
-//! Nothing but files of `/proc` is opened, all for reading: no process is stopped, attached or
-//! advised.
+//! Only files of `/proc` are opened, all for reading: no process is stopped, attached or advised.
 //!
 //! # Units
 //! Counts in pages, addresses in bytes.
@@ -37,33 +35,33 @@ use super::survey::{Place, Survey};
 use super::{BATCH, TABLE_PAGES, after, check_still};
 use crate::proc::{self, Proc, Stat};
 
-/// So many chosen places of a stretch are asked for together: to ask for one takes as long as for
-/// some dozens beside it.
+/// From this number of chosen places in a stretch on, the kernel is asked for them together: asking
+/// for one takes as long as for some dozens beside it.
 const TOGETHER: usize = 8;
 
-/// Batches between two looks at the clock.
+/// Batches between two checks of the clock.
 const UNTIMED: u32 = 16;
 
 /// An own page of a process that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Met {
-    /// Where it is, in bytes.
+    /// Its address, in bytes.
     pub address: u64,
-    /// What it holds.
+    /// Its content.
     pub content: Content,
     /// Whether in-kernel KSM may merge it.
     pub is_offered: bool,
 }
 
-/// What has become of a page.
+/// The present state of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Now {
-    /// It is in memory, and holds this.
+    /// It is in memory, with this content.
     Holds(Content),
-    /// It is swapped out, or on its way to another frame: what it holds is not known without
+    /// It is swapped out, or on its way to another frame: its content cannot be read without
     /// bringing it in.
     SwappedOut,
-    /// The process gave it back, put something else there, or ended.
+    /// The process gave it back, replaced it, or ended.
     Gone,
 }
 
@@ -77,8 +75,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Keeps this process to this share of a core, from its start on; the salt chooses the pages
-    /// and hashes what they hold.
+    /// Limits this process to this share of a core, from its start on; the salt chooses the pages
+    /// and hashes their contents.
     #[must_use]
     pub fn new(salt: Salt, share: f64) -> Sampler {
         Sampler {
@@ -89,13 +87,13 @@ impl Sampler {
         }
     }
 
-    /// Sleeps for all that this process has used and not slept for yet.
+    /// Sleeps for the time used and not yet slept for.
     pub fn rest(&mut self) {
         self.pace.keep();
     }
 
-    /// Asks the kernel for the memory of a process. After some mappings it is asked whether to go
-    /// on.
+    /// Asks the kernel for the memory of a process. After some mappings it calls back to ask
+    /// whether to go on.
     ///
     /// # Errors
     /// It ended, or there is no right to read it.
@@ -113,8 +111,8 @@ impl Sampler {
         survey
     }
 
-    /// Shows the own pages of a process that are chosen with this probability; the process is the
-    /// one that `stat` was of. Returns how many places were chosen.
+    /// Shows those own pages of a process that are chosen with this probability; the process is the
+    /// one of which `stat` was read. Returns the number of chosen places.
     ///
     /// # Errors
     /// It ended, or became another program; or there is no right to read it.
@@ -165,12 +163,12 @@ impl Sampler {
         Ok(taken)
     }
 
-    /// Shows what has become of single pages of a process, which is the one that `stat` was of.
-    /// Pages that others map meanwhile, by fork or because they were merged, are read as well.
+    /// Shows the present state of single pages of the process of which `stat` was read. Pages that
+    /// others map meanwhile, by fork or because they were merged, are read as well.
     ///
     /// # Errors
-    /// There is no right to read it. That it ended, or became another program without these places,
-    /// is no error: its pages are gone.
+    /// There is no right to read it. A process that ended, or became another program without these
+    /// places, is no error: its pages are gone.
     pub fn again(
         &mut self,
         proc: &Proc,
@@ -205,7 +203,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// What has become of a page.
+    /// The present state of a page.
     fn now(&mut self, memory: &File, pagemap: &Pagemap, address: u64) -> proc::Result<Now> {
         // Before it, so that the caller has the time of reading.
         self.untimed += 1;
@@ -230,7 +228,7 @@ impl Sampler {
         Ok(now)
     }
 
-    /// Reads what is there of some pages in one stretch.
+    /// Reads the pages that are present in one stretch.
     fn read(
         &mut self,
         memory: &File,
@@ -243,7 +241,7 @@ impl Sampler {
             for batch in run.chunks(self.buffer.len() / PAGE_BYTES) {
                 let bytes = &mut self.buffer[..batch.len() * PAGE_BYTES];
                 let mut pages = batch;
-                // A page that cannot be read is passed over: it went away, or is a device's.
+                // A page that cannot be read is skipped: it went away, or belongs to a device.
                 while let Some(&first) = pages.first() {
                     let bytes = &mut bytes[..pages.len() * PAGE_BYTES];
                     let filled = memory.read_at(bytes, first).unwrap_or(0) / PAGE_BYTES;
@@ -264,7 +262,7 @@ impl Sampler {
     }
 }
 
-/// Those of ascending places that have a page which nobody else maps.
+/// Those of the chosen addresses, ascending, whose page no other process maps.
 fn own(pagemap: &Pagemap, chosen: &[u64]) -> proc::Result<Vec<u64>> {
     let mut own = Vec::new();
     let mut ask = |start, end, wanted: &[u64]| -> proc::Result<()> {

@@ -1,16 +1,16 @@
-//! What the kernel says of a process's memory, before any page of it is read.
+//! The kernel's figures on a process's memory, before any page of it is read.
 //!
 //! # Problem
-//! How much memory a process has, how much of that lies in huge pages, and how much is offered to
-//! in-kernel KSM, is known to the kernel for each mapping. A process can have tens of thousands of
-//! mappings, for each of which the kernel writes some 700 bytes.
+//! The kernel knows for each mapping how much memory it has, how much of that lies in huge pages,
+//! and how much is offered to in-kernel KSM. A process can have tens of thousands of mappings, for
+//! each of which the kernel writes some 700 bytes.
 //!
 //! # Approach
 //! `/proc/PID/smaps` is read mapping by mapping. After every few dozen the caller may end it: then
-//! the survey has the mappings up to there, and says so. Mappings without anonymous pages are
-//! dropped, so that address space which is only reserved costs nothing later. What the kernel has
-//! merged of the process is in `/proc/PID/ksm_stat` (since 6.1) or
-//! `/proc/PID/ksm_merging_pages` (since 5.19).
+//! the survey has the mappings up to there, and is marked as cut. Mappings without anonymous pages
+//! are dropped, so that reserved address space costs nothing later. The number of pages that the
+//! kernel has merged is in `/proc/PID/ksm_stat` (since 6.1) or `/proc/PID/ksm_merging_pages` (since
+//! 5.19).
 //!
 //! # Units
 //! Counts in pages of 4 KiB, addresses in bytes.
@@ -27,7 +27,7 @@ use super::{MAX_LOOKED_AT, holds_pages, unreadable};
 use crate::proc::{self, Proc};
 use crate::smaps::{Entries, Entry};
 
-/// Mappings between two questions whether to go on.
+/// Mappings between two calls that ask whether to go on.
 const AT_A_TIME: usize = 64;
 
 /// A mapping that has anonymous pages.
@@ -39,24 +39,24 @@ pub(super) struct Place {
     pub(super) is_offered: bool,
 }
 
-/// What the kernel says of a process's memory.
+/// The kernel's figures on a process's memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Survey {
     pub(super) places: Vec<Place>,
-    /// Anonymous pages in memory, those included that it shares.
+    /// Anonymous pages in memory, including shared ones.
     pub anonymous: u64,
-    /// How many of these lie in huge pages.
+    /// The number of these that lie in huge pages.
     pub huge: u64,
-    /// How many of these in-kernel KSM may merge.
+    /// The number of these that in-kernel KSM may merge.
     pub offered: u64,
-    /// How many of these in-kernel KSM has merged; none if the kernel does not say.
+    /// The number of these that in-kernel KSM has merged; none if the kernel does not report it.
     pub merged: Option<u64>,
-    /// Whether there is more than this: mappings or address space.
+    /// Whether there are more mappings, or more address space, than this.
     pub is_cut: bool,
 }
 
 impl Survey {
-    /// Of a process. After some mappings it is asked whether to go on.
+    /// The survey of a process. After some mappings it calls back to ask whether to go on.
     ///
     /// # Errors
     /// Gone, no right, or malformed.
@@ -99,14 +99,14 @@ impl Survey {
         });
     }
 
-    /// Places for pages in its mappings: at least as many as there are pages.
+    /// Number of places for pages in its mappings: at least the number of pages.
     #[must_use]
     pub fn places(&self) -> u64 {
         let pages = |place: &Place| (place.end - place.start) / PAGE_SIZE;
         self.places.iter().map(pages).sum()
     }
 
-    /// Its first places, so many at most, by which the time is told that the others will take.
+    /// Its first places, at most `most`; their time is used to estimate the time for the others.
     #[must_use]
     pub fn first(&self, most: u64) -> Survey {
         let mut left = most;
@@ -146,7 +146,7 @@ fn merged(proc: &Proc, pid: u32) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Mappings of 16 pages, of which so many KiB are anonymous.
+    /// Mappings of 16 pages, with this number of anonymous KiB.
     fn smaps(mappings: &[(&str, u64, &str)]) -> String {
         let text = (1u64..).zip(mappings).map(|(number, (kind, kib, flags))| {
             format!(

@@ -1,17 +1,17 @@
-//! Whose merged pages are to be broken, because they may not be shared with whom they are shared.
+//! Spaces whose merged pages must be broken, because their sharers are in different groups.
 //!
 //! # Problem
-//! Groups share no memory. A process that leaves a group has pages that it shares with it, and one
-//! that was forked in one group and moved to another brings some along. Copies take time and
-//! memory, and a process can have terabytes.
+//! Groups share no memory. A process that leaves a group shares pages with it, and a process that
+//! was forked in one group and moved to another brings such pages along. Breaking copies pages,
+//! which takes time and memory, and a process can have terabytes.
 //!
 //! # Approach
-//! A space that left stays attached, so that no other group can have it, until its pages have been
-//! broken; then it is detached. A space that can have frames of another domain, or in which SAMPLE
-//! found some, has those broken. Both happen in stretches, a few for each process list, over and
-//! over again until nothing was found from end to end: a process may move its memory meanwhile.
-//! Where memory is short, or a process holds its own locks, it is tried again later. A space whose
-//! process has ended has nothing left to break.
+//! A space that left stays attached, so that no other group can attach it, until its pages have
+//! been broken; then it is detached. If a space can hold frames of another domain, or SAMPLE found
+//! some in it, these are broken. Both happen in stretches, a few for each process list, and in
+//! passes that are repeated until one finds nothing from end to end: a process may move its memory
+//! meanwhile. Where memory is short, or a process holds its own locks, breaking is tried again
+//! later. A space whose process has ended has no pages left to break.
 //!
 //! # Source
 //! design.md §5; `UKSM_IOC_BREAK` of the contract.
@@ -26,49 +26,49 @@ use crate::domain::{Domain, Whose};
 use crate::locked::Locked;
 use crate::{mappings, module};
 
-/// Bytes broken at once, at most: some milliseconds of copying.
+/// Maximum number of bytes broken at once: some milliseconds of copying.
 const MAX_BROKEN_BYTES: u64 = 8 << 20;
 
-/// Where memory was short, it is tried again after so long.
+/// Time until the next try where memory was short.
 const PAUSE: Nanos = 1_000_000_000;
 
-/// A process that moves its memory on and on is not followed for longer than so many passes.
+/// Maximum number of passes over a process that keeps moving its memory.
 const MAX_PASSES: u32 = 8;
 
-/// A space with which it is done.
+/// A space whose breaking is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     /// It has left, and shares nothing.
     Left(SpaceId),
-    /// It has nothing of another domain.
+    /// It holds no frames of another domain.
     Clean(SpaceId),
 }
 
-/// One space on the way.
+/// A space whose pages are being broken.
 #[derive(Debug)]
 struct Break {
     pid: u32,
     whose: Whose,
-    /// It is leaving, and detached in the end.
+    /// It is leaving, and is detached at the end.
     is_leaving: bool,
-    /// What is left of this pass, last first.
+    /// The remaining ranges of this pass, the last first.
     ranges: Vec<(u64, u64)>,
     /// Pages broken in this pass.
     pages: u64,
     passes: u32,
-    /// Not before.
+    /// The earliest time of the next stretch.
     due: Nanos,
 }
 
-/// The spaces on the way, by id.
+/// The spaces whose pages are being broken, by id.
 #[derive(Debug, Default)]
 pub(super) struct Breaks {
     spaces: BTreeMap<SpaceId, Break>,
-    /// The last one that had its turn.
+    /// The space that had the last turn.
     last: Option<SpaceId>,
     /// Pages broken since the start.
     pages: u64,
-    /// Those that hold their own locks.
+    /// Spaces whose processes hold their own locks.
     locked: Locked<SpaceId>,
 }
 
@@ -78,7 +78,7 @@ impl Breaks {
         self.add(space, pid, Whose::Own, true);
     }
 
-    /// A space has frames of another domain, or can have.
+    /// A space holds or can hold frames of another domain.
     pub(super) fn has_foreign(&mut self, space: SpaceId, pid: u32) {
         if !self.spaces.contains_key(&space) {
             self.add(space, pid, Whose::Foreign, false);
@@ -104,7 +104,7 @@ impl Breaks {
         self.locked.clear(space);
     }
 
-    /// The processes that hold their own locks, and for how long.
+    /// The processes that hold their own locks, with the duration.
     pub(super) fn locked(&self) -> impl Iterator<Item = (u32, Nanos)> + '_ {
         let pid = |space: &SpaceId| Some(self.spaces.get(space)?.pid);
         self.locked
@@ -112,7 +112,7 @@ impl Breaks {
             .filter_map(move |(space, time)| Some((pid(&space)?, time)))
     }
 
-    /// How often calls gave up on processes that hold their own locks.
+    /// Number of calls that gave up on processes holding their own locks.
     pub(super) fn given_up(&self) -> u64 {
         self.locked.given_up()
     }
@@ -122,12 +122,12 @@ impl Breaks {
         self.pages
     }
 
-    /// When there is something to do, if there is.
+    /// Time of the next stretch, if there is one.
     pub(super) fn due(&self) -> Option<Nanos> {
         self.spaces.values().map(|space| space.due).min()
     }
 
-    /// Breaks one stretch of the next space that is due; answers the space with its last stretch.
+    /// Breaks one stretch of the next space that is due; returns the space after its last stretch.
     ///
     /// # Errors
     /// The module fails.
@@ -192,7 +192,7 @@ impl Break {
     fn stretch(&mut self, id: SpaceId, domain: &mut impl Domain) -> module::Result<Range> {
         let mut range = Range::default();
         if self.ranges.is_empty() {
-            // One that has ended has no mappings.
+            // An ended process has no mappings.
             self.ranges = match mappings::breakable(domain, id) {
                 Err(error) if error.is_short() => {
                     range.stopped = true;

@@ -1,7 +1,7 @@
-//! Where a machine has its hints from.
+//! The source of a machine's hints.
 //!
-//! A daemon without groups has programs of its own; the worker of a group is handed what its
-//! supervisor's tell of its spaces.
+//! A daemon without groups loads its own programs. The worker of a group receives the hints of its
+//! spaces from its supervisor, which has loaded the programs.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -9,31 +9,31 @@ use uksm_policy::command::SpaceId;
 
 use super::{Counts, HandedHints, Hints, Taken};
 
-/// Who tells of I/O.
+/// A source of hints of I/O.
 #[derive(Debug)]
 pub enum Feed {
-    /// Programs of its own.
+    /// The daemon's own programs.
     Programs(Box<Hints>),
-    /// The supervisor, who knows which processes are followed.
+    /// The supervisor, which knows the followed processes.
     HandedOver(HandedHints),
 }
 
 impl Feed {
-    /// From now on tells of this process, whose space is this one.
+    /// Starts hints of this process, which has this space.
     pub fn follow(&mut self, pid: u32, space: SpaceId) {
         if let Feed::Programs(hints) = self {
             hints.follow(pid, space);
         }
     }
 
-    /// No longer tells of this process.
+    /// Ends hints of this process.
     pub fn forget(&mut self, pid: u32) {
         if let Feed::Programs(hints) = self {
             hints.forget(pid);
         }
     }
 
-    /// The hints that have come, a bounded number.
+    /// Reads the hints that wait, a bounded number.
     pub fn take(&mut self) -> Taken {
         match self {
             Feed::Programs(hints) => hints.take(),
@@ -41,7 +41,7 @@ impl Feed {
         }
     }
 
-    /// What has been counted; of what is handed over only what was lost.
+    /// The counts of the programs; from a supervisor only the lost hints.
     #[must_use]
     pub fn counts(&self) -> Counts {
         match self {

@@ -1,18 +1,18 @@
 //! Hints that a supervisor hands over to the workers of groups.
 //!
 //! # Problem
-//! Programs that tell of I/O are loaded once for all groups, by the supervisor, which has the right
-//! to; and a worker must hear of its own spaces only.
+//! The supervisor has the right to load the BPF programs, and loads them once for all groups. A
+//! worker must receive the hints of its own spaces only.
 //!
 //! # Approach
-//! A pair of sockets for each worker. A message is some records as the programs make them
-//! ([`uksm_hint`]), with the space as the worker's domain names it. The supervisor never waits:
-//! what a worker does not take in time is kept for it, up to a bound; of more the oldest is
-//! dropped, and counted, and so is what was lost before it came here; both are told as records of
-//! their own.
+//! Each worker has a pair of sockets. A message consists of records as the programs write them
+//! ([`uksm_hint`]), with the space's id in the worker's domain. The supervisor never waits: hints
+//! that a worker does not read in time are queued, up to a bound; beyond it the oldest are dropped
+//! and counted, as are hints that were lost in the ring. Both losses are sent as records of their
+//! own.
 //!
 //! # Units
-//! 40 bytes a record; 512 of them a message at most.
+//! 40 bytes a record; at most 512 records a message.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -27,28 +27,28 @@ use uksm_policy::command::{FilePlace, Hint, HintSource, SpaceId};
 
 use super::taken::{MAX_TAKEN, Taken};
 
-/// Most records of a message.
+/// Maximum number of records in a message.
 const MESSAGE: usize = 512;
 const RECORD: usize = size_of::<uksm_hint>();
 
-/// Most records that wait for a worker to read, beside what the socket holds: 640 KiB. In a sleep
-/// of some seconds as many can come.
+/// Maximum number of records that wait for a worker, beside those in the socket: 640 KiB. About as
+/// many arrive during a sleep of some seconds.
 const MAX_WAITING: usize = 1 << 14;
 
-/// Spaces of which it is remembered that hints were dropped; of more it is told without their
-/// names.
+/// Maximum number of spaces whose lost hints are remembered by space; further losses are reported
+/// without a space.
 const MAX_LOST: usize = 1024;
 
-/// What came is lost in numbers, not of a certain space.
+/// The record counts lost hints, of no particular space.
 const NO_SPACE: u32 = u32::MAX;
 
 /// The supervisor's end.
 #[derive(Debug)]
 pub struct HintSender {
     socket: OwnedFd,
-    /// What the worker has not read: the oldest first.
+    /// Hints that the worker has not read, the oldest first.
     waiting: VecDeque<uksm_hint>,
-    /// What it was not told that was lost.
+    /// Lost hints that were not yet reported to the worker.
     lost: u64,
     lost_of: BTreeSet<SpaceId>,
 }
@@ -102,7 +102,7 @@ fn of_hint(hint: &Hint) -> uksm_hint {
     }
 }
 
-/// The hint that a record tells of, if it is one of I/O.
+/// The hint in a record of I/O.
 pub(super) fn hint_of(told: &uksm_hint) -> Hint {
     Hint {
         start: told.start,
@@ -120,8 +120,8 @@ pub(super) fn hint_of(told: &uksm_hint) -> Hint {
 }
 
 impl HintSender {
-    /// Hands this over, as far as the worker takes it; the rest waits for [`HintSender::flush`],
-    /// the oldest of too many is lost.
+    /// Sends these hints as far as the worker has room. The rest waits for [`HintSender::flush`];
+    /// if too many wait, the oldest are lost.
     pub fn send(&mut self, taken: &Taken) {
         self.lost += taken.lost;
         for &space in &taken.lost_of {
@@ -139,7 +139,7 @@ impl HintSender {
         self.flush();
     }
 
-    /// Hands over what waits, as far as the worker takes it.
+    /// Sends waiting hints as far as the worker has room.
     pub fn flush(&mut self) {
         let losses = self.losses();
         for loss in losses.into_iter().rev() {
@@ -153,19 +153,19 @@ impl HintSender {
                 Ok(_) => drop(self.waiting.drain(..bytes.len() / RECORD)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN | Errno::NOBUFS) => return,
-                // It has ended: the next worker begins anew.
+                // The worker has ended: the next one starts with an empty queue.
                 Err(_) => self.waiting.clear(),
             }
         }
     }
 
-    /// Whether something waits for the worker to read.
+    /// Whether hints wait for the worker to read.
     #[must_use]
     pub fn is_behind(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// What was lost, to be told; it is again if it cannot be.
+    /// The losses to report; they are added again if they cannot be sent.
     fn losses(&mut self) -> Vec<uksm_hint> {
         let mut all = vec![];
         let lost = std::mem::take(&mut self.lost);
@@ -199,13 +199,13 @@ impl HintSender {
 }
 
 impl HandedHints {
-    /// The end that this file is.
+    /// The worker's end, from its socket.
     #[must_use]
     pub fn of(socket: OwnedFd) -> HandedHints {
         HandedHints { socket, lost: 0 }
     }
 
-    /// The hints that have come, a bounded number.
+    /// Reads the hints that wait, a bounded number.
     pub fn take(&mut self) -> Taken {
         let mut taken = Taken::default();
         let mut bytes = vec![0; MESSAGE * RECORD];
@@ -213,7 +213,7 @@ impl HandedHints {
             let length = match recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
                 Ok((_, length)) if length > 0 => length,
                 Err(Errno::INTR) => continue,
-                // Nothing waits, or the supervisor has ended, of which the channel tells.
+                // Nothing waits, or the supervisor has ended, which the channel reports.
                 _ => return taken,
             };
             let records = bytes[..length.min(MESSAGE * RECORD)].chunks_exact(RECORD);
@@ -235,7 +235,7 @@ impl HandedHints {
         taken
     }
 
-    /// Hints that were lost, as far as it has been told.
+    /// Lost hints, as far as they were reported.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost

@@ -1,20 +1,20 @@
-//! Hints that were taken at once.
+//! Hints that one call reads.
 
 use uksm_policy::command::{Hint, SpaceId};
 
-/// Most hints of one [`Hints::take`](super::Hints::take): some hundred microseconds.
+/// Maximum number of hints of one [`Hints::take`](super::Hints::take): some hundred microseconds.
 pub(super) const MAX_TAKEN: usize = 4096;
 
-/// Hints that were taken.
+/// The result of one read.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// In the order in which they came.
+    /// Hints in the order in which they came.
     pub hints: Vec<Hint>,
-    /// How many were lost since the last time that this was known.
+    /// Lost hints since the previous known count.
     pub lost: u64,
-    /// Of these spaces some were.
+    /// Spaces that lost hints.
     pub lost_of: Vec<SpaceId>,
-    /// These spaces have grown.
+    /// Spaces that have grown.
     pub grown: Vec<SpaceId>,
     /// Whether more wait.
     pub more: bool,

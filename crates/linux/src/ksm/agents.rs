@@ -1,20 +1,20 @@
-//! Processes that take advice, each by a connection of its own.
+//! Processes that take advice, each through its own connection.
 //!
 //! # Problem
-//! Any process may connect, may say anything, may stop answering, and may become another program.
+//! Any process may connect, may send anything, may stop answering, and may become another program.
 //! One process may connect thousands of times.
 //!
 //! # Approach
 //! A connection *is* an address space: the agent's descriptor is closed by exec and by the end of
-//! the process. [`peer`] says which process made it. Nothing here waits: advice is queued, answers
-//! are collected when they are there ([`connection`]), and an agent that does not answer in time,
-//! or not as the contract says, is let go. Nothing that an agent says is believed beyond its own
-//! memory: the answers only tell which advice was taken.
+//! the process. [`peer`] identifies the process that made it. Nothing here waits: advice is queued,
+//! answers are collected when they have arrived ([`connection`]), and an agent that does not answer
+//! in time, or breaks the contract, is disconnected. An agent's messages are trusted only about its
+//! own memory: the answers only report which advice was taken.
 //!
-//! The socket can be connected to by everybody: the daemon decides whom it advises, and an agent is
-//! only ever told of ranges of its own process. A process has one connection: a newer one takes the
-//! place of the older one. Connections of one user and of all are bounded, and so is how many are
-//! taken at a time.
+//! Any process can connect to the socket: the daemon decides which processes it advises, and an
+//! agent only receives ranges of its own process. A process has one connection: a newer one
+//! replaces the older one. Connections of one user and of all are bounded, and so is the number
+//! accepted at a time.
 //!
 //! # Source
 //! `uksm_interface::advice`; unix(7).
@@ -42,25 +42,26 @@ use connection::Connection;
 pub use connection::Lost;
 use peer::Peer;
 
-/// Connections that wait to be taken.
+/// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// As many can wait: the kernel compares the length of the queue before it adds one.
+/// Maximum number that can wait: the kernel compares the length of the queue before it adds one.
 const MAX_WAITING: u32 = BACKLOG.unsigned_abs() + 1;
 
-/// Connections that are taken at a time; others wait.
+/// Maximum number of connections accepted at a time; others wait.
 const MAX_ACCEPTED: usize = 128;
 
-/// Most connections. Each takes two descriptors, and two more where the process is a target.
+/// Maximum number of connections. Each takes two descriptors, and two more where the process is a
+/// target.
 pub const MAX_AGENTS: usize = 4096;
 
-/// Most connections of one user.
+/// Maximum number of connections of one user.
 pub const MAX_AGENTS_OF_USER: usize = 1024;
 
 /// Spaces of agents are numbered from 1 to below this.
 pub const END_OF_SPACES: u32 = 1 << 31;
 
-/// Answers and ends that are collected at a time.
+/// Maximum number of answers and ends collected at a time.
 const MAX_EVENTS: usize = 256;
 
 const NOW: Timespec = Timespec {
@@ -68,14 +69,14 @@ const NOW: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// How many connections are kept.
+/// Maximum numbers of connections.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     all: usize,
     of_user: usize,
 }
 
-/// The socket, and all that have connected.
+/// The socket and all connected agents.
 #[derive(Debug)]
 pub struct Agents {
     limits: Limits,
@@ -87,29 +88,30 @@ pub struct Agents {
     /// The connection of each process.
     by_process: BTreeMap<u32, SpaceId>,
     next: u32,
-    /// What was waiting then, in time since boot, was taken since.
+    /// All connections that waited at this time, since boot, have been accepted.
     drained_at: Nanos,
-    /// A later such time, once so many more have been taken: all that could wait then.
+    /// A later such time, and the number of connections to accept until it holds: all that could
+    /// wait then.
     draining: (Nanos, u32),
-    /// Let go and not yet reported.
+    /// Disconnected and not yet reported.
     lost: Vec<SpaceId>,
 }
 
-/// What has come from agents.
+/// Messages and losses of agents.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Outcomes of the oldest ranges of a space that were not answered yet, in order.
+    /// Outcomes of the oldest unanswered ranges of a space, in order.
     pub answers: Vec<(SpaceId, Vec<u32>)>,
     /// Spaces without an agent from now on.
     pub lost: Vec<SpaceId>,
 }
 
 impl Agents {
-    /// Listens at `path`, which nobody else may be using. The folder of it becomes one that
-    /// everybody may pass, if it is this user's own.
+    /// Listens at `path`, which no other process may be using. Its folder becomes passable for
+    /// everybody, if it is this user's own.
     ///
     /// # Errors
-    /// The place cannot be had.
+    /// The path cannot be used.
     pub fn listen(path: &Path) -> std::io::Result<Agents> {
         if let Some(folder) = path.parent().filter(|folder| folder.is_dir()) {
             let found = folder.metadata()?;
@@ -145,19 +147,19 @@ impl Agents {
         })
     }
 
-    /// Readable when an agent has come.
+    /// Readable when an agent has connected.
     #[must_use]
     pub fn listener(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
-    /// Readable when there is something to [`Agents::collect`].
+    /// Readable when [`Agents::collect`] has something to collect.
     #[must_use]
     pub fn events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
 
-    /// Takes those that have come, a bounded number of them: their spaces, and their processes.
+    /// Accepts waiting connections, a bounded number: their spaces and processes.
     pub fn accept(&mut self, proc: &Proc) -> Vec<(SpaceId, u32)> {
         let mut came = Vec::new();
         let mut of_users: BTreeMap<u32, usize> = BTreeMap::new();
@@ -174,10 +176,11 @@ impl Agents {
                     self.draining = (asked_at, MAX_WAITING);
                     break;
                 }
-                // No descriptor, or a connection that was closed before: the next time.
+                // No descriptor, or the connection was closed before: continued next time.
                 Err(_) => break,
             };
-            // Let go, lest the socket stays readable; an agent tries again later.
+            // A refused connection is closed, so that the socket does not stay readable; the agent
+            // tries again later.
             let peer = Peer::of(&socket, proc, self.drained_at);
             self.note_taken(asked_at);
             let Some(peer) = peer else {
@@ -204,8 +207,8 @@ impl Agents {
         came
     }
 
-    /// One that waited was taken. They are taken in the order in which they came, so that a socket
-    /// at which some wait all the time is drained, too.
+    /// A waiting connection was accepted. Connections are accepted in the order in which they came,
+    /// so that even a socket with connections waiting all the time counts as drained.
     fn note_taken(&mut self, now: Nanos) {
         let (since, left) = &mut self.draining;
         *left -= 1;
@@ -226,7 +229,7 @@ impl Agents {
         Some(space)
     }
 
-    /// The next number that no agent has.
+    /// The next number that no agent uses.
     fn unused(&mut self) -> SpaceId {
         loop {
             let space = SpaceId(self.next);
@@ -241,14 +244,14 @@ impl Agents {
         }
     }
 
-    /// Takes the answers that are there, and lets those go that have ended, say what nobody asked,
-    /// or are overdue. A bounded number at a time: [`Agents::events`] stays readable if there are
-    /// more.
+    /// Collects the answers that have arrived, and disconnects agents that have ended, sent
+    /// something unasked, or are overdue. A bounded number at a time: [`Agents::events`] stays
+    /// readable if there are more.
     pub fn collect(&mut self, now: Nanos) -> Collected {
         let mut events = Vec::with_capacity(MAX_EVENTS);
         let buffer = rustix::buffer::spare_capacity(&mut events);
         if epoll::wait(&self.events, buffer, Some(&NOW)).is_err() {
-            // Interrupted: they are still there the next time.
+            // Interrupted: they are still there next time.
             events.clear();
         }
         let ready = events
@@ -274,7 +277,7 @@ impl Agents {
         }
     }
 
-    /// Lets those go whose answer is overdue; [`Agents::collect`] reports them.
+    /// Disconnects agents whose answer is overdue; [`Agents::collect`] reports them.
     pub fn expire(&mut self, now: Nanos) {
         let overdue = self
             .agents
@@ -294,7 +297,7 @@ impl Agents {
         }
     }
 
-    /// The spaces of all that have connected, ascending.
+    /// The spaces of all connected agents, ascending.
     #[must_use]
     pub fn spaces(&self) -> Vec<SpaceId> {
         self.agents.keys().copied().collect()
@@ -306,9 +309,9 @@ impl Agents {
         self.agents.get(&space).map(|agent| agent.peer.pid)
     }
 
-    /// Whether the process of a space runs, and as the user that has connected or with that one's
-    /// rights. If so, what was read or opened by its id before this call is its own, and is no
-    /// program's that was given the rights of another user by exec.
+    /// Whether the process of a space runs, and still as the user that connected or with that
+    /// user's rights. If so, anything read or opened by its id before this call is its own, and not
+    /// of a program that exec gave the rights of another user.
     ///
     /// # Errors
     /// Its user cannot be read.
@@ -321,23 +324,23 @@ impl Agents {
         Ok(may_know && agent.peer.is_alive())
     }
 
-    /// Whether all that was advised of a space was answered, or it has no agent.
+    /// Whether all advice for a space was answered, or it has no agent.
     #[must_use]
     pub fn is_idle(&self, space: SpaceId) -> bool {
         self.agents.get(&space).is_none_or(Connection::is_idle)
     }
 
-    /// How many there are.
+    /// Number of connected agents.
     #[must_use]
     pub fn count(&self) -> usize {
         self.agents.len()
     }
 
-    /// Has a process do this with ranges of its memory; [`Agents::collect`] has an outcome for
-    /// each.
+    /// Sends this advice for ranges of a process's memory; [`Agents::collect`] returns an outcome
+    /// for each.
     ///
     /// # Errors
-    /// It has no agent, or too much waits for its answer: it is let go.
+    /// It has no agent, or too many ranges wait for its answers: it is disconnected.
     pub fn advise(
         &mut self,
         space: SpaceId,

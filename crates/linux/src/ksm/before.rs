@@ -1,14 +1,14 @@
-//! What was set of KSM before it was changed.
+//! KSM's settings before they were changed.
 //!
 //! # Problem
-//! KSM's knobs stay as they are when the program that set them ends, however it ends. They must
-//! become what they were, in an order that the kernel takes: with the scan-time advisor on,
-//! `pages_to_scan` cannot be written, and writing `run` acts at once.
+//! KSM's settings persist when the program that set them ends, in any way. They must be restored,
+//! in an order that the kernel accepts: with the scan-time advisor on, `pages_to_scan` cannot be
+//! written, and writing `run` takes effect at once.
 //!
 //! # Approach
-//! What is changed is a fixed list of files. What they hold is taken before the first change, kept
-//! as text, and put back in one order. `run=2`, which unmerges everything once, counts as `0`:
-//! nothing that was merged since is unmerged by putting back.
+//! A fixed list of files is changed. Their contents are read before the first change, kept as text,
+//! and restored in one order. `run=2`, which unmerges everything once, counts as `0`: restoring
+//! does not unmerge pages merged since.
 //!
 //! # Source
 //! Documentation/admin-guide/mm/ksm.rst; `advisor_mode_store` and `pages_to_scan_store` of
@@ -18,20 +18,20 @@ use std::collections::BTreeMap;
 
 use super::sysfs::{Error, Result, Sysfs};
 
-/// What is changed while ksmd is driven.
+/// The files changed while ksmd is driven.
 const FILES: [&str; 4] = ["pages_to_scan", "sleep_millisecs", "advisor_mode", "run"];
 
 /// Files of `FILES` that not every kernel has.
 const NEWER: &str = "advisor_mode";
 
-/// The knobs as they were.
+/// The settings before the change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Before {
     values: BTreeMap<String, String>,
 }
 
 impl Before {
-    /// As they are now.
+    /// The present settings.
     ///
     /// # Errors
     /// One cannot be read.
@@ -51,7 +51,7 @@ impl Before {
         Ok(Before { values })
     }
 
-    /// From what was kept of it.
+    /// The settings from stored values.
     #[must_use]
     pub fn from_values(values: BTreeMap<String, String>) -> Option<Before> {
         let has = |name: &&str| *name == NEWER || values.contains_key(*name);
@@ -60,7 +60,7 @@ impl Before {
         is_whole.then_some(Before { values })
     }
 
-    /// To be kept.
+    /// The values to store.
     #[must_use]
     pub fn values(&self) -> &BTreeMap<String, String> {
         &self.values
@@ -85,12 +85,12 @@ impl Before {
         sysfs.write_text("sleep_millisecs", "0")
     }
 
-    /// Puts all back; goes on after a failure.
+    /// Restores all; goes on after a failure.
     ///
     /// # Errors
-    /// The first that could not be put back.
+    /// The first file that could not be restored.
     pub fn put_back(&self, sysfs: &Sysfs) -> Result<()> {
-        // Others may have turned it on since; it refuses to have pages_to_scan set.
+        // Another program may have turned the advisor on since; then pages_to_scan cannot be set.
         let advisor_off = match sysfs.has(NEWER) {
             true => sysfs.write_text(NEWER, "none"),
             false => Ok(()),
@@ -99,7 +99,7 @@ impl Before {
             Some(value) => sysfs.write_text(name, value),
             None => Ok(()),
         };
-        // Not lazy: all are tried.
+        // Collected first, so that all are tried.
         let results: Vec<Result<()>> = FILES.iter().map(put).collect();
         let first = |failed: Option<Error>| failed.map_or(Ok(()), Err);
         let all = std::iter::once(advisor_off).chain(results);

@@ -1,16 +1,16 @@
-//! Memory of a process that can be offered to KSM: where it is, what is in a page, and whether it
-//! is merged.
+//! Memory of a process that can be offered to KSM: its place, its contents, and whether it is
+//! merged.
 //!
 //! # Problem
-//! To tell which ranges pay, pages are read from outside, without bringing in one that is not
-//! there, and without taking another process for the one that was meant.
+//! To find the ranges that pay, pages are read from outside, without bringing in a page that is not
+//! there, and without reading another process by mistake.
 //!
 //! # Approach
 //! An open `/proc/PID/mem` and `/proc/PID/pagemap` name one address space for good: after an exec
-//! they read nothing. A page is read only if the kernel says right before that it is present and
-//! the process's own. With the right to see frame numbers, `/proc/kpageflags` tells merged pages;
-//! without it a page that several map is taken for merged. The kernel's page of zeros counts as no
-//! page: there is nothing to save.
+//! they read nothing. A page is read only if the kernel has just shown that it is present and the
+//! process's own. With the right to see frame numbers, `/proc/kpageflags` shows merged pages;
+//! without it a page with several mappings counts as merged. The kernel's page of zeros counts as
+//! no page: it has nothing to save.
 //!
 //! # Units
 //! Addresses in bytes, pages of 4096 bytes.
@@ -35,24 +35,24 @@ use crate::proc::{self, Proc};
 use crate::smaps::{Entries, Entry, NameKind};
 
 const PAGE: usize = 4096;
-/// Bits of a word of pagemap that number the frame.
+/// Bits of an entry of pagemap with the frame's number.
 const FRAME: u64 = (1 << 55) - 1;
 /// `KPF_KSM` and `KPF_ZERO_PAGE`.
 const MERGED: u64 = 1 << 21;
 const ZEROS: u64 = 1 << 24;
 
-/// What the kernel says of all frames; nothing without the right to see them.
+/// The kernel's flags of all frames; none without the right to read them.
 #[derive(Debug)]
 pub struct Frames {
     flags: Option<File>,
 }
 
-/// What KSM may do with a process.
+/// The KSM state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offered {
     /// The process has offered some or all of its memory itself.
     pub is_offered: bool,
-    /// Pages of it that map merged ones.
+    /// Pages of it that map merged frames.
     pub merged: u64,
 }
 
@@ -65,7 +65,7 @@ pub struct Memory {
 }
 
 impl Frames {
-    /// Of this host, or of a folder that looks like its `/proc`.
+    /// The frames of this host, or of a folder that looks like its `/proc`.
     #[must_use]
     pub fn of(proc_root: &Path) -> Frames {
         Frames {
@@ -73,7 +73,7 @@ impl Frames {
         }
     }
 
-    /// The flags of a frame, if they can be seen.
+    /// The flags of a frame, if they can be read.
     fn of_frame(&self, frame: u64) -> Option<u64> {
         let mut word = [0; 8];
         let file = self.flags.as_ref().filter(|_| frame != 0)?;
@@ -83,10 +83,10 @@ impl Frames {
 }
 
 impl Memory {
-    /// Opens that of a process.
+    /// Opens the memory of a process.
     ///
     /// # Errors
-    /// Gone, or no right; the process holds it up.
+    /// Gone, or no right; the process blocks the read.
     pub fn of(proc: &Proc, pid: u32) -> proc::Result<Memory> {
         let files = proc.clone();
         proc.wait_for(pid, move || {
@@ -104,10 +104,10 @@ impl Memory {
         self.pid
     }
 
-    /// What is in these pages.
+    /// The contents of these pages.
     ///
     /// # Errors
-    /// The address space is gone; the process holds it up.
+    /// The address space is gone; the process blocks the read.
     pub fn see_each(
         self: &Arc<Memory>,
         proc: &Proc,
@@ -123,7 +123,7 @@ impl Memory {
         })
     }
 
-    /// What is in a page.
+    /// The content of a page.
     ///
     /// # Errors
     /// The address space is gone.
@@ -138,7 +138,7 @@ impl Memory {
             None => word & EXCLUSIVE == 0,
         };
         let is_zeros = flags.is_some_and(|flags| flags & ZEROS != 0);
-        // Shared by fork: there is nothing to save, either.
+        // A page shared by fork has nothing to save, either.
         if is_zeros || (!is_merged && word & EXCLUSIVE == 0) {
             return Ok(Seen::Absent);
         }
@@ -161,10 +161,10 @@ impl Memory {
     }
 }
 
-/// The private anonymous mappings of a process, ascending; those that touch are one.
+/// The private anonymous mappings of a process, ascending; adjacent ones are joined.
 ///
 /// # Errors
-/// Gone, unreadable, or malformed; the process holds it up.
+/// Gone, unreadable, or malformed; the process blocks the read.
 pub fn anonymous(proc: &Proc, pid: u32) -> proc::Result<Vec<Mapping>> {
     let files = proc.clone();
     let mut joined: Vec<Mapping> = Vec::new();
@@ -186,11 +186,11 @@ fn is_anonymous(entry: &Entry) -> bool {
     is_named_so && is_usable && entry.inode == 0 && entry.bytes() >= PAGE_SIZE
 }
 
-/// Offers all memory of this process to KSM, also what comes later; a child and another program in
-/// it inherit that.
+/// Offers all present and future memory of this process to KSM; a child, and another program in
+/// this process, inherit that.
 ///
 /// # Errors
-/// The kernel knows no such thing (before 6.4), or has no KSM.
+/// The kernel lacks the call (before 6.4), or has no KSM.
 pub fn offer_all() -> Result<(), Errno> {
     // SAFETY: the call takes numbers only, and changes nothing in memory but whether equal pages
     // may be one.
@@ -201,15 +201,15 @@ pub fn offer_all() -> Result<(), Errno> {
     }
 }
 
-/// Whether the kernel keeps neighbouring mappings apart of a process that offers all its memory: it
-/// is offered, which is withdrawn again, unless it was offered before.
+/// Whether the kernel keeps neighbouring mappings of a process apart that offers all its memory.
+/// The memory is offered for the test, and withdrawn again unless it was offered before.
 ///
 /// # Errors
 /// As [`keeps_mappings_apart`].
 pub fn offering_keeps_mappings_apart() -> std::io::Result<bool> {
     // SAFETY: the call takes numbers only, and changes nothing.
     let before = unsafe { libc::prctl(libc::PR_GET_MEMORY_MERGE, 0, 0, 0, 0) };
-    // Before 6.4, or without KSM, nobody can offer all memory.
+    // Before 6.4, or without KSM, no process can offer all its memory.
     if before < 0 || offer_all().is_err() {
         return Ok(false);
     }
@@ -223,8 +223,8 @@ pub fn offering_keeps_mappings_apart() -> std::io::Result<bool> {
 }
 
 /// Whether the kernel keeps neighbouring mappings of this process apart that it would otherwise
-/// join. Linux 6.4 to 6.16 do so after [`offer_all`]: a program then has as many mappings as it
-/// makes, and `vm.max_map_count` ends that.
+/// join. Linux 6.4 to 6.16 do so after [`offer_all`]: a program then has a mapping for each one
+/// that it makes, up to the limit `vm.max_map_count`.
 ///
 /// # Errors
 /// No memory for two pages, or `/proc/self/maps` cannot be read.
@@ -254,12 +254,12 @@ pub fn keeps_mappings_apart() -> std::io::Result<bool> {
     apart
 }
 
-/// What KSM may do with a process, and has done. Kernels before 6.12 tell what is offered of each
-/// mapping only, in `smaps`, for which they walk all page tables: that is read if `closely`, else
-/// nothing is offered there as far as is known.
+/// The KSM state of a process. Kernels before 6.12 show the offered memory only for each mapping,
+/// in `smaps`, for which they walk all page tables: that is read only if `closely`, otherwise
+/// nothing counts as offered there.
 ///
 /// # Errors
-/// Gone or unreadable; the process holds it up.
+/// Gone or unreadable; the process blocks the read.
 pub fn offered(proc: &Proc, pid: u32, closely: bool) -> proc::Result<Offered> {
     let files = proc.clone();
     proc.wait_for(pid, move || offered_now(&files, pid, closely))
@@ -408,7 +408,7 @@ e000-f000 rw-p 00000000 00:01 9 /SYSV1
     #[test]
     fn mappings_of_a_process_that_offers_nothing_are_joined() {
         assert!(!keeps_mappings_apart().unwrap());
-        // Whatever the kernel does: this process is as before.
+        // On any kernel, this process is as before.
         offering_keeps_mappings_apart().unwrap();
         assert!(!keeps_mappings_apart().unwrap());
     }

@@ -17,20 +17,20 @@ use std::path::Path;
 
 use super::sysfs::KSM_PATH;
 
-/// In-kernel KSM, to be asked whether it runs.
+/// The state of in-kernel KSM.
 #[derive(Debug)]
 pub struct Running {
     file: Option<File>,
 }
 
 impl Running {
-    /// That of this host.
+    /// The state on this host.
     #[must_use]
     pub fn of_host() -> Running {
         Running::at(Path::new(KSM_PATH))
     }
 
-    /// That of the folder.
+    /// The state in this folder.
     #[must_use]
     pub fn at(root: &Path) -> Running {
         Running {
@@ -38,8 +38,7 @@ impl Running {
         }
     }
 
-    /// Whether ksmd merges now: `run` is 1. With 0 it rests, and with 2 it gives back what it
-    /// merged.
+    /// Whether ksmd merges now: `run` is 1. With 0 it is stopped, and with 2 it unmerges all pages.
     #[must_use]
     pub fn now(&self) -> bool {
         let mut text = [0];

@@ -1,7 +1,7 @@
 //! KSM's settings and counters: `/sys/kernel/mm/ksm`, and its thread ksmd.
 //!
 //! # Problem
-//! Which files there are depends on the kernel, and a test has no kernel to change.
+//! The files depend on the kernel, and a test has no kernel to change.
 //!
 //! # Approach
 //! The root can be a folder, and so can `/proc`. An error names the file that is missing. The
@@ -17,16 +17,16 @@ use uksm_policy::command::Nanos;
 use crate::clock;
 use crate::proc::{self, Proc};
 
-/// Where the kernel keeps it.
+/// The kernel's folder.
 pub const KSM_PATH: &str = "/sys/kernel/mm/ksm";
 
-/// Why KSM cannot be read or set.
+/// The reason why KSM cannot be read or set.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// This kernel has no KSM.
     #[error("{}: missing: this kernel was built without CONFIG_KSM", path.display())]
     Missing {
-        /// Where it was looked for.
+        /// The folder that was searched.
         path: PathBuf,
     },
     /// A file cannot be read or written.
@@ -34,7 +34,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
     /// A file does not hold a number.
@@ -42,7 +42,7 @@ pub enum Error {
     Number {
         /// The file.
         path: PathBuf,
-        /// What it holds.
+        /// The file's text.
         text: String,
     },
     /// ksmd cannot be found or read.
@@ -65,7 +65,7 @@ pub enum Run {
     Start = 1,
 }
 
-/// How fast ksmd scans.
+/// The scan rate of ksmd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanRate {
     /// Pages of one scan before a sleep.
@@ -75,22 +75,23 @@ pub struct ScanRate {
 }
 
 impl ScanRate {
-    /// As kernels ship it.
+    /// The rate with which kernels ship.
     pub const SHIPPED: ScanRate = ScanRate {
         pages_to_scan: 100,
         sleep_millisecs: 20,
     };
-    /// Ten times that.
+    /// Ten times the shipped rate.
     pub const THOUSAND: ScanRate = ScanRate {
         pages_to_scan: 1000,
         sleep_millisecs: 20,
     };
-    /// All ksmd can. A scan that was begun is ended before `run=0` is obeyed, so it is short.
+    /// The maximum of ksmd. `run=0` takes effect only after the scan in progress, so a scan is kept
+    /// short.
     pub const UNLIMITED: ScanRate = ScanRate {
         pages_to_scan: 2000,
         sleep_millisecs: 0,
     };
-    /// Fast enough to drop what ksmd kept of ended processes, and quick to stop.
+    /// Fast enough to drop ksmd's data on ended processes, and quick to stop.
     pub const CLEAN_UP: ScanRate = ScanRate {
         pages_to_scan: 1000,
         sleep_millisecs: 1,
@@ -102,11 +103,11 @@ impl ScanRate {
 pub struct Counters {
     /// Complete scans of all advised memory.
     pub full_scans: u64,
-    /// Merged pages that are kept.
+    /// Merged pages in memory.
     pub pages_shared: u64,
-    /// Mappings of them beyond the first of each: pages saved.
+    /// Their mappings beyond the first of each: pages saved.
     pub pages_sharing: u64,
-    /// Pages looked at and found alone.
+    /// Pages that were scanned and had no duplicate.
     pub pages_unshared: u64,
     /// Pages that change too fast.
     pub pages_volatile: u64,
@@ -120,15 +121,15 @@ pub struct Sysfs {
 }
 
 impl Sysfs {
-    /// That of the running kernel.
+    /// The folder of the running kernel.
     ///
     /// # Errors
-    /// It has none.
+    /// The kernel has no KSM.
     pub fn open() -> Result<Sysfs> {
         Sysfs::at(Path::new(KSM_PATH), Proc::default())
     }
 
-    /// The one below `root`, its thread below `proc`.
+    /// The folder below `root`, with its thread below `proc`.
     ///
     /// # Errors
     /// There is none.
@@ -152,7 +153,7 @@ impl Sysfs {
         self.write("run", run as u64)
     }
 
-    /// Sets how fast it scans.
+    /// Sets the scan rate.
     ///
     /// # Errors
     /// No right.
@@ -189,7 +190,7 @@ impl Sysfs {
         })
     }
 
-    /// One number by the name of its file, for those that not every kernel has.
+    /// The number in the file of this name, for files that not every kernel has.
     ///
     /// # Errors
     /// Missing, unreadable, not a number.
@@ -204,7 +205,7 @@ impl Sysfs {
         }
     }
 
-    /// Sets one number by the name of its file.
+    /// Sets the number in the file of this name.
     ///
     /// # Errors
     /// Missing, no right, refused.
@@ -212,8 +213,7 @@ impl Sysfs {
         self.write_text(name, &value.to_string())
     }
 
-    /// The text of a file, without the end of its line; of one that offers words, the one in
-    /// brackets.
+    /// The text of a file, without the end of its line; if it lists choices, the one in brackets.
     ///
     /// # Errors
     /// Missing or unreadable.
@@ -233,7 +233,7 @@ impl Sysfs {
         self.root.join(name).exists()
     }
 
-    /// Sets one by the name of its file.
+    /// Sets the text of the file of this name.
     ///
     /// # Errors
     /// Missing, no right, refused.

@@ -1,4 +1,4 @@
-//! What a machine waits for: the time, events of processes, and hints.
+//! The events that end a machine's sleep: time, events of processes, and hints.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -12,13 +12,13 @@ use crate::hints::Feed;
 use crate::wake::Woken;
 
 impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
-    /// No sleep is longer than this: the caller of the loop may have duties of its own, as a
+    /// Limits each sleep to this time: the caller of the loop may have other duties, such as a
     /// watchdog.
     pub fn sleep_at_most(&mut self, longest: Nanos) {
         self.longest_sleep = longest;
     }
 
-    /// Hints are told of these spaces from now on.
+    /// Starts hints of these spaces.
     pub(super) fn hint(&mut self, spaces: impl Iterator<Item = SpaceId>) {
         let Some(hints) = &mut self.hints else {
             return;
@@ -31,7 +31,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         }
     }
 
-    /// Takes the hints that have come; none without programs.
+    /// Reads the hints that wait; none without programs.
     pub(super) fn take_hints(&mut self) -> Observation {
         let taken = self.hints.as_mut().map(Feed::take).unwrap_or_default();
         Observation::Hints {
@@ -43,8 +43,8 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         }
     }
 
-    /// Sleeps until `until`. From `told_from` on an event, or a process that is old enough to be
-    /// looked at, ends that, too; from `hinted_from` on, a hint.
+    /// Sleeps until `until`. From `told_from` on, an event ends the sleep, as does a process old
+    /// enough to be checked; from `hinted_from` on, a hint.
     pub(super) fn sleep(
         &mut self,
         until: Nanos,
@@ -63,7 +63,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
             let hints = self.hints.as_ref().filter(|_| hinted_from <= now);
             let watched: Vec<BorrowedFd<'_>> =
                 events.into_iter().chain(hints.map(AsFd::as_fd)).collect();
-            // What is not watched yet is from then on.
+            // The sleep ends when another source begins to count.
             let next = [told_from, hinted_from, ready_at];
             let next = next.into_iter().filter(|&at| at > now).min();
             let end = next.unwrap_or(Nanos::MAX).min(until);

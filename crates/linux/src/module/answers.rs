@@ -1,4 +1,4 @@
-//! Constants of a domain, and what its calls answer.
+//! Constants of a domain, and the answers of its calls.
 
 use uksm_policy::command::{Frame, SpaceId};
 use uksm_policy::params::Contents;
@@ -10,13 +10,13 @@ use super::raw;
 pub struct Configuration {
     /// Seed of the line hash; 0: random.
     pub hash_seed: u64,
-    /// Most frames the domain may hold; 0: a quarter of the machine's pages.
+    /// Maximum number of frames of the domain; 0: a quarter of the machine's pages.
     pub frame_limit: u64,
-    /// Most mappings of one frame; 0: as many as the module allows, 256; 1 is refused.
+    /// Maximum number of mappings of one frame; 0: the module's limit, 256; 1 is refused.
     pub sharer_limit: u32,
-    /// What may be merged.
+    /// The contents that may be merged.
     pub merge: Contents,
-    /// So many spaces must hold what a frame is made of; 0: one.
+    /// Minimum number of spaces that must hold a content for a frame; 0: one.
     pub least_spaces: u32,
 }
 
@@ -41,25 +41,25 @@ pub struct Attached {
     pub existing: bool,
 }
 
-/// What a BREAK did.
+/// The result of a BREAK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Broken {
-    /// Where to go on; the end of the range when through.
+    /// The next address; the end of the range when complete.
     pub next: u64,
     /// Pages that got their own copy.
     pub pages: u64,
-    /// Whether it stopped because a copy would have needed memory that is not there.
+    /// Whether it stopped for lack of memory for a copy.
     pub stopped: bool,
 }
 
 /// Pages of a range by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
-    /// Where to go on; the end of the range when through.
+    /// The next address; the end of the range when complete.
     pub next: u64,
     /// Pages by the number of their `PageState`.
     pub pages: [u64; 16],
-    /// How many of the `Anon` ones are part of a huge page.
+    /// The number of `Anon` pages in huge pages.
     pub huge: u64,
 }
 
@@ -68,19 +68,19 @@ pub struct Counted {
 pub struct Listing {
     /// Frames, in ascending order of their ids.
     pub frames: Vec<Frame>,
-    /// Where to go on; 0 when through.
+    /// The next cursor; 0 when complete.
     pub cursor: u32,
-    /// How many of them were freed by this listing.
+    /// The number of frames freed by this listing.
     pub freed: u32,
 }
 
-/// How far a list of mappings came.
+/// The progress of a list of mappings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listed {
     /// To the end.
     Through,
     /// The list goes on from this address.
     Until(u64),
-    /// Nowhere: the space's process is gone.
+    /// No list: the space's process is gone.
     Gone,
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with the module, in words that say what to do.
+//! Errors of the module, with advice in their texts.
 
 use std::path::PathBuf;
 
@@ -18,34 +18,34 @@ pub enum Error {
         path.display()
     )]
     Missing {
-        /// Where it was looked for.
+        /// The path.
         path: PathBuf,
     },
     /// The device cannot be opened.
     #[error("{}: cannot open: {}{}", path.display(), describe(*errno), open_hint(*errno))]
     Open {
-        /// Where it is.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         errno: Errno,
     },
-    /// What was opened is something else.
+    /// The opened file is something else.
     #[error(
         "{}: does not answer as a uksm device of interface version {} does: update module and \
          program together, or name the device with --device",
         path.display(), raw::UKSM_API_VERSION
     )]
     NotDevice {
-        /// Where it is.
+        /// The path.
         path: PathBuf,
     },
-    /// Module and program speak different versions of the contract.
+    /// Module and program have different versions of the contract.
     #[error(
         "{}: the uksm module speaks interface version {found}, this program version {}: {}",
         path.display(), raw::UKSM_API_VERSION, update_hint(*found)
     )]
     Version {
-        /// Where it is.
+        /// The path.
         path: PathBuf,
         /// The module's version.
         found: u32,
@@ -55,7 +55,7 @@ pub enum Error {
     Call {
         /// The call.
         verb: Verb,
-        /// Why.
+        /// The reason.
         errno: Errno,
     },
     /// The module answered with a number that has no meaning in this version.
@@ -63,7 +63,7 @@ pub enum Error {
     Answer {
         /// The call.
         verb: Verb,
-        /// What the number stands for.
+        /// The meaning of the number.
         what: &'static str,
         /// The number.
         number: u64,
@@ -71,19 +71,20 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether there was no memory for a call: nothing was done, and later it can be.
+    /// Whether a call had no memory: nothing was done, and a later call can succeed.
     #[must_use]
     pub fn is_short(&self) -> bool {
         self.errno() == Some(Errno::NOMEM)
     }
 
-    /// Whether the target held its own locks all the time: nothing was done, and later it can be.
+    /// Whether the target held its own locks all the time: nothing was done, and a later call can
+    /// succeed.
     #[must_use]
     pub fn is_locked(&self) -> bool {
         self.errno() == Some(Errno::AGAIN)
     }
 
-    /// The errno of a failed call, if that is what it was.
+    /// The errno, if a call failed.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
@@ -129,7 +130,7 @@ fn update_hint(found: u32) -> &'static str {
     }
 }
 
-/// What an errno of a call means, as the header says it.
+/// The meaning of a call's errno, as in the header.
 fn meaning(verb: Verb, errno: Errno) -> &'static str {
     match (verb, errno) {
         (Verb::Attach, Errno::PERM) => {

@@ -1,13 +1,14 @@
-//! The calls into the module: one method each, and the only unsafe code of this crate.
+//! The calls into the module: one method each.
 //!
 //! # Problem
-//! An ioctl takes a pointer on trust, and some requests carry further pointers inside.
+//! The kernel does not know the type behind an ioctl's pointer, and some requests contain further
+//! pointers.
 //!
 //! # Approach
-//! A method builds the request, names it by its structure and turns the answer into the policy's
-//! words. Methods with arrays take slices and fill in pointers and lengths themselves, so that
-//! no caller can name memory that is not its own. A new call needs a method here and nothing
-//! else: structure, number and name come from the header.
+//! A method builds the request, names it by its structure and converts the answer into the policy's
+//! types. Methods with arrays take slices and fill in pointers and lengths themselves, so that no
+//! caller can name memory that is not its own. A new call needs only a method here: structure,
+//! number and name come from the header.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -25,15 +26,14 @@ mod words;
 
 use words::{entry_of, frame_of, outcome_of, page_of, run_of, size_of_space};
 
-/// Issues any request at all, for tests that mean to send nonsense.
+/// Issues any request at all, for tests that send invalid ones.
 ///
 /// # Errors
 /// The errno of the call.
 ///
 /// # Safety
-/// `argument` must be what the request of that number takes, with every pointer in it valid for
-/// the length that stands beside it; or be such that whatever the kernel may write through it
-/// hits memory that nobody else uses.
+/// `argument` must match the request of that number, with every pointer in it valid for its
+/// accompanying length; or anything that the kernel may write through it must hit unused memory.
 pub unsafe fn any(
     device: BorrowedFd<'_>,
     request: u32,
@@ -54,7 +54,7 @@ pub unsafe fn any(
 /// Issues the call that this structure belongs to.
 ///
 /// # Safety
-/// Every pointer in `request` must be valid for the length that stands beside it.
+/// Every pointer in `request` must be valid for its accompanying length.
 unsafe fn call<T: Request>(device: BorrowedFd<'_>, request: &mut T) -> Result<()> {
     let argument = std::ptr::from_mut(request).cast();
     // SAFETY: `Request` pairs number and structure; the caller vouches for the pointers in it.
@@ -66,7 +66,7 @@ fn failed(verb: Verb, errno: Errno) -> Error {
     Error::Call { verb, errno }
 }
 
-/// Whether a call did anything: if a signal interrupted it before, it did nothing, which is no
+/// Whether a call did anything: a call that a signal interrupted before did nothing, which is no
 /// error.
 fn unless_interrupted(answer: Result<()>) -> Result<bool> {
     match answer {
@@ -78,17 +78,17 @@ fn unless_interrupted(answer: Result<()>) -> Result<bool> {
     }
 }
 
-/// Where a range goes on: from its start, if the call did nothing.
+/// The next address of a range: its start, if the call did nothing.
 fn next_of(start: u64, answered: u64) -> u64 {
     if answered == 0 { start } else { answered }
 }
 
-/// An array's address, as it travels.
+/// An array's address, as in a request.
 fn address<T>(pointer: *const T) -> u64 {
     pointer.addr() as u64
 }
 
-/// An array's length, as it travels.
+/// An array's length, as in a request.
 fn length(verb: Verb, len: usize) -> Result<u32> {
     u32::try_from(len).map_err(|_| failed(verb, Errno::TOOBIG))
 }
@@ -152,7 +152,7 @@ impl Device {
         unsafe { call(self.as_fd(), &mut request) }
     }
 
-    /// Forgets all spaces, whoever attached them.
+    /// Forgets all spaces, including those attached by others.
     ///
     /// # Errors
     /// The call failed.
@@ -170,8 +170,8 @@ impl Device {
         answer.map(drop).map_err(|errno| failed(Verb::Seal, errno))
     }
 
-    /// Reads states and hashes into `pages`, which is emptied first: one page for each asked for,
-    /// in order; fewer if a signal interrupted.
+    /// Reads states and hashes into `pages`, which is emptied first: one entry for each requested
+    /// page, in order; fewer if a signal interrupted.
     ///
     /// # Errors
     /// A request the module refuses.
@@ -247,7 +247,7 @@ impl Device {
         Ok(outcomes)
     }
 
-    /// Unmerges `start..end` until something stops it; [`Broken::next`] says where.
+    /// Unmerges `start..end` until something stops it, at [`Broken::next`].
     ///
     /// # Errors
     /// No such space; a bad range; the target holds its locks.
@@ -255,7 +255,7 @@ impl Device {
         self.break_frames(space, start, end, Whose::Own)
     }
 
-    /// As [`Device::break_range`], of these frames.
+    /// As [`Device::break_range`], for these frames.
     ///
     /// # Errors
     /// No such space; a bad range.
@@ -286,8 +286,8 @@ impl Device {
         })
     }
 
-    /// Counts the pages of `start..end` by state, as far as one call goes; [`Counted::next`] says
-    /// where to go on.
+    /// Counts the pages of `start..end` by state, as far as one call goes; [`Counted::next`] is the
+    /// address to continue at.
     ///
     /// # Errors
     /// No such space; a bad range; the target holds its locks.
@@ -328,8 +328,8 @@ impl Device {
         })
     }
 
-    /// Those of at most `count` frames from `cursor` on that no longer hold what they held when
-    /// this was first asked. Hashes each in full.
+    /// Frames whose content has changed since the first such call, among at most `count` from
+    /// `cursor` on. Hashes each in full.
     ///
     /// # Errors
     /// A request the module refuses.
@@ -346,8 +346,8 @@ impl Device {
         Ok(changed.map(|frame| FrameId(frame.frame)).collect())
     }
 
-    /// Gives up a frame that has changed: who maps it keeps it, and nothing more is merged into it.
-    /// A frame that has not stays.
+    /// Gives up a frame that has changed: its sharers keep it, and nothing more is merged into it.
+    /// An unchanged frame is not given up.
     ///
     /// # Errors
     /// A request the module refuses.
@@ -361,7 +361,8 @@ impl Device {
         Ok(())
     }
 
-    /// The frames that a request lists, and its answer. None, and where it began, if a signal came.
+    /// The frames that a request lists, and its answer. After a signal, none and the starting
+    /// cursor.
     fn list(
         &mut self,
         mut request: raw::uksm_frames,
@@ -383,7 +384,7 @@ impl Device {
         Ok((frames, request))
     }
 
-    /// How large these spaces are, in order: at most 4096; fewer answers if a signal interrupted.
+    /// The sizes of these spaces, in order: at most 4096; fewer if a signal interrupted.
     ///
     /// # Errors
     /// A request the module refuses.

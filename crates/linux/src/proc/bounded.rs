@@ -1,14 +1,14 @@
 //! Bounded reads of files whose length a process decides.
 //!
 //! # Problem
-//! A process decides how long its environment, its command line and the paths of its mappings are,
+//! A process decides the length of its environment, its command line and the paths of its mappings,
 //! without any right: with `prctl(PR_SET_MM_MAP)` an environment of a gibibyte costs the process
 //! nothing, and its reader a gibibyte.
 //!
 //! # Approach
-//! Every reader names the most bytes that it takes. [`read_start`] takes the start of a file,
-//! [`Lines`] takes a file line by line and the start of each line. Both say where something was cut
-//! off, so that no reader takes a part for the whole.
+//! Every reader names the maximum number of bytes that it reads. [`read_start`] reads the start of
+//! a file, [`Lines`] reads a file line by line and the start of each line. Both report a cut, so
+//! that no reader mistakes a part for the whole.
 //!
 //! # Units
 //! Bytes.
@@ -21,10 +21,10 @@ use std::io::{self, BufRead};
 
 use rustix::io::Errno;
 
-/// Room for the first read: more than most of these files have.
+/// Room for the first read: more than the length of most of these files.
 const FIRST_READ_BYTES: usize = 2048;
 
-/// The longest line that [`Lines`] keeps: a line of `maps` with a path of `PATH_MAX` bytes, each of
+/// Maximum length of a line in [`Lines`]: a line of `maps` with a path of `PATH_MAX` bytes, each of
 /// them escaped (`\012`).
 pub const MAX_LINE_BYTES: usize = 4 * 4096 + 512;
 
@@ -38,7 +38,8 @@ pub struct Start {
 }
 
 impl Start {
-    /// The entries of a file in which this byte ends each; a last one that was cut off is left out.
+    /// The entries of a file, each of which ends in this byte; a last one that was cut off is left
+    /// out.
     pub fn entries(&self, end: u8) -> impl Iterator<Item = &[u8]> {
         let whole = match self.bytes.iter().rposition(|&byte| byte == end) {
             Some(last) => &self.bytes[..last],
@@ -55,7 +56,7 @@ impl Start {
 }
 
 /// Reads at most `max_bytes` of a file of `/proc`. The kernel makes these files anew for each
-/// reader, and fills the room that a read has: a shorter read is the last one.
+/// reader, and fills the buffer of a read: a shorter read is the last one.
 ///
 /// # Errors
 /// As read(2).
@@ -105,7 +106,7 @@ pub struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// Those of this file.
+    /// The lines of this file.
     pub fn of(from: R) -> Lines<R> {
         Lines {
             from,
@@ -191,7 +192,7 @@ mod tests {
                 .iter()
                 .all(|entry| entry.is_empty())
         );
-        // A process can leave out the end of the last one.
+        // A process can omit the end of the last entry.
         assert_eq!(
             entries(&start(b"A=1\0B=2", 100)),
             [b"A=1".as_slice(), b"B=2"]

@@ -1,4 +1,4 @@
-//! Reads of `/proc` that can wait for a process, each with a deadline.
+//! Reads of `/proc` that may wait for a process, each with a deadline.
 //!
 //! # Problem
 //! The kernel takes the lock of a process's mappings for `environ`, `maps`, `smaps`, `pagemap`,
@@ -7,17 +7,18 @@
 //! nothing else.
 //!
 //! # Approach
-//! The read is done on another thread, and its answer is waited for until a deadline. A thread that
-//! misses the deadline is left alone: it ends when the read does. Meanwhile nothing is read of that
-//! process, so that one process has one thread at most; and afterwards the process is left alone
-//! for as long as [`Locked`] says. No more than [`MAX_STUCK_THREADS`] threads are left like that:
-//! while there are so many, every read is given up.
+//! The read runs on another thread, and the caller waits for its result until a deadline. A thread
+//! that misses the deadline ends when its read does. Until then nothing is read of that process, so
+//! that one process blocks at most one thread; afterwards the process is left alone for the time
+//! given by [`Locked`]. At most [`MAX_STUCK_THREADS`] threads are blocked: while their number is
+//! reached, every read is given up.
 //!
-//! Deadlines are paid from a tenth of the time: where many processes make a reader wait, one after
-//! another, the deadline becomes shorter, down to [`MIN_WAIT`]. A thread is used again for the next
-//! read: to pass a read on takes some 10 µs.
+//! Waiting uses at most a tenth of the time: if many processes make a reader wait, one after
+//! another, the deadline becomes shorter, down to [`MIN_WAIT`]. A thread is reused for the next
+//! read: passing a read to it takes some 10 µs.
 //!
-//! A thread that waits for such a lock can be killed, so a daemon ends although there are some.
+//! A thread that waits for such a lock can be killed, so it does not prevent the daemon from
+//! ending.
 //!
 //! # Units
 //! [`Nanos`] of the monotonic clock.
@@ -36,13 +37,13 @@ use crate::clock;
 use crate::locked::Locked;
 use crate::wait_budget::{MAX_BUDGET, WaitBudget};
 
-/// A read is waited for so long, if the budget has it.
+/// Maximum wait for a read, if the budget allows it.
 const MAX_WAIT: Nanos = 100_000_000;
-/// A read is waited for so long in any case: an ordinary one takes some 10 µs.
+/// Minimum wait for a read: an ordinary one takes some 10 µs.
 const MIN_WAIT: Nanos = 2_000_000;
-/// Most threads that are left with a read that has missed its deadline.
+/// Maximum number of threads with a read that has missed its deadline.
 pub const MAX_STUCK_THREADS: usize = 64;
-/// These threads read files: they need little.
+/// Stack of a thread that only reads files.
 const STACK_BYTES: usize = 256 << 10;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -55,12 +56,12 @@ pub struct Deadlines(Arc<Mutex<State>>);
 struct State {
     /// A thread without a read.
     idle: Option<Sender<Job>>,
-    /// Processes for which a thread waits that has missed its deadline.
+    /// Processes whose read has missed its deadline and still blocks a thread.
     stuck: BTreeSet<u32>,
     locked: Locked<u32>,
-    /// Those that the log has named.
+    /// Processes that were logged.
     named: BTreeSet<u32>,
-    /// What may be waited for.
+    /// The time that reads may wait.
     budget: WaitBudget,
 }
 
@@ -77,7 +78,7 @@ impl Default for State {
 }
 
 impl State {
-    /// How long a read may take now.
+    /// Maximum time of a read now.
     fn wait(&self, now: Nanos) -> Nanos {
         self.budget.left(now).clamp(MIN_WAIT, MAX_WAIT)
     }
@@ -114,7 +115,7 @@ impl Deadlines {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer of a read of a process; none if the process holds it up, or has done so lately.
+    /// The result of a read of a process; none if the process blocks it, or has done so lately.
     pub fn read<T: Send + 'static>(
         &self,
         pid: u32,
@@ -136,8 +137,8 @@ impl Deadlines {
         let all = self.clone();
         let job = move || {
             let found = read();
-            // With the lock held, so that a read that ends right at its deadline is not taken for
-            // stuck.
+            // Sent with the lock held, so that a read that ends right at its deadline does not
+            // count as stuck.
             let mut state = all.state();
             if answer.send(found).is_err() {
                 state.stuck.remove(&pid);
@@ -151,7 +152,7 @@ impl Deadlines {
             Err(RecvTimeoutError::Timeout) => None,
         };
         let mut state = self.state();
-        // It may have ended between the deadline and now.
+        // The read may have ended between the deadline and now.
         match found.or_else(|| answered.try_recv().ok()) {
             Some(found) => {
                 state.idle.get_or_insert(thread);
@@ -163,25 +164,26 @@ impl Deadlines {
                 state.budget.spend(wait, now);
                 state.stuck.insert(pid);
                 state.gave_up(pid, now);
-                // The other end is gone before the lock is: the read that ends later sees that.
+                // The receiver is dropped before the lock, so that a read that ends later notices
+                // it.
                 drop(answered);
                 None
             }
         }
     }
 
-    /// Processes that have held up every read for long, and how long.
+    /// Processes that have blocked every read for long, with that time.
     #[must_use]
     pub fn locked(&self) -> Vec<(u32, Nanos)> {
         self.state().locked.long().collect()
     }
 
-    /// When a process that holds up reads is to be asked for again.
+    /// Time of the next read of a process that blocks reads.
     #[must_use]
     pub fn due(&self, pid: u32) -> Nanos {
         let now = clock::now();
         let due = self.state().locked.due(pid, now);
-        // Nothing is known of it, but there are too many others.
+        // This process is not known to block, but too many others do.
         due.unwrap_or(now.saturating_add(MAX_BUDGET))
     }
 
@@ -190,7 +192,7 @@ impl Deadlines {
         self.state().clear(pid);
     }
 
-    /// Forgets the processes that are not there any more.
+    /// Forgets the processes that no longer exist.
     pub fn retain(&self, is_there: impl Fn(u32) -> bool) {
         let mut state = self.state();
         state.locked.retain(&is_there);
@@ -198,7 +200,7 @@ impl Deadlines {
     }
 }
 
-/// A thread that does reads until nobody can give it any.
+/// A thread that performs reads until its sender is dropped.
 fn thread() -> Option<Sender<Job>> {
     let (jobs, given) = mpsc::channel::<Job>();
     let builder = std::thread::Builder::new()

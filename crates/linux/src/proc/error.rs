@@ -1,11 +1,11 @@
-//! Why a process could not be read.
+//! Errors of reading a process.
 
 use std::path::PathBuf;
 
-/// Why a process could not be read.
+/// The reason why a process could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The process ended, or never was.
+    /// The process ended, or never existed.
     #[error("no process {pid}")]
     Gone {
         /// Its id.
@@ -22,24 +22,24 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// A file does not say what it should.
+    /// A file has unexpected contents.
     #[error("{}:{line}: {what}", path.display())]
     Parse {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
 }
 
 impl Error {
-    /// Whether the next read fails like that as well: not for lack of memory or descriptors, nor
-    /// for a lock that is let go of.
+    /// Whether the next read fails in the same way: true except for lack of memory or descriptors,
+    /// and for a lock that can be released.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         const SHORTAGES: [i32; 4] = [libc::ENOMEM, libc::EMFILE, libc::ENFILE, libc::EINTR];

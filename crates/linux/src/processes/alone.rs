@@ -1,4 +1,4 @@
-//! Processes for one machine: it looks for itself, and attaches all to its one domain.
+//! Processes for one machine, which searches for them itself, and attaches all to its one domain.
 
 use std::os::fd::BorrowedFd;
 
@@ -16,7 +16,7 @@ fn place(space: SpaceId) -> Place {
 }
 
 impl Processes {
-    /// What changed since the last process list, as far as some milliseconds go. Who left is
+    /// Changes since the last process list, within some milliseconds. Spaces that left are
     /// detached.
     ///
     /// # Errors

@@ -1,13 +1,13 @@
-//! Which processes are to be looked at: what events tell, and what a search finds.
+//! Processes that must be checked, from events and from searches.
 //!
 //! # Problem
-//! Events can be lost, and without the right to them there are none. A search lists every process
-//! of the host.
+//! Events can be lost, and without the right to receive them there are none. A search lists every
+//! process of the host.
 //!
 //! # Approach
-//! With a [`Connector`], events tell what is new, and a search only repairs: it is made at the
-//! start, after a loss, and then every [`SEARCH_INTERVAL`], or seldomer if it costs more than its
-//! share. Without a connector each process list searches.
+//! With a [`Connector`], events report new processes, and a search only repairs: there is one at
+//! the start, after a loss, and then every [`SEARCH_INTERVAL`], or less often if it costs more than
+//! its share. Without a connector, each process list searches.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -18,36 +18,36 @@ use crate::clock;
 use crate::connector::{Connector, What};
 use crate::proc::{self, Proc};
 
-/// Between two searches, if there are events.
+/// Time between two searches if there are events.
 const SEARCH_INTERVAL: Nanos = 30_000_000_000;
 
-/// At most one part in this many of one core goes into these searches.
+/// Searches use at most 1/`SEARCH_SHARE` of one core.
 const SEARCH_SHARE: Nanos = 2000;
 
-/// What events are about, for who decides whether a process is looked at.
+/// Selects the events that lead to a check.
 pub(super) struct Interest<'a> {
-    /// Whether a process was looked at before.
+    /// Whether a process was checked before.
     pub(super) known: &'a dyn Fn(u32) -> bool,
-    /// Whether unknown ones may be chosen.
+    /// Whether unknown processes may be chosen.
     pub(super) newcomers: bool,
-    /// Whether a name can change what is chosen.
+    /// Whether a name can change the choice.
     pub(super) names: bool,
 }
 
-/// Who is to be looked at.
+/// Processes that must be checked.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     connector: Option<Connector>,
     newcomers: Newcomers,
     search_due: Nanos,
-    /// More events are there.
+    /// More events wait.
     more: bool,
-    /// How often events were lost.
+    /// Number of losses of events.
     lost: u64,
 }
 
 impl Arrivals {
-    /// Events come from here.
+    /// Uses the events of this connector.
     pub(super) fn set_connector(&mut self, connector: Connector) {
         self.connector = Some(connector);
     }
@@ -57,17 +57,17 @@ impl Arrivals {
         self.connector.is_some()
     }
 
-    /// How often events were lost.
+    /// Number of losses of events.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// What is readable when events have come, if there are any.
+    /// Readable when events have come, if there are any.
     pub(super) fn events(&self) -> Option<BorrowedFd<'_>> {
         Some(self.connector.as_ref()?.as_fd())
     }
 
-    /// When somebody who waits is to be looked at.
+    /// Time at which a waiting process must be checked.
     pub(super) fn ready_at(&self) -> Option<Nanos> {
         if self.more {
             return Some(0);
@@ -75,7 +75,7 @@ impl Arrivals {
         self.newcomers.ready_at()
     }
 
-    /// Takes in the events that have come; gives the processes that exited.
+    /// Reads the events that have come; returns the processes that exited.
     pub(super) fn take_events(&mut self, now: Nanos, interest: &Interest<'_>) -> Vec<u32> {
         let mut exited = Vec::new();
         let Some(connector) = &self.connector else {
@@ -114,13 +114,13 @@ impl Arrivals {
         exited
     }
 
-    /// Whether all processes are to be listed.
+    /// Whether all processes must be listed.
     pub(super) fn is_search_due(&self, now: Nanos) -> bool {
-        // After a loss, all events that are there come first: they would be lost as well.
+        // After a loss, the waiting events are read first: otherwise they would be lost as well.
         self.connector.is_none() || now >= self.search_due && !self.more
     }
 
-    /// All processes are searched for the next list.
+    /// Makes the next list search all processes.
     pub(super) fn search_now(&mut self) {
         self.search_due = 0;
     }
@@ -137,28 +137,28 @@ impl Arrivals {
         listed
     }
 
-    /// A process is to be looked at, at once.
+    /// A process must be checked at once.
     pub(super) fn put(&mut self, pid: u32) {
         self.newcomers.put(pid, 0);
     }
 
-    /// A process is to be looked at soon after this time.
+    /// A process must be checked soon after this time.
     pub(super) fn put_at(&mut self, pid: u32, at: Nanos) {
         self.newcomers.put(pid, at);
     }
 
-    /// A process was moved at this time, or is to be looked at at once if that is 0. Answers
-    /// whether there is room.
+    /// A process was moved at this time, or must be checked at once if that is 0. Returns whether
+    /// there is room.
     pub(super) fn moved(&mut self, pid: u32, at: Nanos) -> bool {
         self.newcomers.put(pid, at)
     }
 
-    /// Whether a process is to be looked at.
+    /// Whether a process waits to be checked.
     pub(super) fn has(&self, pid: u32) -> bool {
         self.newcomers.has(pid)
     }
 
-    /// Who is looked at next.
+    /// The process to check next.
     pub(super) fn next(&mut self, now: Nanos) -> Option<u32> {
         self.newcomers.next(now)
     }

@@ -1,14 +1,14 @@
-//! The time that ATTACH waits for locks of processes.
+//! The time for which ATTACH may wait for locks of processes.
 //!
 //! # Problem
 //! ATTACH of a process that holds its own locks waits for a tenth of a second, in the only thread
-//! of a daemon. [`Locked`](crate::locked::Locked) bounds what one process takes; hundreds of them,
+//! of a daemon. [`Locked`](crate::locked::Locked) bounds the time of one process; hundreds of them,
 //! or new ones again and again, would take all the time.
 //!
 //! # Approach
-//! Waits that ended with `EAGAIN` are paid from a [`WaitBudget`]. While it is in debt, no process
-//! is attached of a group that has caused that debt; processes of other groups are. A group can add
-//! one wait to a debt, which is repaid by ten times its length, so a tenth is kept.
+//! Waits that ended with `EAGAIN` are charged to a [`WaitBudget`]. While it is in debt, no process
+//! of a group that caused the debt is attached; processes of other groups are. A group can add one
+//! wait to a debt, which is repaid by ten times its length, so the share stays a tenth.
 //!
 //! # Units
 //! [`Nanos`] of the monotonic clock.
@@ -21,11 +21,11 @@ use crate::clock;
 use crate::selection::GroupId;
 use crate::wait_budget::WaitBudget;
 
-/// What ATTACH may wait.
+/// The time for which ATTACH may wait.
 #[derive(Debug)]
 pub(super) struct AttachWaits {
     budget: WaitBudget,
-    /// Groups of which a process made ATTACH wait since there was no debt.
+    /// Groups with a process that made ATTACH wait since there was no debt.
     debtors: BTreeSet<GroupId>,
 }
 
@@ -39,13 +39,13 @@ impl Default for AttachWaits {
 }
 
 impl AttachWaits {
-    /// When a process of this group may be attached, if that is not now.
+    /// Time at which a process of this group may be attached, if that is in the future.
     pub(super) fn due(&self, group: GroupId, now: Nanos) -> Option<Nanos> {
         let repaid_at = self.budget.repaid_at(now)?;
         self.debtors.contains(&group).then_some(repaid_at)
     }
 
-    /// A process of this group made a call wait from `begun` on, for nothing.
+    /// A process of this group made a call wait from `begun` on, in vain.
     pub(super) fn waited(&mut self, group: GroupId, (begun, now): (Nanos, Nanos)) {
         if self.budget.repaid_at(begun).is_none() {
             self.debtors.clear();
@@ -81,7 +81,7 @@ mod tests {
             }
         }
         assert!((90..120).contains(&waited), "{waited}");
-        // Another group that makes calls wait has one wait in a debt.
+        // Another group that makes calls wait adds one wait to a debt.
         waits.waited(a, (now, now + WAIT));
         now += WAIT;
         waits.waited(b, (now, now + WAIT));

@@ -4,7 +4,7 @@
 //! A failure of one process must not stop the others, and must not be silent either.
 //!
 //! # Approach
-//! Failures are counted, and those that last are named, for a status.
+//! Failures are counted, and lasting ones are listed for a status.
 
 use rustix::io::Errno;
 use uksm_policy::command::Nanos;
@@ -22,9 +22,9 @@ impl Processes {
         })
     }
 
-    /// The group of a process that was read; none if what that depends on cannot be read because
-    /// of the process, as a path of its control group that is too long: it may have moved out of
-    /// its group, and must share nothing there.
+    /// The group of a process that was read. None if the input of its group cannot be read because
+    /// of the process, for example a path of its control group that is too long: it may have moved
+    /// out of its group, and must share nothing there.
     ///
     /// # Errors
     /// The process is gone, or can be read another time.
@@ -45,7 +45,7 @@ impl Processes {
         }
     }
 
-    /// Reads of processes that failed.
+    /// Number of failed reads of processes.
     #[must_use]
     pub fn unread(&self) -> u64 {
         self.unread
@@ -57,13 +57,13 @@ impl Processes {
         self.shortages
     }
 
-    /// Processes that hold their own locks, so that they cannot be attached or read, and for how
-    /// long.
+    /// Processes that hold their own locks, so that they cannot be attached or read, with the
+    /// duration.
     pub fn locked(&self) -> impl Iterator<Item = (u32, Nanos)> + '_ {
         self.locked.long().chain(self.proc.locked())
     }
 
-    /// The same of a group, with those of which is not known yet which group they are in.
+    /// The same for a group, including processes whose group is not known yet.
     pub fn locked_of(&self, group: GroupId) -> impl Iterator<Item = (u32, Nanos)> + '_ {
         self.locked().filter(move |(pid, _)| {
             let of = match (self.followed.get(pid), self.unfollowed.get(pid)) {
@@ -75,7 +75,7 @@ impl Processes {
         })
     }
 
-    /// How often that was given up.
+    /// Number of calls that gave up on them.
     #[must_use]
     pub fn given_up(&self) -> u64 {
         self.locked.given_up()

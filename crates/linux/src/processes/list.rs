@@ -1,12 +1,12 @@
-//! The process list: what changed since the one before.
+//! The process list: changes since the previous one.
 //!
 //! # Problem
-//! Thousands of processes may have come at once, and the caller has other things to do.
+//! Thousands of processes may have come at once, and the caller has other duties.
 //!
 //! # Approach
-//! A list takes in what is known at once (exits, events, now and then a search), and then looks at
-//! one process after the other, newcomers first, until it has worked for some milliseconds. The
-//! rest waits for the next list.
+//! A list first reads what is known at once (exits, events, now and then a search). Then it checks
+//! one process after another, newcomers first, for some milliseconds. The rest waits for the next
+//! list.
 
 use uksm_policy::command::Nanos;
 
@@ -16,17 +16,17 @@ use super::{Attach, News, Processes, Unfollowed};
 use crate::clock;
 use crate::module;
 
-/// The processor time that a list may take before the rest waits for the next one; one process
-/// more, at the most, is looked at after that. Who merges as well has other things to do sooner
-/// than a supervisor, which hundreds of workers wait for.
+/// Processor time of a list before the rest waits for the next one; at most one more process is
+/// checked after that. A daemon that merges as well must return sooner than a supervisor, which
+/// hundreds of workers wait for.
 const MAX_CPU: Nanos = 4_000_000;
 const MAX_CPU_FOR_OTHERS: Nanos = 50_000_000;
-/// And no more than so many times that passes: processes may keep who reads them waiting. On a busy
-/// machine most of what passes is not its own.
+/// A list takes at most this multiple of its processor time in real time: processes may make their
+/// readers wait, and on a busy machine most of the elapsed time is not its own.
 const MAX_WAITING: Nanos = 10;
 
 impl Processes {
-    /// What changed since the last process list, as far as some milliseconds go.
+    /// Changes since the last process list, within some milliseconds.
     ///
     /// # Errors
     /// The module fails altogether, not for one process.
@@ -43,7 +43,8 @@ impl Processes {
         self.take_events(begun);
         let are_moves_waiting = self.take_moves(begun);
         self.search(begun);
-        // A search of many processes takes longer than that, and is no reason to look at none.
+        // Measured after the search: a search of many processes can exceed the limit, and must not
+        // prevent all checks.
         let (searched, used) = (clock::now(), clock::thread_cpu());
         let most = match self.is_supervisor {
             true => MAX_CPU_FOR_OTHERS,
@@ -89,7 +90,7 @@ impl Processes {
         }
     }
 
-    /// Finds processes that nobody told of.
+    /// Finds processes that no event reported.
     fn search(&mut self, now: Nanos) {
         let mut pids = std::mem::take(&mut self.pids);
         if !self.grouping.need_search() {

@@ -1,13 +1,13 @@
 //! Processes that were moved to another control group.
 //!
 //! # Problem
-//! Who was moved is of another group, and must share nothing with the one it left; most who are
-//! moved are new, and are looked at soon anyway.
+//! A moved process belongs to another group and must stop sharing with the old one. Most moved
+//! processes are new and will be checked soon anyway.
 //!
 //! # Approach
-//! Who is known is looked at at once; who waits to be looked at goes on waiting, and who is unknown
-//! waits as if it were born now: services are moved between their fork and their exec. After a
-//! loss, all that are known are looked at.
+//! A moved process that is known is checked at once. One that already waits for its check goes on
+//! waiting. An unknown one waits as if it were born now: services are moved between their fork and
+//! their exec. After a loss of events, all known processes are checked.
 
 use std::os::fd::BorrowedFd;
 
@@ -16,38 +16,38 @@ use uksm_policy::command::Nanos;
 use super::{Processes, Unfollowed};
 
 impl Processes {
-    /// Is told of moves from now on, if they change anything and it can be had.
+    /// Asks for events of moves, if moves can change anything.
     pub fn want_moves(&mut self) {
         if self.is_moved_between() {
             self.moves.want();
         }
     }
 
-    /// What is readable when processes have moved, if that is told; the next list takes it in.
+    /// Readable when processes have moved, if there are such events; the next list reads them.
     #[must_use]
     pub fn move_events(&self) -> Option<BorrowedFd<'_>> {
         self.moves.events()
     }
 
-    /// Whether moves between control groups are told.
+    /// Whether moves between control groups are reported.
     #[must_use]
     pub fn are_moves_told(&self) -> bool {
         self.moves.are_told()
     }
 
-    /// Whether a move to another control group can make a process one of another group.
+    /// Whether a move to another control group can change a process's group.
     #[must_use]
     pub fn is_moved_between(&self) -> bool {
         self.grouping.depends_on_cgroups()
     }
 
-    /// How often moves were lost; each time all known processes were looked at.
+    /// Number of losses of moves; after each, all known processes were checked.
     #[must_use]
     pub fn moves_lost(&self) -> u64 {
         self.moves_lost
     }
 
-    /// Takes in who has moved; answers whether more wait.
+    /// Reads the events of moves; returns whether more wait.
     pub(super) fn take_moves(&mut self, now: Nanos) -> bool {
         let were_told = self.moves.are_told();
         let (followed, unfollowed) = (&self.followed, &self.unfollowed);
@@ -67,7 +67,7 @@ impl Processes {
             for pid in followed.keys().copied().chain(unfollowed) {
                 self.arrivals.put(pid);
             }
-            // Until it runs the program tells of nothing.
+            // While the program does not run yet, it reports nothing.
             if were_told {
                 self.moves_lost += 1;
                 tracing::debug!(

@@ -9,17 +9,18 @@ use rustix::io::Errno;
 use super::{Attach, Processes, Unfollowed};
 use crate::module::{self, Verb};
 
-/// How long the start waits for a process that another domain is letting go of, or for memory.
+/// Maximum time for which the start waits until another domain releases a process, or until there
+/// is memory.
 pub const ATTACH_WAIT: std::time::Duration = std::time::Duration::from_millis(500);
 
 impl Processes {
     /// Follows the processes named by id, before a run starts. A failure is an error here, unlike
-    /// later, unless it passes within [`ATTACH_WAIT`]. Answers those that could not be attached
-    /// because they have ended or hold their own locks, which is for them to decide: that is tried
-    /// again later.
+    /// later, unless it passes within [`ATTACH_WAIT`]. Returns the processes that could not be
+    /// attached because they have ended or hold their own locks, which is in their own power: these
+    /// are tried again later.
     ///
     /// # Errors
-    /// The first that cannot be attached otherwise, with its id.
+    /// The first process that cannot be attached for another reason, with its id.
     pub fn follow_named(
         &mut self,
         domain: &mut impl Attach,

@@ -1,15 +1,15 @@
-//! Processes that wait to be looked at, because they are new or became another program.
+//! Processes that wait to be checked, because they are new or became another program.
 //!
 //! # Problem
-//! Most processes are forked before they exec the program that they are meant to run, and many
-//! live for a moment only. To look at a process, hold it and attach it costs a hundred times what
-//! an event does.
+//! Most processes are forked before they exec the program that they are meant to run, and many live
+//! for a moment only. Checking, holding and attaching a process costs a hundred times as much as an
+//! event.
 //!
 //! # Approach
 //! A process waits until it is old enough: [`SHORT_WAIT`] after its event, or [`LONG_WAIT`] while
-//! many die young, which the events of forks and exits tell. One that exits meanwhile leaves for
-//! free. Of those that are old enough, the newest is looked at first: who waits behind a crowd does
-//! not delay who comes. Both the queue and the births that are remembered are bounded.
+//! many die young, according to the events of forks and exits. A process that exits meanwhile costs
+//! nothing. Of those old enough, the newest is checked first, so that a crowd of waiting processes
+//! does not delay new ones. The queue and the remembered births are bounded.
 //!
 //! Times are of the monotonic clock.
 
@@ -17,27 +17,28 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use uksm_policy::command::Nanos;
 
-/// How old a process is when it is looked at: by then most have done their exec. This is V_life's
-/// default (UKSM §5.2).
+/// Age of a process when it is checked: by then most have done their exec. This is V_life's default
+/// (UKSM §5.2).
 pub(super) const SHORT_WAIT: Nanos = 100_000_000;
-/// How old it is while many die young. What dies before that is never looked at.
+/// Its age while many die young. A process that dies before that is never checked.
 pub(super) const LONG_WAIT: Nanos = 500_000_000;
 /// Processes a second that may die younger than [`LONG_WAIT`] before all wait that long.
 const MAX_YOUNG_DEATHS: u32 = 16;
 const SECOND: Nanos = 1_000_000_000;
-/// Processes that wait, and births remembered, at most: more than a host has processes.
+/// Maximum number of waiting processes, and of remembered births: more than a host has processes.
 const MAX_REMEMBERED: usize = 1 << 17;
 
-/// Who waits.
+/// The waiting processes.
 #[derive(Debug, Default)]
 pub(super) struct Newcomers {
-    /// Since when each waits.
+    /// The time since when each waits.
     since: BTreeMap<u32, Nanos>,
     by_time: BTreeSet<(Nanos, u32)>,
     /// Births of the last [`LONG_WAIT`].
     births: BTreeMap<u32, Nanos>,
     by_birth: VecDeque<(Nanos, u32)>,
-    /// Those that died young since this second began, and whether they were many in the last one.
+    /// Processes that died young since this second began, and whether they were many in the last
+    /// second.
     second: Nanos,
     died_young: u32,
     were_many: bool,
@@ -52,8 +53,8 @@ impl Newcomers {
         }
     }
 
-    /// A process is to be looked at, because of what happened at this time; at once if that is 0.
-    /// One that waits already goes on waiting. Answers whether there is room.
+    /// A process must be checked because of an event at this time; at once if that is 0. If it
+    /// already waits, its wait is unchanged. Returns whether there is room.
     pub(super) fn put(&mut self, pid: u32, at: Nanos) -> bool {
         if self.since.len() >= MAX_REMEMBERED {
             return self.since.contains_key(&pid);
@@ -85,7 +86,7 @@ impl Newcomers {
         self.since.contains_key(&pid)
     }
 
-    /// Time has gone on to this.
+    /// Advances the time.
     pub(super) fn advance(&mut self, now: Nanos) {
         while let Some(&(birth, pid)) = self.by_birth.front()
             && birth.saturating_add(LONG_WAIT) < now
@@ -102,7 +103,7 @@ impl Newcomers {
         }
     }
 
-    /// Takes out the newest process that is old enough.
+    /// Removes and returns the newest process that is old enough.
     pub(super) fn next(&mut self, now: Nanos) -> Option<u32> {
         let newest = self.newest(now)?;
         self.by_time.remove(&newest);
@@ -110,12 +111,12 @@ impl Newcomers {
         Some(newest.1)
     }
 
-    /// Whether one is old enough.
+    /// Whether a process is old enough.
     pub(super) fn is_waiting(&self, now: Nanos) -> bool {
         self.newest(now).is_some()
     }
 
-    /// When the first is old enough, if one waits.
+    /// Time at which the first process is old enough, if one waits.
     pub(super) fn ready_at(&self) -> Option<Nanos> {
         let &(since, _) = self.by_time.first()?;
         Some(since.saturating_add(self.wait()))
@@ -129,7 +130,7 @@ impl Newcomers {
             .copied()
     }
 
-    /// How old a process must be.
+    /// Age at which a process is checked.
     fn wait(&self) -> Nanos {
         if self.were_many || self.died_young > MAX_YOUNG_DEATHS {
             LONG_WAIT
@@ -180,7 +181,7 @@ mod tests {
         assert_eq!(newcomers.next(SECOND), None, "each once");
     }
 
-    /// 200 a second that live for 0.2 s, in this stretch of time; how many are looked at.
+    /// Creates 200 a second that live for 0.2 s, in this period; returns the number of checks.
     fn storm(newcomers: &mut Newcomers, from: Nanos, to: Nanos) -> usize {
         let mut looked_at = 0;
         let mut dying = VecDeque::new();
@@ -213,7 +214,7 @@ mod tests {
         newcomers.put(7, 10 * SECOND);
         newcomers.advance(10 * SECOND + LONG_WAIT);
         assert_eq!(newcomers.next(10 * SECOND + LONG_WAIT), Some(7));
-        // When it is over, nobody waits for long.
+        // After the storm no process waits for long.
         newcomers.advance(12 * SECOND);
         newcomers.advance(13 * SECOND);
         newcomers.put(8, 13 * SECOND);

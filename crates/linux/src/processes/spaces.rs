@@ -1,14 +1,14 @@
-//! The address spaces of the followed processes, and what has changed in them.
+//! The address spaces of the followed processes, and their changes.
 //!
 //! # Problem
-//! Several processes can share one address space (vfork), a process can get another one (exec), and
-//! who merges wants to hear of spaces, not of processes.
+//! Several processes can share one address space (vfork), and a process can get another one (exec).
+//! A worker merges spaces, so it needs changes of spaces, not of processes.
 //!
 //! # Approach
-//! A space is here from its first process to its last one. Changes are collected until somebody is
-//! told; of a space that comes and goes in between, only its end is told. One that goes and comes
-//! in between never left. Two domains may give two spaces the same id, so a space is named by its
-//! group as well.
+//! A space exists here from its first process to its last one. Changes are collected until they are
+//! read. If a space comes and goes in between, only its end is reported; one that goes and comes
+//! back in between never left. Two domains may give two spaces the same id, so a space is named by
+//! its group as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,35 +22,35 @@ pub type Place = (GroupId, SpaceId);
 /// A space that came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrived {
-    /// In which group.
+    /// Its group.
     pub group: GroupId,
     /// A process that has it.
     pub pid: u32,
-    /// What the policy is told.
+    /// The arrival as the policy receives it.
     pub arrival: SpaceArrival,
 }
 
-/// A space that went, and is attached still.
+/// A space that went, and is still attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left {
-    /// In which group it was.
+    /// Its former group.
     pub group: GroupId,
-    /// Which.
+    /// The space.
     pub space: SpaceId,
-    /// Whether it had been told that it came.
+    /// Whether its arrival had been reported.
     pub was_told: bool,
-    /// The process lives on, and may be of another group.
+    /// The process lives on, perhaps in another group.
     pub lives: bool,
 }
 
-/// What changed since the time before.
+/// Changes since the previous read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct News {
     /// Spaces that came.
     pub arrived: Vec<Arrived>,
     /// Spaces that went.
     pub left: Vec<Left>,
-    /// Whether processes are still to be looked at.
+    /// Whether processes still wait for their check.
     pub more: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct News {
 #[derive(Debug, Default)]
 pub(super) struct Spaces {
     processes: BTreeMap<Place, Vec<u32>>,
-    /// Spaces that the module calls dead, while a process of theirs is followed.
+    /// Spaces that the module calls dead although a followed process has them.
     dead: BTreeSet<Place>,
     news: News,
 }
@@ -74,12 +74,12 @@ impl Spaces {
         self.processes.get(&place)?.first().copied()
     }
 
-    /// All of them.
+    /// All spaces.
     pub(super) fn all(&self) -> impl Iterator<Item = Place> + '_ {
         self.processes.keys().copied()
     }
 
-    /// A process has this space. `age` is that of its memory.
+    /// A process has this space. `age` is the age of the space's memory.
     pub(super) fn add(&mut self, pid: u32, (group, space): Place, comm: &str, age: Nanos) {
         let pids = self.processes.entry((group, space)).or_default();
         pids.push(pid);
@@ -90,7 +90,7 @@ impl Spaces {
         let back = left
             .iter()
             .position(|left| (left.group, left.space) == (group, space));
-        // It never left, if nobody was told.
+        // If its end was not reported yet, it never left.
         if back.is_some_and(|at| left.remove(at).was_told) {
             return;
         }
@@ -104,7 +104,7 @@ impl Spaces {
         self.news.arrived.push(arrived);
     }
 
-    /// A process no longer has this space, though it may live. Answers whether no process has it
+    /// A process no longer has this space, though it may live. Returns whether no process has it
     /// any more.
     pub(super) fn remove(&mut self, pid: u32, place: Place, lives: bool) -> bool {
         let Some(pids) = self.processes.get_mut(&place) else {
@@ -129,7 +129,7 @@ impl Spaces {
         true
     }
 
-    /// The domain of a group is gone, and its spaces with it; answers the processes that had them.
+    /// The domain of a group is gone, with its spaces; returns the processes that had them.
     pub(super) fn forget(&mut self, gone: GroupId) -> Vec<u32> {
         self.dead.retain(|(group, _)| *group != gone);
         self.news.arrived.retain(|arrived| arrived.group != gone);
@@ -147,21 +147,21 @@ impl Spaces {
         }
     }
 
-    /// The processes whose spaces were called dead since the last time.
+    /// The processes whose spaces were called dead since the last call.
     pub(super) fn take_dead(&mut self) -> Vec<u32> {
         let dead = std::mem::take(&mut self.dead);
         let pids = dead.iter().filter_map(|place| self.processes.get(place));
         pids.flatten().copied().collect()
     }
 
-    /// What changed since the last time.
+    /// Changes since the last call.
     pub(super) fn take_news(&mut self) -> News {
         std::mem::take(&mut self.news)
     }
 }
 
-/// One value for all processes of one program (FNV-1a of its name), so that lifetimes are learned
-/// by program.
+/// One value for all processes of a program (FNV-1a of its name), because lifetimes are learned by
+/// program.
 fn kind(comm: &str) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     comm.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
@@ -191,7 +191,7 @@ mod tests {
         spaces.remove(10, PLACE, true);
         spaces.add(10, PLACE, "a", 0);
         assert_eq!(spaces.take_news(), News::default());
-        // Nor did one of which nobody was told, but that came.
+        // A space that came, and whose arrival was not reported yet, never left either.
         let other = (GroupId(4), SpaceId(7));
         spaces.add(11, other, "a", 0);
         spaces.remove(11, other, true);

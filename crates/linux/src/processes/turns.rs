@@ -1,13 +1,13 @@
-//! Which of the known processes are checked again for a process list.
+//! The known processes that are checked again for a process list.
 //!
 //! # Problem
-//! A process can become another program at any time without any notice; to check each of thousands
+//! A process can become another program at any time without notice; checking each of thousands
 //! every time would cost too much.
 //!
 //! # Approach
-//! All known processes take turns by id. Who is told of execs takes few at a time: it only has to
-//! notice what no event tells. Who is not checks young ones every time: most processes are forked
-//! before they exec the program that they are meant to run.
+//! All known processes take turns by id. With events of execs, few are checked at a time, only for
+//! changes without an event. Without events, young processes are checked every time: most processes
+//! are forked before they exec the program that they are meant to run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -17,31 +17,31 @@ use uksm_policy::command::Nanos;
 use crate::clock;
 use crate::proc::Stat;
 
-/// Known processes that are checked again for one process list. At some 10 µs each, that takes well
-/// under a millisecond.
+/// Maximum number of known processes checked again for one process list. At some 10 µs each, that
+/// takes well under a millisecond.
 pub const CHECKS_PER_LIST: usize = 64;
 
-/// As [`CHECKS_PER_LIST`], if events tell of execs and names: for what was lost, and for control
-/// groups, of which no event tells.
+/// [`CHECKS_PER_LIST`] if events report execs and names: for lost events, and for control groups,
+/// whose changes have no event.
 pub(super) const CHECKS_IF_TOLD: usize = 1;
 pub(super) const CHECKS_OF_GROUPS: usize = 8;
 
 /// A process that is not chosen and is younger than this may exec a program that is.
 const YOUNG_AGE: Nanos = 5_000_000_000;
 
-/// What cannot change has one turn in so many.
+/// An unfollowed process that cannot change has a turn in one of this many laps.
 const LAPS: u32 = 16;
 
-/// Most young processes that are checked again for one process list.
+/// Maximum number of young processes checked again for one process list.
 const MAX_YOUNG: usize = 256;
 
-/// Whose turn it is.
+/// The turns of known processes.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     young: BTreeSet<u32>,
-    /// The last id that had its turn; 0 starts anew.
+    /// The last id that had its turn; 0 starts from the beginning.
     checked_to: u32,
-    /// How often all had their turn.
+    /// Number of laps through all processes.
     laps: u32,
 }
 
@@ -53,9 +53,9 @@ impl Turns {
         }
     }
 
-    /// The processes to check for the next list: the young ones, and `most` whose turn it is, of
-    /// the unfollowed those that `can_change`, and one in [`LAPS`] of the others: an id may be
-    /// another process's by now.
+    /// The processes to check for the next list: the young ones, and the next `most` of the others.
+    /// Unfollowed processes take part if they `can_change`; of the rest one in [`LAPS`] does,
+    /// because an id may have been reused.
     pub(super) fn next<F, U, C: Fn(&U) -> bool>(
         &mut self,
         most: usize,

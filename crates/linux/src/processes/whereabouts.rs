@@ -1,12 +1,12 @@
-//! What became of one process that somebody asks about.
+//! The state of one process, for a question about it.
 //!
 //! # Problem
-//! A process of which nothing is merged may never have been chosen, may wait to be looked at, or
-//! cannot be attached; each has another cure.
+//! A process without merged pages may never have been chosen, may wait for its check, or cannot be
+//! attached; each has another remedy.
 //!
 //! # Approach
-//! What is known of each process anyway, and for one that was left alone its exclusions, read anew.
-//! Nothing is kept for it.
+//! The answer uses the known state of each process, and for an unfollowed one its exclusions, read
+//! anew. No data is kept for it.
 
 use rustix::io::Errno;
 use uksm_policy::command::SpaceId;
@@ -14,7 +14,7 @@ use uksm_policy::command::SpaceId;
 use super::{Processes, Unfollowed};
 use crate::selection::GroupId;
 
-/// What became of a process.
+/// The state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whereabouts {
     /// It is followed: in this group, with this space.
@@ -23,24 +23,24 @@ pub enum Whereabouts {
     Itself,
     /// It is a thread of the kernel.
     KernelThread,
-    /// It ended, and its parent has not heard of that yet.
+    /// It ended, and its parent has not waited for it yet.
     Ended,
     /// It was chosen and could not be attached.
     Failed(GroupId, Errno),
-    /// It has to part from this group before it can be in another one.
+    /// It must be unmerged from this group before it can join another.
     Leaving(GroupId),
-    /// It is about to be looked at.
+    /// It waits for its check.
     Waiting,
-    /// Nobody named it.
+    /// No selector names it.
     NotChosen,
-    /// It was named, and excluded.
+    /// A selector names it, and another excludes it.
     Excluded,
-    /// It is not there.
+    /// It does not exist.
     Gone,
 }
 
 impl Processes {
-    /// What became of a process.
+    /// The state of a process.
     #[must_use]
     pub fn whereabouts(&self, pid: u32) -> Whereabouts {
         if let Some(followed) = self.followed.get(&pid) {
@@ -62,7 +62,7 @@ impl Processes {
         match self.unfollowed.get(&pid) {
             Some(&Unfollowed::Failed(group, errno)) => Whereabouts::Failed(group, errno),
             Some(&Unfollowed::Leaving((group, _))) => Whereabouts::Leaving(group),
-            // Nobody has looked at it, so it is asked here what a look will tell.
+            // It was not checked yet, so the result of a check is predicted here.
             found if self.is_looked_for(pid, found) => {
                 match self.grouping.may_choose(&self.proc, pid, &stat) {
                     true => Whereabouts::Waiting,
@@ -75,8 +75,7 @@ impl Processes {
         }
     }
 
-    /// Whether a process is new. Where nobody is looked for, none is known but those that were
-    /// named.
+    /// Whether a process is new. Without a search, only processes named by id are known.
     fn is_looked_for(&self, pid: u32, found: Option<&Unfollowed>) -> bool {
         self.arrivals.has(pid) || (found.is_none() && self.grouping.need_search())
     }

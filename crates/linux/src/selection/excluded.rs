@@ -1,16 +1,16 @@
-//! Selectors of what is left alone, which come one after another while a daemon runs.
+//! Selectors of excluded processes, which are added while a daemon runs.
 //!
 //! # Problem
-//! Each look at a process goes through all of them, and `uksm break` adds some each time.
+//! Each check of a process goes through all of them, and `uksm break` adds some each time.
 //!
 //! # Approach
-//! Nothing is kept twice, processes by id that have ended are forgotten, and there are at most
-//! [`MAX_EXCLUDED`].
+//! Duplicates are dropped, processes by id that have ended are forgotten, and there are at most
+//! [`MAX_EXCLUDED`] selectors.
 
 use super::Selectors;
 use crate::proc::{self, Proc};
 
-/// Most selectors of what is left alone. Each takes some 10 ns of a look at a process.
+/// Maximum number of selectors of excluded processes. Each takes some 10 ns of a check.
 const MAX_EXCLUDED: usize = 1024;
 
 impl Selectors {
@@ -19,7 +19,7 @@ impl Selectors {
         self.pids.len() + self.cgroups.len() + by_name
     }
 
-    /// Whether these can be added to what is left alone.
+    /// Whether these can be added to the excluded ones.
     ///
     /// # Errors
     /// There are too many: one line.
@@ -34,8 +34,8 @@ impl Selectors {
         }
     }
 
-    /// Adds these to what is left alone. Processes by id that have ended are forgotten, and nothing
-    /// is kept twice.
+    /// Adds these to the excluded ones. Processes by id that have ended are forgotten, and
+    /// duplicates are dropped.
     pub fn add(&mut self, selectors: Selectors, proc: &Proc) {
         self.extend(selectors);
         self.pids.sort_unstable();
@@ -53,7 +53,7 @@ impl Selectors {
     }
 }
 
-/// Keeps the first of those that are equal.
+/// Keeps the first of equal ones.
 fn once<T: PartialEq>(all: &mut Vec<T>) {
     let mut kept: Vec<T> = Vec::new();
     for one in all.drain(..) {

@@ -1,13 +1,14 @@
-//! Which group a process is in.
+//! The group of a process.
 //!
 //! # Problem
-//! A process may match the selectors of several groups, and must be in one: that decides with whom
-//! it shares memory.
+//! A process may match the selectors of several groups, but must be in one: the group decides which
+//! processes it shares memory with.
 //!
 //! # Approach
-//! Groups are in an order, and a process is in the first that has it, whatever has it later: those
-//! that name their processes, then those that rules form ([`Rule`]), in the order of the rules,
-//! then those of all others. Who excludes processes from all of them need not know the groups.
+//! Groups are ordered, and a process is in the first one that selects it: first the groups that
+//! name their processes, then those formed by rules ([`Rule`]), in the order of the rules, then the
+//! groups of all other processes. Excluding processes from all groups requires no knowledge of the
+//! groups.
 
 use super::group_id::GroupId;
 use super::rule::{Forming, Word};
@@ -17,18 +18,19 @@ use crate::proc::{self, Proc, Stat};
 /// Groups of processes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Grouping {
-    /// In the order in which they are tried, but that those of all processes come behind the rules.
+    /// In the order in which they are tried, except that groups of all processes come after the
+    /// rules.
     groups: Vec<(GroupId, Selection)>,
     rules: Vec<Forming>,
-    /// In no group.
+    /// Processes in no group.
     excluded: Selectors,
-    /// The last id given.
+    /// The last id that was assigned.
     last: u32,
-    /// Formed since somebody asked.
+    /// Groups formed since the last `take_formed`.
     formed: Vec<Formed>,
 }
 
-/// A rule, and the groups that it has formed already.
+/// A rule and the groups that it has formed already.
 pub type RuleWithGroups = (Rule, Vec<(Value, GroupId)>);
 
 impl Grouping {
@@ -47,8 +49,8 @@ impl Grouping {
         GroupId(self.last)
     }
 
-    /// These groups and rules from now on; what was excluded stays so. What was formed and is not
-    /// among the rules' groups is forgotten.
+    /// Replaces groups and rules; excluded processes stay excluded. Formed groups that are not
+    /// among the rules' groups are forgotten.
     pub fn regroup(&mut self, groups: Vec<(GroupId, Selection)>, rules: Vec<RuleWithGroups>) {
         self.groups = groups;
         let rules = rules.into_iter();
@@ -58,13 +60,13 @@ impl Grouping {
         self.formed.clear();
     }
 
-    /// These are in no group from now on. Processes by id that have ended since are forgotten, and
-    /// nothing is kept twice: each look at a process goes through all of them.
+    /// Excludes these processes. Processes by id that have ended since are forgotten, and
+    /// duplicates are dropped: each check of a process goes through all selectors.
     pub fn exclude(&mut self, selectors: Selectors, proc: &Proc) {
         self.excluded.add(selectors, proc);
     }
 
-    /// Whether these can be excluded, too: see [`Selectors::has_room_for`].
+    /// Whether these can be excluded as well: see [`Selectors::has_room_for`].
     ///
     /// # Errors
     /// There are too many: one line.
@@ -72,13 +74,13 @@ impl Grouping {
         self.excluded.has_room_for(selectors)
     }
 
-    /// The groups that were formed since the last time.
+    /// The groups that were formed since the last call.
     pub fn take_formed(&mut self) -> Vec<Formed> {
         std::mem::take(&mut self.formed)
     }
 
-    /// Rules that have left out processes since the last time, because they have as many groups as
-    /// they may: the rule's name and bound, and what the first process had.
+    /// Rules that had their maximum number of groups and left processes out since the last call:
+    /// the rule's name and maximum, and the value of the first such process.
     pub fn take_left_out(&mut self) -> Vec<(String, usize, Value)> {
         let left_out = self.rules.iter_mut().filter_map(|forming| {
             let value = forming.take_left_out()?;
@@ -87,7 +89,7 @@ impl Grouping {
         left_out.collect()
     }
 
-    /// A group that was formed is gone; who has its value forms another one.
+    /// A formed group is gone; a later process with its value forms another one.
     pub fn dissolve(&mut self, group: GroupId) {
         self.rules
             .iter_mut()
@@ -95,11 +97,11 @@ impl Grouping {
         self.formed.retain(|formed| formed.group != group);
     }
 
-    /// The group of a process that is in the group `current`, or in none yet. One is formed, if
-    /// need be.
+    /// The group of a process that is in the group `current`, or in none yet. A new group is formed
+    /// if necessary.
     ///
     /// # Errors
-    /// What its group depends on cannot be read.
+    /// The input of its group cannot be read.
     pub fn group_of(
         &mut self,
         proc: &Proc,
@@ -143,8 +145,8 @@ impl Grouping {
         Ok(None)
     }
 
-    /// Whether a process would be in a group, were it not excluded from that or from all. One whose
-    /// control group cannot be read is not said to be.
+    /// Whether a process would be in a group if it were not excluded from that group or from all.
+    /// False for a process whose control group cannot be read.
     #[must_use]
     pub fn excludes(&self, proc: &Proc, pid: u32, stat: &Stat) -> bool {
         let candidate = Candidate::new(proc, pid, stat);
@@ -155,8 +157,8 @@ impl Grouping {
             .any(|of| is_excluded || has(&of.excluded))
     }
 
-    /// Whether a process that nobody has looked at yet may come into a group when it is. One that
-    /// cannot be read may.
+    /// Whether a process that was never checked may join a group when it is. True for a process
+    /// that cannot be read.
     #[must_use]
     pub fn may_choose(&self, proc: &Proc, pid: u32, stat: &Stat) -> bool {
         let candidate = Candidate::new(proc, pid, stat);
@@ -172,20 +174,20 @@ impl Grouping {
         chosen.flat_map(|chosen| chosen.pids.iter().copied())
     }
 
-    /// Whether processes must be looked for, other than those named by id.
+    /// Whether processes must be searched for, other than those named by id.
     #[must_use]
     pub fn need_search(&self) -> bool {
         self.any(Selection::need_search)
     }
 
-    /// As [`Selection::depends_on_names`], of any group.
+    /// [`Selection::depends_on_names`] for any group.
     #[must_use]
     pub fn depends_on_names(&self) -> bool {
         !self.excluded.comms.is_empty() || self.any(Selection::depends_on_names)
     }
 
-    /// Whether a process can come to be in another group by something that no event tells, as by
-    /// another control group.
+    /// Whether the group of a process can change without an event, for example by another control
+    /// group.
     #[must_use]
     pub fn depends_on_cgroups(&self) -> bool {
         !self.rules.is_empty()
@@ -193,8 +195,7 @@ impl Grouping {
             || self.any(Selection::depends_on_cgroups)
     }
 
-    /// Whether a process can come to be in another group by the environment of a program that it
-    /// calls.
+    /// Whether the group of a process can change by the environment of a program that it executes.
     #[must_use]
     pub fn depends_on_environments(&self) -> bool {
         self.rules
@@ -216,8 +217,8 @@ impl Grouping {
 }
 
 impl Selectors {
-    /// Whether a process is left out by these. Names that its user chose count too: whoever leaves
-    /// out too much merges nothing that must not be merged.
+    /// Whether these exclude a process. Names that its user chose count too: excluding too much
+    /// merges nothing that must not be merged.
     pub(super) fn leave_out(&self, candidate: &Candidate<'_>) -> proc::Result<bool> {
         if self.select_candidate(candidate)? {
             return Ok(true);
@@ -310,7 +311,7 @@ mod tests {
         assert!(grouping.take_formed().is_empty());
         let left_out = grouping.take_left_out();
         assert_eq!((left_out.len(), left_out[0].2.text.as_str()), (1, "/t/d"));
-        // One that is gone makes room; and what is told to stay stays.
+        // A dissolved group makes room, and a group that must stay stays.
         grouping.dissolve(GroupId(3));
         assert_eq!(group_of(&mut grouping, root.path(), "/t/d"), Some(6));
         let value = formed_value("/t/c");
@@ -365,7 +366,7 @@ mod tests {
         ] {
             assert_eq!(told(&mut grouping, cgroup), is, "{cgroup}");
         }
-        // A rule that names nobody is for all.
+        // A rule without named processes is for all.
         grouping.regroup(named, vec![(rule("users", "user", None), vec![])]);
         assert_eq!(told(&mut grouping, "/elsewhere"), (true, false));
         std::fs::remove_file(root.path().join("7/cgroup")).unwrap();

@@ -1,14 +1,14 @@
 //! A file that gives control groups labels.
 //!
 //! # Problem
-//! Who belongs together may be known to the program that starts customers' containers, and to
-//! nothing that the kernel shows.
+//! The program that starts customers' containers may know which processes belong together, even if
+//! nothing that the kernel shows reveals it.
 //!
 //! # Approach
 //! That program writes a file: on each line the path of a control group and its label. A process
-//! has the label of the deepest control group above it that has one. What lies in the paths named
-//! is the file's writer's to say; what a customer makes below does not matter. The file is read as
-//! a whole, so one bad line changes nothing.
+//! has the label of the deepest control group above it that has one. The writer of the file is
+//! responsible for the named paths; control groups that a customer makes below do not matter. The
+//! file is read as a whole, so one bad line changes nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,23 +16,22 @@ use std::path::{Path, PathBuf};
 use super::Cgroup;
 use crate::regular_file;
 
-/// Longest label, in bytes.
+/// Maximum length of a label, in bytes.
 const MAX_LABEL: usize = 255;
 
 /// Labels of control groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Labels {
     file: PathBuf,
-    /// By path.
+    /// Labels by path.
     labels: BTreeMap<String, String>,
 }
 
 impl Labels {
-    /// Reads a file of lines `PATH LABEL`; what follows a `#` at the beginning of a line is for
-    /// people.
+    /// Reads a file of lines `PATH LABEL`; a line that begins with `#` is a comment.
     ///
     /// # Errors
-    /// It cannot be read, or a line is none: one line that names file and line.
+    /// The file cannot be read, or a line is malformed: one line that names file and line.
     pub fn read(file: &Path) -> Result<Labels, String> {
         let text = regular_file::read_text(file)
             .map_err(|error| format!("{}: cannot read the labels: {error}", file.display()))?;
@@ -76,7 +75,7 @@ impl Labels {
         })
     }
 
-    /// Where they stand.
+    /// The file of the labels.
     #[must_use]
     pub fn file(&self) -> &Path {
         &self.file

@@ -6,11 +6,11 @@
 //! matches others as well.
 //!
 //! # Approach
-//! A scope's name is taken apart: `machine-DRIVER-NUMBER-NAME.scope`, with systemd's escapes.
-//! libvirt leaves out of NAME what cannot stand in a host's name, and cuts all of it at 64 bytes;
-//! the same is done with the name that is looked for. So `my_vm` is `myvm`, too. What a machine
-//! does cannot change its scope's name. Only a scope of systemd's system manager counts: one below
-//! a unit was named by whoever runs in that.
+//! A scope's name is split: `machine-DRIVER-NUMBER-NAME.scope`, with systemd's escapes. libvirt
+//! drops characters from NAME that a host's name cannot contain, and cuts the whole at 64 bytes;
+//! the same is done with the given name. So `my_vm` is `myvm`, too. A machine cannot change its
+//! scope's name. Only a scope of systemd's system manager counts: a scope below a unit was named by
+//! the processes in that unit.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,16 +19,17 @@ use glob::Pattern;
 
 use crate::boundary;
 
-/// libvirt cuts a machine's name so that it has at most so many bytes with its driver and number.
+/// Maximum length of a machine's name with its driver and number, in bytes; libvirt cuts longer
+/// ones.
 const LONGEST: usize = 64;
 
 /// A virtual machine of libvirt, or a pattern of their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LibvirtDomain {
     told: String,
-    /// As a scope's name has it.
+    /// The name as in a scope's name.
     name: Pattern,
-    /// Without a pattern in it.
+    /// The name, if it contains no pattern.
     plain: Option<String>,
 }
 
@@ -40,7 +41,8 @@ impl LibvirtDomain {
         boundary::units(path).any(|scope| self.is(scope))
     }
 
-    /// Whether any name of the path is the scope of such a machine, also one that a user chose.
+    /// Whether any name of the path is the scope of such a machine, including names that a user
+    /// chose.
     #[must_use]
     pub(super) fn is_named_in(&self, path: &str) -> bool {
         path.split('/').any(|scope| self.is(scope))
@@ -48,25 +50,25 @@ impl LibvirtDomain {
 
     fn is(&self, scope: &str) -> bool {
         machine(scope).is_some_and(|(head, name)| match &self.plain {
-            // What is longer was cut.
+            // libvirt has cut a longer name.
             Some(plain) => name == cut(plain, LONGEST.saturating_sub(head)),
             None => self.name.matches(&name),
         })
     }
 }
 
-/// The beginning of a text, as it is after it was cut: neither dash nor dot ends it.
+/// The beginning of a text after a cut: it ends in neither dash nor dot.
 fn cut(text: &str, bytes: usize) -> &str {
-    // Only ASCII is left in it.
+    // The text is ASCII here.
     let end = text.len().min(bytes);
     text[..end].trim_end_matches(['-', '.'])
 }
 
-/// The name of a machine in that of its scope, and how long that is which stands before it.
+/// The name of a machine in the name of its scope, and the length of the part before it.
 fn machine(scope: &str) -> Option<(usize, String)> {
     let escaped = scope.strip_prefix("machine-")?.strip_suffix(".scope")?;
     let whole = unescape(escaped)?;
-    // The driver can have dashes of its own where it is embedded; a number has none.
+    // The driver's name can contain dashes where it is embedded; a number contains none.
     let (at, number) = whole
         .match_indices('-')
         .map(|(at, _)| (at, whole[at + 1..].split('-').next().unwrap_or("")))
@@ -90,7 +92,7 @@ fn unescape(text: &str) -> Option<String> {
     name.is_ascii().then_some(name)
 }
 
-/// What libvirt makes of a machine's name; `also` is kept as it is.
+/// The form of a machine's name in its scope; the characters `also` are kept.
 fn hostname(name: &str, also: &[char]) -> String {
     let mut kept = String::new();
     let mut is_after_mark = true;

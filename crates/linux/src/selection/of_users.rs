@@ -1,12 +1,13 @@
-//! Units and machines that only users' names match.
+//! Units and machines that match only names chosen by users.
 //!
 //! # Problem
 //! `--unit` and `--libvirt` match names that the system manager gave. A unit of a user's own
-//! manager is none of these: to name it selects nobody, and who asked should learn why.
+//! manager is none of these: a selector of it selects no process, and the operator should learn
+//! why.
 //!
 //! # Approach
-//! All processes are looked at. A selector that selects none of them, and whose name occurs in a
-//! path below what the system manager made, is refused with that path.
+//! All processes are checked. A selector that selects none of them, and whose name occurs in a path
+//! below the system manager's units, is refused with that path.
 
 use super::Selectors;
 use crate::proc::Proc;
@@ -15,13 +16,13 @@ impl Selectors {
     /// Checks that no unit or machine is one of a user's own manager.
     ///
     /// # Errors
-    /// One is: which, and how to name it, in one line.
+    /// A unit or machine is one: its name, and the way to name it, in one line.
     pub fn check_units(&self, proc: &Proc) -> Result<(), String> {
         if self.units.is_empty() && self.libvirt.is_empty() {
             return Ok(());
         }
         let mut pids = Vec::new();
-        // Without a list nothing is known.
+        // Without a list nothing can be checked.
         let _no_list = proc.list(&mut pids);
         let paths: Vec<String> = pids
             .iter()

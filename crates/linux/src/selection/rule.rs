@@ -1,20 +1,21 @@
 //! Rules that form groups by themselves.
 //!
 //! # Problem
-//! Customers come and go, and nobody wants to write a group into a file for each.
+//! Customers come and go, and writing a group into a file for each is too much work.
 //!
 //! # Approach
-//! A rule says which processes it is about, and by what they are told apart ([`By`]). Each value
-//! that one of them has is a group, made when the first process with it is seen. A rule has a
-//! bound: who can make control groups at will must not be able to make as many workers. Whoever
-//! comes beyond it is in no group at all, rather than in one with strangers.
+//! A rule selects processes, and names the property that separates them ([`By`]). Each value of
+//! that property is a group, made when the first process with it is seen. A rule has a maximum
+//! number of groups, because a user who can make any number of control groups must not be able to
+//! make as many workers. Processes beyond the maximum are in no group at all, rather than in one
+//! with strangers.
 //!
-//! A value that is taken from a process's own memory, its environment, is taken when the process
-//! comes to be in a group, and again when it has called exec. Many programs write over their
-//! environment for a title, and would leave their group for that.
+//! A value from a process's own memory, its environment, is read when the process joins a group,
+//! and again when it has called exec. Many programs overwrite their environment for a title, and
+//! would leave their group for that.
 //!
 //! # Source
-//! Euro-Par'11 §3: a group is whom its provider puts together.
+//! Euro-Par'11 §3: a group is the set of processes that its provider puts together.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,32 +27,32 @@ use super::{Candidate, GroupId, Selection};
 use crate::boundary::{self, Boundary};
 use crate::proc;
 
-/// Longest value of a variable that names a group, in bytes.
+/// Maximum length of the value of a variable that names a group, in bytes.
 const MAX_VALUE: usize = 255;
 
-/// By what a rule tells processes apart.
+/// The property by which a rule separates processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum By {
-    /// What the kernel shows of a process.
+    /// A property that the kernel shows.
     Boundary(Boundary),
-    /// The label of its control group in a file.
+    /// The label of the process's control group in a file.
     Labels(Labels),
 }
 
-/// What the processes of one formed group have in common.
+/// The value that the processes of a formed group have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Value {
-    /// In words; distinct for distinct groups.
+    /// The value as text; distinct for distinct groups.
     pub text: String,
-    /// The path of the control group that it is, if it is one.
+    /// The path of the control group, if the value is one.
     pub cgroup: Option<String>,
 }
 
 impl By {
-    /// What [`fmt::Display`] writes; a file of labels is read.
+    /// Parses the text that [`fmt::Display`] writes; a file of labels is read.
     ///
     /// # Errors
-    /// It is none, or a file of labels is bad: one line.
+    /// The text is invalid, or a file of labels is bad: one line.
     pub fn read(text: &str) -> Result<By, String> {
         if let Some(file) = text.strip_prefix("file:") {
             if !file.starts_with('/') {
@@ -82,19 +83,19 @@ impl By {
         )
     }
 
-    /// Whether the control group of a process tells its value.
+    /// Whether the value depends on the control group of a process.
     #[must_use]
     pub fn depends_on_cgroups(&self) -> bool {
         self.has_cgroups() || matches!(self, By::Labels(_))
     }
 
-    /// Whether a value is what a process had when it was taken, in its environment.
+    /// Whether the value is read once, from the environment.
     #[must_use]
     pub fn is_taken_once(&self) -> bool {
         matches!(self, By::Boundary(Boundary::Environment(_)))
     }
 
-    /// What a process has; nothing, if this does not tell it.
+    /// The value of a process; none if it has none.
     fn value(&self, candidate: &Candidate<'_>) -> proc::Result<Option<Value>> {
         let plain = |text: String| Value { text, cgroup: None };
         let is_path = |path: String| Value {
@@ -114,7 +115,7 @@ impl By {
             Boundary::User => Some(plain(proc.user(pid)?.to_string())),
             Boundary::Cgroup(depth) => {
                 let path = candidate.cgroup()?;
-                // One that is not so deep is nobody's.
+                // A path with fewer names belongs to no group.
                 let is_deep = path.len() > 1 && path.split('/').count() > *depth;
                 is_deep.then(|| is_path(boundary::cut(path, *depth)))
             }
@@ -144,11 +145,11 @@ impl fmt::Display for By {
 pub struct Rule {
     /// Its name.
     pub name: String,
-    /// By what it tells processes apart.
+    /// The property by which it separates processes.
     pub by: By,
-    /// The processes that it is about.
+    /// The processes that it selects.
     pub selection: Selection,
-    /// Most groups that it forms.
+    /// Maximum number of groups that it forms.
     pub most: usize,
 }
 
@@ -159,18 +160,18 @@ pub struct Formed {
     pub group: GroupId,
     /// The rule's name.
     pub rule: String,
-    /// What its processes have in common.
+    /// The value that its processes have in common.
     pub value: Value,
 }
 
-/// What a rule makes of a process.
+/// The result of a rule for a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Word {
-    /// It is in this group.
+    /// The process is in this group.
     In(GroupId),
-    /// There are as many groups as there may be.
+    /// The process needs a new group, and the rule has its maximum number.
     Full,
-    /// The rule is not about it.
+    /// The rule does not apply to the process.
     Other,
 }
 
@@ -179,12 +180,12 @@ pub(super) enum Word {
 pub(super) struct Forming {
     pub(super) rule: Rule,
     formed: BTreeMap<Value, GroupId>,
-    /// Somebody was left out since the last [`Forming::take_left_out`]: the first value of those.
+    /// The value of the first process without a group since the last [`Forming::take_left_out`].
     left_out: Option<Value>,
 }
 
 impl Forming {
-    /// One that has formed these.
+    /// A rule that has formed these groups.
     pub(super) fn new(rule: Rule, formed: impl IntoIterator<Item = (Value, GroupId)>) -> Forming {
         Forming {
             rule,
@@ -193,8 +194,8 @@ impl Forming {
         }
     }
 
-    /// What it makes of a process, which is in the group `current`, or in none yet. `next` is the
-    /// id of a group that is formed now.
+    /// The result for a process that is in the group `current`, or in none yet. `next` makes the id
+    /// of a new group.
     pub(super) fn word(
         &mut self,
         candidate: &Candidate<'_>,
@@ -230,7 +231,7 @@ impl Forming {
         self.formed.retain(|_, of| *of != group);
     }
 
-    /// What the first process had that was left out since the last time, if one was.
+    /// The value of the first process without a group since the last call, if there was one.
     pub(super) fn take_left_out(&mut self) -> Option<Value> {
         self.left_out.take()
     }
@@ -340,7 +341,7 @@ mod tests {
         Forming::new(rule, [])
     }
 
-    /// The word of a process that has this variable, and is in this group.
+    /// The result for a process that has this variable, and is in this group.
     fn word(forming: &mut Forming, tenant: &str, current: Option<u32>, next: u32) -> Word {
         let root = tempfile::tempdir().unwrap();
         process(root.path(), "/", format!("T={tenant}\0").as_bytes());
@@ -372,7 +373,7 @@ mod tests {
         let mut forming = forming("env:T", 2);
         assert_eq!(word(&mut forming, "a", None, 1), Word::In(GroupId(1)));
         assert_eq!(word(&mut forming, "b", Some(1), 2), Word::In(GroupId(1)));
-        // One of another rule, or of none.
+        // The current group is of another rule, or of none.
         assert_eq!(word(&mut forming, "b", Some(9), 2), Word::In(GroupId(2)));
     }
 

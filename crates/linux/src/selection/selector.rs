@@ -1,12 +1,12 @@
 //! Selectors, the ways to name processes: by id, control group, or program name.
 //!
 //! # Problem
-//! A mistake of the operator must show at the word that holds it. A name that can match nothing is
-//! such a mistake.
+//! An operator's mistake must be reported at the word with the mistake. A name that can match
+//! nothing is such a mistake.
 //!
 //! # Approach
-//! There is one type for each way, which [`FromStr`] reads and [`fmt::Display`] prints so that it
-//! reads back.
+//! Each way has its type, which [`FromStr`] parses and [`fmt::Display`] prints in a form that can
+//! be parsed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,7 +24,7 @@ const COMM_BYTES: usize = 15;
 pub struct ProcessName {
     /// The id.
     pub pid: u32,
-    /// When the process started, in clock ticks since the machine did, once known.
+    /// The start time of the process, in clock ticks since the machine's start, once known.
     pub start_ticks: Option<u64>,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for ProcessName {
     }
 }
 
-/// What makes a pattern of a name.
+/// Characters that make a name a pattern.
 pub(super) const WILDCARDS: [char; 3] = ['*', '?', '['];
 
 pub(super) fn pattern(text: &str) -> Result<Pattern, String> {
@@ -80,10 +80,10 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Where the tree is mounted.
+    /// The mount point of the tree.
     pub const MOUNT: &'static str = "/sys/fs/cgroup";
 
-    /// The one with this path, as `/proc/PID/cgroup` has it: no character is a pattern.
+    /// The control group with this path, as in `/proc/PID/cgroup`: no character is a pattern.
     #[must_use]
     pub fn at(path: &str) -> Cgroup {
         Cgroup {
@@ -105,7 +105,7 @@ impl Cgroup {
             .all(|pattern| names.next().is_some_and(|name| pattern.matches(name)))
     }
 
-    /// Whether it is one control group, and no pattern of several.
+    /// Whether it is one control group, not a pattern of several.
     #[must_use]
     pub fn is_one(&self) -> bool {
         self.patterns.is_none()
@@ -117,7 +117,7 @@ impl Cgroup {
         &self.path
     }
 
-    /// Where its folder is.
+    /// Its folder.
     #[must_use]
     pub fn folder(&self) -> String {
         format!("{}{}", Cgroup::MOUNT, self.path)
@@ -175,7 +175,7 @@ impl Unit {
         boundary::units(path).any(|name| self.0.matches(name))
     }
 
-    /// Whether any name of the path is one of such a unit, also one that a user chose.
+    /// Whether any name of the path is one of such a unit, including names that a user chose.
     #[must_use]
     pub(super) fn is_named_in(&self, path: &str) -> bool {
         path.split('/').any(|name| self.0.matches(name))
@@ -207,7 +207,7 @@ impl FromStr for Unit {
 pub struct Comm(Pattern);
 
 impl Comm {
-    /// Whether a program of this name is meant.
+    /// Whether it matches a program of this name.
     #[must_use]
     pub fn matches(&self, comm: &str) -> bool {
         self.0.matches(comm)
@@ -313,7 +313,7 @@ mod tests {
             assert!(unit.is_named_in(path), "{path}");
         }
         assert!(!unit.is_named_in("/user.slice/postgresql.service"));
-        // Of a user's units, the user is named as well.
+        // For a user's unit, the user is named as well.
         let named: Cgroup = "/user.slice/user-1000.slice/user@1000.service/*/postgresql@*"
             .parse()
             .unwrap();

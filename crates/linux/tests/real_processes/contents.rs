@@ -13,7 +13,7 @@ use uksm_sketch::sharing::{Joint, Which, among, within};
 
 const PAGE: usize = 4096;
 
-/// Tells the child which pages to have.
+/// The variable that names the child's pages.
 const PAGES: &str = "UKSM_TEST_PAGES";
 
 /// A process with known pages: numbers as `0..64` are contents, `zero*20` is written zeros,
@@ -115,7 +115,7 @@ fn child() {
     let _until_it_is_closed = std::io::stdin().read(&mut [0]);
 }
 
-/// What the known pages are not: the program's own memory.
+/// The pages beside the known ones: the program's own memory.
 fn besides(contents: &Contents, known: u64) -> f64 {
     assert!(contents.present >= known, "{contents:?}");
     (contents.present - known) as f64

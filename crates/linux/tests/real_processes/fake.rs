@@ -13,7 +13,7 @@ use uksm_policy::command::{
     SpaceSize, Status,
 };
 
-/// Numbers address spaces by process, and does as it is told.
+/// Numbers address spaces by process, and acts as its fields request.
 #[derive(Debug, Default)]
 pub(crate) struct Fake {
     /// Spaces by process; a test may give two processes one.
@@ -24,9 +24,10 @@ pub(crate) struct Fake {
     pub seen: BTreeSet<u32>,
     /// Processes that cannot be attached.
     pub refused: BTreeMap<u32, Errno>,
-    /// So many of the next attaches are refused with EBUSY, as right after another's DETACH.
+    /// This number of the next attaches is refused with EBUSY, as right after another domain's
+    /// DETACH.
     pub busy: u32,
-    /// So many of the next calls that ask for memory fail for want of it.
+    /// This number of the next calls that need memory fails for lack of it.
     pub short: u32,
     /// Spaces whose process is gone, or has another by now.
     pub dead: BTreeSet<SpaceId>,
@@ -34,9 +35,9 @@ pub(crate) struct Fake {
     pub folded: u64,
     /// Calls of BREAK.
     pub broken: u64,
-    /// What every living space has mapped.
+    /// The mappings of every living space.
     pub mappings: Vec<raw::uksm_mapping>,
-    /// Most mappings that a call lists; 0 is one.
+    /// Maximum number of mappings that a call lists; 0 is one.
     pub most_listed: usize,
     last: u32,
 }

@@ -23,7 +23,7 @@ use uksm_policy::command::{Command, Observation, SpaceArrival, SpaceId};
 const A: GroupId = GroupId(1);
 const B: GroupId = GroupId(2);
 
-/// Children of a shell, since a supervisor leaves its own alone.
+/// Children of a shell, since a supervisor does not follow its own.
 struct Others(Child, Vec<u32>);
 
 impl Others {
@@ -90,8 +90,8 @@ fn followed(first: &Program, second: &Program) -> Processes {
     processes.unwrap().for_others()
 }
 
-/// One look; on a busy machine its milliseconds may be over before it has begun, and then the rest
-/// of it, too.
+/// One list; on a busy machine its milliseconds may be over before it has begun, so the rest of it
+/// follows.
 fn looked(processes: &mut Processes, domains: &mut Domains) -> News {
     let mut all = News::default();
     loop {
@@ -153,7 +153,7 @@ fn who_moves_is_attached_only_when_it_has_parted() {
     processes.have_parted(&[(A, space)].into());
     let news = looked(&mut processes, &mut domains);
     assert_eq!((news.arrived[0].group, news.arrived[0].pid), (B, pid));
-    // A group without a domain has nobody.
+    // A group without a domain has no processes.
     processes.has_no_domain(B);
     assert!(processes.targets().is_empty());
     domains.0.insert(B, Fake::default());
@@ -270,7 +270,7 @@ fn only_the_worker_detaches_and_says_so() {
         worker.domain.broken, 0,
         "a process that ended has nothing to break"
     );
-    // What was never told is not mentioned, and detached all the same.
+    // A space that was never reported is not mentioned, and detached all the same.
     let again = worker.arrive(others.1[0]);
     worker.leave(again, false);
     assert_eq!(worker.list(), Changes::default());
@@ -321,7 +321,8 @@ fn who_can_have_frames_of_another_group_is_merged_only_when_they_are_broken() {
     assert_eq!((arrived.len(), arrived[0].space), (1, space));
     assert_eq!(worker.spaces.ready_at(), None);
 
-    // One that goes before that was never there; and it parts from this group as any other.
+    // A space that leaves before that was never reported; and it is unmerged from this group as any
+    // other.
     let space = worker.arrive_with(others.1[1], true);
     worker.domain.short = u32::MAX;
     worker.list();
@@ -355,7 +356,7 @@ fn what_is_broken_for_good_is_not_merged_again_also_if_it_was_not_heard_of() {
         }
         other => panic!("{other:?}"),
     };
-    // The second is broken before anything is heard of it.
+    // The second is broken before it is reported.
     let first = list.borrow_mut().news.pop_back().unwrap();
     assert_eq!(processes(&mut machine), (vec![spaces[0]], vec![]));
     list.borrow_mut().news.push_back(first);

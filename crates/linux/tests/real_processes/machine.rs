@@ -1,4 +1,4 @@
-//! The machine answers every command, whatever became of the spaces in it.
+//! The machine answers every command, whatever the state of its spaces.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program};
@@ -234,7 +234,7 @@ fn folder_of(process: &Process) -> (tempfile::TempDir, PathBuf) {
     (root, folder)
 }
 
-/// Makes a file one that cannot be read, though it is there: what no file descriptor left does.
+/// Makes a file unreadable though it exists, as when no file descriptor is left.
 fn spoil(path: &Path) {
     std::fs::remove_file(path).unwrap();
     std::fs::create_dir(path).unwrap();
@@ -287,7 +287,7 @@ fn a_process_whose_control_group_cannot_be_read_is_let_go_and_unmerged() {
     let mut domain = Fake::default();
     let arrived = processes.list(&mut domain).unwrap().arrived;
     assert_eq!(arrived.len(), 1);
-    // As ENAMETOOLONG does, when it has moved deep enough.
+    // The effect of ENAMETOOLONG, when it has moved deep enough.
     spoil(&folder.join("cgroup"));
     let moved = Selectors {
         cgroups: vec!["/a/b".parse().unwrap()],
@@ -322,7 +322,7 @@ fn a_call_without_memory_gives_its_command_back_and_can_be_made_again() {
         let answer = machine.perform(command).unwrap();
         assert!(!matches!(answer, Observation::NoMemory(_)), "{answer:?}");
     }
-    // What a process has mapped may be as it was.
+    // The mappings of a process may be unchanged.
     machine.domain_mut().short = 1;
     let list = machine.perform(Command::ListMappings(space)).unwrap();
     assert_eq!(list, Observation::Unread { space });

@@ -81,8 +81,8 @@ fn follow(selection: Selection) -> Processes {
     Processes::new(Proc::default(), selection).unwrap()
 }
 
-/// One process list; on a busy machine its milliseconds may be over before it has begun, and then
-/// the rest of it, too.
+/// One process list; on a busy machine its milliseconds may be over before it has begun, so the
+/// rest of it follows.
 fn listed(processes: &mut Processes, domain: &mut Fake) -> Changes {
     let mut all = Changes::default();
     loop {
@@ -275,14 +275,14 @@ fn a_newcomer_that_cannot_be_attached_for_lack_of_memory_is_attached_later() {
     let (program, mut domain) = (Program::new("short"), Fake::default());
     let process = program.start();
     let mut processes = follow(program.selection());
-    // Among few processes it has its turn in the list that found it, too.
+    // With few processes it also has its turn in the list that found it.
     domain.short = u32::MAX;
     assert!(listed(&mut processes, &mut domain).arrived.is_empty());
     let failures: Vec<_> = processes.failures().collect();
     assert_eq!(failures, [(process.pid(), GroupId(0), Errno::NOMEM)]);
     assert!(processes.shortages() >= 1);
     domain.short = 0;
-    // Who is known is looked at in turns.
+    // Known processes are checked in turns.
     let arrived = (0..1000).find_map(|_| listed(&mut processes, &mut domain).arrived.pop());
     assert!(arrived.is_some(), "nobody came");
     assert_eq!(processes.failures().count(), 0);

@@ -1,12 +1,12 @@
-//! One connection: ranges that wait, the message that is out, and its answer.
+//! One connection: waiting ranges, the message that was sent, and its answer.
 //!
 //! # Problem
 //! An agent may answer late, wrongly, or never, and nothing else may wait for it.
 //!
 //! # Approach
-//! The socket never blocks. One message is out at a time, with a deadline; what is to be advised
-//! next waits in a bounded queue. An answer that is there when the deadline has passed counts: it
-//! is this daemon that was late.
+//! The socket never blocks. At most one message is unanswered at a time, with a deadline; further
+//! ranges wait in a bounded queue. An answer that has arrived when the deadline is found exceeded
+//! counts: in that case this daemon was late.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -18,15 +18,15 @@ use uksm_policy::command::Nanos;
 
 use super::peer::Peer;
 
-/// It is let go.
+/// The agent is disconnected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost;
 
-/// An agent that has not answered after this long is let go. Unmerging 64 MiB takes a tenth of a
-/// second.
+/// An agent that does not answer within this time is disconnected. Unmerging 64 MiB takes a tenth
+/// of a second.
 const ANSWER_TIMEOUT_NS: Nanos = 10_000_000_000;
 
-/// Most ranges that wait: every other block of 2 MiB of a process of 1 TiB.
+/// Maximum number of waiting ranges: every other block of 2 MiB of a process of 1 TiB.
 const MAX_WAITING_RANGES: usize = 1 << 18;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct Connection {
     pub(super) socket: OwnedFd,
     pub(super) peer: Peer,
     waiting: VecDeque<(Advice, Range)>,
-    /// The ranges of the message that is out, and when it must be answered.
+    /// Number of ranges in the unanswered message, and its deadline.
     sent: Option<(usize, Nanos)>,
 }
 
@@ -53,7 +53,7 @@ impl Connection {
         self.sent.is_none() && self.waiting.is_empty()
     }
 
-    /// Passes these on, or after what waits.
+    /// Sends these ranges, or queues them behind the waiting ones.
     pub(super) fn add(&mut self, advice: Advice, ranges: &[Range], now: Nanos) -> Result<(), Lost> {
         if self.waiting.len() + ranges.len() > MAX_WAITING_RANGES {
             return Err(Lost);
@@ -63,17 +63,18 @@ impl Connection {
         self.send_next(now)
     }
 
-    /// Sends what waits, as much of one kind as a message takes, if nothing is out.
+    /// Sends waiting ranges of one kind, as many as a message holds, unless a message is
+    /// unanswered.
     fn send_next(&mut self, now: Nanos) -> Result<(), Lost> {
         if self.sent.is_some() {
             return Ok(());
         }
         let Some(&(advice, _)) = self.waiting.front() else {
-            // The queue of a large process is not kept.
+            // Releases the memory of a large process's queue.
             self.waiting.shrink_to(MAX_RANGES);
             return Ok(());
         };
-        // The ranges are of this process: nobody else may be told of them.
+        // The ranges are of this process: no other process may receive them.
         if !self.peer.is_alive() {
             return Err(Lost);
         }
@@ -87,8 +88,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes the answer if it is there, and sends what waits. An agent that says what nobody asked,
-    /// or has closed, is lost.
+    /// Reads the answer if it has arrived, and sends waiting ranges. An agent that sent something
+    /// unasked, or has closed, is lost.
     pub(super) fn hear(&mut self, now: Nanos) -> Result<Vec<u32>, Lost> {
         let mut bytes = [0; LONGEST + 1];
         let length = match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {

@@ -1,9 +1,10 @@
-//! The process that has made a connection, as one that cannot be mistaken for another.
+//! The process at the other end of a connection, identified so that it cannot be mistaken for
+//! another.
 //!
 //! # Problem
-//! The kernel tells the id of the process that called connect(2). That process can have ended
+//! The kernel gives the id of the process that called connect(2). That process can have ended
 //! since, its socket can be held by another one, and its id can belong to a third one by now: an
-//! agent would be told of memory of a process that is not its own.
+//! agent would learn of memory of a process that is not its own.
 //!
 //! # Approach
 //! `SO_PEERPIDFD` (Linux 6.5) names the process itself. Before that, the id is opened as a pidfd,
@@ -31,7 +32,7 @@ use uksm_policy::command::Nanos;
 use crate::pidfd;
 use crate::proc::Proc;
 
-/// Start times of processes count in this.
+/// Unit of the start times of processes.
 const TICK_NS: Nanos = 10_000_000;
 
 /// A process that has connected.
@@ -44,9 +45,9 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Of a connection; none if the process has ended, is outside this daemon's PID namespace, or
-    /// cannot be told from another one. No connection was waiting at `drained_at`, and this one was
-    /// made after that.
+    /// The peer of a connection; none if the process has ended, is outside this daemon's PID
+    /// namespace, or cannot be distinguished from another one. No connection was waiting at
+    /// `drained_at`, and this one was made after that.
     pub(super) fn of(socket: &OwnedFd, proc: &Proc, drained_at: Nanos) -> Option<Peer> {
         let of_connect = match getsockopt(socket, PeerPidfd) {
             Err(Errno::ENOPROTOOPT) => None,
@@ -55,7 +56,7 @@ impl Peer {
         Peer::checked(socket, of_connect, proc, drained_at)
     }
 
-    /// With the kernel's pidfd of the process that has connected, if it has one.
+    /// The peer, with the kernel's pidfd of the connected process if there is one.
     pub(super) fn checked(
         socket: &OwnedFd,
         of_connect: Option<OwnedFd>,
@@ -82,18 +83,18 @@ impl Peer {
             user: credentials.uid(),
             pidfd,
         };
-        // Also: the start time was of the process that the pidfd names.
+        // This also proves that the start time was of the process that the pidfd names.
         peer.is_alive().then_some(peer)
     }
 
-    /// Whether it runs: while it does, its id is no other's. Whatever was read by that id before
-    /// this call is its own.
+    /// Whether it runs: while it does, its id belongs to no other process. Anything read by that id
+    /// before this call is its own.
     pub(super) fn is_alive(&self) -> bool {
         pidfd::has_exited(&self.pidfd) == Ok(false)
     }
 }
 
-/// Whether a process was started before then, with its start time rounded down to ticks.
+/// Whether a process was started before `then`, with its start time rounded down to ticks.
 fn is_older(start_ticks: u64, then: Nanos) -> bool {
     start_ticks.saturating_add(1).saturating_mul(TICK_NS) <= then
 }

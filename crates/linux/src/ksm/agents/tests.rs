@@ -1,4 +1,4 @@
-//! Agents that answer, do not, or are not whom the kernel names.
+//! Agents that answer, do not answer, or are not the process that the kernel names.
 
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
@@ -31,7 +31,7 @@ fn connected(folder: &tempfile::TempDir) -> OwnedFd {
     socket
 }
 
-/// A process that connects this socket, which this one has as well, and then does so.
+/// A process that connects this socket, which the test has as well, and then runs this program.
 fn connecting(socket: &OwnedFd, folder: &tempfile::TempDir, program: &[&str]) -> Child {
     let path = SocketAddrUnix::new(folder.path().join("agents")).unwrap();
     let raw = socket.as_raw_fd();
@@ -51,7 +51,7 @@ fn accept(agents: &mut Agents) -> Vec<(SpaceId, u32)> {
     agents.accept(&Proc::default())
 }
 
-/// Answers so many messages as told.
+/// Answers messages with these answers.
 fn answering(socket: OwnedFd, answers: Vec<Vec<u8>>) -> std::thread::JoinHandle<Vec<Message>> {
     std::thread::spawn(move || {
         let answered = answers.into_iter().map(|answer| {
@@ -72,7 +72,7 @@ fn ranges(count: u64) -> Vec<Range> {
     (1..=count).map(range).collect()
 }
 
-/// What is collected until something is.
+/// The first result of collecting that is not empty.
 fn collected(agents: &mut Agents) -> Collected {
     let begun = clock::now();
     loop {
@@ -342,7 +342,7 @@ fn a_connection_whose_process_has_ended_is_none_though_its_socket_is_held() {
     assert!(agents.is_still_itself(space, &proc).unwrap());
     child.kill().unwrap();
     child.wait().unwrap();
-    // Between the exit and the next collection nothing is told, either.
+    // Nothing is reported between the exit and the next collection, either.
     assert!(!agents.is_still_itself(space, &proc).unwrap_or(false));
     assert_eq!(
         agents.advise(space, Advice::Merge, &ranges(1), 0),
@@ -365,7 +365,7 @@ fn where_the_kernel_names_an_id_only_a_young_process_is_refused() {
     assert!(Peer::checked(&socket, None, &proc, begun).is_none());
     assert!(Peer::checked(&socket, None, &proc, begun + 10_000_000).is_some());
     drop(own);
-    // The id of one that has ended is nobody's, or that of a younger process.
+    // The id of a process that has ended is unused, or that of a younger process.
     let held = packets();
     let mut child = connecting(&held, &folder, &["true"]);
     let drained_at = clock::since_boot();
@@ -439,7 +439,7 @@ fn a_socket_at_which_some_wait_all_the_time_is_drained_too() {
     let before = clock::since_boot();
     let mut sockets = Vec::new();
     for _ in 0..4 {
-        // As many as are taken at a time: the call does not find that none is left.
+        // The maximum accepted at a time: the call does not notice that none is left.
         sockets.extend((0..MAX_ACCEPTED).map(|_| connected(&folder)));
         assert_eq!(accept(&mut agents).len(), MAX_ACCEPTED);
     }

@@ -1,7 +1,7 @@
 //! The call that lists mappings.
 //!
-//! Most processes have some hundred mappings, and one has 60,000: the first call has room for the
-//! former, and those that go on for as many as the module takes.
+//! Most processes have some hundred mappings, and one has 60,000: the first call has room for some
+//! hundred, and further calls for the maximum that the module returns.
 
 use std::os::fd::AsFd as _;
 

@@ -1,7 +1,7 @@
-//! The policy's words as the contract's structures, and back.
+//! Converts between the policy's types and the contract's structures.
 //!
-//! States, statuses and reasons travel as small integers. A newer module could send a number that
-//! has no name here: that is an error which names it, and not a wrong value.
+//! States, statuses and reasons are small integers in the contract. A newer module could send a
+//! number that has no name here: that is an error which names it, and not a wrong value.
 
 use uksm_policy::command::{
     FoldEntry, FoldKind, FoldOutcome, Frame, FrameId, Page, PageFlags, PageState, Reason, Run,
