@@ -1,5 +1,6 @@
 //! `uksm metrics`: the daemon's figures, for Prometheus and other readers of its formats.
 //!
+//! # Problem
 //! An operator wants the same figures as in `uksm status`, over time, by group, in the form of all
 //! other figures of the host. The daemon is privileged: it must not open a port, and a program that
 //! reads figures needs none of its rights.

@@ -84,8 +84,8 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
 
 /// Whether there is a terminal that can be drawn on.
 ///
+/// # Errors
 /// There is none, or it has no size: the remedy.
-/// There is none, or it has no size: what to do instead.
 fn can_draw(is_terminal: bool) -> anyhow::Result<()> {
     if !is_terminal {
         return Err(anyhow!("top: standard output is no terminal: take --once"));
