@@ -9,6 +9,7 @@
 //! and its folder are given to that group; and since a mode can be changed by mistake, and an open
 //! socket can be passed to others, the kernel is asked for the identity of the peer, with all
 //! groups of its process at the time of connecting. An unknown group is an error at the start.
+//!
 //! # Source
 //! unix(7): SO_PEERCRED; socket(7): SO_PEERGROUPS (Linux 4.13).
 
