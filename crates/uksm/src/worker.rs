@@ -478,7 +478,7 @@ impl<D: Domain, S: Supervisor> Unmerge for LinuxMachine<D, HandedOver<S>> {
     }
 }
 
-/// A command in a few words.
+/// A short name of a command.
 fn name(command: &Command) -> String {
     match command {
         Command::TakeHints => "hints".to_owned(),

@@ -364,7 +364,7 @@ mod tests {
             ..reading(0, 100, 0)
         };
         place.meter.take(10 * SECOND, &with(5, 1));
-        // One that is not asked, or does not answer, has merged nothing that is known of.
+        // A worker that is not asked, or does not answer, has no known merges.
         let silent = Reading {
             told: None,
             ..with(0, 0)

@@ -40,7 +40,7 @@ impl RedistributedTotals {
     }
 }
 
-/// What the members of all groups hold: by group and name.
+/// The amounts of the members of all groups, by group and name.
 #[derive(Debug, Default)]
 pub(crate) struct MemberAmounts(BTreeMap<(String, String), u64>);
 

@@ -27,7 +27,7 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// One that begins with the process: all its processor time is counted.
+    /// An account that begins with the process: all its processor time is counted.
     pub(crate) fn new(daemon: &Daemon) -> Own {
         let ledger = Arc::new(Ledger::new(daemon.account_dir.clone(), daemon.account_days));
         let now = clock::now();

@@ -164,7 +164,7 @@ impl Report {
         format!("{:.1}", pages / self.anonymous_pages.max(1.0) * 100.0)
     }
 
-    /// Where the memory lies: what it is, and how much.
+    /// The places of memory, and their amounts.
     pub(super) fn lines(&self) -> [(&'static str, Figure); 8] {
         [
             ("zeros", self.zero),
@@ -178,7 +178,7 @@ impl Report {
         ]
     }
 
-    /// What was read, in a line.
+    /// The memory that was read, in a line.
     pub(super) fn headline(&self) -> String {
         format!(
             "{} in {}: {} MiB of private memory, {} MiB of it in huge pages",
@@ -189,7 +189,7 @@ impl Report {
         )
     }
 
-    /// How it was read, in a line.
+    /// The reading, in a line.
     pub(super) fn effort(&self) -> String {
         let how = match self.rate {
             1.0.. => "all own pages were read".to_owned(),
@@ -204,7 +204,7 @@ impl Report {
         )
     }
 
-    /// What in-kernel KSM does now, in a line.
+    /// The present state of in-kernel KSM, in a line.
     pub(super) fn ksm(&self) -> String {
         let merged = match self.ksm_merged_pages {
             Some(pages) => format!("has merged {} MiB of this", mib(pages as f64)),
@@ -216,7 +216,7 @@ impl Report {
         )
     }
 
-    /// What to find all takes, in a line.
+    /// The cost of finding all, in a line.
     pub(super) fn cost(&self) -> String {
         let times = self.governors.iter().map(
             |GovernorTime {
@@ -233,7 +233,7 @@ impl Report {
         )
     }
 
-    /// Who was left out: a line for each reason.
+    /// Processes that were left out: a line for each reason.
     pub(super) fn left_out(&self) -> Vec<String> {
         let mut reasons: BTreeMap<&str, Vec<&LeftOut>> = BTreeMap::new();
         for left_out in &self.left_out {

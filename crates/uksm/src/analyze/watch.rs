@@ -283,7 +283,7 @@ mod tests {
                 times[usize::try_from(twentieth).unwrap()] += 1;
             }
         }
-        // 1000 expected of each twentieth of what was read, and a deviation of some 31.
+        // 1000 expected of each twentieth of the pages read, and a deviation of some 31.
         assert!(times.iter().all(|n| (870..1130).contains(n)), "{times:?}");
         assert_eq!(kept(1, 0).pages.len(), 0);
         assert_eq!(kept(1, 20_000).pages.len(), 10_000);

@@ -34,13 +34,13 @@ pub(crate) enum Kind {
     Mergeable,
     /// Shared.
     Shared,
-    /// Of hugetlbfs.
+    /// In hugetlbfs.
     Hugetlb,
     /// Without ordinary pages.
     Device,
     /// Write-protected or shared by userfaultfd.
     Userfault,
-    /// Of a driver, droppable, or a shadow stack.
+    /// Memory of a driver, droppable memory, or a shadow stack.
     Special,
     /// Private, of a file, and not to be written.
     ReadOnlyFile,

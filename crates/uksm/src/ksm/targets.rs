@@ -55,7 +55,7 @@ struct Target {
     is_fixed: bool,
 }
 
-/// All of them.
+/// All targets.
 #[derive(Debug)]
 pub(super) struct Targets {
     proc: Proc,
@@ -393,7 +393,7 @@ impl Targets {
         self.advise(changes);
     }
 
-    /// What a probe finds; none if the space is gone.
+    /// The result of a probe; none if the space is gone.
     fn read(&self, probe: &Probe) -> Option<Vec<Seen>> {
         let memory = &self.targets.get(&probe.space)?.memory;
         let seen = memory.see_each(&self.proc, &probe.pages, &self.hash, &self.frames);

@@ -88,7 +88,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// One that has not begun.
+    /// A daemon that has not begun.
     pub(super) fn new(
         knobs: Knobs,
         ksmd: u32,

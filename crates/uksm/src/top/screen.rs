@@ -201,7 +201,7 @@ pub(super) fn fault(group: &GroupStatus) -> Option<String> {
     Some(format!("{}: {fault}", group.name))
 }
 
-/// How many processes a list leaves out, if any.
+/// The number of processes that a list leaves out, if any.
 pub(super) fn left_out(list: &List) -> Option<String> {
     match list.left_out {
         0 => None,

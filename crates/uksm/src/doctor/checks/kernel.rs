@@ -219,7 +219,7 @@ fn symbols(host: &Host) -> Verdict {
     }
 }
 
-/// The word in brackets of `none [integrity] confidentiality`.
+/// The name in brackets in `none [integrity] confidentiality`.
 pub(in crate::doctor) fn chosen(text: &str) -> Option<&str> {
     let (_, from) = text.split_once('[')?;
     Some(from.split_once(']')?.0)

@@ -32,7 +32,7 @@ pub(super) struct WorkerEvents {
 }
 
 impl WorkerEvents {
-    /// One that watches nothing yet.
+    /// An epoll that watches nothing yet.
     ///
     /// # Errors
     /// No more file descriptors.

@@ -1,4 +1,4 @@
-//! One worker process: its start, its questions, and its restart.
+//! One worker process: its start, its requests, and its restart.
 //!
 //! # Problem
 //! A worker may die at any time, be killed for its control group's memory, or wait for a control

@@ -1,4 +1,4 @@
-//! How many merged pages each process of a domain has, counted a piece at a time.
+//! Merged pages of each process of a domain, counted a piece at a time.
 //!
 //! # Problem
 //! The contribution of a process, and pages of zeros, are visible in page tables only, which grow
@@ -303,7 +303,7 @@ mod tests {
         // Of 8 mappings all but 4 pages are saved, and 40 of 80 pages of zeros are believed.
         let by_process = spaces.by_process(&processes, 4, 40);
         assert_eq!(by_process, BTreeMap::from([(10, 11), (11, 33)]));
-        // One that is not counted yet: 8 of 10,000 pages of the others are merged.
+        // A space that is not counted yet: 8 of 10,000 pages of the others are merged.
         let mut more = processes;
         more.push(process(9, 12, 10_000));
         let by_process = spaces.by_process(&more, 16, 0);
