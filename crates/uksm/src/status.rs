@@ -316,7 +316,7 @@ impl Failed {
     }
 }
 
-/// Maximum of processes that are named because they hold their own locks.
+/// Maximum number of processes that are named because they hold their own locks.
 const MAX_LOCKED: usize = 32;
 
 impl Targets {

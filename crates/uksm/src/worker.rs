@@ -37,8 +37,8 @@ use crate::status::{
 use crate::{signals, systemd};
 use locate::Locate;
 
-/// Maximum of frames that are counted for a status, which takes 10 ms. Beyond it the policy's own
-/// counts are used: a status must not hold up merging for long.
+/// Maximum number of frames that are counted for a status, which takes 10 ms. Beyond it the
+/// policy's own counts are used: a status must not hold up merging for long.
 const MAX_COUNTED: u64 = 30_000;
 
 /// Time from the start until the programs that report I/O are loaded: memory that exists before is

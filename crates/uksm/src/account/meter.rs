@@ -5,10 +5,10 @@
 //! reading, and a disk can be full. None of that may lose an amount or count it twice.
 //!
 //! # Approach
-//! Of counters, a [`Reading`] adds the growth. Of levels, it adds the mean of both ends times the
-//! time between them: on a straight line, so that a change within an interval is not seen. A level
-//! that is not reported is assumed unchanged: merged pages stay merged without a worker. Amounts
-//! are reset only when the ledger has them; otherwise the next record covers them, too.
+//! A [`Reading`] adds the growth of counters, and for levels the mean of both ends times the time
+//! between them: on a straight line, so that a change within an interval is not seen. A level that
+//! is not reported is assumed unchanged: merged pages stay merged without a worker. Amounts are
+//! reset only when the ledger has them; otherwise the next record covers them, too.
 //!
 //! # Units
 //! Nanoseconds of a clock that does not jump; byte-seconds.

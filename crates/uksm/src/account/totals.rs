@@ -36,14 +36,14 @@ use super::record::{Amounts, Record};
 /// Their file.
 const NAME: &str = "totals.json";
 
-/// Maximum of bytes of records that are read again at a start: some hundred records.
+/// Maximum number of bytes of records that are read again at a start: some hundred records.
 const WORTH: u64 = 64 << 10;
 
 /// Minimum time between two writes of totals, except on a new day.
 const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
 
-/// Maximum of groups that have a total: twice the number that a rule may have at a time. Each takes
-/// some 800 bytes of the file.
+/// Maximum number of groups that have a total: twice the number that a rule may have at a time.
+/// Each takes some 800 bytes of the file.
 const MAX_TOTALS: usize = 8192;
 
 /// Groups that are left after forgetting: below the maximum, so that a search for the oldest is

@@ -47,7 +47,7 @@ const SINGLE: f64 = 256.0;
 /// Part of the remaining budget that is planned for reading. Estimating takes most of the rest.
 const PLANNED: f64 = 0.75;
 
-/// Minimum of chosen places, whatever the budget.
+/// Minimum number of chosen places, whatever the budget.
 const MIN_PLACES: f64 = 512.0;
 
 /// Pages between two updates of the progress.

@@ -130,7 +130,7 @@ pub(super) struct Row {
     pub(super) zero: Figure,
     /// Its own pages that are copies within it.
     pub(super) within: Figure,
-    /// Minimum of its own pages that have copies elsewhere.
+    /// Minimum number of its own pages that have copies elsewhere.
     pub(super) elsewhere_least: f64,
     /// Its pages in huge pages, by the kernel.
     pub(super) huge_pages: f64,

@@ -32,8 +32,8 @@ use uksm_sketch::redundancy::Page;
 
 use super::plan::Plan;
 
-/// Maximum of pages that are read again: it estimates a share to two percent of all, and takes some
-/// 20 ms.
+/// Maximum number of pages that are read again: it estimates a share to two percent of all, and
+/// takes some 20 ms.
 pub(super) const MAX_PAGES: usize = 2000;
 
 /// Pages of a process that are read again between two checks of the budget.

@@ -83,7 +83,7 @@ impl RuleConfig {
         by.is_some_and(|(_, text, _)| text.starts_with("env:"))
     }
 
-    /// Maximum of groups that it forms; the default, if the setting is invalid.
+    /// Maximum number of groups that it forms; the default, if the setting is invalid.
     pub(crate) fn most(&self) -> u64 {
         let mut numbers = Numbers::standard();
         for (name, text, _) in self.texts.iter().filter(|(name, ..)| *name != "by") {

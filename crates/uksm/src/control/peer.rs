@@ -22,7 +22,7 @@ use std::path::Path;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Gid, Group};
 
-/// Maximum of groups of a process (`NGROUPS_MAX`).
+/// Maximum number of groups of a process (`NGROUPS_MAX`).
 const MAX_GROUPS: usize = 65_536;
 
 /// Peers with rights, besides root and the daemon's own user.

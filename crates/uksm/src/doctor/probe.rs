@@ -11,8 +11,8 @@
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
-/// Maximum of bytes of a file that are read: the longest is a kernel's configuration of some 300
-/// KiB.
+/// Maximum number of bytes of a file that are read: the longest is a kernel's configuration of some
+/// 300 KiB.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// The contents of a file, if it could be read.

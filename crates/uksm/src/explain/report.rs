@@ -14,7 +14,7 @@ use crate::status::evidence::{Evidence, Place, Region, Terms};
 
 /// Reasons for fewer pages are not printed, unless there are no others: 64 KiB.
 const MIN_SHOWN_PAGES: f64 = 16.0;
-/// Maximum of processes that are listed for people.
+/// Maximum number of processes that are listed for people.
 const MAX_LISTED: usize = 30;
 
 /// The whole report.

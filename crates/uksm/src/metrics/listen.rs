@@ -35,7 +35,7 @@ use uksm_linux::socket_file::remove_stale;
 use super::exposition::{self, Format};
 use super::snapshot::{PATIENCE, Snapshot};
 
-/// Maximum of connections at a time.
+/// Maximum number of connections at a time.
 const CLIENTS: usize = 32;
 
 /// Maximum lifetime of a connection.

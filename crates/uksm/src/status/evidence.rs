@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use uksm_policy::command::Nanos;
 use uksm_policy::report::{KnownPartner, RegionReport, Standing};
 
-/// Maximum of regions in one answer: with the pages seen in each, they fit into a message between
-/// supervisor and worker.
+/// Maximum number of regions in one answer: with the pages seen in each, they fit into a message
+/// between supervisor and worker.
 pub(crate) const MAX_REGIONS: usize = 48;
 
 /// Declares an enumeration that is sent as a kebab-case string.
@@ -167,7 +167,7 @@ pub(crate) struct Region {
     pub(crate) standing: Stands,
     /// Time until the standing ends, if time ends it.
     pub(crate) left_seconds: Option<f64>,
-    /// Minimum of its age.
+    /// Its minimum age.
     pub(crate) age_seconds: f64,
     /// Pages believed to be merged.
     pub(crate) merged: u64,
@@ -232,7 +232,7 @@ pub(crate) struct Terms {
     pub(crate) dry_run: bool,
     /// Frames held.
     pub(crate) frames: u64,
-    /// Maximum of frames.
+    /// Maximum number of frames.
     pub(crate) most_frames: u64,
     /// Time until a new frame is requested again, after none could be made.
     pub(crate) no_frames_left_seconds: Option<f64>,

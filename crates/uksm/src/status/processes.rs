@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use uksm_linux::processes::Target;
 use uksm_policy::report::{SpaceFigures, SpacesFigures};
 
-/// Maximum of spaces in one answer. With the longest numbers they fit into a message between
+/// Maximum number of spaces in one answer. With the longest numbers they fit into a message between
 /// supervisor and worker.
 pub(crate) const MAX_SPACES: usize = 256;
 

@@ -32,9 +32,9 @@ use crate::status::evidence::{
     Evidence, MAX_REGIONS, Partner, Place, Range, Region, Seen, Sighting, Terms, seconds,
 };
 
-/// Maximum of pages that are read for one answer, as a SAMPLE allows.
+/// Maximum number of pages that are read for one answer, as a SAMPLE allows.
 const MAX_PAGES: u64 = 16_384;
-/// Minimum of pages read of each region, if it has them.
+/// Minimum number of pages read of each region, if it has them.
 const MIN_PAGES: u64 = 32;
 
 /// Evidence on a process that is not followed; none for a followed one.

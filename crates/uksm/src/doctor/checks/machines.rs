@@ -63,7 +63,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Maximum of machines that are named with a verdict.
+/// Maximum number of machines that are named with a verdict.
 const MAX_LISTED: usize = 8;
 
 /// The machines for which `holds` is true, by id.

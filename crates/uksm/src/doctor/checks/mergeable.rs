@@ -32,10 +32,11 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[Check {
     judge: mappings_apart,
 }];
 
-/// Minimum of neighbours that could be one mapping; programs without this problem have fewer.
+/// Minimum number of neighbours that could be one mapping; programs without this problem have
+/// fewer.
 const MIN_APART: u64 = 1000;
 
-/// Maximum of programs that are named.
+/// Maximum number of programs that are named.
 const MAX_LISTED: usize = 8;
 
 fn mappings_apart(host: &Host) -> Verdict {

@@ -110,7 +110,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Maximum of processes that are listed with a verdict.
+/// Maximum number of processes that are listed with a verdict.
 const MAX_LISTED: usize = 8;
 
 /// None for an amount that is not reported.

@@ -6,7 +6,7 @@ const DEFAULT_MAX_MAPPINGS: u64 = 65_530;
 /// The kernel's treatment of mappings.
 pub(in crate::doctor) struct Mappings {
     pub(in crate::doctor) are_apart: bool,
-    /// Maximum of mappings of a process.
+    /// Maximum number of mappings of a process.
     pub(in crate::doctor) max: u64,
 }
 

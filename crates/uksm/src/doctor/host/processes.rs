@@ -9,13 +9,13 @@ use uksm_linux::smaps::{Entries, NameKind};
 use super::machines::Machine;
 use crate::doctor::probe::{Root, Seen, unread};
 
-/// Minimum of memory of a kind for a process to be reported.
+/// Minimum amount of memory of a kind for a process to be reported.
 pub(in crate::doctor) const MIN_REPORTED_BYTES: u64 = 16 << 20;
 
-/// Maximum of processes that are read: of more, a part is reported.
+/// Maximum number of processes that are read: of more, a part is reported.
 const MAX_PROCESSES: usize = 1 << 15;
 
-/// Maximum of open files that are read of one process.
+/// Maximum number of open files that are read of one process.
 const MAX_FILES: usize = 4096;
 
 /// The state of processes.

@@ -34,9 +34,9 @@ pub(in crate::doctor) struct Service {
     pub(in crate::doctor) by_environment: Vec<String>,
     /// Groups that are booked to a control group of another user.
     pub(in crate::doctor) elsewhere: Vec<String>,
-    /// Maximum of groups.
+    /// Maximum number of groups.
     pub(in crate::doctor) max_groups: u64,
-    /// Maximum of files that systemd stores; none without a unit.
+    /// Maximum number of files that systemd stores; none without a unit.
     pub(in crate::doctor) max_files: Option<u64>,
 }
 

@@ -32,8 +32,9 @@ use crate::setting::Daemon;
 /// workers and the first check of processes.
 const FIRST: Duration = Duration::from_secs(10);
 
-/// Maximum of intervals in a record of a calm group. Writes of its processes are noticed that late:
-/// among hundreds of groups a calm worker lists its frames no sooner, and knows nothing new before.
+/// Maximum number of intervals in a record of a calm group. Writes of its processes are noticed
+/// that late: among hundreds of groups a calm worker lists its frames no sooner, and knows nothing
+/// new before.
 pub(super) const CALM_INTERVALS: u32 = 60;
 
 /// The times of records, and their ledger.

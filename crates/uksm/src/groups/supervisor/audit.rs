@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `group` | the group of the domain |
 //! | `policy` | `all`, `between` or `zero` |
-//! | `spaces` | minimum of spaces that must hold the contents of a frame |
+//! | `spaces` | minimum number of spaces that must hold the contents of a frame |
 //! | `merged`, `zeroed`, `broken` | pages since the domain was opened |
 //! | `frames` | frames now |
 //!

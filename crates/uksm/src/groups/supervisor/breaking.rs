@@ -20,7 +20,7 @@ use uksm_linux::selection::GroupId;
 use uksm_linux::wake::Waker;
 use uksm_policy::command::SpaceId;
 
-/// Maximum of threads at once.
+/// Maximum number of threads at once.
 const MAX_THREADS: usize = 8;
 
 /// The result for a group.

@@ -31,7 +31,7 @@ mod spaces;
 
 /// Each of the two counts takes at most 1/`PART` of a core for all groups together.
 pub(super) const PART: Nanos = 500;
-/// Maximum of processor time in one turn for pages by process.
+/// Maximum processor time in one turn for pages by process.
 pub(super) const STRETCH: Nanos = 5_000_000;
 
 /// Pause after a call that has waited for a process: all groups together wait one thirtieth of the

@@ -28,8 +28,8 @@ use crate::groups::supervisor::audit;
 /// Prefix of a group's name, which distinguishes these files from others that systemd stores.
 const PREFIX: &str = "domain-";
 
-/// Maximum of files in the packaged unit (`FileDescriptorStoreMax=`); systemd before 254 does not
-/// report its limit.
+/// Maximum number of files in the packaged unit (`FileDescriptorStoreMax=`); systemd before 254
+/// does not report its limit.
 const PACKAGED_MAX_FILES: usize = 1024;
 
 /// The files of domains that systemd has stored, by group.
@@ -145,7 +145,7 @@ fn detach(group: &str, file: OwnedFd) {
     }
 }
 
-/// The maximum of files that systemd stores; none without systemd.
+/// The maximum number of files that systemd stores; none without systemd.
 pub(super) fn max_files() -> Option<usize> {
     std::env::var_os("NOTIFY_SOCKET")?;
     let told = std::env::var("FDSTORE").ok();

@@ -23,7 +23,7 @@ use crate::groups::supervisor::domain_savings::Process;
 use crate::groups::wire::channel::Channel;
 use crate::groups::wire::messages::{SpaceNote, SupervisorMessage};
 
-/// Maximum of notes in one message, at some 80 bytes each.
+/// Maximum number of notes in one message, at some 80 bytes each.
 const BATCH: usize = 512;
 
 /// Minimum change of size that is reported, in pages.

@@ -32,8 +32,8 @@ use crate::groups::supervisor::worker_process::WorkerProcess;
 const PROGRAMS_AFTER: Duration = Duration::from_secs(5);
 /// Interval of checks whether the programs are loaded.
 const LOADING: Nanos = 2_000_000_000;
-/// Minimum pause after hints are passed on; the pause is also at least `PAUSE` times the time
-/// that passing them on took.
+/// Minimum pause after hints are passed on; the pause is also at least `PAUSE` times the time that
+/// passing them on took.
 const SHORTEST: Nanos = 10_000_000;
 const PAUSE: Nanos = 4;
 /// Pause before a worker that does not read is tried again.

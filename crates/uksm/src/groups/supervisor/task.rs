@@ -23,10 +23,10 @@ pub(super) const END_TIMEOUT: Duration = STOP_TIMEOUT.saturating_add(Duration::f
 pub(super) const BREAK_TIMEOUT: Duration = Duration::from_secs(570);
 /// A worker that is to break pages and has had no processor time for this long is not waited for.
 pub(super) const STALLED: Duration = Duration::from_secs(5);
-/// Maximum of spaces in one question.
+/// Maximum number of spaces in one question.
 pub(super) const MAX_SPACES: usize = 8192;
-/// Maximum of rounds in which spaces that came meanwhile are broken as well. Without it, a group
-/// that forks all the time would never be done.
+/// Maximum number of rounds in which spaces that came meanwhile are broken as well. Without it, a
+/// group that forks all the time would never be done.
 pub(super) const MAX_ROUNDS: u32 = 3;
 
 /// A request, reload or record that takes more than one turn.

@@ -53,10 +53,10 @@ pub(super) use messages::{ANOTHER_QUESTION, NO_ANSWER};
 use state::{Ending, Question, Running, State};
 use worker_log::WorkerLog;
 
-/// Pause between two tries to start a worker.
+/// First pause between two tries to start a worker, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
-/// A worker that ran at least this long is restarted at once if it dies.
+/// A worker that ran at least this long is restarted after the first pause if it dies.
 const STEADY: Duration = Duration::from_secs(60);
 /// Interval of checks for a control group that does not exist yet.
 const LOOK: Duration = Duration::from_secs(1);

@@ -15,7 +15,7 @@ use uksm_linux::handed_over::{SpaceNews, SpaceWord, Supervisor};
 use crate::groups::wire::channel::Channel;
 use crate::groups::wire::messages::{SpaceAnswer, SpaceNote, WorkerMessage};
 
-/// Maximum of reports in one message.
+/// Maximum number of reports in one message.
 const MAX_BATCH: usize = 512;
 
 /// The end for the thread that reads the channel.

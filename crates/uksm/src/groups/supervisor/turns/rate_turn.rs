@@ -150,7 +150,8 @@ fn freed(domain: Option<&Device>) -> Option<u64> {
     Some((info.merged + info.zeroed).saturating_sub(info.frames_made))
 }
 
-/// Waiting time of a group's tasks: of the member that waited longest.
+/// Waiting time of a group's tasks: of the member that waited longest, else of the payer, else of
+/// the host.
 fn waited(plan: &Plan, resource: Resource, proc_root: &Path) -> Nanos {
     let members = plan.giving.iter().flat_map(|giving| &giving.members);
     let folders = members.filter_map(|member| match &member.place {

@@ -23,9 +23,9 @@ use crate::control::{Answer, Request};
 use crate::groups::supervisor::{audit, fd_store};
 use crate::groups::wire::messages::{SupervisorMessage, WorkerMessage};
 
-/// Maximum of messages of one worker that are read in a turn.
+/// Maximum number of messages of one worker that are read in a turn.
 const MAX_MESSAGES: u32 = 64;
-/// Maximum of reports about spaces in the queue, apart from those of the last message.
+/// Maximum number of reports about spaces in the queue, apart from those of the last message.
 pub(super) const MAX_SAID: usize = 1 << 16;
 /// Maximum length of a worker's line that is shown or logged, in bytes.
 const MAX_FAULT_BYTES: usize = 512;

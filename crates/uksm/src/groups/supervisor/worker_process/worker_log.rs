@@ -22,10 +22,10 @@ use rustix::io::Errno;
 
 /// The part of a line that is kept.
 const MAX_LINE_BYTES: usize = 1024;
-/// Maximum of lines that are logged at once: a panic prints several.
+/// Maximum number of lines that are logged at once: a panic prints several.
 const MAX_LINES: u32 = 50;
 const LINES_PER_SECOND: u32 = 5;
-/// Maximum of bytes read in a turn: as much as the pipe holds.
+/// Maximum number of bytes read in a turn: as much as the pipe holds.
 const MAX_READ_BYTES: usize = 64 << 10;
 
 /// The reading end of one worker's standard error.
