@@ -1,17 +1,17 @@
-//! `uksm account`: what each group took and saved over time, and what that is to be billed for.
+//! `uksm account`: CPU used and memory saved by each group over time, as a basis of billing.
 //!
 //! # Problem
-//! A status says how things stand now. Who pays for a group, or is paid for what it gives, wants to
-//! know of last month: how much memory was saved and for how long, and which processor time and
-//! memory that took.
+//! A status describes the present. An operator who bills groups, or pays them for the memory that
+//! they free, needs the past month: how much memory was saved and for how long, and the processor
+//! time and memory used for it.
 //!
 //! # Approach
-//! The daemon writes a [`ledger`]: a [`record`] for each group and interval, which says what was
-//! added since the last one. A [`meter`] adds that up, from readings of counters that only grow and
-//! of levels that go up and down; [`cpu`] knows the processor time of workers, also of those that
-//! died. [`single_daemon`] is the meter of a daemon without groups. [`totals`] are sums that go on
-//! over restarts, for monitoring. The command reads the ledger and sums it to a [`bill`]; it needs
-//! no daemon, but has one that runs write first what has accrued.
+//! The daemon writes a [`ledger`]: a [`record`] for each group and interval, with the amounts since
+//! the previous record. A [`meter`] adds them up, from readings of counters that only grow and of
+//! levels that go up and down; [`cpu`] has the processor time of workers, including those that
+//! died. [`single_daemon`] is the meter of a daemon without groups. [`totals`] are sums that
+//! continue over restarts, for monitoring. The command reads the ledger and sums it to a [`bill`];
+//! it needs no daemon, but asks a running one to write its accrued amounts first.
 //!
 //! # Units
 //! Byte-seconds: a GiB that was saved for an hour is 3600 times 2^30 of them.
@@ -45,7 +45,7 @@ pub(crate) use record::{Amounts, Record, Stretch, written};
 /// The group of a daemon without groups.
 pub(crate) const ALL: &str = "all";
 
-/// So long the daemon may take to write what has accrued.
+/// Timeout of the daemon for writing accrued amounts.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Sums the ledger and prints it.
@@ -77,11 +77,11 @@ pub(crate) fn account(args: &AccountArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where a span begins, and where it ends, as far as it has bounds.
+/// Beginning and end of a span; none for an open end.
 pub(crate) type Bounds = (Option<Timestamp>, Option<Timestamp>);
 
 impl SpanArgs {
-    /// The bounds that they name at `now`.
+    /// The bounds that the arguments name at `now`.
     ///
     /// # Errors
     /// A bad time, or an end that is not after the beginning.
@@ -104,19 +104,19 @@ impl SpanArgs {
     }
 }
 
-/// The part of a ledger that was asked for.
+/// The requested part of a ledger.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// The span.
     pub(crate) bounds: Bounds,
     /// The folder.
     pub(crate) folder: PathBuf,
-    /// The group, if it is one only.
+    /// The group, if only one is requested.
     pub(crate) group: Option<String>,
 }
 
 impl Part {
-    /// What these name, after a daemon that runs has written what has accrued.
+    /// The part that these arguments name, after a running daemon has written its accrued amounts.
     pub(crate) fn of(args: &SpanArgs, bounds: Bounds) -> Part {
         let told = bring_up_to_date(&args.socket);
         let folder = args.dir.clone().or(told);
@@ -128,8 +128,8 @@ impl Part {
     }
 }
 
-/// Has the daemon write what has accrued, and answers where; else says why the ledger alone must
-/// do.
+/// Asks the daemon to write its accrued amounts, and answers the folder; on failure prints why the
+/// ledger may lack the latest amounts.
 fn bring_up_to_date(socket: &Path) -> Option<PathBuf> {
     let alone = |why: &str| say(&format!("{why}: what was written before is all there is"));
     match control::ask_within(socket, &Request::Account, PATIENCE) {

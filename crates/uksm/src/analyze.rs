@@ -1,21 +1,20 @@
-//! `uksm analyze`: how much memory of this host is duplicate, before anything is installed.
+//! `uksm analyze`: the amount of duplicate memory on this host, before anything is installed.
 //!
 //! # Problem
-//! Whether deduplication is worth its trouble is asked first, of a host that must not notice. What
-//! of its memory is equal, where, how much of that in-kernel KSM finds or could find, and what it
-//! would cost to find all, must be told within little time of a processor, with a bound of how
-//! wrong it may be.
+//! The first question is whether deduplication pays, on a host that must not be disturbed. The
+//! equal memory, its places, the part that in-kernel KSM finds or could find, and the cost of
+//! finding all must be estimated within little processor time, with error bounds.
 //!
 //! # Approach
-//! [`reading`] asks the kernel what memory each process has, and reads as many pages as the budget
-//! allows, chosen by chance. Nothing is stopped, attached, advised or written.
-//! [`uksm_sketch::redundancy`] counts where equal pages were met, and [`uksm_sketch::occupancy`]
-//! tells what that means for all pages. [`figures`] puts that into [`report`], which people and
+//! [`reading`] asks the kernel for the memory of each process, and reads as many pages as the
+//! budget allows, chosen at random. Nothing is stopped, attached, advised or written.
+//! [`uksm_sketch::redundancy`] counts where equal pages were read, and [`uksm_sketch::occupancy`]
+//! extrapolates to all pages. [`figures`] puts the results into [`report`], which people and
 //! programs read, and [`page`] draws it.
 //!
-//! At the end [`watch`] reads some of the pages again, and [`lifetimes`] says how long pages live.
-//! That is last, so that the time which estimating is slept for passes between the readings as
-//! well.
+//! At the end [`watch`] reads some of the pages again, and [`lifetimes`] estimates how long pages
+//! live. That is last, so that the sleep for the cost of estimating also passes between the
+//! readings.
 //!
 //! # Units
 //! Pages of 4 KiB, seconds; shares are parts of one.
@@ -50,13 +49,13 @@ use watch::Watch;
 /// Reads, estimates and prints.
 ///
 /// # Errors
-/// What is wrong, in one line.
+/// The fault, in one line.
 pub(crate) fn analyze(args: &AnalyzeArgs) -> Result<(), Failure> {
     let before = (clock::now(), clock::process_cpu());
     let mut selection = args.targets().map_err(Failure::usage)?;
     let proc = Proc::at(&args.roots.proc_root);
     selection.pin(&proc).map_err(anyhow::Error::from)?;
-    // Whether it can be written is known before an hour of reading.
+    // Whether it can be written is checked before an hour of reading.
     let create = |path| DocumentFile::create("--html", path);
     let file = args.html.as_deref().map(create).transpose()?;
     let random = args.seed.map_or_else(seed::random, Ok)?;
@@ -70,7 +69,7 @@ pub(crate) fn analyze(args: &AnalyzeArgs) -> Result<(), Failure> {
     let reading = reading::read(plan, &mut sampler, &selection, &proc, &mut watch)?;
     let again = watch.with_copies(&reading.pages);
     let mut report = figures::report(reading, args.top);
-    // The program's start and estimating are slept for, too.
+    // The costs of the program's start and of estimating are slept for, too.
     sampler.rest();
     report.lifetimes = Lifetimes::of(&again.read(plan, &mut sampler, &proc));
     sampler.rest();

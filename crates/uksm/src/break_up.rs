@@ -1,8 +1,8 @@
 //! `uksm break`: gives merged pages their own copies again.
 //!
-//! A running daemon is asked: it unmerges, and leaves those processes alone from then on. If
-//! another program unmerged them, the daemon would merge them again at once. Without a daemon the
-//! device is opened here: the pages of an earlier daemon are orphans, which any domain may break.
+//! A running daemon is asked to unmerge, and leaves those processes alone from then on. If another
+//! program unmerged them, the daemon would merge them again at once. Without a daemon the device is
+//! opened here: the pages of an earlier daemon are orphans, which any domain may break.
 
 use anyhow::{Context as _, anyhow};
 use uksm_linux::breaking::BreakUp;
@@ -19,15 +19,15 @@ use crate::control::{Answer, Request};
 use crate::failure::Failure;
 use crate::startup;
 
-/// Unmerges the selected processes and prints how many pages that were.
+/// Unmerges the selected processes and prints the number of pages.
 ///
 /// # Errors
-/// What is wrong, in one line.
+/// The fault, in one line.
 pub(crate) fn break_up(args: &BreakArgs) -> Result<(), Failure> {
     let mut selectors = args.selectors().map_err(Failure::usage)?;
     let proc = Proc::at(&args.roots.proc_root);
     selectors.pin(&proc).map_err(anyhow::Error::from)?;
-    // The daemon does not look for what nobody may name so.
+    // Units of a user's own manager are refused before the daemon is asked.
     selectors.check_units(&proc).map_err(|line| anyhow!(line))?;
     let request = Request::Break((&selectors).into());
     let done = match client::ask(&args.socket, &request) {

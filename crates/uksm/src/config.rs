@@ -1,9 +1,9 @@
 //! Configuration files.
 //!
-//! `/etc/uksm/config.toml` and the files of `conf.d` beside it set what options set. An error names
-//! file, line and key, before anything is done. So each file is parsed into keys and values that
-//! know where they stand. A setting of a later file replaces that of an earlier one; lists of
-//! targets add up. A group stands in one file. An unknown key is an error.
+//! `/etc/uksm/config.toml` and the files of `conf.d` beside it have the same settings as the
+//! options. An error names file, line and key, before anything is done. So each file is parsed into
+//! keys and values with their positions. A setting of a later file replaces that of an earlier one;
+//! lists of targets add up. A group is in one file. An unknown key is an error.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -36,26 +36,26 @@ use rules::RuleConfig;
 /// The file that is read if none is named.
 pub(crate) const DEFAULT: &str = "/etc/uksm/config.toml";
 
-/// A configuration: settings that hold for all, groups, and rules that form groups.
+/// A configuration: general settings, groups, and rules that form groups.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Config {
     /// Settings for all groups, and the processes of a daemon without groups.
     pub(crate) settings: Settings,
     /// Groups of processes that may share pages with each other only.
     pub(crate) groups: Vec<Group>,
-    /// Rules that form groups by themselves, in their order.
+    /// Rules that form groups, in their order.
     pub(crate) rules: Vec<RuleConfig>,
 }
 
 impl Config {
-    /// Whether there are groups, or may be.
+    /// Whether there are or may be groups.
     pub(crate) fn has_groups(&self) -> bool {
         !self.groups.is_empty() || !self.rules.is_empty()
     }
 }
 
-/// Reads the file and then those of `conf.d` beside it, by name. A file that was not `named` need
-/// not be there.
+/// Reads the file and then those of `conf.d` beside it, by name. A file that was not `named` may be
+/// missing.
 ///
 /// # Errors
 /// Unreadable, not TOML, an unknown key, a value of the wrong kind: file, line and key.
@@ -118,7 +118,7 @@ fn parse(path: &Path, text: &str, config: &mut Config) -> Result<(), String> {
     Ok(())
 }
 
-/// The one of these names that a key is.
+/// The name among these that a key has.
 fn known(key: &Key<'_>, names: Vec<&'static str>) -> Option<&'static str> {
     names.into_iter().find(|name| key.get_ref() == name)
 }
@@ -126,7 +126,7 @@ fn known(key: &Key<'_>, names: Vec<&'static str>) -> Option<&'static str> {
 type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
 type Value<'a> = Spanned<DeValue<'a>>;
 
-/// Where a text comes from.
+/// The source of a text.
 #[derive(Clone, Copy)]
 enum Source<'a> {
     File(&'a Path),
@@ -179,7 +179,7 @@ impl File<'_> {
         self.fault(key, &format!("no such key: known are {}", names.join(", ")))
     }
 
-    /// A scalar, or a list of them separated by commas, as the text that an option would take.
+    /// A scalar, or a list of them separated by commas, as an option's text.
     fn text(&self, key: &Key<'_>, value: &Value<'_>) -> Result<String, String> {
         match value.get_ref() {
             DeValue::Array(items) => {
@@ -221,7 +221,7 @@ impl File<'_> {
         }
     }
 
-    /// Where a group of this name comes from.
+    /// The origin of a group of this name.
     fn origin_of_group(&self, key: &Key<'_>) -> Origin {
         match self.source {
             Source::File(_) => self.origin(key),
@@ -229,7 +229,7 @@ impl File<'_> {
         }
     }
 
-    /// A key of the file itself, or of a group, which is a setting.
+    /// Reads a key of the file itself, or of a group, that is a setting.
     fn setting(
         &self,
         key: &Key<'_>,
@@ -258,7 +258,7 @@ impl File<'_> {
         Ok(())
     }
 
-    /// Takes a key that says which processes are meant. False if it does not.
+    /// Reads a key that selects processes. False if it does not.
     fn target(
         &self,
         key: &Key<'_>,
@@ -315,7 +315,7 @@ impl File<'_> {
         Ok(())
     }
 
-    /// Rules are in an order, which is that of their lines.
+    /// Reads rules in the order of their lines.
     fn rules(
         &self,
         key: &Key<'_>,
@@ -347,7 +347,7 @@ impl File<'_> {
         Ok(())
     }
 
-    /// Those who are given what a group freed.
+    /// Reads the members of a group.
     fn members(
         &self,
         key: &Key<'_>,
@@ -373,7 +373,7 @@ impl File<'_> {
             .ok_or_else(|| self.fault(key, "must be a table"))
     }
 
-    /// Takes a key that is a kind of selector. False if it is none.
+    /// Reads a key that is a kind of selector. False if it is none.
     fn selector(
         &self,
         key: &Key<'_>,

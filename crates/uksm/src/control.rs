@@ -1,19 +1,19 @@
 //! The socket by which `status`, `break` and others reach the daemon.
 //!
 //! # Problem
-//! Questions come from outside at any time. The worker is one thread that merges; a client that is
-//! slow or silent must not stop it.
+//! Requests come from outside at any time. The worker is one thread that merges; a slow or silent
+//! client must not stop it.
 //!
 //! # Approach
 //! A thread of its own accepts one client at a time, reads a call of the varlink interface
-//! ([`protocol`]), hands it to the worker through a channel, wakes the worker, and writes back its
-//! answer. The worker answers between two commands. The socket's folder and file are root's alone,
-//! or a group's as well ([`peer`]); messages are bounded in length and time ([`client_stream`]). A
-//! lock beside the socket is held while the daemon lives: it tells a running daemon from a socket
-//! that an ended one left.
+//! ([`protocol`]), passes it to the worker through a channel, wakes the worker, and writes its
+//! answer back. The worker answers between two commands. The socket's folder and file are root's
+//! alone, or a group's as well ([`peer`]); messages are bounded in length and time
+//! ([`client_stream`]). A lock beside the socket is held while the daemon lives: it distinguishes a
+//! running daemon from a socket that an ended one left.
 //!
-//! Between supervisor and workers, the same questions ([`message`]) travel through a channel of
-//! their own, and not as varlink.
+//! Between supervisor and workers, the same requests ([`message`]) use a channel of their own,
+//! without varlink.
 
 use std::fs::File;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -40,16 +40,16 @@ use message::CLIENT_TIMEOUT;
 pub(crate) use message::{Answer, Change, Request};
 use peer::Members;
 
-/// Longest message of a client: some thousand process ids.
+/// Maximum length of a client's message, in bytes: some thousand process ids.
 const LONGEST: usize = 64 << 10;
 
-/// Who has no right is not waited for for longer.
+/// Timeout of the call of a client that has no right.
 const STRANGER_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A request that waits for the worker.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// What is asked.
+    /// The request.
     pub(crate) request: Request,
     answer: SyncSender<Answer>,
 }
@@ -61,28 +61,28 @@ impl Pending {
     }
 }
 
-/// The daemon's end. The socket goes with it.
+/// The daemon's end. Dropping it removes the socket.
 #[derive(Debug)]
 pub(crate) struct Control {
     requests: Receiver<Pending>,
-    /// What of a core a supervisor allows.
+    /// Shares of a core that a supervisor allows.
     shares: Receiver<f64>,
     _place: Option<Place>,
 }
 
-/// Where a socket is, and the lock beside it.
+/// The path of a socket, and the lock beside it.
 #[derive(Debug)]
 struct Place {
-    // Removed before the lock is let go.
+    // Removed before the lock is released.
     _file: SocketFile,
     _lock: File,
 }
 
 impl Control {
-    /// Listens at `path`. Besides root, members of `group` may ask.
+    /// Listens at `path`. Besides root, members of `group` may send requests.
     ///
     /// # Errors
-    /// Another daemon does, the place cannot be had, or there is no such group: one line.
+    /// Another daemon listens there, the path is not usable, or there is no such group: one line.
     pub(crate) fn listen(
         path: &Path,
         group: Option<&str>,
@@ -101,10 +101,10 @@ impl Control {
                 .map_err(|e| fail("cannot make the folder of the socket", e))?;
         }
         let lock = lock(path)?;
-        // With the lock held, a socket that is there was left behind.
+        // With the lock held, an existing socket is a stale one.
         socket_file::remove_stale(path)
             .map_err(|e| fail("cannot remove what is in the socket's place", e))?;
-        // Nobody connects between bind and the change of mode: the folder may be anyone's.
+        // No client connects between bind and the change of mode: the folder may be anyone's.
         let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
         let listener = UnixListener::bind(path);
         rustix::process::umask(mask);
@@ -138,7 +138,7 @@ impl Control {
         })
     }
 
-    /// One whose requests and shares come through these, and not from a socket.
+    /// A control whose requests and shares come through these channels, not from a socket.
     pub(crate) fn of_channels(requests: Receiver<Pending>, shares: Receiver<f64>) -> Control {
         Control {
             requests,
@@ -153,7 +153,7 @@ impl Control {
         self.requests.try_recv().ok()
     }
 
-    /// The share that a supervisor allowed last, if it has since this was asked.
+    /// The share that a supervisor allowed last, if it has since the previous call.
     #[must_use]
     pub(crate) fn share(&self) -> Option<f64> {
         self.shares.try_iter().last()
@@ -163,7 +163,7 @@ impl Control {
 /// The lock beside a socket, which a daemon holds while it lives.
 ///
 /// # Errors
-/// A daemon holds it, or it cannot be made: one line.
+/// Another daemon holds it, or it cannot be made: one line.
 pub(crate) fn lock(path: &Path) -> Result<File, String> {
     let mut lock_path = path.as_os_str().to_owned();
     lock_path.push(".lock");
@@ -217,7 +217,7 @@ fn serve(listener: &UnixListener, members: Option<Members>, worker: Sender<Pendi
 /// Answers the calls of one client.
 ///
 /// # Errors
-/// It said nothing that can be answered, not in time, or has no right.
+/// It sent no valid call, was too late, or has no right.
 fn attend(
     client: UnixStream,
     members: Option<Members>,
@@ -227,7 +227,7 @@ fn attend(
     let mut stream = ClientStream::of(client);
     let until = Instant::now() + CLIENT_TIMEOUT;
     if !is_allowed {
-        // Who closes before the call was read takes the reply away from the caller.
+        // Closing before the call was read would take the reply away from the caller.
         let _call = stream.next(LONGEST, Instant::now() + STRANGER_TIMEOUT);
         let refused = protocol::no_right().map_err(std::io::Error::other)?;
         return stream.write(&refused, until);
@@ -244,7 +244,7 @@ fn attend(
     Ok(())
 }
 
-/// Has the worker answer. None if it has ended.
+/// Passes a request to the worker and waits for its answer. None if the worker has ended.
 pub(crate) fn hand_over(
     request: Request,
     worker: &Sender<Pending>,

@@ -1,17 +1,18 @@
-//! `uksm doctor`: what on this host keeps uksm from running, or from saving what it could.
+//! `uksm doctor`: obstacles on this host that keep uksm from running, or from saving as much as
+//! possible.
 //!
 //! # Problem
-//! Why nothing is merged can have fifty reasons: a kernel option, a module of another kernel,
-//! memory of a kind that cannot be merged, two settings that fight each other. Each shows in
-//! another file, and some only as a saving that never comes.
+//! There can be fifty reasons why nothing is merged: a kernel option, a module of another kernel,
+//! memory that cannot be merged, two conflicting settings. Each shows in another file, and some
+//! only by missing savings.
 //!
 //! # Approach
-//! What the checks need is read once into a [`Host`], from a root that is a path, so that a test
-//! can use a folder. A check is a row of a table ([`check::Check`]): its name, what it reads, what
-//! it costs to leave things as they are, what mends it, and a function that judges what was read
-//! and reads nothing itself. The tables are in the files of their subjects. What cannot be read is
-//! not guessed: the verdict says so. Nothing is changed; of the module a domain is opened and
-//! closed again, and of this program's own memory some is offered to KSM and withdrawn.
+//! The state that checks need is read once into a [`Host`], from a root that is a path, so that a
+//! test can use a folder. A check is a row of a table ([`check::Check`]): its name, the files that
+//! it reads, the cost of leaving things as they are, the remedy, and a function that judges the
+//! [`Host`] and reads nothing itself. The tables are in the files of their subjects. Unreadable
+//! facts are not guessed: the verdict names them. Nothing is changed; a domain of the module is
+//! opened and closed again, and some of this program's own memory is offered to KSM and withdrawn.
 //!
 //! # Units
 //! Bytes, unless a name says otherwise.
@@ -41,13 +42,13 @@ use host::Host;
 use probe::Root;
 use report::Report;
 
-/// The daemon answers a question within so long, or hangs.
+/// Timeout of the daemon's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Reads, judges and prints.
 ///
 /// # Errors
-/// uksm cannot run here; with `--strict`, also where it does less than it could.
+/// uksm cannot run here; with `--strict`, also if it does less than it could.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
     if let Some(path) = &args.config
         && !path.try_exists().unwrap_or(true)

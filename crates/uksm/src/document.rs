@@ -2,14 +2,14 @@
 //!
 //! # Problem
 //! A page that is sent by mail or kept for a year must not need a network, a script or a second
-//! file, and must say the same to who sees no colours or no pictures. A run of an hour must not end
-//! with a path that cannot be written.
+//! file, and must be readable without colours or pictures. A run of an hour must not end with a
+//! path that cannot be written.
 //!
 //! # Approach
-//! Plots are SVG and stand in the text, each with what it shows in words. [`DocumentFile`] is made
-//! before anything is read, so that a path that cannot be written is told at once; it gets its name
-//! when it is whole, and until then whatever had that name stays. The text is HTML and well-formed
-//! XML at once, so that any parser of either tells whether it is whole.
+//! Plots are SVG in the text, each with a summary in words. [`DocumentFile`] is made before
+//! anything is read, so that a path that cannot be written is reported at once; it gets its name
+//! when it is whole, and until then an earlier file stays. The text is both HTML and well-formed
+//! XML, so that any parser of either can check that it is whole.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -32,7 +32,7 @@ pub(crate) fn html(title: &str, body: &str) -> String {
     )
 }
 
-/// A plot, and the same in words for who does not see it.
+/// A plot, and a summary in words for readers who do not see it.
 pub(crate) fn figure(words: &str, svg: &str) -> String {
     format!(
         "<figure role=\"img\" aria-label=\"{}\">{svg}</figure>\n",
@@ -59,7 +59,7 @@ pub(crate) fn table<const COLUMNS: usize>(
     text + "</table>\n"
 }
 
-/// A file that is to be written.
+/// A file to be written.
 #[derive(Debug)]
 pub(crate) struct DocumentFile {
     file: NamedTempFile,
@@ -69,7 +69,7 @@ pub(crate) struct DocumentFile {
 }
 
 impl DocumentFile {
-    /// Makes it beside where it is to be.
+    /// Makes a temporary file beside the final path.
     ///
     /// # Errors
     /// It cannot be written there.
@@ -78,7 +78,7 @@ impl DocumentFile {
         if path.is_dir() {
             return Err(anyhow!("is a folder")).with_context(what);
         }
-        // A file takes its name: that of a device would be lost.
+        // A file takes its name: a device of that name would be lost.
         if path.exists() && !path.is_file() {
             return Err(anyhow!("is no regular file")).with_context(what);
         }
@@ -92,7 +92,7 @@ impl DocumentFile {
         let file = Builder::new()
             .permissions(std::fs::Permissions::from_mode(0o644))
             .tempfile_in(folder)
-            // The message would name the file that is made for a while.
+            // The message would name the temporary file.
             .map_err(|error| anyhow!(error.kind()))
             .with_context(what)?;
         Ok(DocumentFile {
@@ -102,7 +102,7 @@ impl DocumentFile {
         })
     }
 
-    /// Writes it, and gives it its name.
+    /// Writes it, and gives it its final name.
     ///
     /// # Errors
     /// It cannot be written.

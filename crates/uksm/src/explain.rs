@@ -1,18 +1,18 @@
-//! `uksm explain`: why memory of a process is, or is not, merged, and what would change that.
+//! `uksm explain`: why memory of a process is or is not merged, and how to change that.
 //!
 //! # Problem
-//! Sums say that little is merged, and not why. The reasons are known in three places: the engine
-//! decides by standing and estimate, the module refuses pages, and the kernel keeps memory that
-//! nobody looks at.
+//! Sums show that little is merged, but not why. The reasons are in three places: the engine
+//! decides by standing and estimate, the module refuses pages, and the kernel keeps memory that is
+//! never checked.
 //!
 //! # Approach
-//! The daemon is asked for what it knows of each process, part after part
+//! The daemon sends its evidence on each process, part after part
 //! ([`evidence`](crate::status::evidence)); this program reads the mappings itself ([`mappings`]),
-//! so that a process with 60,000 of them holds up nobody who merges. [`sorting`] puts each page to
-//! the one reason that is true of it ([`reasons`]), and [`report`] says how much memory that is.
-//! Nothing is kept or counted for it while nobody asks.
+//! so that a process with 60,000 of them does not hold up merging. [`sorting`] assigns each page to
+//! one reason ([`reasons`]), and [`report`] prints the amounts. Nothing is kept or counted for it
+//! between requests.
 //!
-//! A process that ends meanwhile is told as gone. What takes too long is cut, and that is said.
+//! A process that ends meanwhile is reported as gone. Work that takes too long is cut, with a note.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -38,16 +38,16 @@ use mappings::Mappings;
 use report::{Memory, Process, Report};
 use sorting::Sorted;
 
-/// Longest that all processes are looked at.
+/// Timeout of all processes together.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Asks the daemon.
 type Ask<'a> = &'a dyn Fn(&Request) -> Result<Answer, Failure>;
 
-/// Looks, and prints.
+/// Explains the selected processes, and prints the report.
 ///
 /// # Errors
-/// What is wrong, in one line.
+/// The fault, in one line.
 pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     let mut selectors = args.selectors().map_err(Failure::usage)?;
     let proc = Proc::at(&args.roots.proc_root);
@@ -87,8 +87,8 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What it says of one process, for who shows that among other things; it takes no longer than
-/// about twice the patience.
+/// The explanation of one process, as a text for other views; it takes at most about twice the
+/// patience.
 ///
 /// # Errors
 /// The process is gone, or the daemon does not answer: one line.
@@ -114,7 +114,7 @@ pub(crate) fn text_of(
     }
 }
 
-/// Ties ids to processes that are there; those of threads are refused.
+/// Pins ids to existing processes; ids of threads are refused.
 fn pin(selectors: &mut Selectors, proc: &Proc) -> anyhow::Result<()> {
     for name in &mut selectors.pids {
         let stat = match proc.stat(name.pid) {
@@ -139,10 +139,10 @@ fn pin(selectors: &mut Selectors, proc: &Proc) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The processes that are named.
+/// The selected processes.
 ///
 /// # Errors
-/// None is.
+/// There is none.
 fn chosen(selectors: &Selectors, proc: &Proc) -> anyhow::Result<Vec<(u32, Stat)>> {
     let mut pids = Vec::new();
     proc.list(&mut pids)?;
@@ -150,7 +150,7 @@ fn chosen(selectors: &Selectors, proc: &Proc) -> anyhow::Result<Vec<(u32, Stat)>
     for pid in pids {
         let selected = proc.stat(pid).and_then(|stat| {
             let is_named = selectors.pids.iter().any(|name| name.pid == pid);
-            // What has no memory is told of only if it is named itself.
+            // A process without memory counts only if it is named itself.
             let counts = is_named || stat.has_memory();
             Ok((counts && selectors.select(proc, pid, &stat)?).then_some(stat))
         });
@@ -175,7 +175,7 @@ fn chosen(selectors: &Selectors, proc: &Proc) -> anyhow::Result<Vec<(u32, Stat)>
     Ok(chosen)
 }
 
-/// What is known of one process; none if it is gone.
+/// Evidence and memory of one process; none if it is gone.
 fn look(
     ask: Ask<'_>,
     root: &Path,
@@ -213,7 +213,7 @@ fn look(
     Ok(Some((process, sorted)))
 }
 
-/// Asks the daemon, as often as it takes.
+/// Asks the daemon for all parts of the evidence.
 fn evidence_of(
     ask: Ask<'_>,
     pid: u32,

@@ -2,14 +2,14 @@
 //!
 //! # Problem
 //! In-kernel KSM has one tree for the whole host, and takes advice from a process about its own
-//! memory only. What the module does for uksm (groups, hashes, exact outcomes) it cannot do.
+//! memory only. It cannot replace the module's features for uksm (groups, hashes, exact outcomes).
 //!
 //! # Approach
 //! Processes cooperate ([`exec`]), or have offered their memory themselves. The daemon samples them
-//! from outside, has those blocks offered that pay, and runs ksmd in bursts ([`work`]); what was
-//! set before comes back, however the daemon ends ([`knobs`]). A setting that means nothing here is
-//! an error, and so are groups: whoever relies on them must not get less than they say. Limits are
-//! said at the start and in each status ([`status`](crate::status::ksm)).
+//! from outside, advises them to offer those blocks that pay, and runs ksmd in bursts ([`work`]);
+//! earlier settings come back, however the daemon ends ([`knobs`]). A setting without a meaning
+//! here is an error, and so are groups: a user who relies on them must not get less. Limits are
+//! reported at the start and in each status ([`status`](crate::status::ksm)).
 //!
 //! # Source
 //! `docs/ksm-backend.md`, `docs/decisions/0044-ksm-backend.md`.
@@ -39,7 +39,7 @@ use knobs::Knobs;
 use targets::Targets;
 use work::Work;
 
-/// Settings that mean something here.
+/// Settings that have a meaning here.
 const HONOURED: [&str; 12] = [
     "backend",
     "agent_socket",
@@ -55,7 +55,7 @@ const HONOURED: [&str; 12] = [
     "log",
 ];
 
-/// Whether the settings ask for this; groups are refused with it.
+/// Whether the settings select this backend; groups are refused with it.
 ///
 /// # Errors
 /// Groups are configured, or a setting has no meaning here: one line.
@@ -88,7 +88,7 @@ pub(crate) fn is_asked_for(config: &Config) -> Result<bool, String> {
 /// Runs until stopped.
 ///
 /// # Errors
-/// What is wrong, in one line.
+/// The fault, in one line.
 pub(crate) fn run(
     (args, has_configuration): (&RunArgs, bool),
     (settings, by_command): (&Settings, &Selection),
@@ -118,7 +118,7 @@ pub(crate) fn run(
     let group = daemon.socket_group.as_deref();
     let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
     redistribution::put_back(&args.roots.proc_root, &daemon.socket);
-    // The lock comes first: the socket of a daemon that runs must stay.
+    // The lock comes first: the socket of a running daemon must stay.
     let knobs = Knobs::take(sysfs, &args.roots, &args.ksm_before)?;
     let agents = Agents::listen(&daemon.agent_socket).with_context(|| {
         format!(

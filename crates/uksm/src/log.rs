@@ -1,12 +1,11 @@
-//! Where messages go: standard error. Answers of commands go to standard output.
+//! Output: messages go to standard error, answers of commands to standard output.
 //!
 //! Either may be closed or full, as after its reader has ended. The macros of the standard library
 //! panic then, which would end a daemon; [`say`] and [`answer`] do not.
 //!
-//! Under systemd each line is opened by its priority in the form journald understands, and carries
-//! no time, which journald adds; else it names its level. A worker writes to its supervisor, in the
-//! form of journald. A message is one line, whatever names are
-//! in it ([`plain`]).
+//! Under systemd each line begins with its priority in the form of journald, without a time, which
+//! journald adds; otherwise it begins with its level. A worker writes to its supervisor, in the
+//! form of journald. A message is one line, even if names in it have line ends ([`plain`]).
 
 use std::fmt;
 use std::io::Write as _;
@@ -55,7 +54,7 @@ where
     }
 }
 
-/// Messages of `level` and graver go to standard error from now on.
+/// Logs messages of `level` and more severe ones to standard error from now on.
 pub(crate) fn start(level: Level) {
     begin(level, std::env::var_os(JOURNAL_STREAM).is_some());
 }
@@ -69,7 +68,7 @@ fn begin(level: Level, has_priority: bool) {
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
-        // Else the library reports by a macro that panics that standard error is closed or full.
+        // Otherwise the library reports a closed or full standard error by a macro that panics.
         .log_internal_errors(false)
         .event_format(Line { has_priority })
         .init();

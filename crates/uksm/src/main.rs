@@ -1,10 +1,10 @@
-//! The program `uksm`: merges equal memory of processes that were named.
+//! The program `uksm`: merges equal memory of selected processes.
 //!
-//! One program is the daemon and asks the daemon. The command line is parsed here and handed to the
+//! One program is both the daemon and its client. The command line is parsed here and passed to the
 //! module of each action. An error is one line on standard error; the exit status is 1 for a
 //! failure and 2 for a wrong command line or configuration.
 
-// They panic where their stream is closed: see `log`.
+// These macros panic if their stream is closed: see `log`.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 mod account;
@@ -46,8 +46,8 @@ use control::client::{asked, show};
 use failure::Failure;
 
 fn main() -> ExitCode {
-    // A supervisor starts hundreds of them; to describe all options takes longer than what they do
-    // at their start.
+    // A supervisor starts hundreds of workers; describing all options takes longer than the rest of
+    // their start.
     if std::env::args_os().skip(1).eq(["worker"]) {
         return groups::worker::worker_main::worker().unwrap_or_else(|failure| fail(&failure));
     }
@@ -142,7 +142,7 @@ fn show_status(args: &cli::StatusArgs) -> Result<(), Failure> {
 }
 
 /// # Errors
-/// The configuration is bad, and nothing was changed; or something could not be changed.
+/// The configuration is bad, and nothing was changed; or some changes failed.
 fn reload(socket: &Path) -> Result<(), Failure> {
     say_groups(socket, &control::Request::Reload, "reloaded")
 }
@@ -158,7 +158,7 @@ fn change(
     say_groups(socket, &control::Request::Change(change), done)
 }
 
-/// Asks for something that changes groups, and says how many there are now.
+/// Sends a request that changes groups, and prints the number of groups afterwards.
 fn say_groups(socket: &Path, request: &control::Request, done: &str) -> Result<(), Failure> {
     match asked(socket, request)? {
         control::Answer::Changed { groups } => {
@@ -169,7 +169,7 @@ fn say_groups(socket: &Path, request: &control::Request, done: &str) -> Result<(
     }
 }
 
-/// What the daemon says of itself, or of a group.
+/// The status of the daemon, or of a group.
 fn answer(args: &cli::StatusArgs) -> Result<control::Answer, Failure> {
     let request = match &args.group {
         Some(name) => control::Request::Group(name.clone()),

@@ -1,16 +1,15 @@
-//! `uksm metrics`: what the daemon says of itself, for Prometheus and whoever else reads its
-//! formats.
+//! `uksm metrics`: the daemon's figures, for Prometheus and other readers of its formats.
 //!
 //! # Problem
-//! Who watches a host wants the same figures as `uksm status`, over time, by group, in the form
-//! that everything else on the host has. The daemon is privileged: it must not open a port, and a
-//! program that reads figures needs none of its rights.
+//! An operator wants the same figures as in `uksm status`, over time, by group, in the form of all
+//! other figures of the host. The daemon is privileged: it must not open a port, and a program that
+//! reads figures needs none of its rights.
 //!
 //! # Approach
-//! A client of the daemon's socket that asks once for each scrape, however many groups there are
-//! ([`Snapshot`]), and writes what the [`catalogue`] makes of the answer ([`exposition`]): to
-//! standard output, to a file that appears as a whole ([`textfile`]), or to whoever asks over HTTP
-//! ([`listen`]). A daemon that does not run is no failure: it is what `uksm_up` says.
+//! A client of the daemon's socket asks once for each scrape, for any number of groups
+//! ([`Snapshot`]), and writes the answer by the rows of the [`catalogue`] ([`exposition`]): to
+//! standard output, to a file that appears as a whole ([`textfile`]), or over HTTP ([`listen`]). A
+//! missing daemon is no failure: `uksm_up` reports it.
 //!
 //! # Source
 //! OpenMetrics 1.0; Prometheus's text format 0.0.4, which is what node_exporter's textfile
@@ -36,7 +35,7 @@ use snapshot::Snapshot;
 /// Prints, writes or serves the metrics.
 ///
 /// # Errors
-/// A bad address, a place that cannot be had, no right to ask the daemon.
+/// A bad address, an unusable path, no right to ask the daemon.
 pub(crate) fn metrics(args: &MetricsArgs) -> Result<(), Failure> {
     if let Some(address) = &args.listen {
         let address = listen::Address::of(address, args.public).map_err(Failure::usage)?;

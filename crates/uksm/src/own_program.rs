@@ -2,22 +2,21 @@
 //!
 //! # Problem
 //! systemd gives the daemon variables that its workers must not have: the name of its socket, and
-//! in `LISTEN_FDNAMES` the names of all groups whose frames it stores. A worker that is taken over
-//! reads what it has inherited.
+//! in `LISTEN_FDNAMES` the names of all groups whose frames it stores. A compromised worker reads
+//! its environment.
 //!
 //! # Approach
-//! The environment is emptied, but for names that are listed here. Settings go to a worker by its
+//! The environment is emptied, except for the names listed here. Settings go to a worker by its
 //! channel, and to the watcher as arguments.
 
 use std::process::Command;
 
-/// What the runtime of Rust reads when a program panics.
+/// Variables that the runtime of Rust reads at a panic.
 const KEPT: [&str; 1] = ["RUST_BACKTRACE"];
-/// By this variable a process knows that its standard error, inherited from the daemon, is read by
-/// the journal.
+/// This variable is set if standard error, inherited from the daemon, goes to the journal.
 pub(crate) const JOURNAL_STREAM: &str = "JOURNAL_STREAM";
 
-/// This program, without the environment of this process but for what is kept.
+/// This program, with only these variables of the environment and `KEPT`.
 pub(crate) fn command(kept: &[&str]) -> Command {
     emptied(Command::new("/proc/self/exe"), kept)
 }

@@ -1,22 +1,22 @@
-//! Who comes first where the processors are wanted by several.
+//! Precedence of the daemon if several programs want the processors.
 //!
-//! ksmd's niceness is 5, and the daemon's, too. But a task's niceness counts among the tasks of its
-//! own session only where the kernel shares processors between sessions first (sched(7), "The
-//! autogroup feature"), as Debian's 6.12 does. A service leads a session of its own, and would have
-//! as much of a processor as any session of others. So a daemon that leads its session lowers the
-//! session with it: ksmd is in no session, and has beside each of them what its niceness gives it.
-//! A session that was started by somebody else, a shell's, is left as it is.
+//! ksmd's niceness is 5, and so is the daemon's. But a task's niceness counts among the tasks of
+//! its own session only, if the kernel shares processors between sessions first (sched(7), "The
+//! autogroup feature"), as Debian's 6.12 does. A service leads a session of its own, and would get
+//! as much of a processor as any other session. So a daemon that leads its session lowers the
+//! session's priority as well: ksmd is in no session, and competes with each of them by its
+//! niceness. A session that another process started, as a shell's, is not changed.
 
 use std::{fs, io};
 
 use nix::unistd::{getpid, getsid};
 use rustix::process::{getpriority_process, setpriority_process};
 
-/// Where the kernel tells and takes the niceness of a session.
+/// The kernel's file for the niceness of a session.
 const SESSION: &str = "/proc/self/autogroup";
 
-/// Gives others the precedence that ksmd gives them; who was started with less keeps that. Costs
-/// three system calls, and six where a session is led.
+/// Lowers the daemon's precedence to ksmd's; a lower one is kept. Costs three system calls, and six
+/// for the leader of a session.
 pub(crate) fn stand_back(nice: u64) {
     let wanted = i32::try_from(nice).unwrap_or(i32::MAX);
     let set = getpriority_process(None).and_then(|own| match own < wanted {
@@ -31,7 +31,7 @@ pub(crate) fn stand_back(nice: u64) {
 
 /// The same for the session that this process leads, if it leads one, and for nothing else.
 pub(crate) fn stand_back_as_session(nice: u64) {
-    // Zero where its leader is outside the own PID namespace.
+    // Zero if its leader is outside the own PID namespace.
     if getsid(None) != Ok(getpid()) {
         return;
     }
@@ -42,7 +42,7 @@ pub(crate) fn stand_back_as_session(nice: u64) {
 
 fn lower_session(path: &str, nice: u64) -> io::Result<()> {
     let told = match fs::read_to_string(path) {
-        // This kernel knows no niceness of sessions: a task's own is what counts.
+        // This kernel has no niceness of sessions: a task's own counts.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         told => told?,
     };
@@ -54,7 +54,7 @@ fn lower_session(path: &str, nice: u64) -> io::Result<()> {
     }
 }
 
-/// The niceness in `/autogroup-123 nice 0`; nothing where a process is in no such group.
+/// The niceness in `/autogroup-123 nice 0`; none if a process is in no such group.
 fn niceness(told: &str) -> Option<i64> {
     let (_name, niceness) = told.trim_end().split_once(" nice ")?;
     niceness.parse().ok()

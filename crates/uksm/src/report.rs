@@ -1,16 +1,16 @@
-//! `uksm report`: one file that shows what merging saved over a span of time, and at what price.
+//! `uksm report`: one file that shows the savings and the costs of merging over a span of time.
 //!
 //! # Problem
-//! A table of sums does not show when memory was saved, what it cost then, or that nothing was
-//! known for half of the time. Who decides whether uksm stays on a host looks at that once, on
+//! A table of sums does not show when memory was saved, the cost at that time, or that half of the
+//! time is unknown. A manager who decides whether uksm stays on a host looks at that once, on
 //! another machine, without this program.
 //!
 //! # Approach
-//! All figures are of the ledger that the daemon writes (`crate::account`), so that they go on over
-//! restarts of the daemon and nothing must run. [`figures`] puts the records of the span into steps
-//! of equal length by [`span`], [`endings`] tells how many merged pages ended without the daemon's
-//! doing, [`page`] makes a [`document`](crate::document) of it, with the plots of [`plot`]. What
-//! the ledger does not know is not in it.
+//! All figures come from the ledger that the daemon writes (`crate::account`), so that they
+//! continue over restarts of the daemon and no daemon must run. [`figures`] puts the records of the
+//! span into steps of equal length by [`span`], [`endings`] counts merged pages that ended without
+//! the daemon's doing, [`page`] makes a [`document`](crate::document) of it, with the plots of
+//! [`plot`]. Facts that are not in the ledger are left out.
 //!
 //! # Units
 //! As in the ledger: seconds, bytes, pages of 4 KiB, byte-seconds. GiB h are byte-seconds divided
@@ -33,10 +33,10 @@ mod page;
 mod plot;
 mod span;
 
-/// Where the page is written if nothing else is said.
+/// The default path of the page.
 pub(crate) const OUTPUT: &str = "uksm-report.html";
 
-/// Standard output, as a name of a file.
+/// The name that means standard output.
 const STANDARD_OUTPUT: &str = "-";
 
 /// Reads the ledger, and writes the page or the figures.
@@ -48,7 +48,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
     let output = args.output.as_deref().unwrap_or(Path::new(otherwise));
     let now = Timestamp::now();
     let span = args.span.bounds(now)?;
-    // Whether it can be written is known before a daemon is kept busy.
+    // Whether it can be written is checked before a daemon is kept busy.
     let file = match output == Path::new(STANDARD_OUTPUT) {
         true => None,
         false => Some(DocumentFile::create("--output", output)?),

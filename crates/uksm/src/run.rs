@@ -1,9 +1,9 @@
 //! `uksm run`: from the command line to a worker, or to a supervisor of several.
 //!
-//! Every mistake is found before anything is changed, and told in one line. So settings are read
-//! first, then the processes that were named, then the kernel and the module are tried, then the
-//! socket is opened. Only then are processes attached, which changes nothing in them, either.
-//! Merged pages stay merged after a stop: they need no daemon, and a new one takes them over.
+//! Every mistake is found before anything is changed, and reported in one line. So settings are
+//! read first, then the named processes, then kernel and module are checked, then the socket is
+//! opened. Only then are processes attached, which does not change them either. Merged pages stay
+//! merged after a stop: they need no daemon, and a new one takes them over.
 
 use std::path::{Path, PathBuf};
 
@@ -27,11 +27,11 @@ use crate::worker::HintsFrom;
 use crate::worker::start::{self, Start};
 use crate::{config, ksm, log, precedence, seed, signals, startup};
 
-/// Runs until stopped. If that cannot be, limits that a daemon before had lent are put back, since
-/// nobody watches them.
+/// Runs until stopped. On an error, limits that an earlier daemon raised are put back, since no
+/// daemon watches them.
 ///
 /// # Errors
-/// What is wrong, in one line.
+/// The fault, in one line.
 pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let socket = socket(args, &options);
     if args.put_back {
@@ -49,17 +49,17 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     done
 }
 
-/// Messages can be seen, if they cannot yet.
+/// Starts the log, unless it runs.
 fn start_log() {
     if !tracing::dispatcher::has_been_set() {
         log::start(tracing::Level::INFO);
     }
 }
 
-/// Where the daemon is to listen, as far as the configuration can be read.
+/// The daemon's socket, as far as the configuration can be read.
 fn socket(args: &RunArgs, options: &Settings) -> PathBuf {
     let mut config = Config::default();
-    // Whatever is wrong with it is said elsewhere.
+    // Its errors are reported elsewhere.
     let _said = read_files(args, &mut config);
     let mut settings = config.settings;
     settings.yield_to(options.clone());
@@ -106,7 +106,7 @@ fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let group = daemon.socket_group.as_deref();
     let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
-    // Only now is it sure that no other daemon is at this socket.
+    // Only now is it sure that no other daemon uses this socket.
     let seed = seed::given_or_inherited(daemon.seed, &daemon.socket)?;
     device
         .configure(resolved.configuration(seed))
@@ -151,7 +151,7 @@ fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     Ok(start::work(&mut worker)?)
 }
 
-/// The configuration, with what the command line says over it.
+/// The configuration, with the command line's settings over it.
 fn read(args: &RunArgs, options: &Settings) -> Result<Config, String> {
     let mut config = Config::default();
     read_files(args, &mut config)?;
@@ -166,13 +166,13 @@ fn read_files(args: &RunArgs, config: &mut Config) -> Result<(), String> {
     config::read(configuration(args), args.config.is_some(), config)
 }
 
-/// Where the configuration is, if there is one.
+/// The path of the configuration.
 fn configuration(args: &RunArgs) -> &Path {
     let default = Path::new(config::DEFAULT);
     args.config.as_deref().unwrap_or(default)
 }
 
-/// Says which control groups are not there yet.
+/// Warns of control groups that do not exist yet.
 fn warn_of_missing(named: &Selection) {
     for group in named.chosen.cgroups.iter().filter(|group| group.is_one()) {
         if !Path::new(&group.folder()).is_dir() {
@@ -181,7 +181,7 @@ fn warn_of_missing(named: &Selection) {
     }
 }
 
-/// Whether there is a configuration that is read.
+/// Whether a configuration is read.
 fn has_configuration(args: &RunArgs) -> bool {
     let path = configuration(args);
     !args.no_config && (path.exists() || path.with_file_name("conf.d").exists())

@@ -1,13 +1,14 @@
-//! The seed of a daemon that was given none.
+//! The seed of a daemon for which none was configured.
 //!
-//! What a daemon merged stays merged when it ends. The next one can take those pages over where
-//! they are if it has the same seed (see FOLD in `interface/uksm_ioctl.h`). Hashes are made with
-//! the seed, too, so nobody else may read it; `docs/threat-model.md` says why.
+//! Merged pages stay merged when a daemon ends. The next daemon can take them over in place if it
+//! has the same seed (see FOLD in `interface/uksm_ioctl.h`). Hashes are made with the seed, too, so
+//! no other user may read it; `docs/threat-model.md` explains why.
 //!
-//! A random seed is kept in a file beside the control socket, which only the daemon's user may
+//! A random seed is stored in a file beside the control socket, which only the daemon's user may
 //! read. The folder is in `/run`: merged pages do not outlive the machine either. A file of another
-//! user, one that others may read, or that holds something else, is replaced. If it cannot be kept,
-//! the daemon says so and runs; its successor then copies pages instead of taking them over.
+//! user, one that others may read, or one with other contents is replaced. If the seed cannot be
+//! stored, the daemon logs that and runs; its successor then copies pages instead of taking them
+//! over.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use uksm_input::own_file::{self, Bar};
 
-/// Longest file that is read: a number has 20 digits.
+/// Maximum length of the file: a number has 20 digits.
 const MAX_BYTES: u64 = 64;
 
 /// The file of the daemon that listens at `socket`.
@@ -28,7 +29,7 @@ fn path_beside(socket: &Path) -> PathBuf {
     path.into()
 }
 
-/// What stands for the socket of a group's own daemon, which has none.
+/// The path that a group has in place of a socket of its own.
 pub(crate) fn of_group(socket: &Path, group: &str) -> PathBuf {
     let mut path = OsString::from(socket);
     path.push(".");
@@ -36,7 +37,7 @@ pub(crate) fn of_group(socket: &Path, group: &str) -> PathBuf {
     path.into()
 }
 
-/// The seed that was given, or else that of [`inherited`].
+/// The configured seed, or else that of [`inherited`].
 ///
 /// # Errors
 /// The kernel gives no random numbers.
@@ -44,7 +45,7 @@ pub(crate) fn given_or_inherited(given: Option<u64>, socket: &Path) -> anyhow::R
     given.map_or_else(|| inherited(socket), Ok)
 }
 
-/// Forgets the seed of a group that is gone for good, and has no frames.
+/// Removes the seed of a group that is gone for good, and has no frames.
 pub(crate) fn forget(socket: &Path) {
     let path = path_beside(socket);
     match fs::remove_file(&path) {
@@ -55,7 +56,7 @@ pub(crate) fn forget(socket: &Path) {
     }
 }
 
-/// The seed of the last daemon that listened at `socket`, or a new one, which is kept.
+/// The seed of the last daemon that listened at `socket`, or a new one, which is stored.
 ///
 /// # Errors
 /// The kernel gives no random numbers.
@@ -90,7 +91,7 @@ fn read(path: &Path) -> anyhow::Result<Option<u64>> {
     }
 }
 
-/// Writes it beside first, so that a daemon that is killed leaves the old seed or the new one.
+/// Writes a new file first, so that a daemon that is killed leaves the old seed or the new one.
 fn write(path: &Path, seed: u64) -> io::Result<()> {
     let mut beside = OsString::from(path);
     beside.push(".new");

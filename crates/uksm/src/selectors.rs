@@ -1,4 +1,4 @@
-//! Selectors as texts, as they travel between processes.
+//! Selectors as texts, in the form in which they are sent between processes.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize};
 use uksm_linux::selection::Selectors;
 
-/// [`Selectors`], each as it is written on the command line.
+/// [`Selectors`], each in the form of the command line.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SelectorTexts {
@@ -53,7 +53,7 @@ impl From<&Selectors> for SelectorTexts {
 }
 
 impl TryFrom<&SelectorTexts> for Selectors {
-    /// A text that is no selector.
+    /// A text that is not a selector.
     type Error = String;
 
     fn try_from(texts: &SelectorTexts) -> Result<Selectors, String> {

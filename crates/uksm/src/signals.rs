@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context as _;
 use uksm_linux::wake::Sleeper;
 
-/// What SIGHUP does from now on. At a terminal, without a configuration that could be read again,
-/// it means that the terminal is gone: the run ends. Else it is noted, and answers what says that
-/// it came.
+/// Sets the effect of SIGHUP. At a terminal, without a configuration that could be read again, it
+/// means that the terminal is gone: the run ends. Otherwise it is noted in the flag that is
+/// answered.
 ///
 /// # Errors
 /// The handler cannot be set.
@@ -28,7 +28,7 @@ pub(crate) fn hangups_of(
     hangups(sleeper).map(Some)
 }
 
-/// SIGHUP does not end this process from now on; answers what says that it came.
+/// SIGHUP no longer ends this process; answers the flag that notes it.
 ///
 /// # Errors
 /// The handler cannot be set.
@@ -37,7 +37,7 @@ pub(crate) fn hangups(sleeper: &Sleeper) -> anyhow::Result<Arc<AtomicBool>> {
     came.context("cannot handle SIGHUP")
 }
 
-/// Says that a SIGHUP was ignored, if one came.
+/// Logs that a SIGHUP was ignored, if one came.
 pub(crate) fn ignore_hangup(came: &Arc<AtomicBool>) {
     if came.swap(false, Ordering::Relaxed) {
         tracing::warn!("SIGHUP is ignored: only a daemon with groups can reload: restart it");

@@ -10,12 +10,12 @@ use uksm_linux::selection::{self, Selection};
 
 use crate::failure::Failure;
 
-/// The targets, each process by id as it is now. A mistake in a command is an error before anything
-/// is changed. A process that a file names can have ended, or be ended by its owner at any time:
-/// the others are merged without it.
+/// The targets, with ids pinned to present processes. A mistake in a command is an error before
+/// anything is changed. A process that a file names can have ended, or be ended by its owner at any
+/// time: the others are merged without it.
 ///
 /// # Errors
-/// Nobody is named, or this process; or the command line names a process that is none.
+/// No process is named, or this one is; or the command line names a process that does not exist.
 pub(crate) fn pinned(
     targets: &Selection,
     by_command: &Selection,
@@ -27,7 +27,7 @@ pub(crate) fn pinned(
         false => named.pin(proc).map(|()| Vec::new()),
     };
     let left_out = pinned.map_err(|error| match error {
-        // A configuration that names nobody does not get better by trying again.
+        // A configuration without targets does not get better by trying again.
         selection::Error::None => Failure::usage(error.to_string()),
         error => anyhow::Error::from(error).into(),
     })?;
@@ -37,7 +37,7 @@ pub(crate) fn pinned(
     Ok(named)
 }
 
-/// Events of processes, if they can be had.
+/// Process events, if the kernel grants them.
 pub(crate) fn process_events() -> Option<Connector> {
     match Connector::open() {
         Ok(connector) => Some(connector),
@@ -48,7 +48,7 @@ pub(crate) fn process_events() -> Option<Connector> {
     }
 }
 
-/// Opens the device, or says what is missing: the module, or what it needs of the kernel.
+/// Opens the device; an error names the missing part: the module, or a kernel option.
 ///
 /// # Errors
 /// One line.
@@ -63,7 +63,7 @@ pub(crate) fn open_device(path: &Path, ksm_root: &Path) -> anyhow::Result<Device
     }
 }
 
-/// Each process followed takes a descriptor.
+/// Raises the limit of descriptors: each followed process takes one.
 pub(crate) fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);

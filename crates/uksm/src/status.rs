@@ -1,8 +1,8 @@
-//! What the daemon says of itself: one structure that is the JSON of `uksm status --json`, and is
+//! The daemon's status: one structure that is the JSON of `uksm status --json`, and that is also
 //! printed for people.
 //!
-//! Its sections are reports of [`counters!`](uksm_policy::counters). The policy's are taken over as
-//! they are; what only the daemon or the module knows is described here.
+//! Its sections are reports of [`counters!`](uksm_policy::counters). The policy's reports are
+//! included unchanged; counts that only the daemon or the module has are described here.
 //!
 //! Pages saved are the kernel's counts: mappings of frames less frames held. Zero pages have no
 //! such count, because the kernel's zero page counts no mappings. The policy's count stands for
@@ -29,7 +29,7 @@ use uksm_policy::report::{
 
 use ledger::Amounts;
 
-/// Declares the sections of a status: [`Status`] and what help says of them.
+/// Declares the sections of a status: [`Status`] and their descriptions in help.
 macro_rules! sections {
     ($($name:ident: $Section:ty,)+) => {
         /// Everything that `uksm status` says.
@@ -286,7 +286,7 @@ kernel_counts! {
 }
 
 impl Kernel {
-    /// Takes the counts over and tries the equation.
+    /// Copies the counts and checks the equation.
     pub(crate) fn new(info: &Info) -> Kernel {
         let outcomes = Outcomes {
             tried: info.tried,
@@ -308,7 +308,7 @@ impl Kernel {
 }
 
 impl Failed {
-    /// One that was refused with this error.
+    /// A process whose attachment failed with this error.
     pub(crate) fn of(pid: u32, errno: Errno) -> Failed {
         let verb = Verb::Attach;
         let error = module::Error::Call { verb, errno }.to_string();
@@ -316,11 +316,11 @@ impl Failed {
     }
 }
 
-/// Most processes that are named because they hold their own locks.
+/// Maximum number of processes that are named because they hold their own locks.
 const MAX_LOCKED: usize = 32;
 
 impl Targets {
-    /// Names these processes, which hold their own locks for so many seconds, beside those that are
+    /// Adds these processes, which hold their own locks for this many seconds, to those that are
     /// named already.
     pub(crate) fn add_locked(&mut self, locked: impl Iterator<Item = (u32, f64)>) {
         for (pid, seconds) in locked {
@@ -337,7 +337,7 @@ impl Targets {
 }
 
 impl Saved {
-    /// Adds up what is saved and what it takes.
+    /// Adds up savings and costs.
     pub(crate) fn new(frames: &Frames, zero_pages: u64, resident_bytes: u64) -> Saved {
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let frames_pages = signed(frames.sharers) - signed(frames.held);
@@ -394,7 +394,7 @@ mod tests {
         assert_eq!((nothing.net_pages, nothing.net_mib), (-256, -1.0));
     }
 
-    /// Scripts read the names of JSON: none goes. New ones may come.
+    /// Scripts read the names of JSON: none may be removed. New ones may be added.
     #[test]
     fn names_in_json_stay() {
         let status = Status {

@@ -1,15 +1,16 @@
-//! `uksm group suggest`: which processes should form a group, told from what they hold.
+//! `uksm group suggest`: groups of processes that would share memory, estimated from their
+//! contents.
 //!
 //! # Problem
-//! An operator knows who may share with whom, but not who would share anything. To try groups takes
-//! hours, and merges.
+//! An operator knows which processes may share with each other, but not which would share anything.
+//! Trying groups takes hours, and merges.
 //!
 //! # Approach
-//! The processes that the operator names are read once, slowly, into sketches, and nothing is
-//! changed. Within each trust boundary groups are proposed ([`uksm_sketch::grouping`]); sketches of
-//! two boundaries are never compared. The answer has what each group would save, and a
-//! configuration to paste ([`report`]). Neither module nor daemon is needed, and a daemon that runs
-//! is not asked: what it has merged counts as shared already.
+//! The named processes are read once, slowly, into sketches, and nothing is changed. Within each
+//! trust boundary groups are proposed ([`uksm_sketch::grouping`]); sketches of two boundaries are
+//! never compared. The answer has the savings of each group, and a configuration to paste
+//! ([`report`]). Neither module nor daemon is needed, and a running daemon is not asked: pages that
+//! it has merged count as shared already.
 //!
 //! # Source
 //! Euro-Par'11 §5.1 and §5.2.
@@ -47,7 +48,7 @@ struct Target {
 /// Reads, proposes and prints.
 ///
 /// # Errors
-/// What is wrong, in one line.
+/// The fault, in one line.
 pub(crate) fn suggest(args: &SuggestArgs) -> Result<(), Failure> {
     let mut selection = args.targets().map_err(Failure::usage)?;
     let proc = Proc::at(&args.roots.proc_root);
@@ -134,8 +135,7 @@ fn read_and_propose(
     Ok(report)
 }
 
-/// That so many processes were named and none of them was read: the id, the name and the reason of
-/// the first.
+/// Error if none of `named` processes was read: the id, the name and the reason of the first.
 pub(crate) fn nobody_read(named: usize, first: Option<(u32, &str, &str)>) -> anyhow::Error {
     let Some((pid, comm, why)) = first else {
         return anyhow!("no process that runs now is named: there is nothing to read");
@@ -150,7 +150,7 @@ pub(crate) fn nobody_read(named: usize, first: Option<(u32, &str, &str)>) -> any
     anyhow!("{none}: process {pid}: {}: {why}", comm.escape_debug())
 }
 
-/// The processes that are named now and have memory, by id.
+/// The named processes that have memory now, by id.
 pub(crate) fn chosen(selection: &Selection, proc: &Proc) -> anyhow::Result<Vec<(u32, Stat)>> {
     let mut pids = Vec::new();
     proc.list(&mut pids)?;
@@ -172,7 +172,7 @@ pub(crate) fn chosen(selection: &Selection, proc: &Proc) -> anyhow::Result<Vec<(
     Ok(chosen)
 }
 
-/// Why a process cannot be read, and what that takes.
+/// Why a process cannot be read, and the remedy.
 fn refusal(error: &proc::Error) -> String {
     let proc::Error::Read { source, .. } = error else {
         return error.to_string();
@@ -185,7 +185,7 @@ fn refusal(error: &proc::Error) -> String {
     }
 }
 
-/// What is proposed in one boundary.
+/// The proposal for one boundary.
 fn described(
     name: String,
     targets: Vec<Target>,

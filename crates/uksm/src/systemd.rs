@@ -9,7 +9,7 @@ pub(crate) fn notify(state: &[sd_notify::NotifyState<'_>]) {
     }
 }
 
-/// How often a notice is due: half of the watchdog's time, and at most `otherwise`.
+/// Interval of notices: half of the watchdog's time, and at most `otherwise`.
 pub(crate) fn notify_interval(otherwise: Duration) -> Duration {
     // Half of it, as systemd advises.
     sd_notify::watchdog_enabled().map_or(otherwise, |limit| otherwise.min(limit / 2))

@@ -1,16 +1,16 @@
-//! `uksm top`: what the daemon does and saves, as it changes.
+//! `uksm top`: the daemon's work and savings, live.
 //!
 //! # Problem
-//! Who has just started uksm, or wonders about a group or a process, wants to see figures move
-//! without a monitoring system. A terminal may be small, without colours, or none at all, and must
-//! be as it was when this ends, however it ends.
+//! An operator who has just started uksm, or wonders about a group or a process, wants to see live
+//! figures without a monitoring system. A terminal may be small, without colours, or missing, and
+//! must be restored when the program ends, however it ends.
 //!
 //! # Approach
-//! A thread asks the daemon ([`asking`]): for its status, which has all groups, once an interval,
-//! for the processes that are looked at, and why one of them stands as it does. The [`View`] keeps
-//! the last answers, what was saved before, and what keys have chosen; the [`screen`] is made of
-//! nothing else. ratatui and crossterm keep the terminal: it is given back at the end, at an error,
-//! at a panic and at signals. `--once` is the same as text ([`once`]).
+//! A thread asks the daemon ([`asking`]): once an interval for its status, which has all groups,
+//! and for the processes that are shown; on request for the explanation of a process. The [`View`]
+//! keeps the last answers, the history of savings, and the choices made by keys; the [`screen`] is
+//! drawn from that alone. ratatui and crossterm handle the terminal: it is restored at the end, at
+//! an error, at a panic and at signals. `--once` prints the same as text ([`once`]).
 //!
 //! # Units
 //! MiB, percent of one core, pages of 4 KiB.
@@ -43,10 +43,10 @@ use asking::{Answered, Said, Wish};
 use look::Look;
 use view::View;
 
-/// Signals and answers are looked for so often.
+/// Interval of checks for signals and answers.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Shows it until `q`, or once.
+/// Shows the view until `q`, or prints it once.
 ///
 /// # Errors
 /// No daemon, no terminal, or one that fails.
@@ -85,7 +85,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
 /// Whether there is a terminal that can be drawn on.
 ///
 /// # Errors
-/// There is none, or it has no size: what to do instead.
+/// There is none, or it has no size: the remedy.
 fn can_draw(is_terminal: bool) -> anyhow::Result<()> {
     if !is_terminal {
         return Err(anyhow!("top: standard output is no terminal: take --once"));
@@ -103,19 +103,19 @@ fn can_draw(is_terminal: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives the terminal back when it goes.
+/// Restores the terminal when it is dropped.
 struct Restored;
 
 impl Drop for Restored {
     fn drop(&mut self) {
-        // A terminal that is gone takes nothing back.
+        // A terminal that is gone cannot be restored.
         let _gone = ratatui::try_restore();
     }
 }
 
-/// Whether a signal asked for the end. A second one ends the program at once. SIGHUP does so by
-/// itself: the terminal is gone, nothing can be given back to it, and waiting for its keys never
-/// ends.
+/// The flag that a signal sets to stop the program. A second signal ends the program at once.
+/// SIGHUP does so by itself: the terminal is gone, cannot be restored, and waiting for its keys
+/// would never end.
 fn signals() -> std::io::Result<Arc<AtomicBool>> {
     let stopped = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
@@ -125,7 +125,7 @@ fn signals() -> std::io::Result<Arc<AtomicBool>> {
     Ok(stopped)
 }
 
-/// Draws what has changed, until the end is asked for.
+/// Draws changes until the program is stopped.
 fn show(
     terminal: &mut DefaultTerminal,
     view: &mut View,
@@ -136,7 +136,7 @@ fn show(
     let mut is_changed = true;
     while !stopped.load(Ordering::Relaxed) {
         for wish in view.take_wishes() {
-            // It ends with the program.
+            // The thread ends with the program.
             let _ended = wishes.send(wish);
         }
         for word in said.try_iter() {
@@ -150,7 +150,7 @@ fn show(
         if !is_changed {
             continue;
         }
-        // Another size is drawn at the next turn.
+        // A change of size is drawn at the next turn.
         if let Event::Key(key) = event::read()?
             && key.kind != KeyEventKind::Release
             && view.press(key).is_break()

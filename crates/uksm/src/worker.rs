@@ -1,9 +1,9 @@
 //! The worker: one engine, one domain, one loop.
 //!
-//! The loop that merges must also answer questions, feed systemd's watchdog and stop when told.
+//! The loop that merges must also answer requests, feed systemd's watchdog and stop on request.
 //! None of that may be charged to the policy's budget or hold it up. The policy makes commands
-//! short; between two of them the worker looks for a stop, a request and the time of the next
-//! notice. It does not know the command line, so that a supervisor can start it as well.
+//! short; between two of them the worker checks for a stop, a request and the time of the next
+//! notice. It does not depend on the command line, so that a supervisor can start it as well.
 
 pub(crate) mod explaining;
 mod locate;
@@ -37,32 +37,32 @@ use crate::status::{
 use crate::{signals, systemd};
 use locate::Locate;
 
-/// So many frames are counted for a status, which takes 10 ms. Of more, the policy's own counts
-/// must do: nothing may hold up merging for long.
+/// Maximum number of frames that are counted for a status, which takes 10 ms. Beyond it the
+/// policy's own counts are used: a status must not hold up merging for long.
 const MAX_COUNTED: u64 = 30_000;
 
-/// So long after the start the programs that tell of I/O are loaded: what is there before is read
-/// in full anyway.
+/// Time from the start until the programs that report I/O are loaded: memory that exists before is
+/// read in full anyway.
 const PROGRAMS_AFTER: Duration = Duration::from_secs(5);
 
-/// While programs are loaded, they are asked for so often.
+/// Interval of checks whether the programs are loaded.
 const LOADING: Nanos = 2_000_000_000;
 
-/// What a worker of a group says of who tells it of I/O.
+/// Source of hints in the status of a group's worker.
 pub(crate) const BY_SUPERVISOR: &str = "the supervisor";
 
-/// Where hints come from.
+/// The source of hints.
 #[derive(Debug)]
 pub(crate) enum HintsFrom {
-    /// They are off.
+    /// Hints are off.
     Nobody,
-    /// Programs of its own.
+    /// The worker's own programs.
     Programs,
     /// The supervisor.
     Supervisor(HandedHints),
 }
 
-/// How often systemd is told how things are.
+/// Interval of notices to systemd.
 const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// An engine at work on a host.
@@ -73,19 +73,19 @@ pub(crate) struct Worker<D, P> {
     control: Control,
     own_memory: OwnMemory,
     governor: &'static str,
-    /// Who tells of I/O, and the programs while they are loaded.
+    /// The source of hints in the status, and the programs while they are loaded.
     hint_source: String,
     loading: Option<Loading>,
-    /// Of a daemon without groups; the supervisor has those of groups.
+    /// Account of a daemon without groups; for groups the supervisor keeps it.
     account: Option<Own>,
     hangups: Option<Arc<AtomicBool>>,
-    /// Of a daemon without groups.
+    /// Count of a daemon without groups.
     written: Option<WrittenPages>,
     started: Nanos,
 }
 
 impl<D: Domain, P: Discovery> Worker<D, P> {
-    /// One that has not begun.
+    /// A worker that has not begun.
     pub(crate) fn new(
         engine: Engine,
         host: LinuxMachine<D, P>,
@@ -121,12 +121,12 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         }
     }
 
-    /// Writes accounts of its own.
+    /// Writes accounts of its own from now on.
     pub(crate) fn keep_account(&mut self, account: Own) {
         self.account = Some(account);
     }
 
-    /// Says of each SIGHUP that it means nothing here.
+    /// Logs at each SIGHUP that it has no effect here.
     pub(crate) fn take_hangups(&mut self, came: Arc<AtomicBool>) {
         self.hangups = Some(came);
     }
@@ -141,7 +141,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         self.governor
     }
 
-    /// Works until a stop is asked for; answers how things stand at the end.
+    /// Works until a stop is requested; answers the status at the end.
     ///
     /// # Errors
     /// The module fails.
@@ -154,7 +154,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         let interval = Nanos::try_from(interval.as_nanos())
             .unwrap_or(Nanos::MAX)
             .max(1);
-        // Nobody wakes a worker of a supervisor for that.
+        // Without a socket there are no notices to wake up for.
         let is_notified = std::env::var_os("NOTIFY_SOCKET").is_some();
         let mut next_notice = if is_notified {
             clock::now()
@@ -205,15 +205,14 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         Ok(status)
     }
 
-    /// Writes what it took and saved; if it cannot be had now, as for want of memory, the next time
-    /// does.
+    /// Writes costs and savings; on an error, as for want of memory, the next record has them.
     fn attend_account(&mut self) {
         if let Err(error) = self.accounted() {
             tracing::warn!("accounts: {error}");
         }
     }
 
-    /// Writes what it took and saved, and answers where.
+    /// Writes costs and savings, and answers where.
     fn accounted(&mut self) -> module::Result<Answer> {
         let status = self.status()?;
         Ok(match &mut self.account {
@@ -225,8 +224,8 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         })
     }
 
-    /// Takes in the programs that tell of I/O, once they are loaded. Without them the daemon runs
-    /// as well.
+    /// Starts to use the programs that report I/O, once they are loaded. The daemon also runs
+    /// without them.
     fn take_programs(&mut self) {
         let Some(loaded) = self.loading.as_mut().and_then(Loading::take) else {
             return;
@@ -301,7 +300,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         })
     }
 
-    /// The watchdog, and a line for `systemctl status`.
+    /// Feeds the watchdog, and sends a line for `systemctl status`.
     fn notify_systemd(&self) {
         let cpu = self.engine.cpu();
         let text = format!(
@@ -319,7 +318,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         }
     }
 
-    /// How things stand.
+    /// The status of the daemon.
     ///
     /// # Errors
     /// The module fails.
@@ -392,7 +391,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             outcomes: report.outcomes,
             known_frames: report.frames,
             kernel: Kernel::new(&info),
-            // A supervisor knows it of its workers.
+            // For groups, the supervisor has these figures.
             ledger: self.account.as_ref().map(Own::totals).unwrap_or_default(),
         })
     }
@@ -435,12 +434,12 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
     }
 }
 
-/// Unmerges what is asked for.
+/// Unmerges the processes or spaces of a request.
 pub(crate) trait Unmerge {
     /// Unmerges; calls `alive` every now and then.
     ///
     /// # Errors
-    /// What is asked cannot be done here: one line. Inside, the module fails.
+    /// The request is not possible here: one line. The inner error: the module fails.
     fn unmerge(
         &mut self,
         request: &Request,
@@ -448,7 +447,7 @@ pub(crate) trait Unmerge {
     ) -> Result<module::Result<BreakUp>, String>;
 }
 
-/// A daemon that looks for processes itself leaves those alone from then on.
+/// A daemon that searches for processes itself leaves unmerged ones alone from then on.
 impl<D: Domain> Unmerge for LinuxMachine<D> {
     fn unmerge(
         &mut self,
@@ -464,7 +463,7 @@ impl<D: Domain> Unmerge for LinuxMachine<D> {
     }
 }
 
-/// A worker knows spaces only.
+/// A group's worker knows spaces only.
 impl<D: Domain, S: Supervisor> Unmerge for LinuxMachine<D, HandedOver<S>> {
     fn unmerge(
         &mut self,
@@ -479,7 +478,7 @@ impl<D: Domain, S: Supervisor> Unmerge for LinuxMachine<D, HandedOver<S>> {
     }
 }
 
-/// A command in a few words.
+/// A short name of a command.
 fn name(command: &Command) -> String {
     match command {
         Command::TakeHints => "hints".to_owned(),

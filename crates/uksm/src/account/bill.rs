@@ -4,8 +4,8 @@
 //! A span begins and ends within records.
 //!
 //! # Approach
-//! Of a record that is only partly in the span, the part of its time that is counts, as if all of
-//! it had come evenly. Levels cannot be split: they are those at the end of a group's last record.
+//! A record that is only partly in the span counts in proportion to its time there, as if all of it
+//! had come evenly. Levels cannot be split: they are those at the end of a group's last record.
 //!
 //! # Units
 //! As in [`record`](super::record). The table has GiB h: GiB saved or used, times hours.
@@ -38,14 +38,14 @@ uksm_policy::counters! {
     }
 }
 
-/// What `uksm account` says: its JSON object.
+/// The output of `uksm account`: its JSON object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Bill {
     /// Version of this form.
     version: u32,
-    /// Where the span begins; null if it has no bound.
+    /// Beginning of the span; null if it has no bound.
     since: Option<String>,
-    /// Where it ends, which is not in it; null if it has no bound.
+    /// End of the span, exclusive; null if it has no bound.
     until: Option<String>,
     /// The folder of the ledger.
     folder: String,
@@ -68,12 +68,13 @@ struct Sum {
     within: Stretch,
     amounts: Amounts,
     levels: Levels,
-    /// The end of the record that they are of.
+    /// The end of the record that has these levels.
     levels_of: Timestamp,
 }
 
 impl Sums {
-    /// Of nothing yet. What ends at `until` is in the span, what begins then is not.
+    /// Sums of no records yet. A record that ends at `until` is in the span, one that begins then
+    /// is not.
     pub(crate) fn new(since: Option<Timestamp>, until: Option<Timestamp>) -> Sums {
         Sums {
             since,
@@ -88,7 +89,7 @@ impl Sums {
             from: self.since.map_or(stretch.from, |t| t.max(stretch.from)),
             to: self.until.map_or(stretch.to, |t| t.min(stretch.to)),
         };
-        // What took no time counts where it is.
+        // A record without duration counts if its time is in the span.
         let is_moment = stretch.nanos() == 0 && within == stretch;
         if within.nanos() == 0 && !is_moment {
             return;
@@ -133,7 +134,7 @@ impl Sums {
         })
     }
 
-    /// What the bill has of all groups, by name, or of this one.
+    /// The entries of all groups by name, or of this one only.
     ///
     /// # Errors
     /// The group has no record in the span.
@@ -172,7 +173,7 @@ impl fmt::Display for Bill {
             return write!(f, "no records in {} in this span", self.folder);
         }
         let of = |time: fn(&GroupBill) -> &String| self.groups.iter().map(time);
-        // Texts of one form are in the order of their times.
+        // Times in this one form sort in their order.
         let from = self.since.iter().chain(of(|group| &group.from).min());
         let to = self.until.iter().chain(of(|group| &group.to).max());
         if let (Some(from), Some(to)) = (from.clone().next(), to.clone().next()) {

@@ -1,14 +1,14 @@
 //! Processor time of a group's workers, one after the other.
 //!
 //! # Problem
-//! It must be what the control group that pays has in `cpu.stat`, of which 2 % may be lost: also
-//! for a worker that was killed a moment ago and can say nothing.
+//! It must match `cpu.stat` of the control group that pays, within 2 %: also for a worker that was
+//! killed a moment ago and cannot report anything.
 //!
 //! # Approach
-//! The supervisor reads it itself. A worker that lives has a clock, which counts all its threads on
-//! both sides of system calls. One that has ended is waited for, which adds all that it took to
-//! what the kernel keeps of ended children: the growth is the worker's. What it took before it was
-//! moved to the control group that pays is not booked there, and is not counted.
+//! The supervisor reads it itself. A living worker has a clock, which counts all its threads on
+//! both sides of system calls. Waiting for an ended worker adds all its time to the kernel's count
+//! for ended children: the growth is the worker's. Time that a worker used before it was moved to
+//! the control group that pays is not booked there, and is not counted.
 //!
 //! # Units
 //! Nanoseconds.
@@ -21,13 +21,13 @@ use uksm_policy::command::Nanos;
 /// Processor time of all workers that a group has had.
 #[derive(Debug, Default)]
 pub(crate) struct WorkersCpu {
-    /// Of those that ended.
+    /// Time of ended workers.
     ended: Nanos,
-    /// The one that runs.
+    /// The running worker.
     pid: Option<u32>,
-    /// The last one.
+    /// The last worker.
     last: u32,
-    /// What it had taken when it was moved.
+    /// Its time when it was moved.
     elsewhere: Cell<Nanos>,
 }
 
@@ -42,7 +42,7 @@ impl WorkersCpu {
         (self.pid, self.last) = (Some(pid), pid);
     }
 
-    /// Waits for the worker by `wait`, and says whether it has ended. Nobody else may wait for
+    /// Waits for the worker by `wait`, and answers whether it has ended. No other code may wait for
     /// children meanwhile.
     pub(crate) fn reap<T>(&mut self, wait: impl FnOnce() -> T) -> (T, bool) {
         let before = ended();
@@ -56,7 +56,7 @@ impl WorkersCpu {
         (answer, has_ended)
     }
 
-    /// All of it.
+    /// Time of all workers.
     pub(crate) fn total(&self) -> Nanos {
         let running = self.pid.map_or(0, taken);
         self.ended + running.saturating_sub(self.elsewhere.get())
@@ -68,7 +68,7 @@ impl WorkersCpu {
     }
 }
 
-/// Of a process; 0 if it is gone, which a worker that was not waited for is not.
+/// Time of a process; 0 if it is gone. A worker that was not waited for is not gone.
 fn taken(pid: u32) -> Nanos {
     clock::process_cpu_of(pid).unwrap_or_else(|errno| {
         tracing::warn!("process {pid}: its processor time cannot be read: {errno}");

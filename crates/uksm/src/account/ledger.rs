@@ -1,23 +1,23 @@
 //! The ledger: files of records, one a day, to which lines are added and nothing else.
 //!
 //! # Problem
-//! A crash at any moment, a full disk or a folder that nobody may write must not make what is there
-//! worthless, and never stop the daemon.
+//! A crash at any moment, a full disk or an unwritable folder must not make existing records
+//! worthless, and must never stop the daemon.
 //!
 //! # Approach
 //! `YYYY-MM-DD.jsonl` has the records that end on that day in UTC, one JSON object a line, each
-//! added by one write. If that fails, what was written of it is cut off again. A line that a crash
-//! has torn is ended by the next record, and whoever reads leaves it out. The file is opened for
-//! each record, so that a folder that comes and goes is no matter. What fails is said once, until
-//! it works again.
+//! added by one write. If that fails, the written part is cut off again. A line that a crash has
+//! torn is ended by the next record, and readers skip it. The file is opened for each record, so
+//! that the folder may disappear and come back. A failure is logged once, until writing works
+//! again.
 //!
 //! Old files are removed once a day. A file is old if its day is more than `days` days ago *and*
-//! `days` later files exist: a clock that jumps forward, even by years, removes nothing that is not
-//! old by the second condition too. A file of a day to come (such a clock wrote it) is kept and
-//! named in the log, since nothing tells how old it is.
+//! `days` later files exist: a clock that jumps forward, even by years, removes only files that are
+//! also old by the second condition. A file of a future day (such a clock wrote it) is kept and
+//! named in the log, since its age is unknown.
 //!
 //! One daemon at a time writes into a folder: it holds a lock on the file [`LOCK`] there. Another
-//! daemon says so and writes nothing, since each would count the records of the other in its own
+//! daemon logs an error and writes nothing, since each would count the other's records in its own
 //! totals.
 //!
 //! # Units
@@ -37,10 +37,10 @@ use super::ledger_reader::{ENDING, files};
 use super::record::{Amounts, Record};
 use super::totals::{Totals, day_of};
 
-/// The file whose lock the daemon that writes into a folder holds.
+/// The lock file: the daemon that writes into a folder holds its lock.
 const LOCK: &str = "lock";
 
-/// Where records go, if anywhere.
+/// The writer of records, if a folder is configured.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     folder: Option<PathBuf>,
@@ -50,17 +50,17 @@ pub(crate) struct Ledger {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What was said last to be wrong.
+    /// The last failure that was logged.
     fault: Option<String>,
-    /// When old files were last looked for.
+    /// The day of the last sweep for old files.
     swept: Option<Date>,
-    /// Once they were asked for, or something was written.
+    /// Loaded at the first request or write.
     totals: Option<Totals>,
-    /// Locked, once something was written.
+    /// Locked at the first write.
     lock: Option<File>,
-    /// Merged pages written on the host, as counted last.
+    /// Merged pages written on the host, by the last count.
     host_written: Option<u64>,
-    /// As many of them are in records.
+    /// The part of them that is in records.
     host_recorded: u64,
 }
 
@@ -73,8 +73,8 @@ impl State {
 }
 
 impl Ledger {
-    /// One in this folder, which is made when there is something to write; without a folder nothing
-    /// is written. Files are kept for so many days.
+    /// A ledger in this folder, which is made at the first write; without a folder nothing is
+    /// written. Files are kept for this number of days.
     pub(crate) fn new(folder: Option<PathBuf>, days: u64) -> Ledger {
         Ledger {
             folder,
@@ -88,8 +88,8 @@ impl Ledger {
         self.folder.as_deref()
     }
 
-    /// Merged pages that processes of the host have written since the daemon started. The next
-    /// record, of whichever group, has the growth.
+    /// Sets the number of merged pages that processes of the host have written since the daemon
+    /// started. The next record, of any group, has the growth.
     pub(crate) fn count_host_written(&self, pages: Option<u64>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.host_written = pages;
@@ -98,7 +98,7 @@ impl Ledger {
     /// Adds a record that ends at `time`, with the pages written on the host.
     ///
     /// # Errors
-    /// It was not written: one line, which is logged if it was not before.
+    /// It was not written: one line, which is logged unless the last write failed, too.
     pub(super) fn append(&self, record: &Record, time: Timestamp) -> Result<(), String> {
         let Some(folder) = &self.folder else {
             return Ok(());
@@ -134,7 +134,7 @@ impl Ledger {
         let fail = |error| format!("{}: not written: {error}", path.display());
         make(folder).map_err(fail)?;
         if state.lock.is_none() {
-            // What another daemon has written since is summed anew.
+            // Another daemon may have written records since: they are summed again.
             state.lock = Some(lock(folder)?);
             state.totals = None;
         }
@@ -143,7 +143,7 @@ impl Ledger {
             host_written_pages: growth,
             ..record.clone()
         };
-        // Before the record is there, so that it is not counted twice.
+        // Loaded before the record is written, so that it is not counted twice.
         let totals = state.totals.get_or_insert_with(|| Totals::load(folder));
         let length = add(&path, &record).map_err(fail)?;
         totals.take(&record, day, length);
@@ -155,7 +155,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// What a group took and saved since totals are kept; nothing if it has no record.
+    /// Amounts of a group since totals are kept; zero if it has no record.
     pub(crate) fn totals(&self, group: &str) -> Amounts {
         let Some(folder) = &self.folder else {
             return Amounts::default();
@@ -185,7 +185,7 @@ impl Ledger {
     }
 }
 
-/// The first day that is kept on this day, of files in order.
+/// The first day whose file is kept on `day`, from files in order.
 fn first_kept(files: &[(Date, PathBuf)], days: i64, day: Date) -> Date {
     let by_date = day.checked_sub(days.days()).unwrap_or(Date::MIN);
     let newer = usize::try_from(days).unwrap_or(usize::MAX);
@@ -218,13 +218,13 @@ fn lock(folder: &Path) -> Result<File, String> {
     })
 }
 
-/// Makes the folder; what is in it is for its owner only.
+/// Makes the folder; only its owner can read it.
 fn make(folder: &Path) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o700).create(folder)
 }
 
-/// Adds a line, and answers the file's length; one that did not take all of it is as it was.
+/// Adds a line, and answers the file's length; on failure the file is as it was.
 fn add(path: &Path, record: &Record) -> io::Result<u64> {
     let mut options = File::options();
     options.read(true).append(true).create(true).mode(0o600);

@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! A ledger of months is large, and its last line may be torn. A bill may leave out a torn record
-//! if it says so, but no record that it does not understand.
+//! if it names it, but no record that it does not understand.
 //!
 //! # Approach
 //! Lines are read one at a time. A line that ends early, or in the zero bytes that a crash of the
@@ -21,11 +21,11 @@ use jiff::tz::TimeZone;
 
 use super::record::{Record, Stretch};
 
-/// What the name of a file ends with.
+/// The ending of a file's name.
 pub(super) const ENDING: &str = ".jsonl";
 
 /// Reads all records that do not end before `since`, in the order of the files; answers the places
-/// of torn ones.
+/// of torn records.
 ///
 /// # Errors
 /// No ledger, or a line that is no record: one line that names it.
@@ -51,8 +51,8 @@ pub(crate) fn read(
     Ok(torn)
 }
 
-/// Reads the records of a file that begin at so many bytes or later; adds the places of torn ones,
-/// by their line from there. Answers how long the file is.
+/// Reads the records of a file from the byte `from` on; adds the places of torn ones, by their line
+/// from there. Answers the file's length.
 ///
 /// # Errors
 /// As [`read`].
@@ -75,7 +75,7 @@ pub(super) fn read_file(
         }
         length += u64::try_from(read).unwrap_or(0);
         let place = || format!("{}:{number}", path.display());
-        // A torn line is not as long as its end says.
+        // A torn line can lack its end.
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
         match serde_json::from_slice::<Record>(text) {
             Ok(record) => {
@@ -90,7 +90,7 @@ pub(super) fn read_file(
     Ok(length)
 }
 
-/// The files of a ledger by day, the oldest first. Other names are no part of it.
+/// The files of a ledger by day, the oldest first. Files with other names are ignored.
 ///
 /// # Errors
 /// The folder cannot be read.

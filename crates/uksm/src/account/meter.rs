@@ -1,16 +1,14 @@
-//! Adds up what a group takes and saves, until a record of it is written.
+//! Adds up a group's costs and savings, until a record of them is written.
 //!
 //! # Problem
-//! Counters go on from where they are, levels go up and down between two looks, a worker can be
-//! gone when it is looked at, and a disk can be full. Nothing may be lost by any of that, nor
-//! counted twice.
+//! Counters continue, levels go up and down between two readings, a worker can be gone at a
+//! reading, and a disk can be full. None of that may lose an amount or count it twice.
 //!
 //! # Approach
-//! Each [`Reading`] is taken in at its time. Of counters, the growth is added. Of levels, the mean
-//! of both ends times what lies between them: on a straight line, so that what comes and goes
-//! within an interval is not seen. A level that nobody tells is taken to stay: merged pages stay
-//! merged without a worker. What was added is forgotten only when the ledger has it; else the next
-//! record covers that, too.
+//! A [`Reading`] adds the growth of counters, and for levels the mean of both ends times the time
+//! between them: on a straight line, so that a change within an interval is not seen. A level that
+//! is not reported is assumed unchanged: merged pages stay merged without a worker. Amounts are
+//! reset only when the ledger has them; otherwise the next record covers them, too.
 //!
 //! # Units
 //! Nanoseconds of a clock that does not jump; byte-seconds.
@@ -27,19 +25,19 @@ pub(crate) use super::record::{Counts, Told};
 use super::record::{Hinted, Levels};
 use crate::account::redistributed::RedistributedTotals;
 
-/// What a group shows at one time. Counters are since its domain or its first worker was made, and
+/// Figures of a group at one time. Counters are since its domain or its first worker was made, and
 /// never go back.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reading {
     /// Processor time of all its workers.
     pub(crate) cpu: Nanos,
-    /// Counts of its domain, if they can be had.
+    /// Counts of its domain, if the module answers.
     pub(crate) counts: Option<Counts>,
-    /// What its present worker tells, if it does.
+    /// Figures from its present worker, if it answers.
     pub(crate) told: Option<Told>,
     /// Workers replaced.
     pub(crate) restarts: u64,
-    /// What its members were given.
+    /// Memory that its members were given.
     pub(crate) given: RedistributedTotals,
 }
 
@@ -48,11 +46,11 @@ pub(crate) struct Reading {
 pub(crate) struct Meter {
     group: String,
     ledger: Arc<Ledger>,
-    /// All before is in `accrued` or in the ledger.
+    /// Amounts up to this time are in `accrued` or in the ledger.
     at: Nanos,
     cpu: Nanos,
     counts: Counts,
-    /// Of the present worker.
+    /// Counts of the present worker.
     hinted: Hinted,
     restarts: u64,
     given: RedistributedTotals,
@@ -63,8 +61,8 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// One that begins now. `kept` is what the domain counted already, if it is not new: an earlier
-    /// supervisor has written that.
+    /// A meter that begins now. `kept` has the counts of a domain that is not new: an earlier
+    /// supervisor has written those.
     pub(crate) fn new(group: &str, ledger: Arc<Ledger>, now: Nanos, kept: Option<Counts>) -> Meter {
         Meter {
             group: group.to_owned(),
@@ -81,7 +79,7 @@ impl Meter {
         }
     }
 
-    /// Takes a reading in.
+    /// Adds a reading.
     pub(crate) fn take(&mut self, now: Nanos, reading: &Reading) {
         let levels = reading.told.map(|told| told.levels).or(self.levels);
         let to = levels.map(|levels| Levels {
@@ -110,14 +108,14 @@ impl Meter {
         }
     }
 
-    /// Whether nothing was merged, broken or freed since the last reading, which told levels and is
-    /// not older than so long.
+    /// Whether nothing was merged, broken or freed since the last reading with levels, and that
+    /// reading is younger than `longest`.
     pub(crate) fn is_calm(&self, now: Nanos, counts: Option<Counts>, longest: Nanos) -> bool {
         let is_recent = now.saturating_sub(self.at) < longest;
         counts == Some(self.counts) && self.levels.is_some() && is_recent
     }
 
-    /// Its worker has ended, and its indexes with it; the next one counts from nothing.
+    /// The worker has ended, and its indexes with it; the next worker counts from 0.
     pub(crate) fn lose_worker(&mut self, now: Nanos) {
         self.pass(now, self.levels);
         self.hinted = Hinted::default();
@@ -126,7 +124,7 @@ impl Meter {
         }
     }
 
-    /// Time has passed, with these levels at its end.
+    /// Adds the time passed, with these levels at its end.
     fn pass(&mut self, now: Nanos, to: Option<Levels>) {
         let passed = seconds(now.saturating_sub(self.at));
         self.at = self.at.max(now);
@@ -147,8 +145,8 @@ impl Meter {
         accrued.held_byte_seconds += mean(from.held_bytes as f64, to.held_bytes as f64);
     }
 
-    /// Writes what has accrued up to the last reading. Nothing is written while nothing was told of
-    /// levels, unless this is `last`: what is not known yet is in the record after.
+    /// Writes the amounts up to the last reading. Without known levels nothing is written unless
+    /// `is_last`: the next record has the amounts then.
     ///
     /// # Errors
     /// The ledger cannot be written, in one line; it is tried again with the next record.
@@ -164,7 +162,7 @@ impl Meter {
         }
         if self.levels.is_none() {
             if is_idle {
-                // It waits for the control group that pays, and takes nothing.
+                // The worker waits for the control group that pays, and uses nothing.
                 self.accrued = Amounts::default();
                 return Ok(());
             }
@@ -188,7 +186,8 @@ impl Meter {
     }
 }
 
-/// How much a counter has grown; one that went back has not, and counts on from where it was.
+/// Growth of a counter; a counter that went back has none, and is counted again above its old
+/// value.
 fn grown(seen: &mut u64, now: u64) -> u64 {
     let growth = now.saturating_sub(*seen);
     *seen += growth;
@@ -365,7 +364,7 @@ mod tests {
             ..reading(0, 100, 0)
         };
         place.meter.take(10 * SECOND, &with(5, 1));
-        // One that is not asked, or does not answer, has merged nothing that is known of.
+        // A worker that is not asked, or does not answer, has no known merges.
         let silent = Reading {
             told: None,
             ..with(0, 0)

@@ -1,8 +1,8 @@
-//! One record of the ledger: a group, a stretch of time, and what was added in it.
+//! One record of the ledger: a group, a stretch of time, and the amounts in it.
 //!
 //! # Problem
-//! Sums over any span must be right although daemons and workers end and start in between, and
-//! whoever reads the ledger must understand it without the program that wrote it.
+//! Sums over any span must be right although daemons and workers end and start in between, and a
+//! reader of the ledger must understand it without the program that wrote it.
 //!
 //! # Approach
 //! A record has differences and no totals: [`Amounts`] of its stretch, which add up, and beside
@@ -68,7 +68,7 @@ impl Record {
     /// The time that it covers.
     ///
     /// # Errors
-    /// What is wrong with it, in one line.
+    /// The first fault of the record, in one line.
     pub(super) fn stretch(&self) -> Result<Stretch, String> {
         if self.version != VERSION {
             let version = self.version;
@@ -97,7 +97,7 @@ pub(crate) struct Stretch {
 }
 
 impl Stretch {
-    /// How long it is, in nanoseconds; 0 if it ends before it begins.
+    /// Its length in nanoseconds; 0 if it ends before it begins.
     pub(super) fn nanos(&self) -> u64 {
         let length = self.to.as_nanosecond() - self.from.as_nanosecond();
         u64::try_from(length.max(0)).unwrap_or(u64::MAX)
@@ -105,7 +105,7 @@ impl Stretch {
 }
 
 impl Levels {
-    /// Those that a status tells.
+    /// The levels in a status.
     fn of(status: &Status) -> Levels {
         let page = uksm_policy::command::PAGE_SIZE;
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
@@ -131,7 +131,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Those of the module.
+    /// The module's counts.
     pub(crate) fn of(info: &Info) -> Counts {
         Counts {
             merged: info.merged + info.zeroed,
@@ -140,7 +140,7 @@ impl Counts {
         }
     }
 
-    /// Those that a status tells.
+    /// The counts in a status.
     pub(super) fn of_status(status: &Status) -> Counts {
         let kernel = &status.kernel;
         Counts {
@@ -166,7 +166,7 @@ pub(super) struct Hinted {
 }
 
 impl Hinted {
-    /// Those that a status tells.
+    /// The counts in a status.
     fn of(status: &Status) -> Hinted {
         let hints = &status.hints.policy;
         Hinted {
@@ -178,17 +178,17 @@ impl Hinted {
     }
 }
 
-/// What a worker's status tells of its group.
+/// Figures of a group from its worker's status.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Told {
     /// Levels.
     pub(super) levels: Levels,
-    /// What it merged because of hints.
+    /// Pages merged because of hints.
     pub(super) hinted: Hinted,
 }
 
 impl Told {
-    /// What this one tells.
+    /// The figures in this status.
     pub(crate) fn of(status: &Status) -> Told {
         Told {
             levels: Levels::of(status),
@@ -197,7 +197,7 @@ impl Told {
     }
 }
 
-/// A time as records and bills have it, with milliseconds.
+/// A time in the form of records and bills, with milliseconds.
 pub(crate) fn written(time: Timestamp) -> String {
     format!("{time:.3}")
 }

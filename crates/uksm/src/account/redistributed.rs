@@ -1,12 +1,12 @@
 //! Memory given to members and taken back, as counts that only grow.
 //!
 //! # Problem
-//! Redistribution knows the present size of each member. A bill needs the changes in between, also
-//! of members that are no longer configured.
+//! Redistribution has the present size of each member. A bill needs the changes in between, also of
+//! members that are no longer configured.
 //!
 //! # Approach
 //! The amounts of each turn are compared with those of the turn before. A member that is gone has
-//! given all of it back.
+//! given back all of its amount.
 //!
 //! # Units
 //! Bytes above a member's base.
@@ -15,37 +15,37 @@ use std::collections::BTreeMap;
 
 use uksm_redistribution::status::Status;
 
-/// What the members of one group had so far.
+/// Totals of the members of one group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RedistributedTotals {
-    /// What they may have now.
+    /// The amount that they may have now.
     pub(crate) held: u64,
-    /// All by which they were made larger.
+    /// Sum of all increases.
     pub(crate) given: u64,
-    /// All by which they were made smaller.
+    /// Sum of all decreases.
     pub(crate) taken_back: u64,
 }
 
 impl RedistributedTotals {
-    /// Adds a change, after which so much is held.
+    /// Adds a change, after which `change.held` is held.
     pub(crate) fn add(&mut self, change: RedistributedTotals) {
         self.held = change.held;
         self.given += change.given;
         self.taken_back += change.taken_back;
     }
 
-    /// All that is held is taken back.
+    /// Takes back the whole held amount.
     pub(crate) fn end(&mut self) {
         self.taken_back += std::mem::take(&mut self.held);
     }
 }
 
-/// What the members of all groups hold: by group and name.
+/// The amounts of the members of all groups, by group and name.
 #[derive(Debug, Default)]
 pub(crate) struct MemberAmounts(BTreeMap<(String, String), u64>);
 
 impl MemberAmounts {
-    /// How groups have changed since the last turn.
+    /// Changes of each group since the last turn.
     pub(crate) fn changes(&mut self, status: &Status) -> BTreeMap<String, RedistributedTotals> {
         let mut before = std::mem::take(&mut self.0);
         let mut changes: BTreeMap<String, RedistributedTotals> = BTreeMap::new();

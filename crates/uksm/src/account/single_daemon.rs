@@ -1,4 +1,4 @@
-//! The account of a daemon without groups, which is one group of all that it merges.
+//! The account of a daemon without groups: one group with all that it merges.
 //!
 //! The daemon has no control group of its own that pays, and no supervisor that would outlive it.
 //! So it has a meter of its own, and loses the amounts since its last record if it is killed.
@@ -27,7 +27,7 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// One that begins with the process: all its processor time is counted.
+    /// An account that begins with the process: all its processor time is counted.
     pub(crate) fn new(daemon: &Daemon) -> Own {
         let ledger = Arc::new(Ledger::new(daemon.account_dir.clone(), daemon.account_days));
         let now = clock::now();
@@ -39,7 +39,7 @@ impl Own {
         }
     }
 
-    /// Whether it is time for a record; it is not time again for an interval then.
+    /// Whether a record is due; the next one is due an interval later.
     pub(crate) fn is_due(&mut self) -> bool {
         let now = clock::now();
         let is_due = self.ledger.folder().is_some() && now >= self.due;
@@ -49,7 +49,7 @@ impl Own {
         is_due
     }
 
-    /// Writes a record with what a status tells.
+    /// Writes a record with a status's figures.
     ///
     /// # Errors
     /// It was not written: one line, which was logged already.
@@ -67,7 +67,7 @@ impl Own {
         self.meter.write(Timestamp::now(), std::process::id(), true)
     }
 
-    /// What was taken and saved since totals are kept.
+    /// Costs and savings since totals are kept.
     pub(crate) fn totals(&self) -> Amounts {
         self.ledger.totals(ALL)
     }

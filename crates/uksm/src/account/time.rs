@@ -1,18 +1,18 @@
 //! Times as an operator writes them: `2026-03-01T12:00:00Z`, `2026-03-01`, `today`, `2h`, `7d`.
 //!
-//! All is in UTC, as the ledger is: a bill does not depend on where its reader is.
+//! All times are in UTC, as in the ledger: a bill does not depend on its reader's time zone.
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 
-/// What a time must be.
+/// The error for an invalid time.
 const FORMS: &str = "must be a time like 2026-03-01T12:00:00Z, a day like 2026-03-01, today, or how long ago, like 2h or 7d";
 
-/// The time that a text names at `now`. A day is its beginning.
+/// The time that a text names at `now`. A day means its beginning.
 ///
 /// # Errors
-/// What it must be.
+/// The valid forms.
 pub(super) fn parse(text: &str, now: Timestamp) -> Result<Timestamp, String> {
     let fault = |_| FORMS.to_owned();
     let utc = now.to_zoned_datetime(TimeZone::UTC);

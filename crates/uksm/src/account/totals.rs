@@ -1,24 +1,23 @@
-//! Totals of a ledger: what each group took and saved since they were first kept.
+//! Totals of a ledger: amounts of each group since totals were first kept.
 //!
 //! # Problem
-//! Monitoring wants counters that go on over restarts of daemon and workers. To sum the ledger for
-//! each look is too much, and such a sum falls each day, when the oldest file goes.
+//! Monitoring wants counters that continue over restarts of daemon and workers. Summing the ledger
+//! for each request is too much, and such a sum falls each day, when the oldest file is removed.
 //!
 //! # Approach
 //! The daemon adds each record that it writes, and keeps the sums in `totals.json` beside the
-//! files, with how long each file was when it was last added. That is written when [`WORTH`] bytes
-//! of records have come since, but at most each [`MIN_INTERVAL`], or when another day has come.
-//! Whoever starts reads it, and adds what the files have beyond: nothing is counted twice or left
-//! out, however the last daemon ended. If it is lost or bad, totals begin at 0 again, and what was
-//! in the files before is not counted: who reads counters takes that for a new beginning, which it
-//! is. Groups without a record for as long as files are kept are forgotten. Of more than
+//! files, with the length of each file when it was last added. It is written when [`WORTH`] bytes
+//! of records have been added since, but at most once each [`MIN_INTERVAL`], or when a new day has
+//! begun. A new daemon reads it, and adds the records beyond those lengths: nothing is counted
+//! twice or left out, however the last daemon ended. If it is lost or bad, totals begin at 0 again,
+//! without the records of existing files: monitoring takes that for a reset of the counters, which
+//! it is. Groups without a record for as long as files are kept are forgotten. Beyond
 //! [`MAX_TOTALS`] groups, those formed by rules whose last record is the oldest are forgotten, too:
 //! users can decide how many names a rule forms over time. A bill still has them, since it sums
 //! records.
 //!
 //! # Units
-//! As in [`record`](super::record). What was saved counts at least as nothing, where the ledger has
-//! less than that: totals never fall.
+//! As in [`record`](super::record). A negative saving of a record counts as 0: totals never fall.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -34,21 +33,21 @@ use serde::{Deserialize, Serialize};
 use super::ledger_reader;
 use super::record::{Amounts, Record};
 
-/// Where they are kept.
+/// Their file.
 const NAME: &str = "totals.json";
 
-/// So many bytes of records may have to be read again at a start: some hundred.
+/// Maximum number of bytes of records that are read again at a start: some hundred records.
 const WORTH: u64 = 64 << 10;
 
-/// Totals are written no more often than this, but for a new day.
+/// Minimum time between two writes of totals, except on a new day.
 const MIN_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
 
-/// Most groups that have a total: twice as many as a rule may have at a time. Each takes some 800
-/// bytes of the file.
+/// Maximum number of groups that have a total: twice the number that a rule may have at a time.
+/// Each takes some 800 bytes of the file.
 const MAX_TOTALS: usize = 8192;
 
-/// Groups that are left when there were more: fewer than the most, so that a search for the oldest
-/// is rare.
+/// Groups that are left after forgetting: below the maximum, so that a search for the oldest is
+/// rare.
 const TOTALS_LEFT: usize = MAX_TOTALS / 4 * 3;
 
 /// Version of the form.
@@ -58,11 +57,11 @@ const VERSION: u32 = 1;
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     groups: BTreeMap<String, Total>,
-    /// How much of each file is in the sums.
+    /// Bytes of each file that are in the sums.
     summed: BTreeMap<Date, u64>,
-    /// Bytes of records since they were last written.
+    /// Bytes of records since the last write.
     unsaved: u64,
-    /// When they were.
+    /// Time of the last write.
     saved: Option<Timestamp>,
     /// Totals that were read, and records added since.
     added: u64,
@@ -73,7 +72,7 @@ struct Total {
     amounts: Amounts,
     /// The day of the last record.
     last: Date,
-    /// Its place among the records that were added, after all totals that were read.
+    /// Its position in the order of last records, after all totals that were read.
     place: u64,
 }
 
@@ -87,7 +86,7 @@ fn is_formed(group: &str) -> bool {
     group.contains('@')
 }
 
-/// What the file has.
+/// The contents of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     version: u32,
@@ -102,7 +101,7 @@ struct KeptTotal {
 }
 
 impl Totals {
-    /// Those of the ledger in this folder; of nothing if they cannot be read, which is logged.
+    /// The totals of the ledger in this folder; empty ones if they cannot be read, which is logged.
     pub(super) fn load(folder: &Path) -> Totals {
         let file = folder.join(NAME);
         let text = match std::fs::read(&file) {
@@ -130,9 +129,9 @@ impl Totals {
         totals
     }
 
-    /// Of what comes from now on.
+    /// Totals of records from now on.
     fn beginning(folder: &Path) -> Totals {
-        // A folder that is not there has no files.
+        // A missing folder has no files.
         let files = ledger_reader::files(folder).unwrap_or_default();
         let length = |path: &Path| path.metadata().map_or(0, |of| of.len());
         let summed = files.iter().map(|(day, path)| (*day, length(path)));
@@ -166,7 +165,7 @@ impl Totals {
         Ok(totals)
     }
 
-    /// Adds what files have beyond what is summed.
+    /// Adds the records of files beyond the lengths that are summed.
     fn catch_up(&mut self, folder: &Path) -> Result<(), String> {
         let files = ledger_reader::files(folder);
         let files = files.map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -200,7 +199,7 @@ impl Totals {
         }
     }
 
-    /// Leaves [`TOTALS_LEFT`] groups, or as many as are configured.
+    /// Forgets the oldest down to [`TOTALS_LEFT`] groups; configured groups stay.
     fn forget_oldest(&mut self) {
         let formed = self.groups.iter().filter(|(name, _)| is_formed(name));
         let mut ages: Vec<_> = formed.map(|(_, of)| (of.last, of.place)).collect();
@@ -213,8 +212,7 @@ impl Totals {
             .retain(|name, of| !is_formed(name) || (of.last, of.place) > newest);
     }
 
-    /// Adds a record that is now in the file of this day, which has this length with it, and may
-    /// write the totals.
+    /// Adds a record that is now in the file of this day, whose length is `length` with it.
     pub(super) fn take(&mut self, record: &Record, day: Date, length: u64) {
         self.add(record, day);
         let before = self.summed.insert(day, length).unwrap_or(0);
@@ -231,11 +229,11 @@ impl Totals {
         day_of(saved) != day_of(time) || is_time && self.unsaved >= WORTH
     }
 
-    /// Writes them if that is worth it at this time. Of groups and files before `first` nothing is
-    /// kept.
+    /// Writes the totals if a write is due at this time. Groups and files before `first` are
+    /// forgotten.
     ///
     /// # Errors
-    /// They cannot be written; what was written before stays.
+    /// They cannot be written; the old file stays.
     pub(super) fn save_if_due(
         &mut self,
         folder: &Path,
@@ -247,7 +245,7 @@ impl Totals {
         }
         self.groups.retain(|_, total| total.last >= first);
         self.summed.retain(|day, _| *day >= first);
-        // Whatever comes of it, it is not tried again for each record.
+        // Even after a failure it is not tried again for each record.
         (self.saved, self.unsaved) = (Some(time), 0);
         let groups = self.groups.iter().map(|(name, total)| {
             let last = total.last.to_string();
@@ -268,12 +266,12 @@ impl Totals {
         options.write(true).create(true).truncate(true).mode(0o600);
         let mut file = options.open(&beside)?;
         file.write_all(&serde_json::to_vec(&kept)?)?;
-        // Else a machine that stops now could find the new name with nothing in it.
+        // Without it, a machine that stops now could find the new name with an empty file.
         file.sync_data()?;
         std::fs::rename(&beside, folder.join(NAME))
     }
 
-    /// Those of a group; nothing if it has no record.
+    /// The totals of a group; zero if it has no record.
     pub(super) fn of(&self, group: &str) -> Amounts {
         let total = self.groups.get(group);
         total.map_or_else(Amounts::default, |total| total.amounts)
@@ -318,7 +316,7 @@ mod tests {
         }
         minute(&first, "db", "2026-03-01T00:01:00Z");
         assert_eq!((merged(&first, "web"), merged(&first, "db")), (30, 1));
-        // It says nothing when it ends: what was not written is in the files.
+        // It writes nothing when it ends: the files have the records that are not in totals.
         drop(first);
         let second = ledger(root.path());
         assert_eq!((merged(&second, "web"), merged(&second, "db")), (30, 1));

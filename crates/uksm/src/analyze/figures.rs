@@ -1,16 +1,16 @@
-//! From what was read to what is said of it.
+//! From the sample to the figures of the report.
 //!
 //! # Approach
-//! Anonymous memory, huge pages, what is offered to in-kernel KSM and what KSM has merged are
-//! counts of the kernel. All else is of the sample: own pages and pages of zeros by the rate,
-//! copies by [`uksm_sketch::occupancy`]. Copies within groups are those of all groups beyond those
+//! Anonymous memory, huge pages, pages offered to in-kernel KSM and pages merged by it are counts
+//! of the kernel. All else is estimated from the sample: own pages and pages of zeros by the rate,
+//! copies by [`uksm_sketch::occupancy`]. Copies within groups are those of all groups minus those
 //! of all processes, and so on, so that the parts add up to the whole.
 //!
-//! What in-kernel KSM would find are copies among own pages that are offered to it. It merges pages
-//! of zeros as it does others (unless `use_zero_pages` is set): all but one are saved.
+//! In-kernel KSM would find the copies among own pages that are offered to it. It merges pages of
+//! zeros like others (unless `use_zero_pages` is set): all but one are saved.
 //!
-//! To read all own pages once takes the processor time that this run took for a page, times their
-//! number. A governor reads with its share of a core, so that it takes the time over the share.
+//! Reading all own pages once takes this run's processor time for a page, times their number. A
+//! governor reads with its share of a core, which takes that time divided by the share.
 //!
 //! # Units
 //! Pages; seconds.
@@ -24,7 +24,7 @@ use uksm_sketch::redundancy::{Part, Redundancy};
 use super::reading::{Missed, Process, Reading};
 use super::report::{Figure, GovernorTime, LeftOut, Report, Row};
 
-/// What is said of what was read, with so many groups and processes.
+/// The report on a sample, with at most `top` groups and `top` processes.
 pub(super) fn report(reading: Reading, top: usize) -> Report {
     let Reading {
         processes,
@@ -94,7 +94,7 @@ pub(super) fn report(reading: Reading, top: usize) -> Report {
     }
 }
 
-/// What is anonymous and not a process's own.
+/// Anonymous pages that are not a process's own.
 fn shared(anonymous: f64, own: Range) -> Range {
     Range::exact(anonymous).beyond(own)
 }
@@ -108,13 +108,13 @@ fn all_but_one(pages: Range) -> Range {
     }
 }
 
-/// What in-kernel KSM has merged; none if the kernel does not say of any process.
+/// Pages merged by in-kernel KSM; none if the kernel reports them for no process.
 fn ksm_merged(processes: &[Process]) -> Option<u64> {
     let merged = processes.iter().filter_map(|process| process.survey.merged);
     merged.fold(None, |all, merged| Some(all.unwrap_or(0) + merged))
 }
 
-/// Makes rows of the groups and processes that have most memory.
+/// Makes rows of the groups and processes with most memory.
 struct Rows<'a> {
     occupancy: &'a Occupancy,
     processes: &'a [Process],

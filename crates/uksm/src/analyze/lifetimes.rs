@@ -1,15 +1,15 @@
-//! How long pages live, for people and for programs.
+//! Lifetimes of pages, for people and for programs.
 //!
 //! # Approach
-//! Pages that were read twice ([`watch`](super::watch)) are counted by what has become of them, and
-//! [`uksm_sketch::lifetime`] tells what that means for all that were read: those by which something
-//! could be saved, whose merging would be lost, and the others. Pages that are swapped out or were
-//! not reached count as neither lost nor unchanged. Where next to no time passed between the
-//! readings, that is said, and no rate.
+//! Pages that were read twice ([`watch`](super::watch)) are counted by their state at the second
+//! reading, and [`uksm_sketch::lifetime`] extrapolates to all pages that were read: those that
+//! could save memory, whose merging would be lost, and the others. Pages that are swapped out or
+//! were not reached count as neither lost nor unchanged. If next to no time passed between the
+//! readings, the report has a note instead of a rate.
 //!
-//! The counts by time between the readings say whether one constant rate, which figures of a minute
-//! and of half of the pages assume, is like what was met: pages that are rewritten all the time are
-//! lost after a second already, and no more of them after ten.
+//! The figures of a minute and of half of the pages assume one constant rate. The counts by time
+//! between the readings show whether that fits: pages that are rewritten all the time are lost
+//! after a second already, and no more of them after ten.
 //!
 //! # Units
 //! Pages; seconds; shares are parts of one.
@@ -24,7 +24,7 @@ use super::units::duration;
 use super::watch::{Fate, Twice};
 use crate::status::table;
 
-/// With less time between the readings, on average, nothing is said of a minute.
+/// Minimum mean time between the readings for a figure of a minute.
 const SHORTEST: f64 = 1.0;
 
 /// Ends of the bands of time between readings, in seconds; the last has none.
@@ -35,9 +35,9 @@ const BANDS: [f64; 5] = [1.0, 10.0, 60.0, 600.0, f64::INFINITY];
 pub(super) struct Part {
     /// As a part of one.
     pub(super) part: f64,
-    /// No less.
+    /// Lower end.
     pub(super) low: f64,
-    /// No more.
+    /// Upper end.
     pub(super) high: f64,
 }
 
@@ -46,64 +46,64 @@ pub(super) struct Part {
 pub(super) struct Time {
     /// Null if no page was lost.
     pub(super) seconds: Option<f64>,
-    /// No less.
+    /// Lower end.
     pub(super) low: f64,
-    /// No more; null if nothing bounds it.
+    /// Upper end; null if nothing bounds it.
     pub(super) high: Option<f64>,
 }
 
-/// What has become of pages.
+/// Pages by their state at the second reading.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub(super) struct Lives {
-    /// So many of which it is known.
+    /// Pages whose state is known.
     pub(super) pages: u64,
-    /// They hold what they held.
+    /// With the same contents.
     pub(super) unchanged: u64,
-    /// They hold something else.
+    /// With other contents.
     pub(super) changed: u64,
-    /// They are not there any more.
+    /// No longer there.
     pub(super) gone: u64,
     /// Changed or gone between the readings; null if there are no pages.
     pub(super) lost: Option<Part>,
     /// Changed or gone within a minute, at one constant rate; null if too little time passed.
     pub(super) lost_in_a_minute: Option<Part>,
-    /// For how long half of them live, at one constant rate; null if too little time passed.
+    /// Time for which half of them live, at one constant rate; null if too little time passed.
     pub(super) half_live: Option<Time>,
 }
 
-/// Pages with such a time between their readings.
+/// Pages by the time between their readings.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Band {
-    /// This time or more.
+    /// This time or longer.
     pub(super) from_seconds: f64,
-    /// Less than this; null for the last.
+    /// Shorter than this; null for the last.
     pub(super) to_seconds: Option<f64>,
-    /// Pages of which it is known what has become.
+    /// Pages whose state is known.
     pub(super) pages: u64,
-    /// How many of them changed.
+    /// Changed pages.
     pub(super) changed: u64,
-    /// How many are gone.
+    /// Gone pages.
     pub(super) gone: u64,
     /// Both, as a part of the pages.
     pub(super) lost: Part,
 }
 
-/// How long pages live, told from some of those that were read.
+/// Lifetimes of pages, estimated from some of those that were read.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub(super) struct Lifetimes {
     /// Pages that were to be read again.
     pub(super) chosen: u64,
-    /// Of these, swapped out by then, and so not touched.
+    /// Of these, swapped out meanwhile, and so not touched.
     pub(super) swapped_out: u64,
     /// Of these, not reached within the budget.
     pub(super) not_reached: u64,
-    /// Of these, not read because there is no right to any more.
+    /// Of these, not read because the right was lost.
     pub(super) refused: u64,
-    /// Least time between the two readings of a page; null if none was read again.
+    /// Minimum time between the two readings of a page; null if none was read again.
     pub(super) shortest_seconds: Option<f64>,
-    /// Most time between the two readings of a page.
+    /// Maximum time between the two readings of a page.
     pub(super) longest_seconds: Option<f64>,
-    /// Pages of zeros, and those of which a copy was read.
+    /// Pages of zeros, and pages of which a copy was read.
     pub(super) zeros_and_copies: Lives,
     /// The others.
     pub(super) others: Lives,
@@ -125,7 +125,7 @@ impl From<Estimate> for Part {
 }
 
 impl Lives {
-    /// Of pages between whose readings enough time passed for a rate, or not.
+    /// From pages; `is_long` if enough time passed between their readings for a rate.
     fn of(pages: &[&Twice], is_long: bool) -> Lives {
         let count = |fate| pages.iter().filter(|page| page.fate == fate).count() as u64;
         let seconds: Vec<f64> = pages.iter().map(|page| page.seconds).collect();
@@ -173,7 +173,7 @@ impl Lives {
 }
 
 impl Lifetimes {
-    /// Of pages that were read twice, or were to be.
+    /// From pages that were read twice, or were to be.
     pub(super) fn of(pages: &[Twice]) -> Lifetimes {
         let count = |fate| pages.iter().filter(|page| page.fate == fate).count() as u64;
         let is_known = |page: &&Twice| {
@@ -199,7 +199,7 @@ impl Lifetimes {
         }
     }
 
-    /// How many pages were read again and when, in a line.
+    /// The number of pages that were read again, and the times, in a line.
     pub(super) fn headline(&self) -> String {
         let times = self.shortest_seconds.zip(self.longest_seconds);
         let Some((shortest, longest)) = times else {
@@ -234,7 +234,7 @@ impl Lifetimes {
         )
     }
 
-    /// What the columns of [`Lifetimes::rows`] are.
+    /// Names of the columns of [`Lifetimes::rows`].
     pub(super) const HEAD: [&'static str; 8] = [
         "",
         "read again",
@@ -246,7 +246,7 @@ impl Lifetimes {
         "at least",
     ];
 
-    /// What has become of them, in rows; none if none was read again.
+    /// States of the pages, in rows; none if none was read again.
     pub(super) fn rows(&self) -> Vec<[String; 8]> {
         if self.all.pages == 0 {
             return Vec::new();
@@ -279,7 +279,7 @@ impl Lifetimes {
     }
 }
 
-/// Pages by the time between their readings; bands that have none are left out.
+/// Pages by the time between their readings, without empty bands.
 fn bands(all: &[&Twice]) -> Vec<Band> {
     let from = std::iter::once(0.0).chain(BANDS);
     let band = |(from, to): (f64, f64)| {
@@ -408,7 +408,7 @@ mod tests {
             ["1000", "0", "0", "0.00", "0.00 to 0.74"].map(str::to_owned)
         );
         assert_eq!(cells[6], "-");
-        // There is nothing that could be saved.
+        // No page could save memory.
         assert_eq!(still.rows()[0][1..], ["0", "0", "0", "-", "-", "-", "-"]);
     }
 }

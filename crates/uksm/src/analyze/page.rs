@@ -2,8 +2,8 @@
 //!
 //! # Approach
 //! A [`document`](crate::document) with a plot of bars for the host, for control groups and for
-//! processes, and tables of the same figures. Names of processes and control groups are what others
-//! chose: they are escaped.
+//! processes, and tables of the same figures. Names of processes and control groups come from
+//! others: they are escaped.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -22,11 +22,11 @@ use crate::document;
 
 const WIDTH: u32 = 900;
 
-/// Height of a bar, and of what is around the bars, in pixels.
+/// Height of a bar, and of the space around the bars, in pixels.
 const BAR: u32 = 34;
 const AROUND: u32 = 90;
 
-/// Dark enough on white, told apart by most colour-blind people (Okabe and Ito).
+/// Dark enough on white, distinguished by most colour-blind people (Okabe and Ito).
 const ZERO: RGBColor = RGBColor(86, 180, 233);
 const WITHIN: RGBColor = RGBColor(0, 114, 178);
 const GROUP: RGBColor = RGBColor(0, 158, 115);
@@ -89,7 +89,7 @@ pub(super) fn html(report: &Report) -> anyhow::Result<String> {
     Ok(document::html("uksm analyze", &text))
 }
 
-/// How long pages live.
+/// Lifetimes of pages.
 fn lives(lifetimes: &Lifetimes) -> String {
     let mut text = format!(
         "<h2>How long pages live</h2>\n<p>{}</p>\n",
@@ -139,7 +139,7 @@ fn label(row: &Row) -> String {
     pid + &row.name.escape_debug().to_string()
 }
 
-/// A bar: what it is called, pieces one after the other, and an interval to mark.
+/// A bar: its name, its pieces one after the other, and a marked interval.
 struct Bar {
     name: String,
     pieces: Vec<f64>,
@@ -218,7 +218,7 @@ fn bars(title: &str, bars: &[Bar], legend: &Legend) -> Result<String, Box<dyn Er
         };
         chart
             .configure_mesh()
-            // Without a size it follows the height, which is small where there is one bar.
+            // Without a size it follows the height, which is small for one bar.
             .label_style(("sans-serif", 12))
             .disable_y_mesh()
             .x_desc("MiB")
@@ -255,7 +255,7 @@ fn bars(title: &str, bars: &[Bar], legend: &Legend) -> Result<String, Box<dyn Er
     Ok(key(legend) + &document::figure(&words, &text))
 }
 
-/// Says which colour is which, and what the line is.
+/// A legend of the colours and of the line.
 fn key(legend: &Legend) -> String {
     let entries = legend.iter().map(|(what, RGBColor(red, green, blue))| {
         format!("<span style=\"color:rgb({red},{green},{blue})\">&#9632;</span> {what}")

@@ -6,12 +6,12 @@
 use uksm_linux::clock;
 use uksm_policy::command::Nanos;
 
-/// What may be spent on what.
+/// The budget and its use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
-    /// In all.
+    /// The whole budget.
     pub(super) budget: Nanos,
-    /// What was spent before the start.
+    /// CPU time spent before the start.
     pub(super) cpu_before: Nanos,
 }
 
@@ -20,12 +20,12 @@ impl Plan {
         clock::process_cpu().saturating_sub(self.cpu_before)
     }
 
-    /// What is kept for reading some pages again.
+    /// The part that is kept for reading some pages again.
     pub(super) fn kept(&self) -> Nanos {
         self.budget / 10
     }
 
-    /// Whether more was spent than can be borne.
+    /// Whether the budget is exceeded by more than a quarter.
     pub(super) fn is_over(&self) -> bool {
         self.spent() > self.budget + self.budget / 4
     }

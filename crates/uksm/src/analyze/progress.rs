@@ -1,9 +1,9 @@
-//! How far reading is, on a terminal.
+//! The progress of reading, on a terminal.
 //!
 //! # Approach
-//! One line of standard error that is written over a few times a second, and wiped at the end, by
-//! blanks: any terminal has these. Where standard error is no terminal, nothing is said. The time
-//! left is by what was done since the step began.
+//! One line of standard error that is overwritten a few times a second, and erased with blanks at
+//! the end: any terminal can do that. If standard error is no terminal, nothing is printed. The
+//! time left is extrapolated from the beginning of the step.
 //!
 //! # Units
 //! Nanoseconds.
@@ -13,22 +13,22 @@ use std::io::{IsTerminal as _, Write as _};
 use uksm_linux::clock;
 use uksm_policy::command::Nanos;
 
-/// Between two lines.
+/// Time between two updates of the line.
 const PAUSE: Nanos = 200_000_000;
 
-/// Says how far it is.
+/// Prints the progress.
 #[derive(Debug)]
 pub(super) struct Progress {
     is_shown: bool,
     step: &'static str,
     began: Nanos,
     said: Nanos,
-    /// Columns of what stands there.
+    /// Columns of the current line.
     width: usize,
 }
 
 impl Progress {
-    /// On standard error, if that is a terminal.
+    /// For standard error, if that is a terminal.
     pub(super) fn new() -> Progress {
         Progress {
             is_shown: std::io::stderr().is_terminal(),
@@ -39,7 +39,7 @@ impl Progress {
         }
     }
 
-    /// This part of a step is done.
+    /// Prints that this part of a step is done.
     pub(super) fn say(&mut self, step: &'static str, part: f64) {
         if !self.is_shown {
             return;
@@ -67,10 +67,10 @@ impl Drop for Progress {
 }
 
 fn line(step: &str, part: f64, passed: Nanos) -> String {
-    // A process can have grown since it was asked for.
+    // A process can have grown since the survey.
     let part = part.min(1.0);
     let percent = part * 100.0;
-    // Of next to nothing, no time can be told.
+    // With next to no progress, no time can be estimated.
     if part < 0.01 {
         return format!("uksm: {step}: {percent:.0} %");
     }

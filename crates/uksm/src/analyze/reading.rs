@@ -1,19 +1,19 @@
 //! Reads a sample of the memory of processes within a budget of processor time.
 //!
 //! # Problem
-//! How many pages a budget lasts for depends on the host, the kernel and on how full mappings are.
-//! If the budget ended in the middle, the pages behind would have had no chance to be chosen.
+//! The number of pages that a budget lasts for depends on the host, the kernel and on how full
+//! mappings are. If the budget ended in the middle, later pages would have no chance to be chosen.
 //!
 //! # Approach
 //! 1. The kernel is asked for the memory of each process, the largest first, with half of the
-//!    budget. Who is not reached is left out, and the least is lost.
-//! 2. Trials on the largest process tell what it takes to open a process, to read a place among all
-//!    its neighbours, and to read one by itself.
-//! 3. If the rest of the budget, less what estimating takes, lasts for all places, all are read;
-//!    else each is chosen with the probability for which it lasts. A part of the budget is kept for
-//!    what the trials do not know.
+//!    budget. Processes that are not reached are left out: those are the smallest.
+//! 2. Trials on the largest process measure the cost of opening a process, of reading a place among
+//!    all its neighbours, and of reading one by itself.
+//! 3. If the rest of the budget, less the cost of estimating, lasts for all places, all are read;
+//!    otherwise each is chosen with the probability that the budget allows. A part of the budget is
+//!    reserved for costs that the trials do not show.
 //!
-//! A process that ends meanwhile is left out with all its pages. Should reading take a quarter more
+//! A process that ends meanwhile is left out with all its pages. If reading takes a quarter more
 //! than the budget, the processes that were not reached are left out as well: the largest come
 //! first.
 //!
@@ -44,14 +44,13 @@ const TRIAL: u64 = 4096;
 /// Chosen places of the trial that reads single ones, roughly.
 const SINGLE: f64 = 256.0;
 
-/// Of what is left of the budget, reading is planned to take this part. Estimating takes most of
-/// the rest.
+/// Part of the remaining budget that is planned for reading. Estimating takes most of the rest.
 const PLANNED: f64 = 0.75;
 
-/// At least so many places are chosen, whatever the budget.
+/// Minimum number of chosen places, whatever the budget.
 const MIN_PLACES: f64 = 512.0;
 
-/// Pages between two looks at how far it is.
+/// Pages between two updates of the progress.
 const SHOWN: u64 = 256;
 
 /// A process that was read.
@@ -63,11 +62,11 @@ pub(super) struct Process {
     pub(super) comm: String,
     /// Its group, by number.
     pub(super) group: u32,
-    /// What the kernel says of its memory.
+    /// The kernel's figures of its memory.
     pub(super) survey: Survey,
-    /// Pages of zeros that were met.
+    /// Pages of zeros that were read.
     pub(super) zero: u64,
-    /// How many of these in-kernel KSM may merge.
+    /// Those of them that in-kernel KSM may merge.
     pub(super) zero_offered: u64,
 }
 
@@ -78,26 +77,26 @@ pub(super) struct Missed {
     pub(super) pid: u32,
     /// Name of its program.
     pub(super) comm: String,
-    /// Why not.
+    /// The reason.
     pub(super) why: String,
-    /// Pages it has in memory that are of no file.
+    /// Its pages in memory that belong to no file.
     pub(super) pages: u64,
 }
 
-/// What was read.
+/// The result of reading.
 #[derive(Debug)]
 pub(super) struct Reading {
-    /// Whose memory.
+    /// The processes.
     pub(super) processes: Vec<Process>,
     /// Names of the groups.
     pub(super) groups: Vec<String>,
-    /// The pages that were met, but those of zeros.
+    /// The pages that were read, except those of zeros.
     pub(super) pages: Vec<Page>,
     /// The probability with which each page was chosen.
     pub(super) rate: f64,
     /// Processor time of reading one page among its neighbours; 0 if none was read.
     pub(super) page_nanos: f64,
-    /// Who was named and not read.
+    /// Selected processes that were not read.
     pub(super) missed: Vec<Missed>,
 }
 
@@ -108,7 +107,7 @@ struct Target {
     resident: u64,
 }
 
-/// A process of which the kernel has said what it has.
+/// A process whose memory figures are known.
 struct Surveyed {
     target: Target,
     group: String,
@@ -118,7 +117,7 @@ struct Surveyed {
 /// Reads as much as the plan allows.
 ///
 /// # Errors
-/// A process that was named by its id cannot be read; or none can.
+/// A process that was named by its id cannot be read; or no process can.
 pub(super) fn read(
     plan: Plan,
     sampler: &mut Sampler,
@@ -263,21 +262,21 @@ fn group(proc: &Proc, pid: u32) -> String {
     path.unwrap_or_else(|| "(no control group)".to_owned())
 }
 
-/// What things take on this host, in processor time.
+/// Costs on this host, in processor time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Trials {
-    /// To open a process.
+    /// Opening a process.
     open: f64,
-    /// A place, where all are read.
+    /// Reading a place, where all are read.
     place: f64,
-    /// A page of these.
+    /// Reading a page there.
     page: f64,
-    /// A place that is chosen by itself.
+    /// Reading a place that is chosen by itself.
     single: f64,
 }
 
 impl Trials {
-    /// Tries the largest process that lets itself be read.
+    /// Runs the trials on the largest readable process.
     fn of(proc: &Proc, surveyed: &[Surveyed], sampler: &mut Sampler) -> Trials {
         let trial = |one: &Surveyed, sampler: &mut Sampler| {
             let mut take = |survey: &Survey, rate: f64| {
@@ -314,7 +313,7 @@ impl Trials {
             .unwrap_or_default()
     }
 
-    /// The probability for which the rest of the budget lasts.
+    /// The probability that the rest of the budget allows.
     fn rate(self, plan: Plan, surveyed: &[Surveyed]) -> f64 {
         let places: u64 = surveyed.iter().map(|one| one.survey.places()).sum();
         let processes = surveyed.len() as f64;
@@ -324,15 +323,15 @@ impl Trials {
         self.lasts(left * PLANNED, processes, places.max(1) as f64)
     }
 
-    /// What it takes to read so many pages again, each by itself.
+    /// Cost of reading this number of pages again, each by itself.
     fn again(self, pages: f64, processes: f64) -> f64 {
         self.single * pages + self.open * processes.min(pages)
     }
 
-    /// How many pages can be read again with that.
+    /// Number of pages that can be read again at this cost.
     fn watched(self, kept: f64, processes: f64) -> usize {
         let all = (kept * PLANNED - self.open * processes) / self.single.max(1.0);
-        // Fewer than one of each process: each takes opening one.
+        // With fewer pages than processes, each page needs opening a process.
         let few = kept * PLANNED / (self.single + self.open).max(1.0);
         let pages = if few < processes { few } else { all };
         #[expect(
@@ -350,17 +349,17 @@ impl Trials {
         if left >= self.place * places {
             return 1.0;
         }
-        // To choose more than half by itself is never better than to read all.
+        // Choosing more than half one by one is never better than reading all.
         (left / (self.single.max(self.place) * places))
             .min(0.5)
             .max(least)
     }
 }
 
-/// Why a process is left out whose turn does not come.
+/// Reason for a process that was not reached.
 const OVER: &str = "not reached within the budget: give more with --budget";
 
-/// Collects who is not read.
+/// Collects processes that are not read.
 struct Missing<'a> {
     selection: &'a Selection,
     processes: Vec<Missed>,
@@ -389,7 +388,7 @@ impl Missing<'_> {
     }
 }
 
-/// Why a process cannot be read, and what that takes.
+/// Why a process cannot be read, and the remedy.
 fn reason(error: &proc::Error) -> String {
     match error {
         proc::Error::Gone { .. } => "ended".to_owned(),

@@ -1,4 +1,4 @@
-//! What `uksm analyze` says, for people and for programs.
+//! The report of `uksm analyze`, for people and for programs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,10 +11,10 @@ use super::lifetimes::Lifetimes;
 use super::units::{duration, mib};
 use crate::status::table;
 
-/// Processes that are named of those left out for one reason.
+/// Number of processes that are named among those left out for one reason.
 const NAMED: usize = 3;
 
-/// Longest name of a control group in the text.
+/// Maximum length of a control group's name in the text.
 const LONGEST: usize = 44;
 
 /// An estimate in whole pages, and its interval of 95 %.
@@ -22,9 +22,9 @@ const LONGEST: usize = 44;
 pub(super) struct Figure {
     /// Pages.
     pub(super) pages: f64,
-    /// No fewer.
+    /// Lower end.
     pub(super) low: f64,
-    /// No more.
+    /// Upper end.
     pub(super) high: f64,
 }
 
@@ -38,36 +38,36 @@ impl From<Range> for Figure {
     }
 }
 
-/// Everything. Pages are 4 KiB.
+/// The whole report. Pages are 4 KiB.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub(super) struct Report {
     /// Processes that were read.
     pub(super) processes: u64,
     /// Units or control groups that they are in.
     pub(super) groups: u64,
-    /// Processes with more mappings or address space than was looked at.
+    /// Processes with more mappings or address space than was checked.
     pub(super) cut_processes: u64,
     /// Pages that were read.
     pub(super) read_pages: u64,
-    /// The probability with which each page was.
+    /// The probability with which each page was read.
     pub(super) rate: f64,
-    /// What chose them.
+    /// The seed of the choice.
     pub(super) seed: u64,
-    /// How long it took.
+    /// Duration.
     pub(super) seconds: f64,
-    /// Processor time of it.
+    /// Processor time used.
     pub(super) cpu_seconds: f64,
-    /// Processor time that it might take.
+    /// The budget of processor time.
     pub(super) budget_seconds: f64,
-    /// Share of a core that it might use.
+    /// The allowed share of a core.
     pub(super) cpu_share: f64,
-    /// Private anonymous pages, by the kernel. One that several map is counted for each.
+    /// Private anonymous pages, by the kernel. A page that several processes map counts for each.
     pub(super) anonymous_pages: f64,
-    /// Those that one process alone maps.
+    /// Those that only one process maps.
     pub(super) own: Figure,
-    /// Those that several map, by fork or because they were merged.
+    /// Those that several processes map, by fork or because they were merged.
     pub(super) shared_already: Figure,
-    /// Those that in-kernel KSM has merged, by the kernel; null if it does not say.
+    /// Those that in-kernel KSM has merged, by the kernel; null if it does not report them.
     pub(super) ksm_merged_pages: Option<u64>,
     /// Those in huge pages, by the kernel.
     pub(super) huge_pages: f64,
@@ -81,19 +81,20 @@ pub(super) struct Report {
     pub(super) within_groups: Figure,
     /// Further ones that are copies across these.
     pub(super) across_groups: Figure,
-    /// All of these: what merging could free.
+    /// The sum of these: pages that merging could free.
     pub(super) saved: Figure,
-    /// How much of that in-kernel KSM would find, which may look at what is offered to it only.
+    /// The part of it that in-kernel KSM would find: it may only compare pages that are offered to
+    /// it.
     pub(super) ksm_would_find: Figure,
-    /// How much it cannot.
+    /// The part of it that in-kernel KSM cannot find.
     pub(super) ksm_cannot_find: Figure,
     /// Processor time to read one page, measured by this run.
     pub(super) page_seconds: f64,
     /// Processor time to read all own pages once, by that.
     pub(super) all_seconds: f64,
-    /// How long that takes with each governor's share of a core.
+    /// Time for that with each governor's share of a core.
     pub(super) governors: Vec<GovernorTime>,
-    /// How long pages live.
+    /// Lifetimes of pages.
     pub(super) lifetimes: Lifetimes,
     /// Units or control groups with the most memory.
     pub(super) by_group: Vec<Row>,
@@ -103,7 +104,7 @@ pub(super) struct Report {
     pub(super) left_out: Vec<LeftOut>,
 }
 
-/// How long a governor takes to read all own pages once.
+/// Time of a governor for reading all own pages once.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct GovernorTime {
     /// Its name.
@@ -119,7 +120,7 @@ pub(super) struct GovernorTime {
 pub(super) struct Row {
     /// Path, or name of the program.
     pub(super) name: String,
-    /// Of a process.
+    /// The id of a process; null for a group.
     pub(super) pid: Option<u32>,
     /// Processes in it.
     pub(super) processes: u64,
@@ -129,7 +130,7 @@ pub(super) struct Row {
     pub(super) zero: Figure,
     /// Its own pages that are copies within it.
     pub(super) within: Figure,
-    /// So many of its own pages at least hold what is elsewhere as well.
+    /// Minimum number of its own pages that have copies elsewhere.
     pub(super) elsewhere_least: f64,
     /// Its pages in huge pages, by the kernel.
     pub(super) huge_pages: f64,
@@ -142,9 +143,9 @@ pub(super) struct LeftOut {
     pub(super) pid: u32,
     /// Name of its program.
     pub(super) comm: String,
-    /// Why not.
+    /// The reason.
     pub(super) why: String,
-    /// Pages it has in memory that are of no file.
+    /// Its pages in memory that belong to no file.
     pub(super) pages: u64,
 }
 
@@ -163,7 +164,7 @@ impl Report {
         format!("{:.1}", pages / self.anonymous_pages.max(1.0) * 100.0)
     }
 
-    /// Where the memory lies: what it is, and how much.
+    /// The places of memory, and their amounts.
     pub(super) fn lines(&self) -> [(&'static str, Figure); 8] {
         [
             ("zeros", self.zero),
@@ -177,7 +178,7 @@ impl Report {
         ]
     }
 
-    /// What was read, in a line.
+    /// The memory that was read, in a line.
     pub(super) fn headline(&self) -> String {
         format!(
             "{} in {}: {} MiB of private memory, {} MiB of it in huge pages",
@@ -188,7 +189,7 @@ impl Report {
         )
     }
 
-    /// How it was read, in a line.
+    /// The reading, in a line.
     pub(super) fn effort(&self) -> String {
         let how = match self.rate {
             1.0.. => "all own pages were read".to_owned(),
@@ -203,7 +204,7 @@ impl Report {
         )
     }
 
-    /// What in-kernel KSM does now, in a line.
+    /// The present state of in-kernel KSM, in a line.
     pub(super) fn ksm(&self) -> String {
         let merged = match self.ksm_merged_pages {
             Some(pages) => format!("has merged {} MiB of this", mib(pages as f64)),
@@ -215,7 +216,7 @@ impl Report {
         )
     }
 
-    /// What to find all takes, in a line.
+    /// The cost of finding all, in a line.
     pub(super) fn cost(&self) -> String {
         let times = self.governors.iter().map(
             |GovernorTime {
@@ -232,7 +233,7 @@ impl Report {
         )
     }
 
-    /// Who was left out: a line for each reason.
+    /// Processes that were left out: a line for each reason.
     pub(super) fn left_out(&self) -> Vec<String> {
         let mut reasons: BTreeMap<&str, Vec<&LeftOut>> = BTreeMap::new();
         for left_out in &self.left_out {

@@ -1,4 +1,4 @@
-//! What is said of known memory.
+//! Reports on known memory.
 
 use uksm_linux::contents::Survey;
 use uksm_sketch::redundancy::Page;
@@ -80,7 +80,7 @@ fn parts_of_what_could_be_saved_add_up_to_it() {
     ];
     assert_eq!(parts.map(pages), [9.0, 1.0, 2.0, 1.0]);
     assert_eq!(pages(report.saved), 13.0);
-    // Three pages of content 1, and six of zeros, of which one stays each.
+    // Three pages of content 1, and six of zeros; one of each stays.
     let of_ksm = [report.ksm_would_find, report.ksm_cannot_find];
     assert_eq!(of_ksm.map(pages), [2.0 + 5.0, 6.0]);
     assert_eq!((report.anonymous_pages, report.huge_pages), (70.0, 35.0));
@@ -117,8 +117,8 @@ fn parts_of_what_could_be_saved_add_up_to_it() {
 fn a_sample_says_its_intervals_and_the_least_that_is_elsewhere() {
     let report = figures::report(reading(0.1), 1);
     assert_eq!((pages(report.zero), pages(report.own)), (90.0, 400.0));
-    // The kernel says of fewer pages than are told from the sample: of what is shared already, the
-    // last, nothing is left.
+    // The kernel reports fewer pages than the sample extrapolates to: no pages are left for the
+    // last figure, those shared already.
     let figures = report.lines().map(|(_, figure)| figure);
     for Figure { pages, low, high } in figures.into_iter().take(7) {
         assert!(
@@ -183,7 +183,7 @@ fn names_that_others_chose_are_escaped_in_the_page() {
     assert!(!text.contains("<p1>") && !text.contains("<b>"), "{text}");
     assert!(text.contains("1 &lt;p1&gt;") && text.contains("&lt;b&gt;"));
     assert_eq!(text.matches("<svg ").count(), 3);
-    // Nothing was read: there is nothing to draw but the axes.
+    // Nothing was read: only the axes are drawn.
     html(&Report::default()).unwrap();
 }
 

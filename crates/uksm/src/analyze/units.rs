@@ -1,11 +1,11 @@
-//! Pages and times as people read them.
+//! Pages and times in units for people.
 
 /// Pages in MiB.
 pub(super) fn mib(pages: f64) -> String {
     format!("{:.1}", pages / 256.0)
 }
 
-/// A time for reading.
+/// A time as text.
 pub(super) fn duration(seconds: f64) -> String {
     match seconds {
         ..0.1 => format!("{:.0} ms", seconds * 1e3),

@@ -1,18 +1,18 @@
-//! Some of the pages that were read, and what has become of them.
+//! A sample of the pages that were read, to be read again later.
 //!
 //! # Problem
-//! Which pages are read again must not depend on what they hold or whose they are; how many pages
-//! there will be is not known before they are read; and millions of addresses are not to be kept.
+//! The choice of pages to read again must not depend on their contents or owners; the number of
+//! pages is not known before they are read; and millions of addresses are too many to keep.
 //!
 //! # Approach
-//! Each page that is read has a number, drawn by hashing its place with the run's salt. Those with
-//! the lowest numbers are kept, with the time: a uniform sample of all that were read, as many as
-//! the budget lasts for and [`MAX_PAGES`] at most. Which pages are read at all is chosen apart from
-//! this, and is the same with it and without.
+//! Each page that is read has a number, drawn by hashing its place with the run's salt. The pages
+//! with the lowest numbers are kept, with the time: a uniform sample of all pages read, as large as
+//! the budget allows, at most [`MAX_PAGES`]. The choice of pages to read the first time is
+//! independent of this, and the same without it.
 //!
-//! They are read again after all else is done, so that as much time as possible passes between: the
-//! processes in an order that is drawn as well, so that what the budget does not reach is not
-//! always the same. Nothing is waited for. Only what is still in memory is read.
+//! They are read again after all other work, so that as much time as possible passes in between:
+//! processes in a drawn order, so that a short budget does not always miss the same ones. Nothing
+//! waits. Only pages still in memory are read.
 //!
 //! # Units
 //! Nanoseconds; addresses in bytes.
@@ -32,14 +32,14 @@ use uksm_sketch::redundancy::Page;
 
 use super::plan::Plan;
 
-/// At most so many pages are read again: a share of them is told to two percent of all, and they
-/// take some 20 ms.
+/// Maximum number of pages that are read again: it estimates a share to two percent of all, and
+/// takes some 20 ms.
 pub(super) const MAX_PAGES: usize = 2000;
 
-/// Pages of a process that are read again between two looks at the budget.
+/// Pages of a process that are read again between two checks of the budget.
 const AT_A_TIME: usize = 64;
 
-/// Sets these draws apart from others of the same salt, which are by process alone.
+/// Separates these draws from others of the same salt, which are by process alone.
 const DRAWN: u64 = 1 << 40;
 
 /// A page that may be read again. Ordered by the number that was drawn for it.
@@ -49,52 +49,52 @@ struct Watched {
     process: u32,
     address: u64,
     at: Nanos,
-    /// Its hash; none of zeros.
+    /// Its hash; none for a page of zeros.
     hash: Option<u64>,
 }
 
-/// What has become of a page.
+/// The state of a page at the second reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It holds what it held.
+    /// It has the same contents.
     Unchanged,
-    /// It holds something else.
+    /// It has other contents.
     Changed,
-    /// It is not there any more.
+    /// It is no longer there.
     Gone,
     /// It is swapped out.
     SwappedOut,
-    /// The budget did not last for it.
+    /// The budget ended before it.
     NotReached,
-    /// There is no right to read it any more.
+    /// There is no longer a right to read it.
     Refused,
 }
 
 /// A page that was to be read twice.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Twice {
-    /// What has become of it.
+    /// Its state at the second reading.
     pub(super) fate: Fate,
-    /// Whether it was of zeros, or a page of the same contents was read as well: something could be
-    /// saved by it.
+    /// Whether it was of zeros, or a page with the same contents was read as well: it could save
+    /// memory.
     pub(super) can_be_saved: bool,
-    /// Time between the readings.
+    /// Time between the two readings.
     pub(super) seconds: f64,
 }
 
-/// Keeps some of the pages that are read.
+/// The sample of pages.
 #[derive(Debug)]
 pub(super) struct Watch {
     salt: Salt,
     most: usize,
     /// The highest number on top.
     pages: BinaryHeap<Watched>,
-    /// Which processes were read whole.
+    /// Processes that were read whole.
     processes: BTreeMap<u32, (u32, Stat)>,
 }
 
 impl Watch {
-    /// Keeps none yet.
+    /// An empty sample.
     pub(super) fn new(salt: Salt) -> Watch {
         Watch {
             salt,
@@ -104,12 +104,12 @@ impl Watch {
         }
     }
 
-    /// Keeps so many.
+    /// Sets the size of the sample.
     pub(super) fn set_most(&mut self, most: usize) {
         self.most = most;
     }
 
-    /// A page of a process was read.
+    /// Takes a page of a process that was read.
     pub(super) fn see(&mut self, process: u32, pid: u32, page: Met) {
         let drawn = self.salt.mix([DRAWN | u64::from(pid), page.address]);
         let is_full = self.pages.len() >= self.most;
@@ -132,17 +132,17 @@ impl Watch {
         }
     }
 
-    /// All of a process was read.
+    /// Notes that all of a process was read.
     pub(super) fn keep(&mut self, process: u32, pid: u32, stat: &Stat) {
         self.processes.insert(process, (pid, stat.clone()));
     }
 
-    /// A process is left out.
+    /// Removes a process.
     pub(super) fn forget(&mut self, process: u32) {
         self.pages.retain(|page| page.process != process);
     }
 
-    /// Of these pages, which were read, tells which have copies.
+    /// Finds the watched pages that have copies among `pages`, all that were read.
     pub(super) fn with_copies(self, pages: &[Page]) -> Again {
         let mut met: BTreeMap<u64, u32> = BTreeMap::new();
         met.extend(self.pages.iter().filter_map(|page| Some((page.hash?, 0))));
@@ -178,15 +178,15 @@ struct Turn {
     pages: Vec<(Watched, bool)>,
 }
 
-/// What is to be read again.
+/// Pages that are to be read again.
 #[derive(Debug)]
 pub(super) struct Again {
     turns: Vec<Turn>,
 }
 
 impl Again {
-    /// Reads them, with what of the budget was kept for it, unless more than the budget was spent
-    /// before.
+    /// Reads them, with the part of the budget that was kept for it, unless more than the budget
+    /// was spent before.
     pub(super) fn read(self, plan: Plan, sampler: &mut Sampler, proc: &Proc) -> Vec<Twice> {
         let before = clock::process_cpu();
         let in_budget = || !plan.is_over() && clock::process_cpu() - before < plan.kept();
@@ -198,7 +198,7 @@ impl Again {
                 if is_reached {
                     let addresses: Vec<u64> = some.iter().map(|(page, _)| page.address).collect();
                     let see = &mut |now| fates.push((now, clock::now()));
-                    // What cannot be read any more is told by what is missing.
+                    // Pages that can no longer be read are those without a result.
                     let _unreadable = sampler.again(proc, *pid, stat, &addresses, see);
                 }
                 let missing = match is_reached {
@@ -221,7 +221,7 @@ impl Again {
     }
 }
 
-/// What has become of a page that had this hash, or was of zeros.
+/// The state of a page that had this hash, or was of zeros.
 fn of(now: Now, before: Option<u64>) -> Fate {
     let is_equal = |content| match content {
         Content::Zero => before.is_none(),
@@ -283,7 +283,7 @@ mod tests {
                 times[usize::try_from(twentieth).unwrap()] += 1;
             }
         }
-        // 1000 expected of each twentieth of what was read, and a deviation of some 31.
+        // 1000 expected of each twentieth of the pages read, and a deviation of some 31.
         assert!(times.iter().all(|n| (870..1130).contains(n)), "{times:?}");
         assert_eq!(kept(1, 0).pages.len(), 0);
         assert_eq!(kept(1, 20_000).pages.len(), 10_000);

@@ -11,7 +11,7 @@ use super::plan::Plan;
 use super::rule_plan::RulePlan;
 
 /// # Errors
-/// Control groups are asked for, and there is no tree of control groups v2.
+/// Control groups are needed, and there is no tree of control groups v2.
 pub(crate) fn check_cgroups(
     groups: &[Plan],
     rules: &[RulePlan],
@@ -39,7 +39,7 @@ pub(crate) fn check_cgroups(
     }
     let depends = |plan: &Plan| plan.selection.depends_on_cgroups();
     if let Some(who) = who(&depends, &RulePlan::depends_on_cgroups) {
-        // This process is in a control group wherever there are any.
+        // If there are control groups, this process is in one.
         let own = proc.cgroup(std::process::id());
         own.with_context(|| who)?;
     }

@@ -1,15 +1,15 @@
 //! Conflicts between groups: a process in two of them.
 //!
 //! # Problem
-//! The group of a process decides with which processes it shares memory. It may not depend on
+//! The group of a process decides with which processes it shares memory. It must not depend on
 //! chance.
 //!
 //! # Approach
-//! Two selectors that are the same, or of which one includes the other, are an error. Whether a
-//! pattern and a path overlap, or a program's name and a control group, depends on the processes:
-//! so the processes at the start are tried, unless all groups name control groups by their paths. A
-//! process in two groups belongs to the first by name, at the start as later. That is a warning
-//! only, because any user can give a process such a name.
+//! Two equal selectors, or one that includes another, are an error. Whether a pattern and a path
+//! overlap, or a program's name and a control group, depends on the processes: so the processes at
+//! the start are checked, unless all groups name control groups by their paths. A process in two
+//! groups belongs to the first by name, at the start and later. That is a warning only, because any
+//! user can give a process such a name.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use super::group::Group;
 use super::plan::Plan;
 
 /// # Errors
-/// Two groups name the same.
+/// Two groups name the same processes.
 pub(super) fn between(groups: &[Group]) -> Result<(), String> {
     for (i, group) in groups.iter().enumerate() {
         for other in &groups[..i] {
@@ -36,7 +36,7 @@ pub(super) fn between(groups: &[Group]) -> Result<(), String> {
     Ok(())
 }
 
-/// What `a` names that `b` has as well and neither excludes.
+/// A selector of `a` that `b` has as well, and that neither excludes.
 fn overlap(a: &Group, b: &Group) -> Option<String> {
     let (a, b) = (&a.settings.targets, &b.settings.targets);
     if a.all && b.all {
@@ -54,7 +54,7 @@ fn overlap(a: &Group, b: &Group) -> Option<String> {
         let path = if cgroup.is_one() {
             cgroup.path()
         } else {
-            // A pattern contradicts itself only.
+            // A pattern conflicts only with the same pattern.
             return b.chosen.cgroups.contains(cgroup);
         };
         b.chosen.cgroups.iter().any(|other| other.holds(path))
@@ -69,7 +69,7 @@ fn overlap(a: &Group, b: &Group) -> Option<String> {
         .or(cgroup.map(|cgroup| format!("cgroup {cgroup}")))
 }
 
-/// What both name in the same words, and neither excludes.
+/// A selector that both have in the same text, and that neither excludes.
 fn same<'a, T: PartialEq>(
     a: &'a Selection,
     b: &'a Selection,
@@ -81,16 +81,16 @@ fn same<'a, T: PartialEq>(
         .find(|name| of(&b.chosen).contains(name) && !without.iter().any(|not| not.contains(name)))
 }
 
-/// Says which groups have processes in common that run now: one line for each two groups.
+/// Warnings about running processes that are in two groups: one line for each pair of groups.
 pub(super) fn among_processes(plans: &[Plan], proc: &Proc) -> Vec<String> {
-    // The group of all others has what no other has.
+    // The group of all others has only processes of no other group.
     let others: Vec<&Plan> = plans.iter().filter(|plan| !plan.selection.all).collect();
     let selections: Vec<&Selection> = others.iter().map(|plan| &plan.selection).collect();
     if selections
         .iter()
         .all(|selection| is_of_paths(&selection.chosen))
     {
-        // `between` has told already.
+        // `between` has reported them already.
         return Vec::new();
     }
     let mut pids = Vec::new();
@@ -134,7 +134,7 @@ pub(super) fn warn_of_processes(plans: &[Plan], proc: &Proc) {
     }
 }
 
-/// Whether it names control groups by their paths, and nothing else.
+/// Whether the selectors are paths of control groups only.
 fn is_of_paths(selectors: &Selectors) -> bool {
     let Selectors {
         pids,

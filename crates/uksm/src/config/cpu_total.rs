@@ -1,8 +1,8 @@
 //! The share of a core that all groups may use together (`cpu_total`).
 //!
 //! # Problem
-//! Groups whose rate is dynamic divide a total. A total that is less than the groups must have is
-//! refused at its line.
+//! Groups whose rate is dynamic divide a total. A total below the minimum of the groups is an error
+//! at its line.
 //!
 //! # Units
 //! Millionths of a core.
@@ -12,8 +12,8 @@ use uksm_redistribution::rates::{Share, millionths};
 use super::plan::Plan;
 use crate::setting::Origin;
 
-/// What the groups whose rate is dynamic may use together: of `cpu_total` what the others leave,
-/// and otherwise what `cpu` says of each.
+/// The total of groups whose rate is dynamic: `cpu_total` without the shares of the others, or else
+/// the sum of their `cpu`.
 pub(crate) fn total<'a>(plans: impl Iterator<Item = &'a Plan> + Clone) -> Share {
     match cpu_total(plans.clone()) {
         Some(total) => total.saturating_sub(configured(plans, false)),
@@ -21,12 +21,12 @@ pub(crate) fn total<'a>(plans: impl Iterator<Item = &'a Plan> + Clone) -> Share 
     }
 }
 
-/// As the daemon was told.
+/// The configured total.
 fn cpu_total<'a>(mut plans: impl Iterator<Item = &'a Plan>) -> Option<Share> {
     plans.next()?.resolved.daemon.cpu_total.map(millionths)
 }
 
-/// What `cpu` says of those whose rate is dynamic, or of the others.
+/// The sum of `cpu` of groups whose rate is dynamic, or of the others.
 fn configured<'a>(plans: impl Iterator<Item = &'a Plan>, is_dynamic: bool) -> Share {
     let plans = plans.filter(|plan| plan.rate.is_some() == is_dynamic);
     plans.map(|plan| millionths(plan.resolved.params.cpu)).sum()
@@ -37,10 +37,10 @@ fn least<'a>(plans: impl Iterator<Item = &'a Plan>) -> Share {
     dynamic.map(|terms| terms.least).sum()
 }
 
-/// Whether all groups have what they are to have under `cpu_total`, which was set here.
+/// Checks that `cpu_total`, set at `origin`, has room for the minimum of all groups.
 ///
 /// # Errors
-/// They cannot.
+/// It has not.
 pub(super) fn check(plans: &[Plan], origin: Option<&Origin>) -> Result<(), String> {
     let Some(total) = cpu_total(plans.iter()) else {
         return Ok(());

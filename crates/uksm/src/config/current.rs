@@ -1,18 +1,17 @@
-//! The configuration in force: the files as they were read last, and the groups that commands
-//! added.
+//! The configuration in force: the files as last read, and the groups that commands added.
 //!
 //! # Problem
-//! An operator who starts a customer's machine wants a group for it now. That may not read a file
-//! that somebody is editing, nor start another group's worker again, nor make a group that a file
-//! could not describe.
+//! An operator who starts a customer's machine wants a group for it at once. That must not read a
+//! file that is being edited, restart another group's worker, or make a group that a file could not
+//! describe.
 //!
 //! # Approach
-//! The configuration of the last read is kept, and beside it the keys of the groups that commands
-//! added. One group is planned against all others, and then takes effect as in a reload. A reload
-//! plans the added groups again, with the new files; if a file names one of them, that is an error,
-//! and nothing changes. Groups of a file or of a rule are changed there.
+//! The last read configuration is kept, with the keys of the groups that commands added. One group
+//! is planned against all others, and then takes effect as in a reload. A reload plans the added
+//! groups again, with the new files; if a file names one of them, that is an error, and nothing
+//! changes. Groups of a file or of a rule are changed there.
 //!
-//! Processes named by id were looked up once: those that have ended are left out, and a later
+//! Processes named by id are looked up once: those that have ended are left out, and a later
 //! process with the same id is not meant.
 
 use std::collections::BTreeMap;
@@ -26,20 +25,20 @@ use super::plan::{Plan, part_of_bottom, plan_one};
 use super::plans::{Plans, plan, sort};
 use super::{Config, conflicts, group_keys, members};
 
-/// Reads the configuration again, with what the command line said over it.
+/// Reads the configuration again, with the command line's settings over it.
 pub(crate) type Read<'a> = Box<dyn Fn() -> Result<Config, String> + 'a>;
 
-/// What the daemon was told, by whomever.
+/// The configuration of the daemon, from files and commands.
 pub(crate) struct Configuration<'a> {
     read: Read<'a>,
     pub(crate) proc: Proc,
-    /// As it was read last.
+    /// The last read configuration.
     config: Config,
     /// By name.
     pub(crate) added: BTreeMap<String, Added>,
 }
 
-/// A group that is to be added or changed, and what it will be.
+/// A group that is to be added or changed, and its plan.
 #[derive(Debug)]
 pub(crate) struct AddedPlan {
     pub(crate) added: Added,
@@ -50,12 +49,12 @@ pub(crate) struct AddedPlan {
 #[derive(Debug, Clone)]
 pub(crate) struct Added {
     pub(crate) keys: BTreeMap<String, String>,
-    /// Its processes, as they were when it was told.
+    /// Its processes when the command came.
     selection: Selection,
 }
 
 impl<'a> Configuration<'a> {
-    /// This one, which `read` reads again.
+    /// This configuration, which `read` reads again.
     pub(crate) fn new(config: Config, proc: Proc, read: Read<'a>) -> Configuration<'a> {
         Configuration {
             read,
@@ -65,7 +64,7 @@ impl<'a> Configuration<'a> {
         }
     }
 
-    /// Everything that it asks for.
+    /// The plans of all its groups and rules.
     ///
     /// # Errors
     /// As [`plan`].
@@ -73,10 +72,10 @@ impl<'a> Configuration<'a> {
         plan(&self.with_added(&self.config)?, &self.proc)
     }
 
-    /// Reads it again. What cannot stand is not taken over.
+    /// Reads the configuration again. An invalid one is not used.
     ///
     /// # Errors
-    /// As [`plan`] and [`check_cgroups`], and a group that was added and stands in a file now.
+    /// As [`plan`] and [`check_cgroups`], and a file that names a group that was added.
     pub(crate) fn reload(&mut self) -> Result<Plans, String> {
         let config = (self.read)()?;
         let all = self.with_added(&config)?;
@@ -104,10 +103,10 @@ impl<'a> Configuration<'a> {
         Ok(all)
     }
 
-    /// What was added as, if it was.
+    /// The group that was added by this name.
     ///
     /// # Errors
-    /// It was not: who has it, or that nobody has.
+    /// It was not added: where it is from, or that there is none.
     pub(crate) fn added(&self, name: &str, workers: &[&Plan]) -> Result<&Added, String> {
         if let Some(added) = self.added.get(name) {
             return Ok(added);
@@ -126,7 +125,7 @@ impl<'a> Configuration<'a> {
         })
     }
 
-    /// Plans one group as it would be with these keys, beside those that run. Nothing is changed.
+    /// Plans one group with these keys, beside the running ones. Nothing is changed.
     pub(crate) fn planned(
         &self,
         who: &str,
@@ -157,7 +156,7 @@ impl<'a> Configuration<'a> {
         let plans: Vec<Plan> = all.groups.iter().filter_map(plan_of).cloned().collect();
         conflicts::warn_of_processes(&plans, &self.proc);
         let mut selection = new.selection.clone();
-        // What is excluded for all is added each time.
+        // Exclusions for all groups are added at each plan.
         selection.excluded = group.settings.targets.excluded.clone();
         Ok((Added { keys, selection }, new))
     }
@@ -172,7 +171,7 @@ impl Added {
     }
 }
 
-/// Who says it, in errors.
+/// The command, as errors name it.
 pub(crate) fn who(what: &str, name: &str) -> String {
     format!("uksm group {what} {}", name.escape_debug())
 }

@@ -1,4 +1,4 @@
-//! A group as it is configured.
+//! The configuration of a group.
 
 use uksm_linux::selection::Cgroup;
 
@@ -6,7 +6,7 @@ use super::members::RedistributionConfig;
 use super::rate::RateConfig;
 use crate::setting::{Origin, Settings};
 
-/// Longest name, in bytes.
+/// Maximum length of a name, in bytes.
 pub(super) const MAX_NAME_BYTES: usize = 64;
 
 /// Whether a name may have this character.
@@ -14,30 +14,30 @@ pub(super) fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-_.".contains(c)
 }
 
-/// A group as it was configured.
+/// A configured group.
 #[derive(Debug, Clone)]
 pub(crate) struct Group {
     /// Its name.
     pub(crate) name: String,
-    /// Where it stands.
+    /// Its position in the configuration.
     pub(crate) origin: Origin,
-    /// What is set for it, over what is set for all; and its processes.
+    /// Its own settings, over those of all groups; and its processes.
     pub(crate) settings: Settings,
-    /// The control group that pays for it; the daemon's own if none was named.
+    /// The control group that pays for it; the daemon's own if none is named.
     pub(crate) book: Option<Cgroup>,
-    /// The members that get the memory that it freed.
+    /// The members that get its freed memory.
     pub(crate) redistribution: RedistributionConfig,
-    /// How fast it may be.
+    /// Its rate.
     pub(crate) rate: RateConfig,
-    /// Its processes were found before: who of them has ended is no mistake.
+    /// Its processes were looked up before: a process that has ended is no mistake.
     pub(crate) is_pinned: bool,
 }
 
 impl Group {
-    /// One of this name, without processes.
+    /// A group of this name, without processes.
     ///
     /// # Errors
-    /// A name that could not stand in a file name.
+    /// A name that cannot be part of a file name.
     pub(crate) fn new(name: &str, origin: Origin) -> Result<Group, String> {
         if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(is_plain) {
             return Err(format!(
@@ -55,7 +55,7 @@ impl Group {
         })
     }
 
-    /// Books its cost on this control group.
+    /// Books its costs on this control group.
     ///
     /// # Errors
     /// It is no control group, or several.
@@ -68,7 +68,7 @@ impl Group {
         Ok(())
     }
 
-    /// Whether it has what no other group has.
+    /// Whether it has the processes that no other group has.
     pub(super) fn is_rest(&self) -> bool {
         self.settings.targets.all
     }

@@ -1,11 +1,11 @@
 //! The keys of a group that a command adds or changes.
 //!
 //! # Problem
-//! A command must be able to set all keys that a file can, and be refused for the same reasons. Two
-//! readers of the same keys would come to differ.
+//! A command must accept all keys of a file, and refuse them for the same reasons. Two readers of
+//! the same keys would diverge.
 //!
 //! # Approach
-//! The keys are written as the text of a table, and that is read as files are; only the origin in
+//! The keys are written as the text of a table, which is read like a file; only the origin in
 //! errors differs ("uksm group add web: cpu"). No value can become more than one value: texts are
 //! quoted by the library that reads them, and a text that looks like a list is parsed by itself
 //! first.
@@ -18,14 +18,14 @@ use super::group::Group;
 use super::{File, Source};
 use crate::setting::Origin;
 
-/// Longest of all keys and values together, in bytes. They come in one message, which is not longer
-/// either.
+/// Maximum length of all keys and values together, in bytes. The message that carries them has the
+/// same limit.
 const LONGEST: usize = 64 << 10;
 
-/// The group of this name with these keys. `who` says them.
+/// The group of this name with these keys, which come from `who`.
 ///
 /// # Errors
-/// As of a table in a file; one line that begins with `who`.
+/// As for a table in a file; one line that begins with `who`.
 pub(crate) fn group(
     who: &str,
     name: &str,
@@ -68,7 +68,7 @@ pub(crate) fn group(
     groups.pop().ok_or_else(|| refuse("no group"))
 }
 
-/// A list, written anew.
+/// A list in canonical form.
 fn list_of(text: &str) -> Option<String> {
     let mut table: toml::Table = toml::from_str(&format!("list = {text}")).ok()?;
     let list = table.remove("list")?;

@@ -2,12 +2,12 @@
 //!
 //! # Problem
 //! Freed memory is given to control groups and virtual machines. The configuration names them, with
-//! the size that each may not fall below. A mistake must be reported with its line before anything
-//! is changed, and no two groups may move one limit.
+//! the minimum size of each. A mistake must be reported with its line before anything is changed,
+//! and no two groups may move one limit.
 //!
 //! # Approach
 //! Keys of `[group.NAME]` and of `[group.NAME.member.MEMBER]` are rows as all settings are, and are
-//! kept as texts with their origins until all are there. A control group or a socket that does not
+//! kept as texts with their origins until all are read. A control group or a socket that does not
 //! exist yet is no mistake: machines start later.
 //!
 //! # Units
@@ -25,7 +25,7 @@ use uksm_redistribution::settings::{
 
 use crate::setting::{Origin, Texts, refuse};
 
-/// Longest path of a socket.
+/// Maximum length of a socket's path.
 const MAX_SOCKET: usize = 107;
 const LARGEST: u64 = 1 << 50;
 
@@ -76,17 +76,17 @@ uksm_policy::parameters! {
     }
 }
 
-/// Keys of a member that say what it is.
+/// Keys of a member's place.
 const PLACES: [&str; 2] = ["cgroup", "qmp"];
 
-/// Redistribution in a group, as it is configured.
+/// The configured redistribution of a group.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RedistributionConfig {
     texts: Texts,
     members: Vec<MemberConfig>,
 }
 
-/// A member as it is configured.
+/// A configured member.
 #[derive(Debug, Clone)]
 pub(crate) struct MemberConfig {
     name: String,
@@ -94,7 +94,7 @@ pub(crate) struct MemberConfig {
     texts: Texts,
 }
 
-/// The keys of a group that are about this.
+/// The keys of a group for redistribution.
 pub(crate) fn names() -> Vec<&'static str> {
     Rules::NAMES.to_vec()
 }
@@ -121,10 +121,10 @@ impl RedistributionConfig {
         &mut self.members[last]
     }
 
-    /// Reads all of it. None if nobody is given anything.
+    /// Reads the redistribution of a group. None if there is none.
     ///
     /// # Errors
-    /// What cannot stand, and its line.
+    /// The invalid setting, and its line.
     pub(crate) fn resolve(&self, group: &str) -> Result<Option<settings::Group>, String> {
         let mut rules = Rules::standard();
         for (name, (text, _)) in &self.texts {
@@ -246,13 +246,14 @@ impl MemberConfig {
     }
 }
 
-/// Whether there is something else. A machine that does not run yet has nothing there.
+/// Whether the path is something other than a socket. A machine that does not run yet has nothing
+/// there.
 fn is_no_socket(path: &str) -> bool {
     use std::os::unix::fs::FileTypeExt as _;
     std::fs::metadata(path).is_ok_and(|found| !found.file_type().is_socket())
 }
 
-/// Whether groups contradict each other.
+/// Checks that groups do not contradict each other.
 ///
 /// # Errors
 /// Two members are one control group or machine; groups that divide together have two rules.

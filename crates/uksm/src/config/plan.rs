@@ -9,7 +9,7 @@ use uksm_policy::params::{Governor, Params};
 use super::group::Group;
 use crate::setting::{self, Origin, Resolved, Settings};
 
-/// Least that the bottom level of a group may use.
+/// Minimum share of a group's bottom level.
 const MIN_BOTTOM_SHARE: f64 = 0.00001;
 
 /// A group as it will run.
@@ -17,25 +17,25 @@ const MIN_BOTTOM_SHARE: f64 = 0.00001;
 pub(crate) struct Plan {
     /// Its name.
     pub(crate) name: String,
-    /// Where it comes from, in words.
+    /// Its origin, as text.
     pub(crate) origin: String,
-    /// The rule that formed it, if one did, and what its processes have in common.
+    /// The rule that formed it, if one did, and the common value of its processes.
     pub(crate) formed: Option<(String, Value)>,
     /// Its parameters.
     pub(crate) resolved: Resolved,
     /// All settings as texts.
     pub(crate) texts: BTreeMap<String, String>,
-    /// Its processes; of a group that a rule formed, those that the rule is about.
+    /// Its processes; for a formed group, those of its rule.
     pub(crate) selection: Selection,
     /// The control group that pays for it.
     pub(crate) book: Option<Cgroup>,
-    /// Who is given what it freed, if anybody is.
+    /// The members that get its freed memory, if there are any.
     pub(crate) giving: Option<uksm_redistribution::settings::Group>,
-    /// What its share of a core is bound to, if it is not fixed.
+    /// The bounds of its share of a core, if that is not fixed.
     pub(crate) rate: Option<uksm_redistribution::rates::Terms>,
 }
 
-/// One group. `bottom` is its part of the bottom level's share.
+/// Plans one group. `bottom` is its part of the bottom level's share.
 pub(super) fn plan_one(
     settings: &Settings,
     group: &Group,
@@ -70,11 +70,11 @@ pub(super) fn plan_one(
     })
 }
 
-/// Pins processes by id. One that has ended is an error for who has just named it; in a file it is
-/// left out, lest its owner keeps the daemon from starting.
+/// Pins processes by id. One that has ended is an error in a command; in a file it is left out, so
+/// that its owner cannot keep the daemon from starting.
 ///
 /// # Errors
-/// What cannot be named, in one line.
+/// A selector that cannot be pinned, in one line.
 pub(super) fn pin(selection: &mut Selection, proc: &Proc, origin: &Origin) -> Result<(), String> {
     let refuse = |error: uksm_linux::selection::Error| format!("{origin}: {error}");
     if matches!(origin, Origin::Option(_)) {
@@ -104,8 +104,8 @@ pub(super) fn resolve(
     all.resolve()
 }
 
-/// What of the bottom level's share one of so many parts may use, if it is one of so many groups
-/// that share it: all of them together use what one daemon would.
+/// The share of the bottom level for each group of a part, if there are `parts` parts and `groups`
+/// groups in it: all of them together use as much as one daemon would.
 pub(super) fn part_of_bottom(parts: usize, groups: usize) -> String {
     let whole = Params::governor(Governor::Full).bottom_cpu;
     let among = u32::try_from(parts.saturating_mul(groups)).unwrap_or(u32::MAX);

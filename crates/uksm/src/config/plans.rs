@@ -1,4 +1,4 @@
-//! Everything that a daemon with groups does: its settings, its groups and its rules, ready to run.
+//! The whole plan of a daemon with groups: its settings, its groups and its rules, ready to run.
 
 use uksm_linux::proc::Proc;
 
@@ -8,24 +8,24 @@ use super::rule_plan::RulePlan;
 use super::{Config, conflicts, cpu_total, members};
 use crate::setting::Resolved;
 
-/// Everything that a daemon with groups does.
+/// The whole plan of a daemon with groups.
 #[derive(Debug)]
 pub(crate) struct Plans {
     /// The settings of the daemon as a whole.
     pub(crate) daemon: Resolved,
-    /// The groups that name their processes, by name, and that of all others at the end.
+    /// The groups that name their processes, by name; the group of all others is last.
     pub(crate) groups: Vec<Plan>,
-    /// What forms groups, in the order in which it is tried.
+    /// Rules, in the order in which they are tried.
     pub(crate) rules: Vec<RulePlan>,
 }
 
-/// The groups that were configured, by name, ready to run. What is set for all holds for each
-/// unless it says otherwise, and so do those excluded. A group of `all` processes has those of no
-/// other. The bottom level's share is one for the host: each group has a part of it, and each rule,
-/// whose groups share that.
+/// The configured groups, by name, ready to run. General settings hold for each group unless it has
+/// its own; general exclusions always hold. A group of `all` has the processes of no other group.
+/// The bottom level's share is one for the host: each group has a part of it, and each rule, whose
+/// groups divide that.
 ///
 /// # Errors
-/// One line: a contradiction, a setting that cannot stand, a process that cannot be named.
+/// One line: a contradiction, an invalid setting, a process that cannot be pinned.
 pub(crate) fn plan(config: &Config, proc: &Proc) -> Result<Plans, String> {
     let rules = config.rules.iter().map(|rule| &rule.origin);
     let settings = &config.settings;
@@ -62,7 +62,7 @@ pub(crate) fn plan(config: &Config, proc: &Proc) -> Result<Plans, String> {
     })
 }
 
-/// By name, and that of all others at the end.
+/// Sorts by name; the group of all others is last.
 pub(super) fn sort(groups: &mut [Group]) {
     groups.sort_by(|a, b| a.is_rest().cmp(&b.is_rest()).then(a.name.cmp(&b.name)));
 }

@@ -6,7 +6,7 @@
 //!
 //! # Approach
 //! Keys of `[group.NAME]` are rows as all settings are, kept as texts with their origins until all
-//! are there.
+//! are read.
 //!
 //! # Units
 //! Shares of one core; millionths of it for [`Terms`].
@@ -33,11 +33,11 @@ uksm_policy::parameters! {
     }
 }
 
-/// The rate of a group, as it is configured.
+/// The configured rate of a group.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RateConfig(Texts);
 
-/// The keys of a group that are about this.
+/// The keys of a group for its rate.
 pub(crate) fn names() -> Vec<&'static str> {
     Rate::NAMES.to_vec()
 }
@@ -48,10 +48,10 @@ impl RateConfig {
         self.0.insert(name, (text, origin));
     }
 
-    /// Reads all of it, for a group with these parameters. None if its rate is fixed.
+    /// Reads the rate of a group with these parameters. None if it is fixed.
     ///
     /// # Errors
-    /// What cannot stand, and its line.
+    /// The invalid setting, and its line.
     pub(crate) fn resolve(&self, params: &Params) -> Result<Option<Terms>, String> {
         let mut rate = Rate::standard();
         for (name, (text, _)) in &self.0 {

@@ -24,27 +24,27 @@ use super::plan::{Plan, part_of_bottom, pin, resolve};
 use super::rules::{Book, Numbers, RuleConfig, SELF};
 use crate::setting::Settings;
 
-/// Digits of a hash that stand for what cannot be written: to find another value with the same ones
-/// takes 2^64 tries.
+/// Digits of a hash that replace characters that are not allowed in names: finding another value
+/// with the same digits takes 2^64 tries.
 const DIGITS: usize = 16;
 
 /// A rule as it will run.
 #[derive(Debug, Clone)]
 pub(crate) struct RulePlan {
-    /// What tells processes apart.
+    /// The rule that sorts processes into groups.
     pub(crate) rule: Rule,
-    /// How long a group stays that has no process any more, in nanoseconds.
+    /// Time until a group without processes is dissolved, in nanoseconds.
     pub(crate) dissolve_after: Nanos,
     book: Option<Book>,
-    /// A group of it, but for what its value says.
+    /// A group of the rule, without the parts that depend on its value.
     model: Plan,
 }
 
 impl RuleConfig {
-    /// The rule, ready to run as one of so many parts of the configuration.
+    /// The rule, ready to run as one of `parts` parts of the configuration.
     ///
     /// # Errors
-    /// One line: what cannot stand, and where it was set.
+    /// One line: the invalid setting, and its place.
     pub(super) fn plan(
         &self,
         settings: &Settings,
@@ -76,7 +76,7 @@ impl RuleConfig {
             ));
         }
         let mut selection = self.settings.targets.clone();
-        // Nobody named is everybody.
+        // A rule that names no processes is about all.
         selection.all |= selection.chosen.is_empty();
         if selection.all && !selection.chosen.is_empty() {
             return Err(refuse(
@@ -115,7 +115,7 @@ impl RuleConfig {
 }
 
 impl RulePlan {
-    /// The group of what has this value.
+    /// The group of processes that have this value.
     pub(crate) fn group(&self, value: &Value) -> Plan {
         let book = match (&self.book, &value.cgroup) {
             (None, _) | (Some(Book::Own(_)), None) => None,
@@ -131,12 +131,12 @@ impl RulePlan {
         }
     }
 
-    /// Whether control groups tell which group a process is in.
+    /// Whether a process's group depends on its control group.
     pub(crate) fn depends_on_cgroups(&self) -> bool {
         self.rule.by.depends_on_cgroups() || self.rule.selection.depends_on_cgroups()
     }
 
-    /// Whether some group is to be booked somewhere.
+    /// Whether its groups are booked to a control group.
     pub(crate) fn has_book(&self) -> bool {
         self.book.is_some()
     }
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// What a process says of itself, or a file of it.
+    /// A value from a process, or from a file of it.
     fn told(text: &str) -> Value {
         Value {
             text: text.to_owned(),
@@ -228,7 +228,7 @@ mod tests {
         ];
         let mut values: Vec<String> = values.iter().map(ToString::to_string).collect();
         values.extend([long("a"), long("b"), long("")]);
-        // What looks like another one's name, cut and with its hash.
+        // A value that equals another one's name, cut and with its hash.
         let imitated = group_name("t", &told("a b"));
         values.push(imitated.strip_prefix("t@").unwrap().to_owned());
         let rules = ["t", "a-rule-of-24-characters_"];

@@ -1,4 +1,4 @@
-//! Rules that form groups, as they are configured.
+//! The configuration of rules that form groups.
 //!
 //! # Units
 //! Nanoseconds; bytes of names.
@@ -10,12 +10,12 @@ use uksm_policy::params::form::{count, time};
 use super::group::is_plain;
 use crate::setting::{Origin, Settings};
 
-/// Longest name of a rule, so that there is room for what tells its groups apart.
+/// Maximum length of a rule's name, which leaves room for the values of its groups.
 pub(super) const MAX_NAME_BYTES: usize = 24;
 
 const SECOND: Nanos = 1_000_000_000;
 
-/// The value of `book` for the control group that a formed group is of.
+/// The value of `book` for a formed group's own control group.
 pub(super) const SELF: &str = "self";
 
 uksm_policy::parameters! {
@@ -35,33 +35,33 @@ pub(crate) fn names() -> Vec<&'static str> {
     Numbers::NAMES.iter().copied().chain(["by"]).collect()
 }
 
-/// A rule as it was configured.
+/// A configured rule.
 #[derive(Debug, Clone)]
 pub(crate) struct RuleConfig {
     /// Its name.
     pub(crate) name: String,
-    /// Where it stands.
+    /// Its position in the configuration.
     pub(crate) origin: Origin,
-    /// What is set for its groups, over what is set for all; and the processes that it is about.
+    /// The settings of its groups, over general ones; and the processes that it is about.
     pub(crate) settings: Settings,
-    /// Keys that are a rule's only.
+    /// Keys that only a rule has.
     pub(super) texts: Vec<(&'static str, String, Origin)>,
     pub(super) book: Option<Book>,
 }
 
-/// Who pays for formed groups.
+/// The payer of formed groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Book {
-    /// For each the control group that it is of.
+    /// Each group's own control group.
     Own(Origin),
     One(Cgroup),
 }
 
 impl RuleConfig {
-    /// One of this name, about all processes.
+    /// A rule of this name, about all processes.
     ///
     /// # Errors
-    /// A name that could not stand in a file name.
+    /// A name that cannot be part of a file name.
     pub(crate) fn new(name: &str, origin: Origin) -> Result<RuleConfig, String> {
         if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(is_plain) {
             return Err(format!(
@@ -77,17 +77,17 @@ impl RuleConfig {
         })
     }
 
-    /// Whether the groups are told apart by a variable of the environment.
+    /// Whether a variable of the environment sorts processes into its groups.
     pub(crate) fn is_by_environment(&self) -> bool {
         let by = self.texts.iter().rfind(|(name, ..)| *name == "by");
         by.is_some_and(|(_, text, _)| text.starts_with("env:"))
     }
 
-    /// Most groups that it forms; the default, if what is set cannot stand.
+    /// Maximum number of groups that it forms; the default, if the setting is invalid.
     pub(crate) fn most(&self) -> u64 {
         let mut numbers = Numbers::standard();
         for (name, text, _) in self.texts.iter().filter(|(name, ..)| *name != "by") {
-            // What cannot stand is said where the rule is planned.
+            // An invalid setting is reported when the rule is planned.
             let _said = numbers.set(name, text);
         }
         numbers.most
@@ -98,7 +98,7 @@ impl RuleConfig {
         self.texts.push((name, text, origin));
     }
 
-    /// Books the cost of its groups on this control group, or on the group's own.
+    /// Books the costs of its groups on this control group, or on the group's own.
     ///
     /// # Errors
     /// It is no control group, or several.

@@ -15,7 +15,7 @@ use crate::log;
 /// Why a client got no answer.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
-    /// Nobody listens there.
+    /// No daemon listens there.
     NotRunning,
     /// Something else, in one line.
     Failed(String),
@@ -26,11 +26,11 @@ pub(crate) enum NoAnswer {
 /// # Errors
 /// No daemon, no right, no answer.
 pub(crate) fn ask(path: &Path, request: &Request) -> Result<Answer, NoAnswer> {
-    // Should its worker not answer, the daemon says so itself.
+    // If its worker does not answer, the daemon reports that itself.
     ask_within(path, request, request.patience() + CLIENT_TIMEOUT)
 }
 
-/// The same, with as much patience as is given.
+/// The same, with this timeout.
 ///
 /// # Errors
 /// As [`ask`]; no answer in time.
@@ -67,7 +67,7 @@ pub(crate) fn ask_within(
     stream.set_write_timeout(Some(patience)).map_err(fail)?;
     let message = protocol::message_of(request).map_err(NoAnswer::Failed)?;
     match stream.write_all(&message) {
-        // The daemon was done before it had read all, and has said why.
+        // The daemon closed before it had read all, and has sent the reason.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
         written => written.map_err(fail)?,
     }
@@ -91,7 +91,7 @@ pub(crate) fn asked(socket: &Path, request: &Request) -> Result<Answer, Failure>
     ask(socket, request).map_err(|why| unanswered(socket, why))
 }
 
-/// Why there is no answer, and what the user can do about it.
+/// Why there is no answer, and the remedy.
 pub(crate) fn unanswered(socket: &Path, why: NoAnswer) -> Failure {
     let line = match why {
         NoAnswer::Failed(line) => line,

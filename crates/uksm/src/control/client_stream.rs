@@ -5,9 +5,9 @@
 //! a second, or never ends, would keep all others from asking, and fill the daemon's memory.
 //!
 //! # Approach
-//! A message is read up to its end (a zero byte) before it is parsed: within a bound of length, and
-//! within one deadline for all of it and not for each read. Replies are written within a deadline
-//! as well.
+//! A message is read up to its end (a zero byte) before it is parsed: within a maximum length, and
+//! within one deadline for the whole message, not for each read. Replies are written within a
+//! deadline as well.
 //!
 //! # Units
 //! Bytes; instants of the monotonic clock.
@@ -42,10 +42,10 @@ impl ClientStream {
         }
     }
 
-    /// The next message, with the zero byte that ends it. None if the client has ended.
+    /// The next message, with the zero byte that ends it. None if the client has closed.
     ///
     /// # Errors
-    /// It is longer than `longest`, or not there in time.
+    /// It is longer than `longest`, or incomplete at the deadline.
     pub(super) fn next(
         &mut self,
         longest: usize,
@@ -129,7 +129,7 @@ mod tests {
 
         let (mut stream, mut client) = pair();
         let slow = std::thread::spawn(move || {
-            // Each byte comes in time, the whole does not.
+            // Each byte comes in time, the whole message does not.
             while client.write_all(b"x").is_ok() {
                 std::thread::sleep(Duration::from_millis(5));
             }

@@ -1,6 +1,6 @@
-//! What a client can ask of the daemon, and what the daemon can answer.
+//! Requests of clients, and answers of the daemon.
 //!
-//! Between supervisor and workers the same requests and answers travel as they are here; on the
+//! Between supervisor and workers the same requests and answers are sent in this form; on the
 //! daemon's socket they are calls of a varlink interface (`protocol`).
 
 use std::collections::BTreeMap;
@@ -16,56 +16,56 @@ use crate::status::groups::GroupsStatus;
 use crate::status::ksm::KsmStatus;
 use crate::status::processes::{Processes, Spaces};
 
-/// Longest time that a client takes for its call, and for its answer. The connection of a slower
-/// client is closed, and so is one that is older than this when it has been answered.
+/// Timeout of a client's call, and of reading its answer. The connection of a slower client is
+/// closed, and so is one that is older than this after its answer.
 pub(super) const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Longest wait for something to be done: breaking up large processes takes long.
+/// Timeout of a request that changes something: breaking up large processes takes long.
 const MAX_DEED: Duration = Duration::from_secs(600);
 
-/// Longest wait for something to be told.
+/// Timeout of a request for information.
 const MAX_ANSWER: Duration = Duration::from_secs(60);
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Request {
-    /// How are you?
+    /// The status of the daemon.
     Status,
-    /// How is the group of this name?
+    /// The status of the group of this name.
     Group(String),
-    /// Write down what has accrued since the last record of the ledger.
+    /// Write a record of the amounts since the last record of the ledger.
     Account,
     /// Read the configuration again.
     Reload,
     /// Add, change or remove a group.
     Change(Change),
-    /// Unmerge these, and leave them alone from now on.
+    /// Unmerge these processes, and leave them alone from now on.
     Break(SelectorTexts),
-    /// Unmerge these spaces; a supervisor's to its worker.
+    /// Unmerge these spaces; sent by a supervisor to its worker.
     BreakSpaces(Vec<u32>),
-    /// What is known of a process, from this address on.
+    /// The evidence on a process, from this address on.
     Explain {
         /// Its id.
         pid: u32,
-        /// Regions that end before are left out.
+        /// Regions that end before it are left out.
         from: u64,
     },
-    /// What of each process is merged: of the group of this name, or of a daemon without groups.
+    /// Figures of each process: of the group of this name, or of a daemon without groups.
     Processes(Option<String>),
-    /// The same of spaces; a supervisor's to its worker.
+    /// Figures of each space; sent by a supervisor to its worker.
     Spaces,
-    /// What is known of a space; a supervisor's to its worker.
+    /// The evidence on a space; sent by a supervisor to its worker.
     ExplainSpace {
-        /// Which.
+        /// Its number.
         space: u32,
-        /// As above.
+        /// Regions that end before it are left out.
         from: u64,
     },
 }
 
 impl Request {
-    /// How long the worker may take.
+    /// Timeout of the worker.
     pub(super) const fn patience(&self) -> Duration {
         match self {
             Request::Break(_) | Request::BreakSpaces(_) | Request::Change(_) | Request::Reload => {
@@ -82,7 +82,7 @@ impl Request {
     }
 }
 
-/// What is to become of a group that no file names. Keys are those of `[group.NAME]`.
+/// A change of a group that no file names. Keys are those of `[group.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Change {
@@ -90,16 +90,16 @@ pub(crate) enum Change {
     Add {
         /// Its name.
         name: String,
-        /// What it is.
+        /// Its keys.
         keys: BTreeMap<String, String>,
     },
     /// It is changed.
     Set {
         /// Its name.
         name: String,
-        /// What is set.
+        /// Keys to set.
         keys: BTreeMap<String, String>,
-        /// What is not set any more.
+        /// Keys to remove.
         unset: Vec<String>,
     },
     /// It is removed.
@@ -109,37 +109,37 @@ pub(crate) enum Change {
     },
 }
 
-/// What the daemon answers.
+/// An answer of the daemon.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Answer {
     /// To [`Request::Status`] of a daemon without groups, and to [`Request::Group`].
     Status(Box<Status>),
-    /// To [`Request::Status`] of one with groups.
+    /// To [`Request::Status`] of a daemon with groups.
     Groups(Box<GroupsStatus>),
-    /// To [`Request::Status`] of one that drives in-kernel KSM.
+    /// To [`Request::Status`] of a daemon that drives in-kernel KSM.
     Ksm(Box<KsmStatus>),
     /// To [`Request::Break`] and [`Request::BreakSpaces`].
     Broken {
-        /// Processes looked at.
+        /// Processes checked.
         processes: u64,
         /// Pages unmerged.
         pages: u64,
         /// Processes in which memory did not suffice.
         stopped: u64,
-        /// Processes that held their own locks all the time.
+        /// Processes that held their own locks at every try.
         locked: u64,
     },
     /// To [`Request::Account`].
     Accounted {
-        /// The folder of the ledger; none if none is written.
+        /// The folder of the ledger; none if no ledger is written.
         folder: Option<PathBuf>,
         /// Why it could not be written, in one line.
         fault: Option<String>,
     },
     /// To [`Request::Reload`] and [`Request::Change`].
     Changed {
-        /// Groups there are now.
+        /// Number of groups now.
         groups: u64,
     },
     /// To [`Request::Explain`] and [`Request::ExplainSpace`].
@@ -148,6 +148,6 @@ pub(crate) enum Answer {
     Processes(Box<Processes>),
     /// To [`Request::Spaces`].
     Spaces(Box<Spaces>),
-    /// It could not be done.
+    /// The request failed.
     Error(String),
 }

@@ -1,14 +1,14 @@
-//! Who may ask the daemon.
+//! Access rights to the daemon.
 //!
 //! # Problem
-//! What can be asked changes what processes share, so it is root's. An operator's programs should
-//! not have to be root for that.
+//! Requests can change which pages processes share, so they are root's. An operator's programs
+//! should not have to be root for that.
 //!
 //! # Approach
-//! The members of one Unix group, `socket_group`, may ask all that root may. The socket and its
-//! folder are given to that group; and since a mode can be changed by mistake, and an open socket
-//! can be handed to others, the kernel is asked who has connected, with all groups of that process
-//! then. A group that is not known is an error at the start.
+//! The members of one Unix group, `socket_group`, may send all requests that root may. The socket
+//! and its folder are given to that group; and since a mode can be changed by mistake, and an open
+//! socket can be passed to others, the kernel is asked for the identity of the peer, with all
+//! groups of its process at the time of connecting. An unknown group is an error at the start.
 //!
 //! # Source
 //! unix(7): SO_PEERCRED; socket(7): SO_PEERGROUPS (Linux 4.13).
@@ -22,18 +22,18 @@ use std::path::Path;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Gid, Group};
 
-/// Most groups of a process (`NGROUPS_MAX`).
+/// Maximum number of groups of a process (`NGROUPS_MAX`).
 const MAX_GROUPS: usize = 65_536;
 
-/// Who may, besides root and who the daemon runs as.
+/// Peers with rights, besides root and the daemon's own user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Members(Gid);
 
 impl Members {
-    /// Those of the group of this name, or number.
+    /// The members of the group of this name, or number.
     ///
     /// # Errors
-    /// There is none: one line.
+    /// There is no such group: one line.
     pub(super) fn of(group: &str) -> Result<Members, String> {
         if let Ok(number) = group.parse() {
             return Ok(Members(Gid::from_raw(number)));
@@ -47,7 +47,7 @@ impl Members {
         }
     }
 
-    /// Gives them a socket, and the way to it if that is nobody else's.
+    /// Gives them the socket, and its folder if that is private to the daemon's user.
     ///
     /// # Errors
     /// No right.
@@ -63,7 +63,7 @@ impl Members {
         };
         let found = std::fs::metadata(folder)?;
         let is_ours = found.uid() == rustix::process::geteuid().as_raw();
-        // They pass through it, and cannot list it.
+        // They can pass through it, and cannot list it.
         if is_ours && found.mode() & 0o077 == 0 {
             give(folder, 0o710)?;
         }
@@ -71,10 +71,10 @@ impl Members {
     }
 }
 
-/// Whether who has connected may ask.
+/// Whether the connected peer may send requests.
 ///
 /// # Errors
-/// The kernel does not say who it is.
+/// The kernel does not report its identity.
 pub(super) fn may_ask(client: &UnixStream, members: Option<Members>) -> io::Result<bool> {
     let peer = getsockopt(client, PeerCredentials)?;
     if [0, nix::unistd::geteuid().as_raw()].contains(&peer.uid()) {
@@ -86,7 +86,7 @@ pub(super) fn may_ask(client: &UnixStream, members: Option<Members>) -> io::Resu
     Ok(peer.gid() == gid.as_raw() || groups_of(client)?.contains(&gid.as_raw()))
 }
 
-/// The supplementary groups that who has connected had then.
+/// The supplementary groups of the peer when it connected.
 fn groups_of(client: &UnixStream) -> io::Result<Vec<libc::gid_t>> {
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
@@ -109,7 +109,7 @@ fn groups_of(client: &UnixStream) -> io::Result<Vec<libc::gid_t>> {
             return Ok(groups);
         }
         let error = io::Error::last_os_error();
-        // It says how much there is.
+        // The kernel reports the length that is needed.
         if error.raw_os_error() != Some(libc::ERANGE) || found <= groups.len() || found > MAX_GROUPS
         {
             return Err(error);

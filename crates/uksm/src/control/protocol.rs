@@ -1,18 +1,18 @@
 //! Requests and answers as calls of the varlink interface.
 //!
 //! # Problem
-//! Operators' programs ask the daemon, too, in other languages, and want a protocol that is written
-//! down. What the daemon hears and says within itself must be free to change.
+//! Operators' programs, in other languages, also ask the daemon, and need a documented protocol.
+//! The daemon's internal messages must remain free to change.
 //!
 //! # Approach
-//! The interface is described in `interface/uksm.Daemon1.varlink`, which the daemon hands out to
-//! whoever asks. Each call is a [`Request`], and each reply is made of an [`Answer`]; both ways are
-//! here, for the daemon and for this program as its client, so that a test can hold them to the
-//! description. Framing, introspection and the errors of the protocol are the library's; a status
-//! is written and read without its values ([`statuses`]).
+//! The interface is described in `interface/uksm.Daemon1.varlink`, which the daemon sends to any
+//! client on request. Each call is a [`Request`], and each reply is made of an [`Answer`]; both
+//! directions are here, for the daemon and for this program as its client, so that a test can
+//! compare them with the description. Framing, introspection and the errors of the protocol are the
+//! library's; a status is written and read without its values ([`statuses`]).
 //!
 //! # Source
-//! The varlink protocol, as systemd's `varlinkctl` speaks it.
+//! The varlink protocol, as implemented by systemd's `varlinkctl`.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -99,20 +99,20 @@ struct Refused {
     reason: String,
 }
 
-/// What a call asks for.
+/// The meaning of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Asked {
-    /// This, and the answer as it is.
+    /// This request, and its whole answer.
     Plain(Request),
     /// The groups of a status.
     ListGroups,
 }
 
-/// Why a call is none.
+/// Why a call is invalid.
 #[derive(Debug, PartialEq, Eq)]
 enum NoCall {
     NoMethod,
-    /// What is wrong with the parameters.
+    /// The fault of the parameters.
     Bad(String),
 }
 
@@ -123,7 +123,7 @@ fn read<'de, T: Deserialize<'de>>(parameters: &'de Value) -> Result<T, NoCall> {
     T::deserialize(parameters).map_err(|error| NoCall::Bad(error.to_string()))
 }
 
-/// What a method of the interface asks for.
+/// The meaning of a call of this method.
 fn asked(method: &str, parameters: &Value) -> Result<Asked, NoCall> {
     let nothing = |request: Request| read::<Nothing>(parameters).map(|_| Asked::Plain(request));
     let named = || read::<Named>(parameters).map(|named| named.name);
@@ -167,8 +167,8 @@ fn asked(method: &str, parameters: &Value) -> Result<Asked, NoCall> {
     }
 }
 
-/// The call by which this program asks for something: method and parameters. None of what only a
-/// supervisor asks its workers.
+/// This program's call for a request: method and parameters. None for requests that only a
+/// supervisor sends to its workers.
 fn call_of(request: &Request) -> Option<(&'static str, Value)> {
     let named = |name: &String| json!({ "name": name });
     Some(match request {
@@ -191,20 +191,20 @@ fn call_of(request: &Request) -> Option<(&'static str, Value)> {
     })
 }
 
-/// A request as it is sent.
+/// A request as bytes.
 ///
 /// # Errors
-/// It is none of the interface, in one line.
+/// It is not in the interface, in one line.
 pub(super) fn message_of(request: &Request) -> Result<Vec<u8>, String> {
     let (method, parameters) = call_of(request).ok_or("nobody outside asks that")?;
     let call = varlink::Request::create(format!("{NAME}.{method}"), Some(parameters));
     varlink::sansio::serialize_request(&call).map_err(|error| error.to_string())
 }
 
-/// The reply as it is sent; an error of the interface if it could not be done.
+/// The reply as bytes; an error of the interface if the request failed.
 ///
 /// # Errors
-/// As the library's; none that could happen.
+/// As the library's; not expected.
 fn reply_of(asked: &Asked, answer: Answer) -> varlink::Result<Vec<u8>> {
     let parameters = match (asked, answer) {
         (_, Answer::Error(reason)) => return refused(reason),
@@ -269,10 +269,10 @@ fn groups_of(answer: Answer) -> Vec<Value> {
     groups.into_iter().map(group).collect()
 }
 
-/// What a reply to this request says.
+/// The answer in a reply to this request.
 ///
 /// # Errors
-/// It is none to this request, in one line.
+/// It is no reply to this request, in one line.
 pub(super) fn answer_of(request: &Request, message: &[u8]) -> Result<Answer, String> {
     let message = message.strip_suffix(b"\0").ok_or("it is cut short")?;
     if let Request::Status | Request::Group(_) = request
@@ -281,7 +281,7 @@ pub(super) fn answer_of(request: &Request, message: &[u8]) -> Result<Answer, Str
         return answer.map_err(|error| error.to_string());
     }
     let reply = varlink::sansio::protocol::parse_reply(message).map_err(|error| {
-        // The library's own words are of its source.
+        // The library's own message quotes its source.
         let source = std::error::Error::source(&error).map(ToString::to_string);
         source.unwrap_or_else(|| "it is no reply".to_owned())
     })?;
@@ -329,18 +329,18 @@ pub(super) fn answer_of(request: &Request, message: &[u8]) -> Result<Answer, Str
     answer.map_err(|error| error.to_string())
 }
 
-/// What somebody is told who may ask nothing.
+/// The reply to a client without rights.
 ///
 /// # Errors
-/// None that could happen.
+/// Not expected.
 pub(super) fn no_right() -> varlink::Result<Vec<u8>> {
     let error = "org.varlink.service.PermissionDenied";
     varlink::sansio::serialize_reply(&Reply::error(error, Some(json!({}))))
 }
 
-/// The interface, for the library to dispatch to.
+/// The interface, to which the library dispatches.
 pub(super) struct Interface<F> {
-    /// Has the daemon answer. None if it has ended.
+    /// Gets the daemon's answer. None if it has ended.
     pub(super) ask: F,
 }
 

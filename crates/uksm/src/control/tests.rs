@@ -1,4 +1,4 @@
-//! The socket: who may ask, what is refused, and what comes back.
+//! The socket: access rights, refused calls, and replies.
 
 pub(crate) mod fake;
 
@@ -76,7 +76,7 @@ fn a_second_daemon_is_refused_and_a_left_socket_is_not_a_daemon() {
 fn a_daemon_that_does_not_answer_is_named_with_how_long_it_was_waited_for() {
     let (_root, path, _sleeper) = place();
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    // Whom nobody takes from it has connected all the same.
+    // A listener that never accepts counts as connected all the same.
     let _stuck = UnixListener::bind(&path).unwrap();
     let answer = ask_within(&path, &Request::Status, Duration::from_millis(50));
     let line = match answer {
@@ -90,10 +90,10 @@ fn a_daemon_that_does_not_answer_is_named_with_how_long_it_was_waited_for() {
     );
 }
 
-/// What is replied to these bytes until the daemon is done with the client.
+/// The reply to these bytes until the daemon closes.
 fn replied(path: &Path, bytes: &[u8]) -> String {
     let mut stream = UnixStream::connect(path).unwrap();
-    // It may be let go before it has said everything.
+    // The daemon may close before it has read everything.
     let _let_go = stream.write_all(bytes);
     let mut reply = Vec::new();
     let _reset = BufReader::new(stream).read_until(0, &mut reply);
@@ -204,8 +204,7 @@ fn calls() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Whatever a client calls: it is answered or let go, and the answer is no longer than what it
-    /// asked allows.
+    /// Any call is answered or its connection closed, and the answer is bounded.
     #[test]
     fn no_call_makes_the_listener_panic(call in calls()) {
         let ask = |_request: Request| Some(Answer::Error("refused".to_owned()));

@@ -1,4 +1,4 @@
-//! The device, the daemon and the kernel, as checks ask them; tests put others in their place.
+//! The device, the daemon and the kernel as checks query them; tests replace them.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use crate::control::{Answer, NoAnswer};
 
 /// Sources besides files.
 pub(in crate::doctor) struct Asked<'a> {
-    /// Opens the device; whether its module may map frames.
+    /// Opens the device; answers whether its module may map frames.
     pub(in crate::doctor) device: &'a dyn Fn(&Path) -> module::Result<bool>,
-    /// Asks the daemon how it is.
+    /// Asks the daemon for its status.
     pub(in crate::doctor) daemon: &'a dyn Fn(&Path) -> Result<Answer, NoAnswer>,
     /// Whether this kernel keeps mappings of memory that is offered to KSM apart.
     pub(in crate::doctor) mappings_apart: &'a dyn Fn() -> bool,

@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use super::host::Host;
 
-/// How bad it is.
+/// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Severity {
     /// As it should be.
     Ok,
-    /// Worth knowing, or could not be told.
+    /// Worth knowing, or unknown.
     Note,
     /// uksm runs, and does less or costs more than it could.
     Warning,
@@ -31,17 +31,17 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     pub(in crate::doctor) severity: Severity,
-    /// What it is, without a full stop.
+    /// The finding, without a full stop.
     pub(in crate::doctor) what: String,
-    /// What mends it, each a line of a shell.
+    /// The remedy, each a line of a shell.
     pub(in crate::doctor) commands: Vec<String>,
-    /// The things that it is about, largest first.
+    /// The objects of the finding, largest first.
     pub(in crate::doctor) details: Vec<String>,
-    /// Why it could not be told, or not of all.
+    /// Why the facts, or some of them, are unknown.
     pub(in crate::doctor) unread: Option<String>,
 }
 
@@ -72,7 +72,7 @@ impl Verdict {
         Verdict::new(Severity::Error, what)
     }
 
-    /// It cannot be told, and why not.
+    /// The facts are unknown, and why.
     pub(in crate::doctor) fn unknown(why: impl Into<String>) -> Verdict {
         let why = why.into();
         Verdict {
@@ -81,19 +81,19 @@ impl Verdict {
         }
     }
 
-    /// Mended by this.
+    /// Adds a command of the remedy.
     pub(in crate::doctor) fn mend(mut self, command: impl Into<String>) -> Verdict {
         self.commands.push(command.into());
         self
     }
 
-    /// About these.
+    /// Sets the objects of the finding.
     pub(in crate::doctor) fn about(mut self, details: Vec<String>) -> Verdict {
         self.details = details;
         self
     }
 
-    /// Told of a part only.
+    /// Marks a finding that is based on some of the facts only.
     pub(in crate::doctor) fn in_part(mut self, why: Option<String>) -> Verdict {
         self.unread = why;
         self
@@ -103,18 +103,18 @@ impl Verdict {
 /// A row of the catalogue. `docs/doctor.md` has the same table for people, and a test compares
 /// them.
 pub(crate) struct Check {
-    /// Its name, which stays: scripts have it.
+    /// Its name, which is stable: scripts use it.
     pub(in crate::doctor) name: &'static str,
-    /// What it finds where all is not right.
+    /// The bad finding.
     pub(in crate::doctor) finds: &'static str,
-    /// What it looks at.
+    /// The files that it reads.
     pub(in crate::doctor) reads: &'static str,
-    /// The worst that it can find.
+    /// The worst possible severity.
     pub(in crate::doctor) worst: Severity,
-    /// What it costs to leave things as they are.
+    /// The cost of leaving things as they are.
     pub(in crate::doctor) cost: &'static str,
-    /// What mends it, in words; the verdict has the command.
+    /// The remedy in words; the verdict has the command.
     pub(in crate::doctor) mend: &'static str,
-    /// Judges.
+    /// Judges the host.
     pub(in crate::doctor) judge: fn(&Host) -> Verdict,
 }

@@ -31,7 +31,7 @@ pub(in crate::doctor) fn catalogue() -> impl Iterator<Item = &'static Check> {
     .flatten()
 }
 
-/// The catalogue for who asks for help.
+/// The catalogue, for help.
 #[must_use]
 pub(crate) fn checks_in_words() -> String {
     let mut text = "The exit status is 1 if there is an error, which means that uksm cannot run here, and 0 if there are notes and \

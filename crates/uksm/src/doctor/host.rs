@@ -18,7 +18,7 @@ pub(in crate::doctor) mod processes;
 pub(in crate::doctor) mod rights;
 pub(in crate::doctor) mod service;
 
-/// What was read of this host.
+/// The state of this host.
 pub(crate) struct Host {
     pub(in crate::doctor) kernel: kernel::Kernel,
     pub(in crate::doctor) module: module_state::ModuleState,

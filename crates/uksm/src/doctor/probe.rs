@@ -11,22 +11,23 @@
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
-/// Most bytes of a file that are read: the longest is a kernel's configuration of some 300 KiB.
+/// Maximum number of bytes of a file that are read: the longest is a kernel's configuration of some
+/// 300 KiB.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// What a file says.
+/// The contents of a file, if it could be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Seen<T> {
-    /// This.
+    /// The contents.
     There(T),
-    /// It is not there.
+    /// It does not exist.
     Absent,
-    /// It cannot be read, and why, with its name.
+    /// The reason why it cannot be read, with its name.
     Unread(String),
 }
 
 impl<T> Seen<T> {
-    /// What it says, if it could be read.
+    /// The contents, if it could be read.
     pub(super) fn there(&self) -> Option<&T> {
         match self {
             Seen::There(what) => Some(what),
@@ -34,7 +35,7 @@ impl<T> Seen<T> {
         }
     }
 
-    /// Made into something else.
+    /// Converts the contents.
     pub(super) fn map<U>(self, into: impl FnOnce(T) -> U) -> Seen<U> {
         match self {
             Seen::There(what) => Seen::There(into(what)),
@@ -45,34 +46,34 @@ impl<T> Seen<T> {
 }
 
 impl Seen<String> {
-    /// Its text without blanks around it; empty if there is none.
+    /// Its text without blanks around it; empty without contents.
     pub(super) fn text(&self) -> &str {
         self.there().map_or("", |text| text.trim())
     }
 }
 
-/// Where the host's files are.
+/// The folder of the host's files.
 #[derive(Debug, Clone)]
 pub(super) struct Root(PathBuf);
 
 impl Root {
-    /// Below this folder.
+    /// The root at this folder.
     pub(super) fn at_path(path: &Path) -> Root {
         Root(path.to_owned())
     }
 
-    /// Where a path of the host is.
+    /// The real path of a path of the host.
     pub(super) fn at(&self, path: &Path) -> PathBuf {
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// What a path is called on the host.
+    /// The name of a real path on the host.
     pub(super) fn name(&self, path: &Path) -> String {
         let below = path.strip_prefix(&self.0).unwrap_or(path);
         Path::new("/").join(below).display().to_string()
     }
 
-    /// Whether there is such a file or folder.
+    /// Whether this file or folder exists.
     pub(super) fn has(&self, path: &str) -> bool {
         self.at(Path::new(path)).exists()
     }
@@ -82,7 +83,7 @@ impl Root {
         self.first_bytes(path, MAX_FILE_BYTES)
     }
 
-    /// So many bytes of a file at most.
+    /// At most this number of bytes of a file.
     pub(super) fn first_bytes(&self, path: &str, most: u64) -> Seen<Vec<u8>> {
         let file = std::fs::File::open(self.at(Path::new(path)));
         let mut bytes = Vec::new();
@@ -104,7 +105,7 @@ impl Root {
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// What lies in a folder, by name; nothing if it cannot be listed.
+    /// The entries of a folder, by name; none if it cannot be listed.
     pub(super) fn list(&self, path: &str) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.at(Path::new(path)));
         let mut found: Vec<PathBuf> = entries
@@ -124,7 +125,7 @@ pub(super) fn unread(path: &str, error: &std::io::Error) -> String {
     format!("{path}: {}", why.to_lowercase())
 }
 
-/// Bytes for people.
+/// Bytes as text for people.
 pub(super) fn size(bytes: u64) -> String {
     let mib = bytes as f64 / f64::from(1 << 20);
     match mib {

@@ -1,8 +1,8 @@
 //! All verdicts together: for people, and as one JSON object.
 //!
-//! The lines for people fit a terminal of 80 columns, and have no colours. What is right is a list
-//! of names; what is worst stands last, where the eye is. Names of programs are written with what
-//! could steer a terminal escaped.
+//! The lines for people fit a terminal of 80 columns, and have no colours. Good results are a list
+//! of names; the worst findings are last, where the eye is. Names of programs are written with
+//! control characters escaped.
 
 use std::fmt;
 
@@ -17,13 +17,13 @@ use uksm_input::plain::plain;
 /// Columns of a terminal.
 const WIDTH: usize = 80;
 
-/// Version of the JSON object: grows when a field changes its meaning or goes.
+/// Version of the JSON object: grows when a field changes its meaning or is removed.
 const VERSION: u32 = 1;
 
-/// What was found.
+/// The results of all checks.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// Of this object.
+    /// Version of this object.
     version: u32,
     /// The worst of all.
     worst: Severity,
@@ -31,26 +31,26 @@ pub(super) struct Report {
     checks: Vec<Row>,
 }
 
-/// What one check found.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) severity: Severity,
     pub(super) what: String,
-    /// What was looked at.
+    /// The files that the check reads.
     reads: &'static str,
-    /// None where all is right, or nothing is known.
+    /// None if all is right, or the facts are unknown.
     cost: Option<&'static str>,
-    /// What mends it, in words; as `cost`.
+    /// The remedy in words; none in the same cases as `cost`.
     mend: Option<&'static str>,
     pub(super) commands: Vec<String>,
     pub(super) details: Vec<String>,
-    /// Why it could not be told, or not of all.
+    /// Why the facts, or some of them, are unknown.
     pub(super) unread: Option<String>,
 }
 
 impl Report {
-    /// What all checks say of a host.
+    /// The results of all checks on a host.
     pub(super) fn of(host: &Host) -> Report {
         let checks: Vec<Row> = catalogue().map(|check| Row::of(check, host)).collect();
         let worst = checks.iter().map(|row| row.severity).max();
@@ -67,7 +67,7 @@ impl Report {
         &self.checks
     }
 
-    /// Why this is no success, if what it found is `least` or worse.
+    /// Why the exit status is a failure, if the worst finding is `least` or worse.
     pub(super) fn refusal(&self, least: Severity) -> Option<String> {
         let of = |severity| {
             let rows = self.checks.iter().filter(|row| row.severity == severity);
@@ -176,7 +176,7 @@ fn wrapped(f: &mut fmt::Formatter<'_>, first: &str, rest: &str, text: &str) -> f
     Ok(())
 }
 
-/// A line for a shell; a long one is continued, so that it can still be pasted. A word is never
+/// A line for a shell; a long one is continued, so that it can still be pasted. Words are never
 /// broken.
 fn command_lines(f: &mut fmt::Formatter<'_>, command: &str) -> fmt::Result {
     let options = textwrap::Options::new(WIDTH - 2)

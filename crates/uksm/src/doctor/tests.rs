@@ -1,5 +1,5 @@
-//! Each check on a host where all is right, and on hosts of which one thing was spoiled; the
-//! catalogue, its document and what is printed.
+//! Each check on a host where all is right, and on hosts with one fault; the catalogue, its
+//! document and the output.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn row<'a>(report: &'a Report, name: &str) -> &'a Row {
     row.unwrap_or_else(|| panic!("no check {name}"))
 }
 
-/// What is said of each spoiled host.
+/// The reports on hosts with one fault.
 static SPOILED: LazyLock<Vec<(&Case, Report)>> = LazyLock::new(|| {
     let report = |case: &Case| {
         let mut fake = Fake::right();
@@ -254,7 +254,7 @@ fn no_line_is_wider_than_a_terminal_or_steers_it() {
     }
 }
 
-/// The commands in a text for people, with those that were continued put together.
+/// The commands in a text for people, with continued lines joined.
 fn pasted(text: &str) -> Vec<String> {
     let mut commands = Vec::new();
     let mut lines = text.lines();
@@ -351,7 +351,7 @@ fn the_symbols_are_those_that_the_module_looks_up() {
     let mut unlisted: Vec<&str> = known.difference(&listed).copied().collect();
     unlisted.retain(|name| *name != "kallsyms_lookup_name");
     assert_eq!(unlisted, [""; 0], "not looked up by the module");
-    // What only some configurations need.
+    // Functions that only some configurations need.
     let sometimes: Vec<&str> = listed.difference(&known).copied().collect();
     assert_eq!(
         sometimes,

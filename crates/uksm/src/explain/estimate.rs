@@ -1,4 +1,4 @@
-//! How many pages have partners, estimated from those that were read.
+//! Estimate of the number of pages with partners, from those that were read.
 //!
 //! # Units
 //! Pages; shares 0 to 1.
@@ -16,9 +16,9 @@ const Z: f64 = 1.96;
 pub(crate) struct Estimate {
     /// Pages.
     pub(crate) pages: f64,
-    /// At least so many.
+    /// Lower end.
     pub(crate) low: f64,
-    /// At most so many.
+    /// Upper end.
     pub(crate) high: f64,
 }
 
@@ -32,14 +32,14 @@ pub(crate) fn at_most(hits: u64, samples: u64, coverage: f64) -> f64 {
     (high / coverage.max(1e-6)).min(1.0)
 }
 
-/// How many of `all` pages have partners where `hits` have by what was read, which are `read`
+/// The number of `all` pages that have partners, if `hits` have by an extrapolation from `read`
 /// pages.
 pub(super) fn estimate(hits: f64, all: f64, read: f64, coverage: f64) -> Estimate {
     if all <= 0.0 || read <= 0.0 {
         return Estimate::default();
     }
     let share = (hits / all).min(1.0);
-    // Where all was read there is nothing left to chance.
+    // If all pages were read, there is no uncertainty.
     let unread = ((all - read) / (all - 1.0).max(1.0)).clamp(0.0, 1.0);
     let (low, high) = wilson(share, read, Z * Z * unread);
     Estimate {
@@ -49,7 +49,7 @@ pub(super) fn estimate(hits: f64, all: f64, read: f64, coverage: f64) -> Estimat
     }
 }
 
-/// The interval of Wilson for a share of so many samples.
+/// Wilson's interval for a share of `samples` samples.
 fn wilson(share: f64, samples: f64, z2: f64) -> (f64, f64) {
     let middle = share + z2 / (2.0 * samples);
     let half = (z2 * (share * (1.0 - share) / samples + z2 / (4.0 * samples * samples))).sqrt();
@@ -80,7 +80,7 @@ mod tests {
         assert!(few.low < 2000.0 && few.high > 6000.0, "{few:?}");
         let many = estimate(4000.0, 10_000.0, 1000.0, 1.0);
         assert!(many.low > 3600.0 && many.high < 4400.0, "{many:?}");
-        // That none of a hundred has a partner leaves room for a few.
+        // A hundred pages without a partner still leave room for a few.
         let none = at_most(0, 100, 1.0);
         assert!(none > 0.02 && none < 0.05, "{none}");
         assert_eq!(at_most(0, 0, 1.0), 1.0);

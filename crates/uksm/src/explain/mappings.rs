@@ -1,14 +1,14 @@
-//! The mappings of a process, read when somebody asks.
+//! The mappings of a process, read on request.
 //!
 //! # Problem
-//! Memory that uksm never looks at is in no region: shared mappings, devices, hugetlbfs. What a
-//! mapping is, and how much of it is in memory, only the kernel knows.
+//! Memory that uksm never checks is in no region: shared mappings, devices, hugetlbfs. Only the
+//! kernel knows the kind of a mapping, and its amount in memory.
 //!
 //! # Approach
 //! `/proc/PID/smaps` is read once, mapping after mapping, and given up after [`PATIENCE`]: a
-//! process can have 60,000 mappings, and the kernel walks the page tables of each. What was read
-//! until then counts, and that it was cut is said. The rules are those of the module
-//! (`kernel/walk.c`) and of `crates/linux/src/maps.rs`, by the flags that smaps shows.
+//! process can have 60,000 mappings, and the kernel walks the page tables of each. A cut list is
+//! used, with a note. The rules are those of the module (`kernel/walk.c`) and of
+//! `crates/linux/src/maps.rs`, by the flags that smaps shows.
 //!
 //! # Units
 //! Bytes for addresses; pages.
@@ -24,23 +24,23 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use uksm_linux::smaps::{Entries, Entry, Fault};
 
-/// Longest that the mappings of one process are read.
+/// Timeout for the mappings of one process.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a mapping is to uksm.
+/// The kind of a mapping for uksm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Its private pages can be merged.
     Mergeable,
     /// Shared.
     Shared,
-    /// Of hugetlbfs.
+    /// In hugetlbfs.
     Hugetlb,
     /// Without ordinary pages.
     Device,
     /// Write-protected or shared by userfaultfd.
     Userfault,
-    /// Of a driver, droppable, or a shadow stack.
+    /// Memory of a driver, droppable memory, or a shadow stack.
     Special,
     /// Private, of a file, and not to be written.
     ReadOnlyFile,
@@ -59,7 +59,7 @@ pub(crate) struct Mapping {
     pub(crate) end: u64,
     /// Its name, or empty.
     pub(crate) name: String,
-    /// What it is.
+    /// Its kind.
     pub(crate) kind: Kind,
     /// Pages in memory, those of hugetlbfs too.
     pub(crate) resident: u64,
@@ -69,17 +69,17 @@ pub(crate) struct Mapping {
     pub(crate) swapped: u64,
 }
 
-/// Those of a process.
+/// The mappings of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Mappings {
     /// Ascending.
     pub(crate) all: Vec<Mapping>,
-    /// Why not all are among them: one line.
+    /// Why some are missing: one line.
     pub(crate) fault: Option<String>,
 }
 
 impl Mappings {
-    /// Reads those of a process, knowing whether in-kernel KSM runs; none if it is gone.
+    /// Reads the mappings of a process, given whether in-kernel KSM runs; none if it is gone.
     pub(crate) fn read(root: &Path, pid: u32, ksm_runs: bool) -> Option<Mappings> {
         let path = root.join(pid.to_string()).join("smaps");
         let file = match File::open(&path) {
@@ -101,7 +101,7 @@ impl Mappings {
         Mappings::parse(BufReader::new(file), &name, until, ksm_runs)
     }
 
-    /// Reads a list until then; none if its process went away before its first mapping.
+    /// Reads a list until the deadline; none if its process went away before its first mapping.
     fn parse(lines: impl BufRead, name: &str, until: Instant, ksm_runs: bool) -> Option<Mappings> {
         let mut mappings = Mappings::default();
         for entry in Entries::of(lines) {
@@ -150,7 +150,7 @@ impl Mapping {
     }
 }
 
-/// What a mapping is, by its permissions and by the kernel's flags.
+/// The kind of a mapping, by its permissions and by the kernel's flags.
 fn kind(entry: &Entry, ksm_runs: bool) -> Kind {
     let is_file = entry.inode != 0;
     if entry.has_flag(&["ht"]) {

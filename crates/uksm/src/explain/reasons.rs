@@ -1,19 +1,19 @@
 //! Why memory is not merged: one row a reason.
 //!
 //! # Problem
-//! A reason must be named the same for people, for programs and in the documentation, and must say
-//! what would change it: a setting, time, or nothing.
+//! A reason must have the same name for people, for programs and in the documentation, together
+//! with the remedy: a setting, time, or nothing.
 //!
 //! # Approach
-//! One table. [`super::sorting`] decides which reason is true of a page; here are its words. What a
-//! reason says of this host (how long, how much) is filled in from the circumstances of the
-//! process. `docs/explain.md` has every row; a test compares.
+//! One table. [`super::sorting`] chooses the reason for a page; here are the texts. Figures of this
+//! host (times, amounts) are filled in from the circumstances of the process. `docs/explain.md` has
+//! every row; a test compares.
 
 use serde::{Serialize, Serializer};
 
 use crate::status::evidence::{Region, Terms};
 
-/// Declares the reasons: name in text and JSON, what it means, what changes it.
+/// Declares the reasons: name in text and JSON, meaning, remedy.
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $Reason:ident = $name:literal, $means:literal, $changed:literal;)+) => {
         /// Why memory is not merged.
@@ -172,7 +172,7 @@ impl Serialize for Reason {
 }
 
 impl Reason {
-    /// What it says of this region, beyond what it means.
+    /// Details about this region, beyond the reason's meaning.
     pub(crate) fn details(self, region: Option<&Region>, terms: &Terms) -> Option<String> {
         let within = |seconds: Option<f64>| seconds.map(|left| format!("for {} more", time(left)));
         match self {

@@ -1,4 +1,4 @@
-//! What `uksm explain` says, for people and for programs.
+//! The report of `uksm explain`, for people and for programs.
 //!
 //! # Units
 //! Pages are 4 KiB; MiB are 256 of them.
@@ -12,19 +12,19 @@ use super::reasons::{Reason, percent, time};
 use super::sorting::Sorted;
 use crate::status::evidence::{Evidence, Place, Region, Terms};
 
-/// Reasons of less than this are not printed, unless nothing else is: 64 KiB.
+/// Reasons for fewer pages are not printed, unless there are no others: 64 KiB.
 const MIN_SHOWN_PAGES: f64 = 16.0;
-/// Most processes that are listed for people.
+/// Maximum number of processes that are listed for people.
 const MAX_LISTED: usize = 30;
 
-/// Everything.
+/// The whole report.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub(crate) struct Report {
     /// The processes.
     pub(crate) processes: Vec<Process>,
     /// All of them together.
     pub(crate) sum: Memory,
-    /// Processes that were named and are not among them, because time ran out.
+    /// Selected processes that are not among them, because time ran out.
     pub(crate) not_looked_at: u64,
     /// Whether regions are listed for people.
     #[serde(skip)]
@@ -38,11 +38,11 @@ pub(crate) struct Process {
     pub(crate) pid: u32,
     /// Name of its program.
     pub(crate) comm: String,
-    /// What became of it.
+    /// Its state for the daemon.
     pub(crate) place: Place,
     /// Its group.
     pub(crate) group: Option<String>,
-    /// What could not be read, and what that leaves out; each one line.
+    /// Parts that could not be read, and the consequences; each one line.
     pub(crate) faults: Vec<String>,
     /// Settings and circumstances.
     pub(crate) terms: Option<Terms>,
@@ -60,25 +60,25 @@ pub(crate) struct Memory {
     pub(crate) resident_pages: u64,
     /// Of these, the processes' own.
     pub(crate) own_pages: u64,
-    /// In regions of which something was read to decide.
+    /// In regions of which a page was read for a decision.
     pub(crate) looked_at_pages: u64,
     /// In regions that were read in full.
     pub(crate) read_in_full_pages: u64,
     /// Merged with frames.
     pub(crate) merged_pages: u64,
-    /// Merged with the zero page, which is not resident any more.
+    /// Merged with the zero page, which is no longer resident.
     pub(crate) zero_pages: u64,
-    /// Share of merged pages that is written again in a round.
+    /// Share of merged pages that is written in a round.
     pub(crate) broken_share: f64,
-    /// Regions that are left alone because of that.
+    /// Regions that are left alone because of these writes.
     pub(crate) left_alone_regions: u64,
     /// Not merged, in regions.
     pub(crate) unmerged_pages: u64,
     /// Of these, read for this answer.
     pub(crate) read_pages: u64,
-    /// Of these, those with partners; none where that is not looked for.
+    /// Of these, those with partners; none where partners are not searched for.
     pub(crate) partners: Option<Estimate>,
-    /// Why not, by amount.
+    /// Unmerged memory by reason, largest amount first.
     pub(crate) reasons: Vec<Why>,
 }
 
@@ -89,18 +89,18 @@ pub(crate) struct Why {
     pub(crate) reason: Reason,
     /// Pages that it concerns.
     pub(crate) pages: u64,
-    /// What it means.
+    /// Its meaning.
     pub(crate) means: &'static str,
-    /// What is said of the example beyond that.
+    /// Details of the example.
     pub(crate) details: Option<String>,
-    /// What would change it.
+    /// A change that would remove the reason.
     pub(crate) changed_by: &'static str,
-    /// Where most of it is.
+    /// The place with most of it.
     pub(crate) example: Option<String>,
 }
 
 impl Memory {
-    /// As it was sorted.
+    /// From sorted memory.
     pub(crate) fn of(sorted: &Sorted) -> Memory {
         let why = |(reason, amount): (Reason, &super::sorting::Amount)| Why {
             reason,
@@ -140,7 +140,7 @@ fn whole(pages: f64) -> u64 {
 }
 
 impl Process {
-    /// A process, and what is known of it.
+    /// A process, with its evidence and its sorted memory.
     pub(crate) fn of(
         (pid, comm): (u32, String),
         evidence: Evidence,

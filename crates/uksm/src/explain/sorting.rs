@@ -1,20 +1,20 @@
 //! Sorts the memory of a process by the reason for which it is not merged.
 //!
 //! # Problem
-//! Several things keep a page from being merged at once: it is locked, its region is too young, and
-//! nobody knows an equal one. One of them is told: the one that would keep it unmerged were it the
-//! only one, and that decides first.
+//! Several reasons can keep a page unmerged at once: it is locked, its region is too young, and no
+//! equal page is known. Only one is reported: the first in the order in which module and engine
+//! check them.
 //!
 //! # Approach
-//! Pages in regions are judged by what was seen of them, by the standing of their region, and by
-//! the settings, in the order in which module and engine ask ([`why`]). Of a large region some
-//! pages were read, and stand for all. Memory in no region is judged by its mapping. All amounts
-//! add up to what is resident, but for what changed between reading the one and the other.
+//! Pages in regions are judged by their state when read, by the standing of their region, and by
+//! the settings, in the order in which module and engine check ([`why`]). In a large region some
+//! pages were read, and represent all. Memory in no region is judged by its mapping. All amounts
+//! add up to the resident memory, except for changes between the two readings.
 //!
-//! How much of what is not merged has partners is an estimate for two reasons: some pages were
-//! read, and not all that they could equal is indexed. Of a sample the interval of Wilson is taken,
-//! with the correction for a finite number of pages; where only a part of the possible partners is
-//! indexed, its upper end is that much higher.
+//! The part of unmerged memory that has partners is an estimate for two reasons: only some pages
+//! were read, and not all possible partners are indexed. For a sample the interval of Wilson is
+//! used, with the correction for a finite number of pages; if only a part of the possible partners
+//! is indexed, its upper end is raised in proportion.
 //!
 //! # Units
 //! Pages; shares 0 to 1.
@@ -31,17 +31,17 @@ use super::mappings::{Kind, Mapping, Mappings};
 use super::reasons::Reason;
 use crate::status::evidence::{Evidence, Partner, Place, Region, Seen, Stands, Terms};
 
-/// Less than so many pages that no region has are a difference in time.
+/// Fewer pages outside all regions than this are a difference in time.
 const NOISE: f64 = 16.0;
 
-/// How much of a reason there is, and where most of it is.
+/// The amount of memory for a reason, and an example.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Amount {
     /// Pages.
     pub(crate) pages: f64,
-    /// Where: `(start, end)`, and a name.
+    /// The place with most pages: `(start, end)`, and a name.
     pub(crate) example: Option<(u64, u64, String)>,
-    /// What is said of that region beyond the reason.
+    /// Details of that region beyond the reason.
     pub(crate) details: Option<String>,
     most: f64,
 }
@@ -51,9 +51,9 @@ pub(crate) struct Amount {
 pub(crate) struct Sorted {
     /// In memory, of any kind.
     pub(crate) resident: f64,
-    /// Of these, its own: what could be merged at all.
+    /// Own pages among these: only they could be merged.
     pub(crate) own: f64,
-    /// In regions of which something was read for deciding.
+    /// In regions of which a page was read for a decision.
     pub(crate) looked_at: f64,
     /// In regions that were read in full.
     pub(crate) read_in_full: f64,
@@ -61,25 +61,25 @@ pub(crate) struct Sorted {
     pub(crate) merged: f64,
     /// Merged with the zero page.
     pub(crate) zeros: f64,
-    /// Share of merged pages that is written in a round, over regions in which that was seen.
+    /// Share of merged pages that is written in a round, over regions in which that was observed.
     pub(crate) broken: f64,
-    /// Regions that are left alone because of that.
+    /// Regions that are left alone because of these writes.
     pub(crate) left_alone: u64,
-    /// Pages read for this answer that are not merged, and how many of these there are.
+    /// Unmerged pages that were read for this answer.
     pub(crate) read: f64,
-    /// As above.
+    /// Estimate of all unmerged pages.
     pub(crate) unmerged: f64,
-    /// Those of them with partners; none where that is not looked for.
+    /// Unmerged pages with partners; none where partners are not searched for.
     pub(crate) partners: Option<Estimate>,
-    /// Why not, by reason.
+    /// Unmerged memory by reason.
     pub(crate) reasons: BTreeMap<Reason, Amount>,
 }
 
-/// The reason that is true of a whole process that is not followed.
+/// The reason for a whole process that is not followed.
 pub(crate) fn of_process(evidence: &Evidence) -> Option<Reason> {
     Some(match evidence.place {
         Place::Followed if evidence.fault.is_some() => Reason::NoAnswer,
-        // Nor can its mappings be read.
+        // Its mappings cannot be read either.
         Place::Followed if evidence.locked_seconds.is_some() => Reason::HoldsLocks,
         Place::Followed if !evidence.is_listed => Reason::NotListed,
         Place::Followed | Place::Gone | Place::Ended => return None,
@@ -93,7 +93,7 @@ pub(crate) fn of_process(evidence: &Evidence) -> Option<Reason> {
     })
 }
 
-/// Why a page of a region that was seen so is not merged; none for one that is, or is not in
+/// Why a page of a region in this state is not merged; none for one that is merged, or not in
 /// memory.
 pub(crate) fn why(what: Seen, partner: Partner, region: &Region, terms: &Terms) -> Option<Reason> {
     let is_huge = match what {
@@ -170,7 +170,7 @@ impl Sorted {
     pub(crate) fn of(evidence: &Evidence, mappings: &Mappings) -> Sorted {
         let mut sorted = Sorted::default();
         let mut hits = 0.0;
-        // What regions have of each mapping, and what of that is merged.
+        // Resident pages of each mapping that are in regions, and the merged pages of those.
         let mut in_regions = vec![0.0; mappings.all.len()];
         let mut merged_in = vec![0.0; mappings.all.len()];
         let mut broken = (0.0, 0.0);
@@ -182,7 +182,7 @@ impl Sorted {
             let name = mappings.all.get(at).map_or("", |mapping| &mapping.name);
             let place = (region.start, region.end, name);
             let mut resident = 0.0;
-            // Of a mapping that is never looked at any more the mapping tells, but for what was
+            // Memory of a mapping that is no longer checked is counted by the mapping, except pages
             // merged before.
             let is_open = mappings.all.get(at).is_none_or(|mapping| {
                 mapping.start > region.start || mapping.kind == Kind::Mergeable
@@ -259,7 +259,7 @@ impl Sorted {
         sorted
     }
 
-    /// Takes in memory that no region has.
+    /// Adds memory that is in no region.
     fn take_mappings(
         &mut self,
         evidence: &Evidence,
@@ -295,7 +295,7 @@ impl Sorted {
                         }
                     }
                 }
-                // What is not the process's own is the file's.
+                // Pages that are not the process's own are the file's.
                 Some(reason @ (Reason::ReadOnlyFile | Reason::NoAccess | Reason::LeftToKsm)) => {
                     self.add(reason, own - merged, place, None);
                     self.add(Reason::FilePages, resident - own, place, None);
@@ -328,7 +328,7 @@ impl Sorted {
         }
     }
 
-    /// All of it for one reason.
+    /// All memory of a process, for one reason.
     pub(crate) fn whole(reason: Reason, resident: f64, details: Option<String>) -> Sorted {
         let amount = Amount {
             pages: resident,
@@ -358,7 +358,7 @@ impl Sorted {
         self.left_alone += other.left_alone;
         self.read += other.read;
         self.unmerged += other.unmerged;
-        // Not more is claimed than that each is within its own interval.
+        // The sum claims no more than that each value is within its own interval.
         if let Some(partners) = other.partners {
             let sum = self.partners.get_or_insert_default();
             sum.pages += partners.pages;
@@ -377,7 +377,7 @@ impl Sorted {
         }
     }
 
-    /// Those reasons that concern most memory first.
+    /// The reasons, largest amount first.
     pub(crate) fn by_amount(&self) -> Vec<(Reason, &Amount)> {
         let reasons = self.reasons.iter();
         let mut reasons: Vec<_> = reasons.map(|(&reason, amount)| (reason, amount)).collect();
@@ -386,7 +386,7 @@ impl Sorted {
     }
 }
 
-/// Why memory that could be merged is in no region.
+/// Why mergeable memory is in no region.
 fn uncovered(mapping: &Mapping, evidence: &Evidence, is_in_part: bool) -> Option<Reason> {
     let mut sparse = evidence.sparse.iter();
     let is_sparse = sparse.any(|range| range.start < mapping.end && mapping.start < range.end);

@@ -60,11 +60,11 @@ use crate::paths::Roots;
 use crate::status::written::WrittenPages;
 use crate::{precedence, seed, startup, systemd};
 
-/// systemd is told so often that all is well while workers start or end.
+/// Interval of notices to systemd's watchdog while workers start or end.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-/// Workers are looked at again after so long at least.
+/// Minimum time until workers are polled again.
 const MIN_WAIT: Duration = Duration::from_millis(5);
-/// How often systemd is told how things are.
+/// Interval of notices to systemd.
 const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs these groups until a stop is asked for.
@@ -84,12 +84,12 @@ pub(crate) fn run(
     } = plans;
     rights::warn_of_missing(&rules);
     let daemon = resolved.daemon.clone();
-    // What keeps all workers from starting is told before anything is changed.
+    // An error that keeps all workers from starting is reported before anything is changed.
     let fresh = startup::open_device(&daemon.device, &roots.ksm_root)?
         .info()
         .ok();
     startup::raise_descriptor_limit();
-    // Its own niceness stays: all workers wait for it.
+    // The supervisor's own niceness stays: all workers wait for it.
     precedence::stand_back_as_session(daemon.nice);
     let proc = Proc::at(&roots.proc_root);
     let own_memory = proc.own_memory()?;
@@ -152,7 +152,7 @@ pub(crate) fn run(
     for (group, file) in supervisor.formed.keep(kept) {
         fd_store::give_up(&group, file);
     }
-    // Groups that rules form take theirs over later.
+    // Groups that rules form take over their frames later.
     supervisor.has_taken_over |= supervisor.formed.has_kept();
     let done = supervisor.work();
     supervisor.stop();
@@ -164,24 +164,24 @@ pub(crate) fn run(
 
 /// All groups.
 struct Supervisor<'a> {
-    /// By name, then a group of all others, then those that rules have formed.
+    /// Configured groups by name, then a group of all others, then groups that rules have formed.
     workers: Vec<WorkerProcess>,
-    /// Of groups that are gone, and whose workers do not end.
+    /// Workers of removed groups that have not ended.
     leaving: Vec<WorkerProcess>,
-    /// What is being done for somebody.
+    /// The task in progress.
     task: Option<Task>,
     roots: Roots,
     configuration: Configuration<'a>,
     /// The settings of the daemon as a whole.
     told: BTreeMap<String, String>,
     formed: FormedGroups,
-    /// SIGHUP came.
+    /// SIGHUP was received.
     is_reload_due: Arc<AtomicBool>,
     own_memory: OwnMemory,
     processes: Processes,
-    /// An event of processes has come.
+    /// A process event has come.
     is_told: bool,
-    /// Groups whose domain the processes know of.
+    /// Groups whose domain is known to `processes`.
     attachable: BTreeSet<GroupId>,
     schedule: DiscoverySchedule,
     worker_events: WorkerEvents,
@@ -198,17 +198,17 @@ struct Supervisor<'a> {
     /// Merged pages that processes of the host wrote.
     written: Rc<WrittenPages>,
     started: Instant,
-    /// Some group goes on with a domain of an earlier supervisor.
+    /// Some group continues with a domain of an earlier supervisor.
     has_taken_over: bool,
     /// A domain as the module makes it.
     fresh: Option<Info>,
-    /// There were more groups than systemd keeps frames of, which was said.
+    /// There are more groups than systemd stores frames of, and a warning was logged.
     is_store_full: bool,
 }
 
 impl Supervisor<'_> {
-    /// A group that is not started yet, with the domain of its name that was kept, if it is of its
-    /// seed.
+    /// A group that is not started yet. It gets the stored domain of its name, if that has the
+    /// group's seed.
     ///
     /// # Errors
     /// The kernel gives no random numbers.
@@ -217,7 +217,7 @@ impl Supervisor<'_> {
         self.new_worker_of(id, plan, kept)
     }
 
-    /// The same, of a group that has an id already.
+    /// The same, for a group that has an id already.
     ///
     /// # Errors
     /// As [`Supervisor::new_worker`].
@@ -239,7 +239,7 @@ impl Supervisor<'_> {
         Ok(WorkerProcess::new(id, (plan, seed), roots, domain, counts))
     }
 
-    /// The groups have changed: all processes are looked at again.
+    /// The groups have changed: all processes are checked again.
     fn regroup(&mut self) {
         let rules = self.formed.grouping(&self.workers);
         self.processes
@@ -247,7 +247,7 @@ impl Supervisor<'_> {
         self.share_anew();
     }
 
-    /// There are other groups than before: the largest share is another one, and a look is due.
+    /// The set of groups has changed: the largest share is a different one, and a search is due.
     fn share_anew(&mut self) {
         self.warn_of_store();
         self.schedule.begin_again(Supervisor::share(&self.workers));
@@ -258,7 +258,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Says if systemd does not keep the frames of all groups.
+    /// Warns if systemd does not store the frames of all groups.
     fn warn_of_store(&mut self) {
         let groups = self.workers.len();
         let is_full = fd_store::max_files().filter(|&max| groups > max);
@@ -273,8 +273,8 @@ impl Supervisor<'_> {
         self.is_store_full = is_full.is_some();
     }
 
-    /// Has programs loaded in the kernel, if a group wants them: not while all workers start, which
-    /// takes longer then.
+    /// Loads programs in the kernel, if a group wants them. Not while all workers start: loading
+    /// slows that down.
     fn load_programs(&mut self) {
         self.processes.want_moves();
         self.hint_dispatch.load(&self.workers);
@@ -316,7 +316,7 @@ impl Supervisor<'_> {
                 self.handle(pending);
             }
             if self.continue_task() {
-                // Somebody else may wait.
+                // Another client may wait.
                 continue;
             }
             if clock::now() >= next_notice {
@@ -335,10 +335,10 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Looks whether the first start of all workers is over. Then the daemon is ready.
+    /// Checks whether the first start of all workers is over. Then the daemon is ready.
     ///
     /// # Errors
-    /// None works: why the first one does not, in one line.
+    /// No worker starts: the first one's error, in one line.
     fn await_ready(&mut self) -> anyhow::Result<()> {
         let Some(first_start) = &mut self.first_start else {
             return Ok(());
@@ -361,8 +361,8 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Reads messages of workers until `is_so` of each, or until the timeout. systemd gets its sign
-    /// of life meanwhile.
+    /// Reads messages of workers until `is_so` holds for each, or until the timeout. Notifies
+    /// systemd's watchdog meanwhile.
     fn await_workers(&mut self, timeout: Duration, is_so: impl Fn(&WorkerProcess) -> bool) {
         let deadline = Instant::now() + timeout;
         let mut last_sign = Instant::now();
@@ -384,7 +384,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Starts what is to be started; it says by itself when it works.
+    /// Starts the workers that are due; a worker sends a message when it works.
     fn start_due_workers(&mut self) {
         for worker in &mut self.workers {
             worker.reap();

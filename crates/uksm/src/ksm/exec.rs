@@ -4,11 +4,11 @@
 //! Only a process itself can offer its memory. Programs do not.
 //!
 //! # Approach
-//! With `--merge all` the kernel is told, before the program begins, that all of the process may be
-//! merged; it stays so over fork and exec, needs no daemon and no library, and leaves it to ksmd
-//! what pays. With `--merge advised` the dynamic linker loads the agent into the program, which
-//! takes advice from a daemon with `--backend ksm`, now or later. A static program loads no
-//! library, so that it is refused rather than left out without a word.
+//! With `--merge all` the kernel is asked, before the program begins, to let all of the process be
+//! merged; this lasts over fork and exec, needs no daemon and no library, and ksmd alone decides
+//! where merging pays. With `--merge advised` the dynamic linker loads the agent into the program;
+//! the agent takes advice from a daemon with `--backend ksm`, now or later. A static program loads
+//! no library: it is refused with an error, not silently left unmerged.
 //!
 //! # Source
 //! prctl(2) (`PR_SET_MEMORY_MERGE`, Linux 6.4), ld.so(8).
@@ -26,19 +26,20 @@ use crate::cli::{ExecArgs, Merge};
 use crate::failure::Failure;
 use crate::log::say;
 
-/// Where the agent finds the daemon; `uksm_interface::advice` has the same name.
+/// The variable from which the agent gets the daemon's socket; `uksm_interface::advice` has the
+/// same name.
 const SOCKET_VARIABLE: &str = uksm_linux::ksm::agents::SOCKET_VARIABLE;
 
 /// The library's name.
 const LIBRARY: &str = "libuksm_agent.so";
 
-/// Where `make install` and packages put it, relative to the program.
+/// Folders where `make install` and packages put it, relative to the program.
 const FOLDERS: [&str; 3] = ["../lib/uksm", "../libexec/uksm", "."];
 
 /// Becomes the program.
 ///
 /// # Errors
-/// It cannot be started so that it cooperates: one line, and it was not started.
+/// It cannot be started with merging: one line, and it was not started.
 pub(crate) fn exec(args: &ExecArgs) -> Result<(), Failure> {
     let (program, rest) = args.command.split_first().ok_or_else(|| {
         Failure::usage("exec: no command: uksm exec -- COMMAND ARGUMENTS".to_owned())
@@ -65,7 +66,7 @@ pub(crate) fn exec(args: &ExecArgs) -> Result<(), Failure> {
     Err(anyhow!("{}: {error}", Path::new(program).display()).into())
 }
 
-/// All memory of this process, and of what it becomes, may be merged.
+/// Lets the kernel merge all memory of this process, and of the program that it becomes.
 fn offer_all() -> anyhow::Result<()> {
     match uksm_linux::ksm::memory::offer_all() {
         Err(Errno::INVAL) => Err(anyhow!(
@@ -84,7 +85,7 @@ fn offer_all() -> anyhow::Result<()> {
     }
 }
 
-/// The library, as it was named or beside this program.
+/// The library: the named one, or the one beside this program.
 fn library(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find this program's own file")?;
     let folder = own.parent().unwrap_or(Path::new("/"));
@@ -106,7 +107,7 @@ fn library(named: Option<&Path>) -> anyhow::Result<PathBuf> {
         .canonicalize()
         .with_context(|| found.display().to_string())?;
     match whole.to_string_lossy().contains([' ', ':']) {
-        // The dynamic linker takes both for the end of a name.
+        // The dynamic linker takes both for separators.
         true => Err(anyhow!(
             "{}: LD_PRELOAD takes no path with a space or colon",
             whole.display()
@@ -115,7 +116,7 @@ fn library(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Before what is preloaded already.
+/// The library, before those that are preloaded already.
 fn preload(library: &Path) -> OsString {
     let mut value = library.as_os_str().to_owned();
     if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
@@ -125,7 +126,7 @@ fn preload(library: &Path) -> OsString {
     value
 }
 
-/// The file that a name of a program means.
+/// The file of a program's name.
 fn found(program: &Path) -> Option<PathBuf> {
     if program.components().count() > 1 {
         return Some(program.to_owned());
@@ -136,8 +137,8 @@ fn found(program: &Path) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Whether it is a program that no dynamic linker starts. What is no ELF file has an interpreter,
-/// of which nothing is known.
+/// Whether the program runs without a dynamic linker. A file that is not ELF has an interpreter, of
+/// which nothing is known.
 fn is_static(path: &Path) -> bool {
     let Ok(bytes) = std::fs::read(path) else {
         return false;
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_was_preloaded_stays() {
-        // Nobody sets it in tests.
+        // LD_PRELOAD is not set in tests.
         let value = preload(Path::new("/a/libuksm_agent.so"));
         let text = value.to_string_lossy().into_owned();
         assert!(text.starts_with("/a/libuksm_agent.so"), "{text}");

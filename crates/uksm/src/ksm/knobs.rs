@@ -1,15 +1,15 @@
-//! KSM's knobs while uksm has them, and how they come back.
+//! KSM's knobs: uksm sets them for a while, and puts them back.
 //!
 //! # Problem
-//! The knobs are the host's: whoever had set them wants them back when uksm ends, also if it is
+//! The knobs are the host's: their earlier values must come back when uksm ends, also if it is
 //! killed. Only one uksm may have them.
 //!
 //! # Approach
-//! What was set is written to a file before the first change. A *watcher*, a process of its own
-//! that ignores the signals by which terminals and service managers end groups of processes, holds
-//! the other end of a pipe: if that closes without a word, it puts everything back and removes the
-//! file. Should the watcher be killed as well, the next start finds the file and does so. A lock on
-//! a file beside it is held by both, so that no other uksm changes anything before.
+//! The earlier values are written to a file before the first change. A *watcher*, a process of its
+//! own that ignores the signals by which terminals and service managers end groups of processes,
+//! holds the other end of a pipe: if that closes without a message, it puts everything back and
+//! removes the file. If the watcher is killed as well, the next start finds the file and does so.
+//! Both hold a lock on a file beside it, so that no other uksm changes anything before.
 //!
 //! # Source
 //! flock(2): a lock belongs to the open file, which a child that inherits it shares.
@@ -37,10 +37,10 @@ use crate::cli::KsmWatcherArgs;
 use crate::own_program;
 use crate::paths::Roots;
 
-/// The watcher of a daemon that was just killed needs some milliseconds.
+/// Timeout of the lock: the watcher of a daemon that was just killed needs some milliseconds.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Said to the watcher when all was put back.
+/// Sent to the watcher when all was put back.
 const DONE: u8 = b'd';
 
 /// The file.
@@ -51,7 +51,7 @@ struct Kept {
     knobs: BTreeMap<String, String>,
 }
 
-/// The knobs. They come back when this goes.
+/// The knobs. They are put back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Knobs {
     sysfs: Sysfs,
@@ -64,10 +64,10 @@ pub(crate) struct Knobs {
 }
 
 impl Knobs {
-    /// Takes them; first puts back what an earlier daemon left.
+    /// Takes the knobs; first puts back the values that an earlier daemon left.
     ///
     /// # Errors
-    /// Another uksm has them; they cannot be read, kept or set: one line.
+    /// Another uksm has them; they cannot be read, stored or set: one line.
     pub(crate) fn take(sysfs: Sysfs, roots: &Roots, file: &Path) -> anyhow::Result<Knobs> {
         let lock = locked(file)?;
         if let Some(line) = recover(&sysfs, file)? {
@@ -100,7 +100,7 @@ impl Knobs {
         Ok(knobs)
     }
 
-    /// What KSM counts.
+    /// KSM's counters.
     ///
     /// # Errors
     /// It cannot be read.
@@ -108,7 +108,7 @@ impl Knobs {
         Ok(self.sysfs.counters()?)
     }
 
-    /// Pages of zeros that map the kernel's own; none where it does not say.
+    /// Pages of zeros that map the kernel's zero page; 0 if the kernel does not report them.
     pub(crate) fn zero_pages(&self) -> u64 {
         self.sysfs.read("ksm_zero_pages").unwrap_or(0)
     }
@@ -123,7 +123,7 @@ impl Knobs {
         self.before.ran()
     }
 
-    /// Lets ksmd run, so many pages a batch.
+    /// Lets ksmd run with this number of pages a batch.
     ///
     /// # Errors
     /// It cannot be set.
@@ -155,7 +155,7 @@ impl Knobs {
 impl Drop for Knobs {
     fn drop(&mut self) {
         match self.before.put_back(&self.sysfs) {
-            // The watcher tries once more, and so does the next start.
+            // The watcher tries again, and so does the next start.
             Err(error) => tracing::error!("KSM is not as it was: {error}"),
             Ok(()) => {
                 let _gone = std::fs::remove_file(&self.file);
@@ -220,10 +220,10 @@ fn keep(file: &Path, kept: &Kept) -> anyhow::Result<()> {
     Ok(std::fs::rename(&beside, file)?)
 }
 
-/// Puts back what a daemon left that is gone; a line if there was something.
+/// Puts back the values that a killed daemon left; a line if there were any.
 ///
 /// # Errors
-/// The file says nothing that can be put back, or that fails.
+/// The file has no valid values, or they cannot be put back.
 fn recover(sysfs: &Sysfs, file: &Path) -> anyhow::Result<Option<String>> {
     let text = match std::fs::read_to_string(file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -253,7 +253,7 @@ fn watch(lock: &File, roots: &Roots, file: &Path) -> anyhow::Result<Child> {
         .arg("--ksm-root")
         .arg(&roots.ksm_root)
         .arg(file);
-    // Nothing is printed there: it is how the watcher comes to share the lock.
+    // Nothing is printed there: this is how the watcher shares the lock.
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::from(lock.try_clone()?));
@@ -263,11 +263,11 @@ fn watch(lock: &File, roots: &Roots, file: &Path) -> anyhow::Result<Child> {
 /// `uksm ksm-watcher`: waits for the end of the daemon.
 ///
 /// # Errors
-/// What a killed daemon left cannot be put back.
+/// The values that a killed daemon left cannot be put back.
 pub(crate) fn watcher(args: &KsmWatcherArgs) -> anyhow::Result<()> {
     let _leads_one_already = rustix::process::setsid();
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
-        // Caught, and nothing done: the daemon's end is the only thing that counts.
+        // Caught without effect: only the daemon's end counts.
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
     let mut word = Vec::new();

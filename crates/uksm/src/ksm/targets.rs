@@ -1,18 +1,18 @@
 //! The processes whose memory is sampled and offered.
 //!
 //! # Problem
-//! A process that was named may take advice, may have offered its memory itself, or neither; that
-//! changes while it runs.
+//! A selected process may take advice, may have offered its memory itself, or neither; that changes
+//! while it runs.
 //!
 //! # Approach
-//! [`Targets::look`] goes through the agents that have connected and through all processes of the
-//! host, and keeps the memory of those that were named and cooperate. One with an agent is known by
-//! its connection, which exec ends. One that has offered its memory itself is known by its id and
-//! start time; its blocks are sampled to tell when a series is due, and never advised.
+//! [`Targets::look`] goes through the connected agents and all processes of the host, and keeps the
+//! memory of selected processes that cooperate. A process with an agent is known by its connection,
+//! which exec ends. A process that has offered its memory itself is known by its id and start time;
+//! its blocks are sampled to decide when a series is due, and never advised.
 //!
-//! A process can hold the lock of its mappings, for which the kernel's files of it wait: reads have
-//! a deadline ([`deadline`](uksm_linux::proc::deadline)), and of a process that has held one up
-//! nothing is known until it is due again.
+//! A process can hold the lock of its mappings, which makes reads of its kernel files wait: reads
+//! have a deadline ([`deadline`](uksm_linux::proc::deadline)), and a process that has held one up
+//! is skipped until it is due again.
 //!
 //! # Units
 //! Addresses in bytes, counts in pages.
@@ -31,17 +31,17 @@ use uksm_policy::hash::LineHash;
 
 use crate::status::ksm::Processes;
 
-/// Spaces from here on are of processes without an agent.
+/// Numbers of spaces from here on belong to processes without an agent.
 const FIRST_FIXED: u32 = END_OF_SPACES;
 
-/// Memory has grown if there is more by this part, and by so many pages.
+/// Memory has grown if it exceeds the earlier amount by 1/16, and by 256 pages.
 const GROWTH: (u64, u64) = (16, 256);
 
 /// Probes between two looks at the clock: each is of up to 64 pages, some 100 µs.
 const PROBES: usize = 16;
 
-/// Where the kernel tells of each mapping only whether it is offered, a process is asked again
-/// after so long.
+/// Interval of close looks at a process, where the kernel shows only in each mapping whether it is
+/// offered.
 const CLOSELY: Nanos = 60_000_000_000;
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ struct Target {
     is_fixed: bool,
 }
 
-/// All of them.
+/// All targets.
 #[derive(Debug)]
 pub(super) struct Targets {
     proc: Proc,
@@ -64,24 +64,24 @@ pub(super) struct Targets {
     frames: Arc<Frames>,
     hash: LineHash,
     targets: BTreeMap<SpaceId, Target>,
-    /// For each range that was advised and not answered, oldest first, what the policy decided.
+    /// Decisions of the policy for each range that was advised and not answered, oldest first.
     advised: BTreeMap<SpaceId, VecDeque<Vec<Change>>>,
     pub(super) estimates: Estimates,
     found: Processes,
     next_fixed: u32,
-    /// When those who had not offered anything were looked at closely.
+    /// Time of the last close look at processes that had not offered any memory.
     looked_closely: BTreeMap<(u32, u64), Nanos>,
     refused: u64,
 }
 
-/// Unmerging that was asked for and is going on.
+/// Unmerging in progress.
 #[derive(Debug)]
 pub(super) struct Breaking {
-    /// Space, process and merged pages before, of each.
+    /// Space, process and earlier number of merged pages of each.
     processes: Vec<(SpaceId, u32, u64)>,
 }
 
-/// What unmerging came to.
+/// The result of unmerging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Broken {
     pub(super) processes: u64,
@@ -89,7 +89,7 @@ pub(super) struct Broken {
 }
 
 impl Targets {
-    /// Nobody yet.
+    /// No targets yet.
     pub(super) fn new(
         proc: Proc,
         named: Selection,
@@ -114,28 +114,28 @@ impl Targets {
         }
     }
 
-    /// Agents come by this.
+    /// The agents.
     pub(super) fn agents(&self) -> &Agents {
         &self.agents
     }
 
-    /// Advice that was not taken.
+    /// Number of refused pieces of advice.
     pub(super) fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// How many there are of each kind, at the last look.
+    /// Numbers of processes of each kind, at the last look.
     pub(super) fn found(&self) -> &Processes {
         &self.found
     }
 
-    /// Looks for processes, and at their mappings. Answers whether there is memory that nobody has
-    /// looked at.
+    /// Searches for processes, and lists their mappings. Answers whether there is memory that was
+    /// never sampled.
     pub(super) fn look(&mut self) -> bool {
         self.agents.expire(clock::now());
         self.hear();
         self.agents.accept(&self.proc);
-        // Those whose place a newer connection has taken.
+        // Connections that a newer one has replaced.
         self.hear();
         let mut has_agent = BTreeSet::new();
         for space in self.agents.spaces() {
@@ -153,8 +153,7 @@ impl Targets {
         self.list_mappings()
     }
 
-    /// Takes the outcomes of advice that have come, and forgets those whose agent has gone. Waits
-    /// for nothing.
+    /// Reads outcomes of advice, and forgets processes whose agent has gone. Does not wait.
     pub(super) fn hear(&mut self) {
         let collected = self.agents.collect(clock::now());
         for (space, outcomes) in collected.answers {
@@ -179,7 +178,7 @@ impl Targets {
         self.advised.retain(|_, changes| !changes.is_empty());
     }
 
-    /// When a process started, if it was named.
+    /// The start time of a process, if it is selected.
     fn is_named(&self, pid: u32) -> Option<u64> {
         if pid == std::process::id() {
             return None;
@@ -189,23 +188,23 @@ impl Targets {
         is_named.then_some(stat.start_ticks)
     }
 
-    /// Follows the process of an agent, unless the id or the program is another one's by now.
+    /// Follows an agent's process, unless the id or the program has changed hands.
     fn follow_agent(&mut self, space: SpaceId, pid: u32, start_ticks: u64) {
         self.follow(space, pid, start_ticks, false);
-        // Asked after its files were opened: then they are its own.
+        // Checked after its files were opened: then they are its own.
         if !self.is_itself(space) {
             self.let_go(space);
         }
     }
 
-    /// Whether what was read or opened of an agent's process until now is its own, and the agent
-    /// may know of it.
+    /// Whether all files opened and data read so far for an agent's process are its own, and the
+    /// agent may know of them.
     fn is_itself(&self, space: SpaceId) -> bool {
         let is_still = self.agents.is_still_itself(space, &self.proc);
         is_still.unwrap_or(false)
     }
 
-    /// Ends the connection; the agent of what runs there now makes a new one.
+    /// Ends the connection; the agent of the program that runs there now makes a new one.
     fn let_go(&mut self, space: SpaceId) {
         self.agents.let_go(space);
         self.advised.remove(&space);
@@ -229,7 +228,7 @@ impl Targets {
         }
     }
 
-    /// It was named no more: what it was told to offer is withdrawn.
+    /// It is no longer selected: withdraws the ranges that it was advised to offer.
     fn leave(&mut self, space: SpaceId) {
         let offered = self.estimates.offered(Some(space));
         self.advise(offered);
@@ -241,7 +240,8 @@ impl Targets {
         self.estimates.forget(space);
     }
 
-    /// Those without an agent: who has offered memory itself, and how many have not.
+    /// Finds processes without an agent: follows those that have offered memory themselves, and
+    /// counts the others.
     fn find_others(&mut self, has_agent: &BTreeSet<u32>) {
         let mut found = Processes {
             advised: self
@@ -327,7 +327,7 @@ impl Targets {
         }
     }
 
-    /// Lists the mappings of those whose memory has changed in size.
+    /// Lists the mappings of processes whose memory has changed in size.
     fn list_mappings(&mut self) -> bool {
         let mut has_more = false;
         let mut gone = Vec::new();
@@ -342,7 +342,7 @@ impl Targets {
             }
             let mappings = match memory::anonymous(&self.proc, pid) {
                 Ok(mappings) => mappings,
-                // It stays as it was.
+                // The earlier list stays.
                 Err(proc::Error::Locked { .. }) => continue,
                 Err(error) => {
                     tracing::debug!("process {pid} is left alone: {error}");
@@ -350,7 +350,7 @@ impl Targets {
                     continue;
                 }
             };
-            // Asked after they were listed: then they are of the process that has the agent.
+            // Checked after they were listed: then they belong to the process that has the agent.
             let is_own = target.is_fixed
                 || self
                     .agents
@@ -377,7 +377,7 @@ impl Targets {
         has_more
     }
 
-    /// Samples for some milliseconds, and passes on what follows from it.
+    /// Samples for some milliseconds, and sends the resulting advice.
     pub(super) fn sample(&mut self) {
         let mut changes = Vec::new();
         for _ in 0..PROBES {
@@ -386,14 +386,14 @@ impl Targets {
             };
             match self.read(&probe) {
                 Some(seen) => changes.extend(self.estimates.answer(&probe, &seen)),
-                // An agent is of one address space, which this one was.
+                // An agent belongs to one address space, and this one is gone.
                 None => self.let_go(probe.space),
             }
         }
         self.advise(changes);
     }
 
-    /// What a probe finds; none if the space is gone.
+    /// The result of a probe; none if the space is gone.
     fn read(&self, probe: &Probe) -> Option<Vec<Seen>> {
         let memory = &self.targets.get(&probe.space)?.memory;
         let seen = memory.see_each(&self.proc, &probe.pages, &self.hash, &self.frames);
@@ -404,7 +404,7 @@ impl Targets {
         }
     }
 
-    /// Has processes do what was decided, in as few ranges as it takes.
+    /// Sends changes to agents, in as few ranges as possible.
     fn advise(&mut self, mut changes: Vec<Change>) {
         changes.sort_unstable_by_key(|change| (change.space, change.offer, change.start));
         let touches = |one: &Change, next: &Change| {
@@ -444,12 +444,11 @@ impl Targets {
         merged.sum()
     }
 
-    /// Has the selected ones give their pages copies of their own, and leaves them alone from now
-    /// on.
+    /// Unmerges the pages of selected processes, and leaves those processes alone from now on.
     ///
     /// # Errors
-    /// One of them takes no advice, a unit is a user's, or too many were left alone already:
-    /// nothing was done.
+    /// One of them takes no advice, a unit is a user's, or too many are excluded already: nothing
+    /// was done.
     pub(super) fn break_up(&mut self, selectors: &Selectors) -> Result<Breaking, String> {
         selectors.check_units(&self.proc)?;
         self.named.excluded.has_room_for(selectors)?;
@@ -480,7 +479,7 @@ impl Targets {
         Ok(Breaking { processes })
     }
 
-    /// What it came to, once all agents have answered or gone.
+    /// The result, once all agents have answered or gone.
     pub(super) fn broken(&self, breaking: &Breaking) -> Option<Broken> {
         let mut processes = breaking.processes.iter();
         if !processes.all(|(space, ..)| self.agents.is_idle(*space)) {
@@ -501,7 +500,7 @@ impl Targets {
         memory::offered(&self.proc, pid, false).map_or(0, |found| found.merged)
     }
 
-    /// How much was read, for the log.
+    /// Amount of memory read, for the log.
     pub(super) fn sampled_mib(&self) -> u64 {
         (self.estimates.sampled() * PAGE_SIZE) >> 20
     }

@@ -2,17 +2,17 @@
 //!
 //! # Problem
 //! Sampling and ksmd together must keep to the governor's share, new processes must be found soon,
-//! and questions answered at any time.
+//! and requests must be answered at any time.
 //!
 //! # Approach
-//! One thread. It looks for processes every second, or more rarely if that took long; a look that
-//! an agent asks for by connecting comes sooner, but no look takes more than its part of the time,
-//! and none is made while the budget is overdrawn. No agent is waited for, and a process that holds
-//! the lock of its mappings only until a deadline ([`super::targets`]). While the budget is paid,
-//! it samples some milliseconds at a time; once a pass is through, or a round has gone by since
-//! something was to be gained, a series begins, for which ksmd runs in slices of the policy's
-//! sleep. After a series what was offered is sampled again. Ten rounds after a pass began, the next
-//! one does. All processor time of this process and of ksmd is booked.
+//! One thread. It searches for processes every second, or more rarely if that took long; a
+//! connecting agent makes a search due sooner, but searches are limited to their part of the time,
+//! and none is made while the budget is overdrawn. The loop waits for no agent, and for a process
+//! that holds the lock of its mappings only until a deadline ([`super::targets`]). Within the
+//! budget, it samples some milliseconds at a time; once a pass is complete, or a round has passed
+//! since gains are expected, a series begins, for which ksmd runs in slices of the policy's sleep.
+//! After a series the offered memory is sampled again. Ten rounds after a pass began, the next one
+//! does. All processor time of this process and of ksmd is booked.
 //!
 //! # Units
 //! Nanoseconds.
@@ -36,23 +36,23 @@ use crate::{signals, systemd};
 
 const SECOND: Nanos = 1_000_000_000;
 
-/// Processes are looked for so often, and a look takes at most this part of the time.
+/// Interval of searches for processes, which take at most 1/`LOOK_PART` of the time.
 const LOOK: Nanos = SECOND;
 const LOOK_PART: Nanos = 100;
 
-/// Two looks are at least this far apart, however many agents connect.
+/// Minimum time between two searches, however many agents connect.
 const MIN_LOOK_GAP_NS: Nanos = SECOND / 20;
 
-/// An unmerging that takes longer is answered as unfinished.
+/// Timeout of unmerging, after which it is answered as unfinished.
 const MAX_BREAK_NS: Nanos = 300 * SECOND;
 
-/// While something is unmerged, its end is looked for this often.
+/// Interval of checks for the end of an unmerging.
 const BREAK_CHECK_NS: Nanos = SECOND / 20;
 
 /// Rounds between the beginnings of two passes.
 const PASS_ROUNDS: u64 = 10;
 
-/// How often systemd's watchdog is fed.
+/// Interval of notices to systemd's watchdog.
 const NOTICE: Nanos = 10 * SECOND;
 
 /// A daemon at work.
@@ -63,32 +63,32 @@ pub(super) struct Work {
     targets: Targets,
     control: Control,
     sleeper: Sleeper,
-    /// SIGHUP came, if that does not end it.
+    /// SIGHUP was received, unless it ends the daemon.
     hangups: Option<Arc<AtomicBool>>,
     bursts: Bursts,
     round: Nanos,
     governor: &'static str,
     started: Nanos,
-    /// ksmd's and this process's time when they were booked last, and ksmd's at the start.
+    /// Times of ksmd and of this process at the last booking, and of ksmd at the start.
     booked: (Nanos, Nanos),
     ksmd_before: Nanos,
     saved_before: u64,
     scans_before: u64,
     next_look: Nanos,
-    /// No look is made before, whoever connects.
+    /// No search is made before, even if an agent connects.
     earliest_look: Nanos,
-    /// An agent waits for the next look.
+    /// An agent waits for the next search.
     has_newcomer: bool,
-    /// Unmergings that are going on, with the question and when it is answered at the latest.
+    /// Unmergings in progress, each with its request and the deadline of the answer.
     breaking: Vec<(Breaking, Pending, Nanos)>,
     next_pass: Nanos,
-    /// Since when there is something to be gained.
+    /// Time from which gains are expected.
     due_since: Option<Nanos>,
     was_scanning: bool,
 }
 
 impl Work {
-    /// One that has not begun.
+    /// A daemon that has not begun.
     pub(super) fn new(
         knobs: Knobs,
         ksmd: u32,
@@ -123,7 +123,7 @@ impl Work {
         }
     }
 
-    /// Works until a stop is asked for.
+    /// Works until it is stopped.
     ///
     /// # Errors
     /// KSM can no longer be driven.
@@ -181,7 +181,7 @@ impl Work {
         }
     }
 
-    /// One step.
+    /// Runs one step of the loop.
     fn turn(&mut self) -> anyhow::Result<()> {
         let reading = self.reading()?;
         let now = clock::now();
@@ -189,7 +189,7 @@ impl Work {
         self.targets.hear();
         if let Err(until) = self.bursts.may_work(now) {
             self.knobs.stop()?;
-            // Agents that connect wait for the budget, too.
+            // Connecting agents wait for the budget, too.
             self.sleep_watching(until, false);
             return Ok(());
         }
@@ -211,7 +211,7 @@ impl Work {
             Turn::Run { pages, slice } => {
                 self.was_scanning = true;
                 self.knobs.start(pages)?;
-                // Where there is still something to sample, ksmd runs meanwhile.
+                // While there is memory to sample, ksmd runs meanwhile.
                 if self.targets.estimates.is_through() {
                     self.sleep(clock::now() + slice);
                 }
@@ -250,7 +250,7 @@ impl Work {
             return;
         }
         let gain = self.targets.estimates.gain();
-        // ksmd stands at the beginning of a scan for sure only if it holds no page.
+        // ksmd is certainly at the beginning of a scan only if it holds no page.
         let is_fresh = self.knobs.counters().is_ok_and(|held| {
             held.pages_shared + held.pages_sharing + held.pages_unshared + held.pages_volatile == 0
         });
@@ -260,8 +260,8 @@ impl Work {
         }
     }
 
-    /// Sleeps, unless asked, answered or joined by an agent. One that has come is known until the
-    /// next look, and wakes nobody again.
+    /// Sleeps until a time, a request, an answer or a new agent. A new agent is remembered until
+    /// the next search, and causes no further wake-up.
     fn sleep(&mut self, until: Nanos) {
         let until = match self.has_newcomer {
             true => until.min(self.next_look),
@@ -287,7 +287,7 @@ impl Work {
         }
     }
 
-    /// Answers those who asked for an unmerging that has ended.
+    /// Answers the requests for unmergings that have ended.
     fn end_breaking(&mut self) {
         let now = clock::now();
         let targets = &self.targets;

@@ -1,20 +1,19 @@
-//! The catalogue: every metric there is, a row each.
+//! The catalogue of all metrics, a row each.
 //!
 //! # Problem
-//! What is exported, what the documents say of it, and what alerts and boards ask for must be the
-//! same.
+//! The exported metrics, their documentation, and the names in alerts and boards must be the same.
 //!
 //! # Approach
-//! A [`Row`] has the name, the kind, the labels, the text of HELP, and how its figures are taken
-//! from what the daemon answered. Everything else is made of rows: the exposition, and the table in
-//! `docs/metrics.md`, which a test compares line by line. Rows are of the daemon ([`of_daemon`]),
-//! of each group ([`of_groups`]), or of what a worker or a daemon without groups says
-//! ([`status::rows`]).
+//! A [`Row`] has the name, the kind, the labels, the text of HELP, and a function that takes its
+//! figures from the daemon's answer. All else is made of rows: the exposition, and the table in
+//! `docs/metrics.md`, which a test compares line by line. Rows are about the daemon
+//! ([`of_daemon`]), about each group ([`of_groups`]), or about the status of a worker or of a
+//! daemon without groups ([`status::rows`]).
 //!
 //! # Units
-//! Base units, which the name ends with: `_bytes`, `_seconds`, `_ratio` (of one core),
-//! `_byte_seconds`. Anything else is a count; pages are of 4 KiB. Sums over a label mean something:
-//! what would not add up has a name of its own.
+//! Base units, with which the name ends: `_bytes`, `_seconds`, `_ratio` (of one core),
+//! `_byte_seconds`. All else is a count; pages are 4 KiB. Sums over a label make sense: figures
+//! that cannot be added have names of their own.
 
 use prometheus_client::metrics::MetricType;
 use uksm_redistribution::guard::Phase;
@@ -25,7 +24,7 @@ use crate::status::groups::GroupStatus;
 
 pub(super) mod status;
 
-/// What each name begins with.
+/// The prefix of each name.
 pub(super) const PREFIX: &str = "uksm";
 
 /// A figure.
@@ -33,7 +32,7 @@ pub(super) const PREFIX: &str = "uksm";
 pub(super) enum Figure {
     /// A count.
     Whole(u64),
-    /// One that can be less than nothing.
+    /// A number that can be negative.
     Signed(i64),
     /// Seconds, shares.
     Real(f64),
@@ -76,14 +75,14 @@ pub(super) struct Row<T> {
     pub(super) kind: MetricType,
     /// One line of help.
     pub(super) help: &'static str,
-    /// What its figures differ by, besides the group.
+    /// The label that distinguishes its figures, besides the group.
     pub(super) label: Option<&'static str>,
     /// Its figures; none if they are not known.
     pub(super) take: fn(&T) -> Vec<Sample>,
 }
 
 impl<T> Row<T> {
-    /// What goes up and down.
+    /// A row whose figure goes up and down.
     pub(super) const fn gauge(
         name: &'static str,
         help: &'static str,
@@ -99,7 +98,7 @@ impl<T> Row<T> {
         }
     }
 
-    /// What only grows, until whoever counts begins again.
+    /// A row whose figure only grows, until its source is restarted.
     pub(super) const fn counter(
         name: &'static str,
         help: &'static str,
@@ -110,21 +109,21 @@ impl<T> Row<T> {
         row
     }
 
-    /// In this unit.
+    /// Sets the unit.
     #[must_use]
     pub(super) const fn unit(mut self, unit: &'static str) -> Row<T> {
         self.unit = Some(unit);
         self
     }
 
-    /// With a figure for each value of this label.
+    /// Sets the label; the row has a figure for each of its values.
     #[must_use]
     pub(super) const fn by(mut self, label: &'static str) -> Row<T> {
         self.label = Some(label);
         self
     }
 
-    /// What its lines are called.
+    /// The name of its lines.
     #[cfg(test)]
     pub(super) fn exported(&self) -> String {
         let unit = self
@@ -154,7 +153,7 @@ pub(super) fn each<const N: usize>(figures: [(&str, u64); N]) -> Vec<Sample> {
     figures.map(sample).into()
 }
 
-/// Of the daemon as a whole.
+/// Rows about the daemon as a whole.
 pub(super) fn of_daemon() -> Vec<Row<Snapshot>> {
     type Row = self::Row<Snapshot>;
     vec![
@@ -239,7 +238,8 @@ fn of_redistributed(all: &Snapshot, figure: fn(&Redistributed) -> u64) -> Vec<Sa
         .collect()
 }
 
-/// Of each group, whether its worker answers or not; a daemon without groups is one that does.
+/// Rows about each group, whether its worker answers or not; a daemon without groups counts as a
+/// group that answers.
 pub(super) fn of_groups() -> Vec<Row<GroupStatus>> {
     type Row = self::Row<GroupStatus>;
     vec![

@@ -1,9 +1,9 @@
 //! A snapshot as text.
 //!
 //! # Approach
-//! A collector of the library is given the snapshot and goes through the catalogue: a family for
-//! each row, a line for each group and value of the row's label. A row of which nothing is known is
-//! left out as a whole.
+//! The library's collector gets the snapshot and goes through the catalogue: a family for each row,
+//! a line for each group and value of the row's label. A row without known figures is left out as a
+//! whole.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// What who asks over HTTP is told that it is.
+    /// The content type of an answer over HTTP.
     pub(super) fn content_type(self) -> &'static str {
         match self {
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -38,7 +38,7 @@ impl Format {
     }
 }
 
-/// All of it.
+/// The whole text.
 pub(super) fn text(snapshot: &Arc<Snapshot>, format: Format) -> String {
     let mut registry = Registry::with_prefix(PREFIX);
     registry.register_collector(Box::new(Arc::clone(snapshot)));
@@ -75,7 +75,7 @@ impl Collector for Snapshot {
     }
 }
 
-/// Writes a row: what it is, and its figures by group.
+/// Writes a row: its description, and its figures by group.
 fn family<T>(
     encoder: &mut DescriptorEncoder,
     row: &Row<T>,

@@ -1,16 +1,16 @@
 //! Metrics over HTTP.
 //!
 //! # Problem
-//! Whoever reaches a port reads the figures, and can keep what serves them busy: each scrape wakes
-//! the daemon and its workers.
+//! Anyone who can reach the port can read the figures, and can keep the server busy: each scrape
+//! wakes the daemon and its workers.
 //!
 //! # Approach
-//! An address is of this machine only unless more is asked for; a socket in the file system has
-//! rights. hyper serves, on one thread. Connections are [`CLIENTS`] at most, each answers one
-//! request and lives for [`LONGEST`]; where all are taken, the oldest one that has not sent a
-//! request is closed for the next, or else the oldest one that does not read its answer, so that
-//! such clients keep nobody waiting. One other thread asks the daemon, one question at a time, and
-//! never sooner than [`FRESH`] after the last one: who asks in between is told the same again.
+//! An address is limited to this machine unless more is requested; a socket in the file system has
+//! rights. hyper serves, on one thread. There are at most [`CLIENTS`] connections; each answers one
+//! request and lives for at most [`LONGEST`]. If all are taken, the oldest without a request is
+//! closed for the next client, or else the oldest that does not read its answer, so that idle
+//! clients keep no other client waiting. One other thread asks the daemon, one request at a time,
+//! and at most once each [`FRESH`]: requests in between get the same answer.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -35,22 +35,22 @@ use uksm_linux::socket_file::remove_stale;
 use super::exposition::{self, Format};
 use super::snapshot::{PATIENCE, Snapshot};
 
-/// Most connections at a time.
+/// Maximum number of connections at a time.
 const CLIENTS: usize = 32;
 
-/// A connection lives for so long.
+/// Maximum lifetime of a connection.
 const LONGEST: Duration = Duration::from_secs(PATIENCE.as_secs() + 2);
 
-/// What a client says, it says in this time.
+/// Timeout of a client's request.
 const HEADERS: Duration = Duration::from_secs(2);
 
-/// Where all places are taken, they are looked at again after so long.
+/// Interval of checks for a free place, while all are taken.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// An answer of the daemon stands for so long.
+/// Lifetime of a cached answer of the daemon.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Where to listen.
+/// The address to listen at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Address {
     /// A port.
@@ -63,7 +63,7 @@ impl Address {
     /// `unix:PATH`, `ADDRESS:PORT`, or `PORT` of this machine alone.
     ///
     /// # Errors
-    /// It is none of these, or others could reach it and that was not asked for: one line.
+    /// It is none of these, or is reachable from other machines without `public`: one line.
     pub(super) fn of(text: &str, public: bool) -> Result<Address, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path.is_empty() {
@@ -93,7 +93,7 @@ impl Address {
     }
 }
 
-/// What is listened at.
+/// The socket that listens.
 #[derive(Debug)]
 enum Listener {
     Port(tokio::net::TcpListener),
@@ -103,7 +103,7 @@ enum Listener {
 /// Serves until the process is ended.
 ///
 /// # Errors
-/// The address cannot be had: one line.
+/// The address is not available: one line.
 pub(super) fn serve(address: &Address, socket: &Path) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -123,7 +123,7 @@ pub(super) fn serve(address: &Address, socket: &Path) -> Result<(), String> {
     })
 }
 
-/// Listens, and says where.
+/// Listens, and answers where.
 fn bind(address: &Address) -> Result<(Listener, String), String> {
     match address {
         Address::Port(address) => {
@@ -141,7 +141,7 @@ fn bind(address: &Address) -> Result<(Listener, String), String> {
             let shown = path.display();
             let fail = |error| format!("--listen unix:{shown}: cannot listen: {error}");
             remove_stale(path).map_err(fail)?;
-            // Its user and group may ask, and nobody between bind and a change of mode.
+            // Its user and group may connect, and no one before the change of mode.
             let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o117));
             let listener = UnixListener::bind(path);
             rustix::process::umask(mask);
@@ -156,7 +156,7 @@ fn bind(address: &Address) -> Result<(Listener, String), String> {
     }
 }
 
-/// Takes clients in, for ever.
+/// Accepts clients, for ever.
 async fn accept(listener: Listener, source: Arc<Source>) {
     let places = Arc::new(Semaphore::new(CLIENTS));
     let open = Open::default();
@@ -179,7 +179,7 @@ async fn accept(listener: Listener, source: Arc<Source>) {
                 open.close_oldest();
             }
             let place = Arc::clone(&places).acquire_owned();
-            // Meanwhile one that asks can have got its answer, and not read it.
+            // Meanwhile a client that waited can have its answer, and not read it.
             match tokio::time::timeout(RETRY, place).await {
                 Ok(Ok(place)) => break place,
                 // Nothing closes the semaphore.
@@ -220,18 +220,18 @@ impl From<tokio::net::UnixStream> for Client {
     }
 }
 
-/// How far a connection has come.
+/// The stage of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// It has sent no request.
     Silent,
     /// It waits for its answer.
     Asks,
-    /// Its answer is being sent, as fast as it is read.
+    /// Its answer is being sent, at the speed of the reader.
     Answered,
 }
 
-/// Connections, the oldest first; [`CLIENTS`] and one at most.
+/// Connections, the oldest first; at most [`CLIENTS`] and one.
 #[derive(Debug, Clone, Default)]
 struct Open(Arc<Mutex<VecDeque<(u64, Stage, AbortHandle)>>>);
 
@@ -251,7 +251,7 @@ impl Open {
         }
     }
 
-    /// Closes one that keeps its place by doing nothing, if there is one.
+    /// Closes an idle connection, if there is one.
     fn close_oldest(&self) {
         let mut open = self.lock();
         let oldest = |stage| open.iter().position(|(_, its, _)| *its == stage);
@@ -266,14 +266,14 @@ impl Open {
     }
 }
 
-/// What a connection needs for its answer.
+/// Data that a connection needs for its answer.
 struct Caller {
     number: u64,
     source: Arc<Source>,
     open: Open,
 }
 
-/// Answers one client, which takes a place as long as it is here.
+/// Answers one client, which takes a place until this returns.
 async fn attend<C, P>(client: C, caller: Caller, _place: P)
 where
     C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -298,7 +298,7 @@ where
         .header_read_timeout(HEADERS)
         .keep_alive(false)
         .serve_connection(TokioIo::new(client), service);
-    // A client that says nonsense, nothing, or goes is its own affair.
+    // Errors of a client that sends an invalid request, or none, or leaves, are ignored.
     let _let_go = tokio::time::timeout(LONGEST, connection).await;
     open.remove(number);
 }
@@ -330,7 +330,7 @@ async fn answer(request: Request<Incoming>, source: Arc<Source>) -> Result<Reply
     })
 }
 
-/// Which form a client wants: Prometheus's own only if it names that and not the other.
+/// The form that a client wants: Prometheus's own only if it names that and not the other.
 fn wanted(request: &Request<Incoming>) -> Format {
     let accepted = request.headers().get_all(ACCEPT).iter();
     let accepted: Vec<&str> = accepted.filter_map(|value| value.to_str().ok()).collect();
@@ -358,7 +358,7 @@ fn reply(status: StatusCode, content_type: &'static str, text: String) -> Reply 
     reply
 }
 
-/// The daemon, and what it answered last.
+/// The daemon, and its last answer.
 #[derive(Debug)]
 struct Source {
     socket: PathBuf,
@@ -372,7 +372,7 @@ struct Last {
 }
 
 impl Source {
-    /// What the daemon says now, or has just said.
+    /// The daemon's figures, at most [`FRESH`] old.
     fn text(&self, format: Format) -> Result<String, String> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.take_if(|last| last.at.elapsed() >= FRESH);

@@ -1,4 +1,4 @@
-//! What the daemon answered at one time.
+//! The daemon's answer at one time.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,17 +9,17 @@ use crate::account;
 use crate::control::{self, Answer, NoAnswer, Request};
 use crate::status::groups::{GroupStatus, GroupsStatus};
 
-/// So long the daemon may take to answer: a scrape is given up after 10 s if nothing else is said.
+/// Timeout of the daemon's answer: Prometheus gives up a scrape after 10 s by default.
 pub(super) const PATIENCE: Duration = Duration::from_secs(8);
 
-/// What the daemon answered at one time.
+/// The daemon's answer at one time.
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
     /// The daemon; none if none runs.
     pub(super) about: Option<About>,
-    /// How long it took to answer.
+    /// Time until the answer.
     pub(super) answer_seconds: f64,
-    /// Its groups; a daemon without groups is one, which has the name that accounts give it.
+    /// Its groups; a daemon without groups counts as one, with the name that it has in accounts.
     pub(super) groups: Vec<GroupStatus>,
     pub(super) redistribution: Option<Redistribution>,
 }
@@ -29,7 +29,7 @@ pub(super) struct About {
     pub(super) version: String,
     pub(super) uptime_seconds: f64,
     pub(super) groups: u64,
-    /// The rest is of daemons with groups.
+    /// This and the next two are of daemons with groups only.
     pub(super) supervisor_bytes: Option<u64>,
     pub(super) moves_told: Option<bool>,
     pub(super) moves_lost: Option<u64>,
@@ -40,7 +40,7 @@ impl Snapshot {
     /// Asks the daemon, once.
     ///
     /// # Errors
-    /// It runs, and does not answer, or nobody may ask it: one line.
+    /// It runs, and does not answer, or there is no right to ask it: one line.
     pub(super) fn ask(socket: &Path) -> Result<Snapshot, String> {
         let begun = Instant::now();
         let answer = control::ask_within(socket, &Request::Status, PATIENCE);
@@ -59,7 +59,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Of what was answered; none if that is no status.
+    /// From an answer; none if that is no status.
     fn of(answer: Answer) -> Option<Snapshot> {
         match answer {
             Answer::Status(status) => Some(Snapshot {

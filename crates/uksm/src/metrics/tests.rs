@@ -1,4 +1,4 @@
-//! What a daemon says is told once, in both forms, and soon enough.
+//! Each figure of the daemon is exported once, in both forms, and soon enough.
 
 mod promtool;
 
@@ -67,7 +67,7 @@ fn a_daemon_without_groups_is_the_group_that_accounts_have() {
         &[
             "uksm_groups 0",
             "uksm_group_up{group=\"all\"} 1",
-            // Less saved than the daemon takes.
+            // Savings below the daemon's own memory.
             "uksm_net_saved_bytes{group=\"all\"} -638976",
             // The older form has no UNIT, and the type is that of the name with its end.
             "# TYPE uksm_cpu_seconds_total counter",
@@ -133,8 +133,8 @@ fn every_row_has_a_figure_where_all_is_known() {
     );
 }
 
-/// The bound is 50 ms for the program that is installed; tests are built without optimisation and
-/// run beside others. All is real but what workers say of themselves: that takes them two verbs of
+/// The bound is 50 ms for the installed program; tests are built without optimisation and run
+/// beside others. All is real except the workers' figures: reading those takes them two verbs of
 /// the module and a file of `/proc`.
 #[test]
 fn two_hundred_workers_are_asked_with_one_question_and_told_soon() {
@@ -165,6 +165,6 @@ fn two_hundred_workers_are_asked_with_one_question_and_told_soon() {
         times[2], times[0], times[4]
     ));
     let bound = if cfg!(debug_assertions) { 3000 } else { 50 };
-    // The least: other tests run beside this one.
+    // The minimum: other tests run beside this one.
     assert!(times[0] < Duration::from_millis(bound), "{times:?}");
 }

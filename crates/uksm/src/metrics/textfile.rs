@@ -1,19 +1,19 @@
 //! A file for node_exporter's textfile collector, which may read it at any moment.
 //!
 //! # Approach
-//! What is written goes to a new file beside it, which then takes its name. The collector reads
-//! names that end with `.prom`: the new file's name does not. Its reader is mostly another user, so
-//! that everybody may read it, as far as its folder lets them.
+//! The text goes to a new file beside it, which is then renamed. The collector reads names that end
+//! with `.prom`: the new file's name does not. Its reader is usually another user, so all users may
+//! read it, as far as its folder permits.
 
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Who may read it.
+/// Its permissions.
 const MODE: u32 = 0o644;
 
-/// Writes the file as a whole, or leaves what was there.
+/// Writes the file as a whole, or leaves the old one.
 ///
 /// # Errors
 /// It cannot be written: one line that names it.
@@ -24,14 +24,14 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), String> {
         .ok_or_else(|| io::Error::other("this is no name of a file"));
     let written = written.and_then(|beside| {
         replace(path, beside, text).inspect_err(|_| {
-            // It may not be there at all.
+            // It may not exist.
             let _gone = std::fs::remove_file(beside);
         })
     });
     written.map_err(|error| format!("--textfile {}: cannot write: {error}", path.display()))
 }
 
-/// The new file, which is of this process alone.
+/// The new file, which belongs to this process alone.
 fn beside(path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?.to_str()?;
     Some(path.with_file_name(format!(".{name}.{}", std::process::id())))
@@ -39,8 +39,7 @@ fn beside(path: &Path) -> Option<PathBuf> {
 
 fn replace(path: &Path, beside: &Path, text: &str) -> io::Result<()> {
     let mut options = File::options();
-    // One that a process of the same number left, or a link that somebody put there, is not written
-    // to.
+    // A file left by a process with the same id, or a planted link, is not written to.
     let _gone = std::fs::remove_file(beside);
     let mut file = options
         .write(true)

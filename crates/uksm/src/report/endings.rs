@@ -1,15 +1,15 @@
-//! How many merged pages ended without the daemon's doing.
+//! Merged pages that ended without the daemon's doing.
 //!
 //! # Problem
-//! The kernel copies a merged page that is written without telling anybody, and so it ends what a
-//! process unmaps.
+//! The kernel copies a written merged page without a notice; it also ends unmapped ones without
+//! one.
 //!
 //! # Approach
-//! What is mapped grows by what is merged, and shrinks by what the daemon breaks. Between two
-//! records that follow each other and are of one worker, what is missing beyond that has ended
-//! otherwise: it was written, unmapped, or its process ended. A fork maps frames once more and
-//! hides as many. Nothing is told of stretches in which the worker is another one, or has no index
-//! any more: the frames of an ended one save on, for nobody who counts.
+//! The number of mapped pages grows by merging, and shrinks by the daemon's breaking. Between two
+//! consecutive records of one worker, pages missing beyond that have ended otherwise: they were
+//! written, unmapped, or their process ended. A fork maps frames once more and hides as many.
+//! Stretches in which the worker changes, or has no index, are skipped: frames of an ended worker
+//! continue to save memory, but are not counted.
 //!
 //! # Units
 //! Pages.
@@ -21,10 +21,10 @@ use uksm_policy::command::PAGE_SIZE;
 use super::span::Piece;
 use crate::account::Record;
 
-/// Records that follow each other are no further apart, in seconds.
+/// Maximum distance between consecutive records, in seconds.
 const SEAM: f64 = 1.0;
 
-/// What was found, while records are read.
+/// The results, while records are read.
 #[derive(Debug, Default)]
 pub(super) struct Endings {
     groups: BTreeMap<String, Group>,
@@ -44,7 +44,7 @@ struct Last {
     mapped: i64,
 }
 
-/// What ended otherwise, and of how many pages that is known.
+/// Mappings that ended otherwise, and the merged pages for which that is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// Mappings that ended and that the daemon did not break, less those that forks added.
@@ -56,7 +56,7 @@ pub(super) struct Found {
 }
 
 impl Endings {
-    /// Takes the next record of its group in, which is of this stretch.
+    /// Adds the next record of its group, which covers this stretch.
     pub(super) fn add(&mut self, record: &Record, (from, to): Piece) {
         let group = self.groups.entry(record.group.clone()).or_default();
         let levels = &record.levels;
@@ -88,7 +88,7 @@ impl Endings {
         });
     }
 
-    /// What was found of a group.
+    /// The results for a group.
     pub(super) fn of(&self, group: &str) -> Found {
         let group = self.groups.get(group);
         group.map_or_else(Found::default, |group| group.found)
@@ -99,7 +99,7 @@ impl Endings {
 mod tests {
     use super::*;
 
-    /// A record of a minute that ends then, with so many pages mapped.
+    /// A record of a minute that ends at `to`, with `mapped` pages mapped.
     fn minute(endings: &mut Endings, to: f64, worker: u32, mapped: i64, counts: (u64, u64)) {
         let mut record = Record {
             group: "web".to_owned(),

@@ -1,9 +1,9 @@
-//! The figures of a report, which its page and its JSON object both are made of.
+//! The figures of a report, for both its page and its JSON object.
 //!
 //! # Approach
-//! The ledger is read twice, so that months of it are never held: once for which time it covers,
-//! and once to put it into steps. Sums by group are those of `uksm account`. What a record has is
-//! spread evenly over the steps that it lies in.
+//! The ledger is read twice, so that months of it are never held in memory: once for the covered
+//! time, and once to put it into steps. Sums by group are those of `uksm account`. The amounts of a
+//! record are spread evenly over its steps.
 //!
 //! # Units
 //! As in [`record`](crate::account::Record).
@@ -24,24 +24,24 @@ const VERSION: u32 = 1;
 /// Byte-seconds of a GiB in an hour.
 pub(super) const GIB_HOUR: f64 = 3600.0 * 1024.0 * 1024.0 * 1024.0;
 
-/// Everything.
+/// The whole report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Report {
     /// Version of this form.
     pub(super) version: u32,
-    /// Where the span begins.
+    /// Beginning of the span.
     pub(super) from: String,
-    /// Where it ends, which is not in it.
+    /// End of the span, exclusive.
     pub(super) to: String,
     /// The folder of the ledger.
     pub(super) folder: String,
-    /// How much of the span some record covers.
+    /// The part of the span that records cover.
     pub(super) covered_seconds: f64,
     /// Stretches of a minute and more that no record covers.
     pub(super) gaps: Vec<Gap>,
     /// Places of torn records, which are left out.
     pub(super) torn: Vec<String>,
-    /// Writes on the whole host. A report of one group has none: its reader may know of that group
+    /// Writes on the whole host. A report of one group has none: its reader may see that group
     /// only.
     #[serde(flatten)]
     pub(super) host_written: Option<HostWritten>,
@@ -49,19 +49,19 @@ pub(super) struct Report {
     pub(super) total: Sum,
     /// The groups that have records in the span, by name.
     pub(super) groups: Vec<Group>,
-    /// How long a step is, but for the first and the last.
+    /// Length of a step, except for the first and the last.
     pub(super) step_seconds: f64,
-    /// What was over time.
+    /// The steps.
     pub(super) steps: Vec<Step>,
 }
 
 /// Merged pages that processes of the whole host wrote, by the kernel's count.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct HostWritten {
-    /// How many; null if that is not known.
+    /// Their number; null if that is not known.
     #[serde(rename = "host_written_pages")]
     pub(super) pages: Option<u64>,
-    /// For how much of the span that is known.
+    /// The part of the span for which that is known.
     #[serde(rename = "host_written_seconds")]
     pub(super) seconds: f64,
 }
@@ -83,12 +83,12 @@ pub(super) struct Sum {
     pub(super) amounts: Amounts,
     /// Bytes saved at the end of the last record of each group.
     pub(super) saved_bytes: i64,
-    /// CPU time for a GiB that was saved for an hour; null if nothing was saved.
+    /// CPU time for a GiB saved for an hour; null if nothing was saved.
     pub(super) cpu_seconds_per_saved_gib_hour: Option<f64>,
     /// Mappings of merged pages that ended without being broken by the daemon, less those that
     /// forks added; null if no two records can be compared.
     pub(super) ended_pages: Option<i64>,
-    /// Pages merged in the stretches of which that is known.
+    /// Pages merged in the stretches for which that is known.
     pub(super) ended_of_pages: u64,
 }
 
@@ -97,16 +97,16 @@ pub(super) struct Sum {
 pub(super) struct Group {
     /// Its name.
     pub(super) group: String,
-    /// Where its first record in the span begins, or the span does.
+    /// Beginning of its first record in the span, or of the span.
     pub(super) from: String,
-    /// Where its last record in the span ends, or the span does.
+    /// End of its last record in the span, or of the span.
     pub(super) to: String,
     /// Its sums.
     #[serde(flatten)]
     pub(super) sum: Sum,
 }
 
-/// What was in one step of the span.
+/// Figures of one step of the span.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Step {
     /// Its beginning.
@@ -116,16 +116,16 @@ pub(super) struct Step {
     /// The same in seconds since 1970.
     #[serde(skip)]
     pub(super) piece: Piece,
-    /// How much of it some record covers. If that is 0, nothing is known of it, and all others are
+    /// The covered part of the step. If that is 0, its figures are unknown, and all others are
     /// null.
     pub(super) covered_seconds: f64,
-    /// Mean of what was saved while it was covered.
+    /// Mean of saved bytes over the covered time.
     pub(super) saved_bytes: Option<f64>,
-    /// The same, of each group that saved something.
+    /// The same, for each group that saved something.
     pub(super) saved_bytes_by_group: BTreeMap<String, f64>,
     /// Mean share of one core.
     pub(super) cpu_share: Option<f64>,
-    /// Mean of what members held of what was freed.
+    /// Mean of freed memory that members held.
     pub(super) held_bytes: Option<f64>,
     /// Pages merged.
     pub(super) merged_pages: Option<f64>,
@@ -190,7 +190,7 @@ pub(super) fn figures(part: &Part, now: Timestamp) -> Result<Report, String> {
     read(&part.folder, since, &mut |record, stretch| {
         let is_inside = until.is_none_or(|until| stretch.to <= until);
         if is_inside {
-            // A record of any group has what was written on the host.
+            // A record of any group has the writes on the host.
             written.add(&record, piece(stretch));
         }
         if is_asked(&record) {
@@ -238,8 +238,8 @@ pub(super) fn figures(part: &Part, now: Timestamp) -> Result<Report, String> {
     })
 }
 
-/// The span that is drawn: what was asked for, as far as that has bounds; up to now, if it has a
-/// beginning only.
+/// The span of the report: the requested one, as far as that has bounds; up to now, if it has only
+/// a beginning.
 fn span_of(
     cover: &Cover,
     (since, until): (Option<Timestamp>, Option<Timestamp>),
@@ -255,7 +255,7 @@ fn span_of(
     (from < to).then_some((from, to))
 }
 
-/// Adds a record to the steps that it lies in.
+/// Adds a record to its steps.
 fn spread(steps: &mut [(Piece, Gathered)], record: &Record, (from, to): Piece) {
     let first = steps.partition_point(|((_, end), _)| *end <= from);
     let length = to - from;
@@ -265,7 +265,7 @@ fn spread(steps: &mut [(Piece, Gathered)], record: &Record, (from, to): Piece) {
         }
         let part = match length > 0.0 {
             true => (to.min(*end) - from.max(*begin)).max(0.0) / length,
-            // What took no time counts where it is.
+            // A record without duration counts at its time.
             false => 1.0,
         };
         let amounts = &record.amounts;
@@ -338,7 +338,7 @@ fn total(groups: &[Group]) -> Sum {
 }
 
 impl Report {
-    /// What it comes to, in a line.
+    /// The result in a line.
     pub(super) fn headline(&self) -> String {
         let total = &self.total;
         let price = match total.cpu_seconds_per_saved_gib_hour {
@@ -365,7 +365,7 @@ fn piece(stretch: Stretch) -> Piece {
 
 fn text(seconds: f64) -> String {
     let milliseconds = (seconds * 1e3).round();
-    // Of a calendar's times, which have fewer digits.
+    // Times of a calendar have fewer digits.
     #[allow(clippy::cast_possible_truncation)]
     let time = Timestamp::from_millisecond(milliseconds as i64);
     time.map_or_else(|_| seconds.to_string(), written)

@@ -1,9 +1,9 @@
 //! The report as one file for a browser.
 //!
 //! # Approach
-//! Each plot has what it shows in words, and the table at the end has all its figures. Names of
-//! groups are what others chose: they are escaped. What is not known is said where a reader would
-//! look for it.
+//! Each plot has a summary in words, and the table at the end has all its figures. Names of groups
+//! come from others: they are escaped. Unknown figures are named where a reader would look for
+//! them.
 
 use anyhow::anyhow;
 use html_escape::encode_text;
@@ -13,10 +13,10 @@ use super::figures::{GIB_HOUR, Group, Report, Step, Sum};
 use super::plot::Picture;
 use crate::document;
 
-/// So many groups have a plot; all have a line in the table.
+/// Maximum number of groups with a plot; all have a line in the table.
 const PLOTTED: usize = 8;
 
-/// So many gaps and torn records are named.
+/// Maximum number of gaps and torn records that are named.
 const NAMED: usize = 10;
 
 const MIB: f64 = 1024.0 * 1024.0;
@@ -68,7 +68,7 @@ pub(super) fn html(report: &Report) -> anyhow::Result<String> {
     Ok(document::html("uksm report", &text))
 }
 
-/// A unit, and how much of a quantity's own unit it is.
+/// A unit, and its size in the quantity's own unit.
 struct Scale {
     unit: &'static str,
     of_one: f64,
@@ -94,7 +94,7 @@ impl Scale {
     }
 }
 
-/// A plot of this figure of each step, and the same in words.
+/// A plot of this figure of each step, and a summary in words.
 fn drawn(
     report: &Report,
     scale: &Scale,
@@ -131,7 +131,7 @@ fn drawn(
     Ok(document::figure(&words, &svg))
 }
 
-/// A plot for each of the groups that saved the most, with one scale.
+/// A plot for each of the groups with the largest savings, with one scale.
 fn groups(report: &Report, scale: &Scale) -> anyhow::Result<String> {
     if report.groups.len() < 2 {
         return Ok(String::new());
@@ -165,7 +165,7 @@ fn groups(report: &Report, scale: &Scale) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What members were given, if any were.
+/// Memory given to members, if any was.
 fn given(report: &Report, scale: &Scale) -> anyhow::Result<String> {
     let amounts = &report.total.amounts;
     if amounts.given_bytes == 0 && amounts.held_byte_seconds == 0.0 {
@@ -184,7 +184,7 @@ fn given(report: &Report, scale: &Scale) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What is not known of the span.
+/// The unknown parts of the span.
 fn unknown(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     if !report.gaps.is_empty() {
@@ -210,7 +210,7 @@ fn unknown(report: &Report) -> Vec<String> {
     lines
 }
 
-/// How many are not named.
+/// The number of items that are not named.
 fn more(count: usize) -> String {
     match count.checked_sub(NAMED) {
         None | Some(0) => String::new(),
@@ -256,7 +256,7 @@ fn breaks(total: &Sum) -> String {
     )
 }
 
-/// How many merged pages were written on the host.
+/// The number of merged pages that were written on the host.
 fn host_writes(report: &Report) -> String {
     let Some(written) = &report.host_written else {
         return "A report of one group does not have what processes of the whole host wrote."
@@ -277,7 +277,7 @@ fn host_writes(report: &Report) -> String {
     }
 }
 
-/// How soon pages were merged after I/O.
+/// Time from I/O to the merge.
 fn soonness(total: &Sum) -> String {
     let amounts = &total.amounts;
     let rows = [

@@ -1,9 +1,9 @@
-//! What was over time, as SVG.
+//! Figures over time, as SVG.
 //!
 //! # Approach
-//! One quantity a picture, in black with grey below it, so that nothing is told by colours: groups
-//! stand below each other, with one scale. A step is a horizontal line, its mean. Where nothing is
-//! known there is no line.
+//! One quantity a picture, in black with grey below it, so that no fact depends on colours: groups
+//! are below each other, with one scale. A step is a horizontal line at its mean. Unknown steps
+//! have no line.
 //!
 //! # Units
 //! Seconds since 1970, labelled in UTC.
@@ -23,7 +23,7 @@ use super::span::Piece;
 const WIDTH: u32 = 900;
 const BELOW: RGBColor = RGBColor(215, 215, 215);
 
-/// A label for each so many pixels at most.
+/// Maximum number of distances between labels.
 const TICKS: f64 = 8.0;
 
 /// Distances of labels, in seconds.
@@ -47,15 +47,15 @@ const DISTANCES: [f64; 15] = [
 
 /// A picture.
 pub(super) struct Picture<'a> {
-    /// Stands above it.
+    /// Above the picture.
     pub(super) title: &'a str,
-    /// Stands beside the vertical axis.
+    /// Beside the vertical axis.
     pub(super) unit: &'a str,
     /// Height in pixels.
     pub(super) height: u32,
-    /// The axis reaches so far at least.
+    /// Minimum upper end of the axis.
     pub(super) most: f64,
-    /// Steps, ascending, and the mean of each if it is known.
+    /// Steps, ascending, and the mean of each, if known.
     pub(super) steps: Vec<(Piece, Option<f64>)>,
 }
 
@@ -110,7 +110,7 @@ impl Picture<'_> {
         Ok(text)
     }
 
-    /// The line, in pieces between which nothing is known: both ends of each step.
+    /// The line, in pieces between unknown steps: both ends of each step.
     fn runs(&self) -> Vec<Vec<(f64, f64)>> {
         let mut runs: Vec<Vec<(f64, f64)>> = Vec::new();
         let mut goes_on = false;
@@ -141,7 +141,7 @@ impl Ranged for Times {
     fn map(&self, time: &f64, (left, right): (i32, i32)) -> i32 {
         let (from, to) = self.span;
         let part = (time - from) / (to - from);
-        // Between two places on a picture.
+        // The result is within the picture.
         #[allow(clippy::cast_possible_truncation)]
         let pixels = (part * f64::from(right - left)).round() as i32;
         left + pixels
@@ -156,7 +156,7 @@ impl Ranged for Times {
     }
 }
 
-/// Where labels stand, and their form.
+/// Positions of labels, and their form.
 struct Ticks {
     times: Vec<f64>,
     form: &'static str,
@@ -234,7 +234,7 @@ mod tests {
             !svg.contains("<b>") && svg.contains("saved &lt;b&gt;"),
             "{svg}"
         );
-        // Nothing but zeros, and nothing at all, have axes.
+        // Only zeros, and no values at all, have axes.
         let flat = Picture {
             steps: vec![((0.0, 1.0), Some(0.0))],
             ..picture

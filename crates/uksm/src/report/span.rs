@@ -1,26 +1,26 @@
-//! The span of a report: which of it records cover, and the steps that it is cut into.
+//! The span of a report: the parts that records cover, and its steps.
 //!
 //! # Problem
-//! Records of several groups overlap, leave stretches out in which no daemon ran, and end at any
-//! moment. A mean over a step must be one over what was covered of it, else an hour without a
-//! daemon looks like an hour without savings.
+//! Records of several groups overlap, leave out stretches in which no daemon ran, and end at any
+//! moment. A mean over a step must be over its covered part, otherwise an hour without a daemon
+//! looks like an hour without savings.
 //!
 //! # Approach
 //! [`Cover`] is the union of all stretches, ascending and apart. Records follow each other within
-//! milliseconds: what is no more than [`SEAM`] apart is one. Steps begin at round times of UTC.
+//! milliseconds: pieces at most [`SEAM`] apart are joined. Steps begin at round times of UTC.
 //!
 //! # Units
 //! Seconds since 1970; stretches are half-open.
 
 use std::collections::BTreeMap;
 
-/// Records of one daemon are no further apart.
+/// Maximum distance between consecutive records of one daemon.
 const SEAM: f64 = 1.0;
 
-/// What is not covered for less than so long is no gap to speak of.
+/// Minimum length of a gap that is reported.
 const GAP: f64 = 60.0;
 
-/// So many steps at most.
+/// Maximum number of steps.
 const MAX_STEPS: f64 = 120.0;
 
 /// Lengths of steps, in seconds.
@@ -41,20 +41,20 @@ const STEPS: [f64; 14] = [
     7.0 * 86400.0,
 ];
 
-/// A stretch of time: its beginning, and its end, which is not in it.
+/// A stretch of time: its beginning, and its end, which is exclusive.
 pub(super) type Piece = (f64, f64);
 
 /// The union of stretches.
 #[derive(Debug, Default)]
 pub(super) struct Cover {
-    /// Where each piece ends, by where it begins: in milliseconds, which have an order.
+    /// The end of each piece, by its beginning in milliseconds, which can be sorted.
     pieces: BTreeMap<i64, f64>,
 }
 
 impl Cover {
     /// Adds a stretch.
     pub(super) fn add(&mut self, (mut from, mut to): Piece) {
-        // Pieces are apart, so that those that touch it are neighbours.
+        // Pieces are apart, so those that touch the new one are neighbours.
         while let Some((&begin, &end)) = self.pieces.range(..=key(to + SEAM)).next_back() {
             if end + SEAM < from {
                 break;
@@ -66,25 +66,25 @@ impl Cover {
         self.pieces.insert(key(from), to);
     }
 
-    /// Where the first one begins and the last one ends.
+    /// The beginning of the first piece and the end of the last.
     pub(super) fn ends(&self) -> Option<Piece> {
         let first = self.pieces.keys().next()?;
         let last = self.pieces.values().next_back()?;
         Some((time(*first), *last))
     }
 
-    /// How much of a stretch is covered, in seconds.
+    /// The covered part of a stretch, in seconds.
     pub(super) fn within(&self, (from, to): Piece) -> f64 {
         let before = self.pieces.range(..key(to));
         let reach = before.rev().take_while(|(_, end)| **end > from);
         reach
             .map(|(begin, end)| end.min(to) - time(*begin).max(from))
             .filter(|covered| *covered > 0.0)
-            // A sum of nothing would be -0.
+            // An empty sum would be -0.
             .fold(0.0, |sum, covered| sum + covered)
     }
 
-    /// The stretches of this one that are not covered, if they are worth a word.
+    /// The parts of this stretch that are not covered, if they are at least `GAP` long.
     pub(super) fn gaps(&self, (from, to): Piece) -> Vec<Piece> {
         let mut at = from;
         let mut gaps = Vec::new();
@@ -112,7 +112,7 @@ fn time(key: i64) -> f64 {
     key as f64 / 1e3
 }
 
-/// How long steps of a span are.
+/// The length of the steps of a span.
 pub(super) fn step_length((from, to): Piece) -> f64 {
     let fits = |step: &&f64| (to - from) / **step <= MAX_STEPS;
     let longest = STEPS[STEPS.len() - 1];
@@ -120,7 +120,7 @@ pub(super) fn step_length((from, to): Piece) -> f64 {
     STEPS.iter().find(fits).copied().unwrap_or(many)
 }
 
-/// The steps of a span that is not empty, the first and the last of which may be shorter.
+/// The steps of a span that is not empty; the first and the last may be shorter.
 pub(super) fn steps((from, to): Piece) -> Vec<Piece> {
     let length = step_length((from, to));
     let mut begin = (from / length).floor() * length;

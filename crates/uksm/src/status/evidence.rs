@@ -1,14 +1,14 @@
-//! What the daemon knows of one process, as it travels to who asks.
+//! The daemon's evidence on one process, in the form in which it is sent.
 //!
 //! # Problem
-//! What decided is in the engine, in the module's page tables and in the daemon's list of
-//! processes. Who explains it to a person needs all of it, of a process that can have tens of
-//! thousands of regions, through messages of bounded length.
+//! The causes of decisions are in the engine, in the module's page tables and in the daemon's list
+//! of processes. An explanation needs all of them, for a process that can have tens of thousands of
+//! regions, through messages of bounded length.
 //!
 //! # Approach
-//! An answer has at most [`MAX_REGIONS`] regions, and says where the next part begins. Each region
-//! has its standing in the engine, and what some of its pages were when they were read for the
-//! answer. The words are those of `interface/uksm.Daemon1.varlink`, which describes every field.
+//! An answer has at most [`MAX_REGIONS`] regions, and the beginning of the next part. Each region
+//! has its standing in the engine, and the state of some of its pages when they were read for the
+//! answer. The names are those of `interface/uksm.Daemon1.varlink`, which describes every field.
 //!
 //! # Units
 //! Bytes for addresses; pages; seconds from now; shares 0 to 1.
@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 use uksm_policy::command::Nanos;
 use uksm_policy::report::{KnownPartner, RegionReport, Standing};
 
-/// Most regions of one answer: with what was seen in each, they fit into a message between
-/// supervisor and worker.
+/// Maximum number of regions in one answer: with the pages seen in each, they fit into a message
+/// between supervisor and worker.
 pub(crate) const MAX_REGIONS: usize = 48;
 
-/// Declares an enumeration that travels as words.
+/// Declares an enumeration that is sent as a kebab-case string.
 macro_rules! words {
     ($(#[$meta:meta])* $Name:ident { $($(#[doc = $doc:literal])+ $Variant:ident,)+ }) => {
         $(#[$meta])*
@@ -143,14 +143,14 @@ words! {
     }
 }
 
-/// Pages that were the same.
+/// Pages in the same state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sighting {
-    /// What they are.
+    /// Their state.
     pub(crate) what: Seen,
-    /// What they could be merged with.
+    /// Possible partners.
     pub(crate) partner: Partner,
-    /// How many.
+    /// Their number.
     pub(crate) pages: u64,
 }
 
@@ -163,11 +163,11 @@ pub(crate) struct Region {
     pub(crate) end: u64,
     /// Its level, 1 at the bottom.
     pub(crate) level: u64,
-    /// Where it stands.
+    /// Its standing.
     pub(crate) standing: Stands,
-    /// How long that lasts, if time ends it.
+    /// Time until the standing ends, if time ends it.
     pub(crate) left_seconds: Option<f64>,
-    /// How long it is known, or longer.
+    /// Its minimum age.
     pub(crate) age_seconds: f64,
     /// Pages believed to be merged.
     pub(crate) merged: u64,
@@ -179,18 +179,18 @@ pub(crate) struct Region {
     pub(crate) hits: u64,
     /// Share of merged pages that is written in a round.
     pub(crate) broken: f64,
-    /// How often in a row it was left alone because of that.
+    /// Number of times in a row that it was left alone because of that.
     pub(crate) strikes: u64,
     /// Pages that were busy when tried.
     pub(crate) busy: u64,
-    /// How long nothing of it is tried, because much was busy.
+    /// Time until its pages are tried again, after many were busy.
     pub(crate) busy_left_seconds: Option<f64>,
-    /// How long zeros in huge pages are left alone, because the kernel made huge pages of such
-    /// again.
+    /// Time until zeros in huge pages are tried again, after the kernel made huge pages of such
+    /// pages again.
     pub(crate) huge_again_left_seconds: Option<f64>,
     /// Pages that were read for this answer, evenly spread.
     pub(crate) read: u64,
-    /// What they were.
+    /// Their states.
     pub(crate) seen: Vec<Sighting>,
 }
 
@@ -203,7 +203,7 @@ pub(crate) struct Range {
     pub(crate) end: u64,
 }
 
-/// What holds for all regions: settings and circumstances.
+/// Settings and circumstances that hold for all regions.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct Terms {
     /// Share of a core that may be used.
@@ -226,32 +226,32 @@ pub(crate) struct Terms {
     pub(crate) locked: bool,
     /// `merge`.
     pub(crate) merge: String,
-    /// How many processes must hold what is merged.
+    /// Number of processes that must hold the contents of a merged page.
     pub(crate) spaces_needed: u64,
     /// `dry_run`.
     pub(crate) dry_run: bool,
     /// Frames held.
     pub(crate) frames: u64,
-    /// Most frames.
+    /// Maximum number of frames.
     pub(crate) most_frames: u64,
-    /// How long no new frame is asked for, because none could be had.
+    /// Time until a new frame is requested again, after none could be made.
     pub(crate) no_frames_left_seconds: Option<f64>,
-    /// The part of the pages that may be partners that is indexed.
+    /// Indexed part of the pages that may be partners.
     pub(crate) coverage: f64,
 }
 
-/// What is known of one process, or of a part of its regions.
+/// Evidence on one process, or on a part of its regions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Evidence {
-    /// What became of it.
+    /// Its state for the daemon.
     pub(crate) place: Place,
     /// Its group, if the daemon has groups and it is in one.
     pub(crate) group: Option<String>,
     /// Why it is not attached, or its worker does not answer: one line.
     pub(crate) fault: Option<String>,
-    /// What holds for all regions; none if nobody knows.
+    /// Terms that hold for all regions; none if no worker reports them.
     pub(crate) terms: Option<Terms>,
-    /// How long it has held the lock of its own mappings at every try, if that is long.
+    /// Time for which it has held the lock of its own mappings at every try, if that is long.
     #[serde(default)]
     pub(crate) locked_seconds: Option<f64>,
     /// Whether its mappings were listed.
@@ -260,16 +260,16 @@ pub(crate) struct Evidence {
     pub(crate) regions: Vec<Region>,
     /// Sparse mappings among them.
     pub(crate) sparse: Vec<Range>,
-    /// Pages that are left out, in all of it.
+    /// Pages that are left out, in the whole process.
     pub(crate) left_out_pages: u64,
-    /// Whether something is left out.
+    /// Whether any memory is left out.
     pub(crate) is_crowded: bool,
-    /// Where the next part begins, if there is one.
+    /// Beginning of the next part, if there is one.
     pub(crate) next: Option<u64>,
 }
 
 impl Evidence {
-    /// Of a process that is not followed.
+    /// Evidence on a process that is not followed.
     pub(crate) fn of(place: Place, fault: Option<String>) -> Evidence {
         Evidence {
             place,
@@ -320,7 +320,7 @@ impl From<Standing> for Stands {
 }
 
 impl Region {
-    /// A region as the engine reports it, and what was seen of it.
+    /// A region in the engine's report, with the pages seen in it.
     pub(crate) fn of(report: &RegionReport, seen: Vec<Sighting>) -> Region {
         Region {
             start: report.start,

@@ -1,12 +1,11 @@
-//! What the daemon says of redistribution, for reading: a line for the guard, and one for each
-//! member.
+//! Redistribution in a status, as text: a line for the guard, and one for each member.
 
 use uksm_redistribution::status::{MemberStatus, Status};
 
 use super::mib;
 use uksm_input::plain::plain;
 
-/// One line each.
+/// The lines.
 pub(super) fn lines(status: &Status) -> Vec<String> {
     let mut lines = vec![format!(
         "redistribution: {}, because of: {}",

@@ -1,4 +1,4 @@
-//! What the daemon says of groups: a line for each, and all together.
+//! The status of groups: a line for each, and a sum.
 
 use std::fmt;
 
@@ -10,29 +10,29 @@ use uksm_redistribution::status::Status as Redistribution;
 use super::{Status, giving, mib, print, table};
 use uksm_input::plain::plain;
 
-/// Everything that `uksm status` says of a daemon with groups.
+/// The status of a daemon with groups.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct GroupsStatus {
     /// Version of the daemon.
     pub(crate) version: String,
     /// The supervisor's process id.
     pub(crate) pid: u32,
-    /// How long it has run.
+    /// Uptime of the supervisor.
     pub(crate) uptime_seconds: f64,
     /// Memory of the supervisor itself.
     pub(crate) supervisor_bytes: u64,
-    /// What all groups save, net of workers and supervisor, in MiB.
+    /// Savings of all groups, net of workers and supervisor, in MiB.
     pub(crate) net_mib: f64,
     /// Merged pages that processes of the whole host wrote since the daemon started, by the
     /// kernel's count of copies; null where KSM merges too.
     pub(crate) written_on_host: Option<u64>,
-    /// Whether events tell of moves between control groups.
+    /// Whether events report moves between control groups.
     pub(crate) moves_told: bool,
-    /// How often such events were lost, and all processes were looked at.
+    /// Number of losses of such events; each time all processes were checked.
     pub(crate) moves_lost: u64,
     /// The groups, by name.
     pub(crate) groups: Vec<GroupStatus>,
-    /// Who is given what groups freed; null if nobody is.
+    /// Redistribution of memory that groups freed; null if there is none.
     pub(crate) redistribution: Option<Redistribution>,
 }
 
@@ -41,24 +41,24 @@ pub(crate) struct GroupsStatus {
 pub(crate) struct GroupStatus {
     /// Its name.
     pub(crate) name: String,
-    /// Where it comes from: file and line, the rule that formed it, or who added it.
+    /// Its origin: file and line, the rule that formed it, or the command that added it.
     pub(crate) origin: String,
-    /// Why its worker does not run, or does not answer; null if it does.
+    /// Why its worker does not run, or does not answer; null if it answers.
     pub(crate) fault: Option<String>,
     /// The worker's process id, if it runs.
     pub(crate) pid: Option<u32>,
-    /// How often a worker that had died was replaced.
+    /// Number of restarts after the worker died.
     pub(crate) restarts: u64,
     /// The control group that pays, if not the daemon's own.
     pub(crate) book: Option<String>,
-    /// What of a core it may use, and why; null if that is fixed.
+    /// Its share of a core, and why; null if that is fixed.
     pub(crate) rate: Option<Rate>,
-    /// What its worker says, if it answers: as `uksm status` of a daemon without groups.
+    /// Its worker's status, if it answers: as `uksm status` of a daemon without groups.
     pub(crate) status: Option<Box<Status>>,
 }
 
 impl GroupsStatus {
-    /// Adds up what is saved.
+    /// Adds up savings.
     pub(crate) fn sum_up(mut self) -> GroupsStatus {
         let workers = self.groups.iter().filter_map(|group| group.status.as_ref());
         let pages: i64 = workers.map(|status| status.saved.net_pages).sum();
@@ -117,7 +117,7 @@ impl fmt::Display for GroupsStatus {
     }
 }
 
-/// What a group may use, and why.
+/// The share of a core that a group may use, and why.
 fn rate_line(rate: &Rate) -> String {
     let percent = |share: f64| share * 100.0;
     format!(

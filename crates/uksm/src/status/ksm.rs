@@ -97,14 +97,14 @@ uksm_policy::counters! {
     }
 }
 
-/// All of it.
+/// The status of a daemon that drives in-kernel KSM.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct KsmStatus {
-    /// `ksm`: by this a client tells it from a status of the module's.
+    /// `ksm`: distinguishes it from a status of a daemon with the module.
     pub(crate) backend: String,
     #[serde(flatten)]
     pub(crate) daemon: Daemon,
-    /// What it cannot do.
+    /// Features that it lacks.
     pub(crate) limits: Vec<String>,
     pub(crate) processes: Processes,
     pub(crate) offered: Offered,

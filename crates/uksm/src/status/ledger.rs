@@ -1,4 +1,4 @@
-//! What a group took and saved, as it adds up over time: in a status, and in records of the ledger.
+//! Costs and savings of a group over time: in a status, and in records of the ledger.
 //!
 //! # Units
 //! Seconds, bytes, pages of 4 KiB, byte-seconds.
@@ -54,9 +54,9 @@ uksm_policy::counters! {
 }
 
 impl Amounts {
-    /// Adds these up.
+    /// Adds these amounts.
     pub(crate) fn add(&mut self, more: &Amounts) {
-        // A ledger that says what cannot be has no sum, and ends nobody.
+        // An impossible ledger has a wrong sum, but does not end the daemon.
         let sum = |of: &mut u64, more: u64| *of = of.saturating_add(more);
         self.seconds += more.seconds;
         self.cpu_seconds += more.cpu_seconds;

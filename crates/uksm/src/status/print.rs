@@ -69,7 +69,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// How many merged pages were written on the host since the start, and at what rate.
+/// The number of merged pages written on the host since the start, and their rate.
 pub(super) fn written(pages: u64, seconds: f64) -> String {
     let counted = counted(pages, "merged page was", "merged pages were");
     let rate = mib(i64::try_from(pages).unwrap_or(i64::MAX)) / seconds.max(1.0);

@@ -1,13 +1,13 @@
-//! What of each process is merged, could be merged and was done for it, as it travels to who asks.
+//! Figures of each process: merged pages, pages that could be merged, and work spent on it.
 //!
 //! # Problem
-//! The engine knows spaces, and who knows their processes may be another program: the supervisor of
-//! groups. A host has thousands of processes, and a message its bounds.
+//! The engine knows spaces; their processes may be known to another program only, the supervisor of
+//! groups. A host has thousands of processes, and a message is bounded.
 //!
 //! # Approach
-//! A worker tells of at most [`MAX_SPACES`] spaces ([`Spaces`]); who knows the processes names
-//! them. Of processes that share one space the one with the lowest id is told, and all of the space
-//! counts for it. A space whose process has just ended is nobody's, and passed over.
+//! A worker reports at most [`MAX_SPACES`] spaces ([`Spaces`]); the program that knows the
+//! processes names them. If processes share a space, the one with the lowest id is reported, with
+//! all of the space. A space whose process has just ended is skipped.
 //!
 //! # Units
 //! Pages; seconds.
@@ -18,11 +18,11 @@ use serde::{Deserialize, Serialize};
 use uksm_linux::processes::Target;
 use uksm_policy::report::{SpaceFigures, SpacesFigures};
 
-/// Most of one answer. With the longest numbers they fit into a message between supervisor and
-/// worker.
+/// Maximum number of spaces in one answer. With the longest numbers they fit into a message between
+/// supervisor and worker.
 pub(crate) const MAX_SPACES: usize = 256;
 
-/// What is known of a process in sums, or of its space.
+/// Figures of a process, or of its space.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct Sums {
     /// Pages believed to be in memory, of what is followed.
@@ -37,14 +37,14 @@ pub(crate) struct Sums {
     pub(crate) work_seconds: f64,
 }
 
-/// What a worker tells.
+/// A worker's answer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct Spaces {
-    /// How long the worker has run.
+    /// The worker's uptime.
     pub(crate) uptime_seconds: f64,
-    /// Spaces by their names, ascending.
+    /// Spaces by number, ascending.
     pub(crate) spaces: Vec<(u32, Sums)>,
-    /// Those that are not among them.
+    /// Number of spaces that are not among them.
     pub(crate) left_out: u64,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Process {
     pub(crate) pid: u32,
     /// Name of its program.
     pub(crate) comm: String,
-    /// What is known of it.
+    /// Its figures.
     #[serde(flatten)]
     pub(crate) sums: Sums,
 }
@@ -63,11 +63,12 @@ pub(crate) struct Process {
 /// The processes of a daemon without groups, or of a group.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct Processes {
-    /// How long the worker has run that tells of them.
+    /// Uptime of the worker that reports them.
     pub(crate) uptime_seconds: f64,
     /// By id, ascending.
     pub(crate) processes: Vec<Process>,
-    /// Those that are not among them: they have less merged, less left and took less work.
+    /// Number of processes that are not among them: they have less merged, less left and took less
+    /// work.
     pub(crate) left_out: u64,
 }
 
@@ -84,7 +85,7 @@ impl Sums {
 }
 
 impl Spaces {
-    /// As an engine knows them, in a worker that has run for so long.
+    /// The engine's figures, from a worker with this uptime.
     pub(crate) fn of(figures: &SpacesFigures, uptime_seconds: f64) -> Spaces {
         let spaces = figures.spaces.iter();
         Spaces {
@@ -96,7 +97,7 @@ impl Spaces {
         }
     }
 
-    /// The processes whose these spaces are, among the followed ones by id.
+    /// The processes of these spaces, among the followed ones by id.
     pub(crate) fn of_processes(self, followed: impl IntoIterator<Item = Target>) -> Processes {
         let sums: BTreeMap<u32, Sums> = self.spaces.into_iter().collect();
         let mut named: BTreeMap<u32, Process> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! A table for reading: columns as wide as their widest cell, the first one flush left, numbers
-//! flush right.
+//! A table as text: columns as wide as their widest cell, the first one flush left, numbers flush
+//! right.
 
 use std::fmt;
 

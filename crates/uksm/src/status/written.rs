@@ -1,8 +1,8 @@
 //! Merged pages that processes of this host wrote since the daemon started.
 //!
-//! The kernel counts copies of all merged pages together ([`uksm_linux::copies`]), also those
-//! that uksm makes when it breaks pages. What is left without these was written. There is no
-//! count any more once KSM was seen to run beside uksm: its copies would be in all later counts.
+//! The kernel counts copies of all merged pages together ([`uksm_linux::copies`]), including those
+//! that uksm makes when it breaks pages. The rest was written. The count ends as soon as KSM was
+//! seen to run beside uksm: its copies would be in all later counts.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -14,14 +14,14 @@ use uksm_linux::copies;
 pub(crate) struct WrittenPages {
     proc_root: PathBuf,
     ksm_root: PathBuf,
-    /// None if KSM was seen to have a part in the count.
+    /// Copies at the start; none if KSM was seen to contribute to the count.
     at_start: Cell<Option<u64>>,
-    /// Pages broken in domains that are gone.
+    /// Pages broken in domains that no longer exist.
     broken: Cell<u64>,
 }
 
 impl WrittenPages {
-    /// Of a host whose files are in these folders, from now on.
+    /// A count from now on, for a host whose files are in these folders.
     pub(crate) fn from_now_on(proc_root: PathBuf, ksm_root: PathBuf) -> WrittenPages {
         let at_start = copies::of_host(&proc_root, &ksm_root);
         WrittenPages {
@@ -32,12 +32,12 @@ impl WrittenPages {
         }
     }
 
-    /// In a domain that is about to go, so many pages were given their own copies.
+    /// Adds the pages that were broken in a domain that is about to end.
     pub(crate) fn break_pages(&self, broken: u64) {
         self.broken.set(self.broken.get() + broken);
     }
 
-    /// Pages written so far, where so many were given their own copies in domains that are there.
+    /// Pages written so far, if `broken` pages were broken in existing domains.
     pub(crate) fn count(&self, broken: u64) -> Option<u64> {
         let Some(now) = copies::of_host(&self.proc_root, &self.ksm_root) else {
             self.at_start.set(None);

@@ -1,15 +1,15 @@
-//! How the members of a proposed group are named.
+//! Names for the members of a proposed group.
 //!
 //! # Problem
-//! A list of process ids is true until one of them ends. A control group is true for longer, but
-//! must not bring in anybody who was not meant.
+//! A list of process ids is valid until one of them ends. A control group is valid for longer, but
+//! must not include unintended processes.
 //!
 //! # Approach
 //! A control group stands for its processes if all processes that live in it, or below, are
-//! members; whoever was not read counts as well. Only the control groups that members themselves
-//! live in are tried, none further up: more would come to live there. Others are named by id and
-//! start time. A unit is named by its control group, because a container can have a unit of the
-//! same name. A program name stands for nobody: anybody can run a program of any name.
+//! members; processes that were not read count as well. Only the control groups in which members
+//! themselves live are tried, none further up: other processes would come to live there. Others are
+//! named by id and start time. A unit is named by its control group, because a container can have a
+//! unit of the same name. A program's name is never used: any user can run a program of any name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use serde::Serialize;
 use uksm_linux::proc::{Proc, Stat};
 use uksm_linux::selection::Cgroup;
 
-/// Who is in a group.
+/// A part of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(super) enum Member {
@@ -25,7 +25,7 @@ pub(super) enum Member {
     Cgroup {
         /// Its path.
         cgroup: String,
-        /// How many processes it has now.
+        /// Number of its processes now.
         processes: u64,
     },
     /// One process.
@@ -50,7 +50,7 @@ impl Member {
     }
 }
 
-/// The control group of each process that has memory. Those without are not in the list, on a host
+/// The control group of each process that has memory. Processes without one are left out, on a host
 /// without cgroup v2 all of them.
 ///
 /// # Errors
@@ -66,7 +66,7 @@ pub(super) fn cgroups(proc: &Proc) -> anyhow::Result<BTreeMap<u32, String>> {
         .collect())
 }
 
-/// The members by control groups where that says the same, control groups first.
+/// The members by control groups where these have the same processes, control groups first.
 pub(super) fn shortest<'a>(
     processes: impl Iterator<Item = &'a Member>,
     cgroups: &BTreeMap<u32, String>,
@@ -98,11 +98,11 @@ pub(super) fn shortest<'a>(
     members
 }
 
-/// The control group of a path that can be written into a configuration, and means one below the
+/// The control group of a path that can be written into a configuration, and that is below the
 /// root.
 fn one(path: &str) -> Option<Cgroup> {
     let cgroup: Cgroup = path.parse().ok()?;
-    // A path out of what this program sees of the tree begins with `/..`.
+    // A path outside of the visible part of the tree begins with `/..`.
     let is_seen = !path.split('/').any(|name| name == "..");
     (cgroup.is_one() && is_seen && !cgroup.path().is_empty()).then_some(cgroup)
 }

@@ -1,4 +1,4 @@
-//! What `uksm group suggest` says, for people and for programs.
+//! The report of `uksm group suggest`, for people and for programs.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,46 +11,46 @@ use super::configuration;
 use super::members::Member;
 use crate::status::table;
 
-/// Longest part of a group's name that says its boundary.
+/// Maximum length of the boundary's part in a group's name.
 const MAX_STEM: usize = 48;
 
-/// Everything.
+/// The whole report.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub(super) struct Report {
     /// The rule of boundaries.
     pub(super) rule: String,
-    /// How long it took.
+    /// Duration.
     pub(super) seconds: f64,
-    /// Processor time of it.
+    /// Processor time used.
     pub(super) cpu_seconds: f64,
     /// Each boundary, by name.
     pub(super) boundaries: Vec<BoundaryReport>,
-    /// Who was named and could not be read.
+    /// Named processes that could not be read.
     pub(super) left_out: Vec<LeftOut>,
     /// The groups as a part of a configuration file; empty if there are none.
     pub(super) configuration: String,
 }
 
-/// What is proposed in one boundary.
+/// The proposal for one boundary.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub(super) struct BoundaryReport {
     /// Its name by the rule.
     pub(super) name: String,
     /// Processes that were read.
     pub(super) processes: u64,
-    /// Those of them of which not all pages were.
+    /// Those of which not all pages were read.
     pub(super) read_in_part: u64,
     /// Pages that were read.
     pub(super) read_pages: u64,
-    /// Private pages they have, without those of zeros.
+    /// Their private pages, without those of zeros.
     pub(super) pages: f64,
     /// Private pages of zeros, which need no group.
     pub(super) zero_pages: f64,
-    /// The groups, the one that saves most first.
+    /// The groups, the largest savings first.
     pub(super) groups: Vec<GroupReport>,
     /// Processes that are in no group.
     pub(super) alone: Vec<Member>,
-    /// What one group of all would save beyond these.
+    /// Additional savings of one group of all processes.
     pub(super) lost: Pages,
 }
 
@@ -59,17 +59,17 @@ pub(super) struct BoundaryReport {
 pub(super) struct GroupReport {
     /// A name for it.
     pub(super) name: String,
-    /// How many processes it has.
+    /// Number of its processes.
     pub(super) processes: u64,
-    /// Who they are.
+    /// Its processes.
     pub(super) members: Vec<Member>,
     /// Their pages, without those of zeros.
     pub(super) pages: f64,
-    /// What the group would save in all.
+    /// Savings of the group in total.
     pub(super) saved: Pages,
-    /// How much of that are copies within single processes.
+    /// Part of the savings by copies within single processes.
     pub(super) within: Pages,
-    /// How much of that is shared already, by fork or because it was merged.
+    /// Part of the savings that is shared already, by fork or because it was merged.
     pub(super) shared_already: Pages,
 }
 
@@ -98,11 +98,11 @@ pub(super) struct LeftOut {
     pub(super) pid: u32,
     /// Name of its program.
     pub(super) comm: String,
-    /// Why not.
+    /// The reason.
     pub(super) why: String,
 }
 
-/// Gives groups names that no other has.
+/// Makes unique names for groups.
 #[derive(Debug, Default)]
 pub(super) struct Names(BTreeSet<String>);
 

@@ -1,10 +1,9 @@
 //! The thread that asks the daemon, so that the screen never waits for it.
 //!
 //! # Approach
-//! Once an interval it asks for the status and for the processes that are looked at; what keys have
-//! asked for comes between. A status answers in milliseconds, but a daemon may be stopped, and to
-//! explain a large process takes seconds: all that the screen does is to look whether something was
-//! said.
+//! Once an interval it asks for the status and for the processes that are shown; requests made by
+//! keys come in between. A status is answered in milliseconds, but a daemon may be stopped, and
+//! explaining a large process takes seconds: the screen only checks whether an answer has come.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -16,26 +15,26 @@ use crate::status::Status;
 use crate::status::groups::GroupsStatus;
 use crate::status::processes::Processes;
 
-/// So long the daemon may take to answer before that is said.
+/// Timeout of an answer of the daemon.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// The process file system.
 const PROC: &str = "/proc";
 
-/// What a daemon answers when it is asked for its status.
+/// The daemon's answer to a request for its status.
 #[derive(Debug, Clone)]
 pub(super) enum Answered {
-    /// One without groups.
+    /// The status of a daemon without groups.
     One(Box<Status>),
-    /// One with groups.
+    /// The status of a daemon with groups.
     Groups(Box<GroupsStatus>),
 }
 
 impl Answered {
-    /// Of a status.
+    /// From an answer.
     ///
     /// # Errors
-    /// It is none: one line.
+    /// It is no status: one line.
     pub(super) fn of(answer: Answer) -> Result<Answered, String> {
         match answer {
             Answer::Status(status) => Ok(Answered::One(status)),
@@ -46,7 +45,7 @@ impl Answered {
         }
     }
 
-    /// What all of it saves.
+    /// Savings in total.
     pub(super) fn net_mib(&self) -> f64 {
         match self {
             Answered::One(status) => status.saved.net_mib,
@@ -55,10 +54,10 @@ impl Answered {
     }
 }
 
-/// Whose processes are asked for.
+/// The processes that are requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Whose {
-    /// None are.
+    /// None.
     Nobody,
     /// Those of a daemon without groups.
     Daemon,
@@ -66,30 +65,30 @@ pub(super) enum Whose {
     Group(String),
 }
 
-/// What the thread is told.
+/// A request to the thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// To ask for these from now on.
+    /// Ask for these processes from now on.
     Follow(Whose),
-    /// To ask once why memory of this process is not merged.
+    /// Ask once why memory of this process is not merged.
     Explain(u32),
 }
 
-/// What the thread was answered; a failure is one line.
+/// An answer from the thread; a failure is one line.
 #[derive(Debug)]
 pub(super) enum Said {
-    /// How things stand.
+    /// The status.
     Status(Result<Answered, String>),
     /// The processes.
     Processes(Whose, Result<Processes, String>),
-    /// What `uksm explain` says of a process.
+    /// The output of `uksm explain` for a process.
     Explained(u32, Result<String, String>),
 }
 
-/// Starts it. It ends with the program.
+/// Starts the thread. It ends with the program.
 ///
 /// # Errors
-/// There can be no other thread.
+/// No thread can be started.
 pub(super) fn start(
     socket: PathBuf,
     interval: Duration,
@@ -101,7 +100,7 @@ pub(super) fn start(
     Ok((wishing, said))
 }
 
-/// Asks until nobody listens.
+/// Asks until the receiver is gone.
 fn ask(socket: &Path, interval: Duration, wishes: &Receiver<Wish>, said: &SyncSender<Said>) {
     let mut whose = Whose::Nobody;
     let mut next = Instant::now() + interval;
@@ -139,8 +138,8 @@ fn ask(socket: &Path, interval: Duration, wishes: &Receiver<Wish>, said: &SyncSe
     }
 }
 
-/// What is asked at once. Who presses keys while a slow daemon answers is shown what was chosen
-/// last, so that nothing else is asked then.
+/// Requests of one turn. If several keys are pressed while a slow daemon answers, only the last
+/// choice is requested.
 #[derive(Debug, Default)]
 struct Turn {
     follow: Option<Whose>,
@@ -156,7 +155,7 @@ impl Turn {
     }
 }
 
-/// The processes that these are; nothing of nobody's.
+/// The processes of `whose`; none of `Nobody`.
 pub(super) fn processes(socket: &Path, whose: &Whose) -> Option<Said> {
     let group = match whose {
         Whose::Nobody => return None,

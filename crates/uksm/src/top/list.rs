@@ -1,15 +1,14 @@
-//! The processes that are looked at, and what lately was done for each.
+//! The processes that are shown, and the recent work on each.
 //!
 //! # Problem
-//! The daemon counts since a process is followed; who watches wants to know what goes on now.
-//! Processes come and go between answers, an id may be given again, and a worker that is started
-//! again counts anew.
+//! The daemon counts from the time when a process was first followed; a user of `uksm top` wants
+//! present figures. Processes come and go between answers, ids are reused, and a restarted worker
+//! counts from 0.
 //!
 //! # Approach
-//! Two answers are compared: the work of a process since the one before, for the time between. A
-//! process that was not in that answer has done all its work since, unless the answer left some
-//! out. Where there is no answer to compare with, it is the mean over the time that the worker has
-//! run.
+//! Two answers are compared: the work on a process between them, divided by the time between them.
+//! A process that was not in the earlier answer has done all its work since, unless that answer
+//! left some out. Without an earlier answer the mean over the worker's uptime is used.
 //!
 //! # Units
 //! Shares of a core.
@@ -20,14 +19,14 @@ use std::collections::BTreeMap;
 use super::asking::Whose;
 use crate::status::processes::{Process, Processes};
 
-/// What a list is in the order of.
+/// The order of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// What is saved, or of a process merged, most first.
+    /// Savings, or merged pages of a process, largest first.
     Saved,
-    /// What could be merged besides, most first.
+    /// Further pages that could be merged, largest first.
     Potential,
-    /// CPU lately, most first.
+    /// Recent CPU time, largest first.
     Cpu,
     /// The name.
     Name,
@@ -36,16 +35,16 @@ pub(super) enum Sort {
 /// One process.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row {
-    /// What was answered.
+    /// Its figures in the answer.
     pub(super) process: Process,
-    /// Share of a core that reading and merging of it took lately.
+    /// Share of a core that reading and merging it took recently.
     pub(super) cpu: f64,
 }
 
-/// All of them.
+/// A list of processes.
 #[derive(Debug)]
 pub(super) struct List {
-    /// Whose they are.
+    /// The selection of processes.
     pub(super) whose: Whose,
     /// Why there is no newer answer.
     pub(super) fault: Option<String>,
@@ -57,7 +56,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// Of whom nothing is known yet.
+    /// A list without an answer yet.
     pub(super) fn of(whose: Whose) -> List {
         List {
             whose,
@@ -79,10 +78,10 @@ impl List {
         };
         let before = self.rows.take();
         let elapsed = answer.uptime_seconds - self.uptime;
-        // Of a worker that was started again nothing can be compared.
+        // The answers of a restarted worker cannot be compared with earlier ones.
         let before = before.filter(|_| elapsed > 0.0);
-        // One thread does the work, which counts when a call returns: of a call that began before
-        // the answer before, more is new than time has passed.
+        // One thread does the work, and counts it when a call returns: after a call that began
+        // before the earlier answer, the new work can exceed the time between the answers.
         let share = |work: f64, time: f64| (work / time.max(1e-9)).clamp(0.0, 1.0);
         let mean = |work: f64| share(work, answer.uptime_seconds);
         let was_whole = self.left_out == 0;
@@ -97,7 +96,7 @@ impl List {
                 return mean(work);
             };
             match known.get(&(process.pid, process.comm.as_str())) {
-                // Another program counts from nothing.
+                // Another program, which counts from 0.
                 Some(&before) if before > work => share(work, elapsed),
                 Some(&before) => share(work - before, elapsed),
                 None if was_whole => share(work, elapsed),
@@ -114,12 +113,12 @@ impl List {
         self.uptime = answer.uptime_seconds;
     }
 
-    /// Whether anything was answered yet.
+    /// Whether there was an answer.
     pub(super) fn is_known(&self) -> bool {
         self.rows.is_some()
     }
 
-    /// The processes in this order; of equal ones the lowest id first.
+    /// The processes in this order; equal ones by id.
     pub(super) fn sorted(&self, sort: Sort) -> Vec<&Row> {
         let mut rows: Vec<&Row> = self.rows.iter().flatten().collect();
         match sort {
@@ -137,7 +136,7 @@ mod tests {
     use super::*;
     use crate::control::tests::fake;
 
-    /// Processes by id, with what work each took.
+    /// Processes by id, with the work on each.
     fn answer(uptime_seconds: f64, left_out: u64, work: &[(u32, f64)]) -> Processes {
         let process = |&(pid, seconds): &(u32, f64)| {
             let mut process = fake::process(pid, "redis", (0, 0));
@@ -162,7 +161,7 @@ mod tests {
         assert!(!list.is_known());
         list.take(Ok(answer(10.0, 0, &[(1, 1.0), (2, 4.0)])));
         assert_eq!(shares(&list), [(1, 0.1), (2, 0.4)], "the mean of all time");
-        // 1 has ended, 3 has come, 2 has done nothing.
+        // 1 has ended, 3 is new, 2 had no work.
         list.take(Ok(answer(12.0, 0, &[(2, 4.0), (3, 0.5)])));
         assert_eq!(shares(&list), [(2, 0.0), (3, 0.25)]);
         // 3 is another program of that name now.

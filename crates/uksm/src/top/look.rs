@@ -4,17 +4,17 @@ use std::ffi::OsString;
 
 use ratatui::style::{Color, Style};
 
-/// What the terminal can show, or whoever looks wants.
+/// Features of the terminal, or choices of the user.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
     /// NO_COLOR is not set.
     pub(super) is_coloured: bool,
-    /// The locale has blocks to draw with; else letters do.
+    /// The locale has blocks for bars; otherwise letters are used.
     pub(super) has_blocks: bool,
 }
 
 impl Look {
-    /// As the environment says it, by the names of its variables.
+    /// From the environment, by names of variables.
     pub(super) fn of_environment(value: impl Fn(&str) -> Option<OsString>) -> Look {
         let value = |name: &str| value(name).filter(|value| !value.is_empty());
         // The first of them that is set counts, see locale(7).
@@ -27,7 +27,7 @@ impl Look {
         }
     }
 
-    /// A style in this colour, if there are any.
+    /// A style in this colour, if colours are used.
     pub(super) fn of(self, colour: Color) -> Style {
         match self.is_coloured {
             true => Style::new().fg(colour),

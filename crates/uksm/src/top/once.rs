@@ -1,9 +1,9 @@
-//! All of it as text, once, without what is of use only while it changes.
+//! The whole view as text, once, without parts that only make sense live.
 //!
 //! # Approach
-//! The heading, then of a daemon without groups its processes and its status as `uksm status`
-//! prints it; else the groups, and of each its levels, its hints and its processes. Tables are as
-//! wide as a terminal; where there is none, nothing is cut.
+//! The heading; then, without groups, the processes and the status as `uksm status` prints it; with
+//! groups, the groups, and for each its levels, its hints and its processes. Tables are as wide as
+//! the terminal; without a terminal nothing is cut.
 
 use super::asking::{Answered, Said, Whose};
 use super::list::{List, Sort};
@@ -11,16 +11,16 @@ use super::screen::{fault, left_out, summary, title};
 use super::tables::Table;
 use super::view::View;
 
-/// Columns where there is no terminal: as many as nothing is cut in.
+/// Columns without a terminal: enough to cut nothing.
 pub(super) const WIDE: u16 = 240;
 
-/// Columns of a terminal that does not know how many it has, and nobody says it.
+/// Columns of a terminal of unknown width.
 const USUAL: u16 = 80;
 
-/// A terminal has so many columns, if who says so means it.
+/// Plausible numbers of columns in `COLUMNS`.
 const SENSIBLE: std::ops::RangeInclusive<u16> = 10..=4096;
 
-/// As many columns as there are: a serial console knows of none, and says 0.
+/// Number of columns: a serial console does not know its width, and reports 0.
 pub(super) fn width(terminal: u16, told: Option<&str>) -> u16 {
     let told = told.and_then(|columns| columns.trim().parse().ok());
     match terminal {
@@ -31,7 +31,7 @@ pub(super) fn width(terminal: u16, told: Option<&str>) -> u16 {
     }
 }
 
-/// Whose processes are shown.
+/// The lists of processes that are shown.
 pub(super) fn whose(answered: &Answered) -> Vec<Whose> {
     match answered {
         Answered::One(_) => vec![Whose::Daemon],
@@ -45,7 +45,7 @@ pub(super) fn whose(answered: &Answered) -> Vec<Whose> {
     }
 }
 
-/// The text of a view, and of what was said of processes.
+/// The text of a view with these lists of processes.
 pub(super) fn text(view: &View, said: Vec<Said>, width: u16) -> String {
     let mut lists: Vec<List> = Vec::new();
     for word in said {

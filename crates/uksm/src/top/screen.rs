@@ -1,11 +1,11 @@
 //! The picture of a view.
 //!
 //! # Approach
-//! From the top: who answers and what all save; what was saved over time; levels and hints of whose
-//! processes are shown; the list, or a text; a word on what is chosen; the keys. What has no room
-//! is left out, the least wanted first: columns by their order of worth, then the curve, then
-//! levels and hints, then the keys. A terminal of [`NARROWEST`] columns shows names and what is
-//! saved.
+//! From the top: the daemon and its savings; the curve of savings; levels and hints of the daemon
+//! or group whose processes are shown; the list, or a text; a note on the chosen entry; the keys.
+//! Without room, the least important parts are left out first: columns by their order, then the
+//! curve, then levels and hints, then the keys. A terminal of [`NARROWEST`] columns shows names and
+//! savings.
 //!
 //! # Units
 //! MiB, percent of one core, pages.
@@ -25,14 +25,14 @@ use super::view::{Page, View};
 use crate::status::Status;
 use crate::status::groups::GroupStatus;
 
-/// With fewer columns or lines there is only a word of that.
+/// With fewer columns or lines only a note is shown.
 const NARROWEST: u16 = 16;
 const LOWEST: u16 = 4;
 
-/// The curve has so many lines, and the picture at least these if there is one.
+/// Lines of the curve, and the minimum height of a picture with one.
 const CURVE: u16 = 3;
 const ROOM_FOR_CURVE: u16 = 14;
-/// The same of levels and hints.
+/// The same for levels and hints.
 const SUMMARY: u16 = 2;
 const ROOM_FOR_SUMMARY: u16 = 10;
 
@@ -49,7 +49,7 @@ const LETTERS: bar::Set<'static> = bar::Set {
     empty: " ",
 };
 
-/// Draws all of it.
+/// Draws the whole picture.
 pub(super) fn draw(view: &View, look: Look, area: Rect, buffer: &mut Buffer) {
     if area.width < NARROWEST || area.height < LOWEST {
         Line::raw("too small").render(area, buffer);
@@ -103,7 +103,7 @@ pub(super) fn draw(view: &View, look: Look, area: Rect, buffer: &mut Buffer) {
     Line::styled(help, Style::new().add_modifier(Modifier::DIM)).render(keys, buffer);
 }
 
-/// What keys do.
+/// Help on the keys.
 fn help(view: &View) -> &'static str {
     match view.page() {
         Page::Groups => "s saved  p potential  c cpu  n name  enter: processes  t status  q quit",
@@ -116,7 +116,7 @@ fn help(view: &View) -> &'static str {
     }
 }
 
-/// Who answers, and what all of it saves.
+/// The daemon, and its savings in total.
 pub(super) fn title(view: &View, width: u16) -> String {
     let (version, seconds, groups) = match &view.answered {
         Answered::One(status) => {
@@ -136,7 +136,7 @@ pub(super) fn title(view: &View, width: u16) -> String {
     }
 }
 
-/// Levels and hints of whoever it is the status of.
+/// Levels and hints in a status.
 pub(super) fn summary(status: &Status) -> [String; 2] {
     let (cpu, hints) = (&status.cpu.policy, &status.hints);
     [
@@ -155,7 +155,7 @@ pub(super) fn summary(status: &Status) -> [String; 2] {
     ]
 }
 
-/// What was saved over time: of all, or of the group that is open; the newest on the right.
+/// The curve of savings, in total or of the open group; the newest on the right.
 fn curve(view: &View, look: Look, area: Rect, buffer: &mut Buffer) {
     let Some(history) = view.history() else {
         return;
@@ -173,7 +173,7 @@ fn curve(view: &View, look: Look, area: Rect, buffer: &mut Buffer) {
     let [head, bars] =
         Layout::vertical([Constraint::Length(1), Constraint::Length(CURVE)]).areas(area);
     Line::raw(title).render(head, buffer);
-    // From nothing, so that a calm curve is flat.
+    // The scale begins at 0, so that a calm curve is flat.
     let bar = |saved: Option<f64>| saved.map(|mib| kib(mib.max(0.0)));
     Sparkline::default()
         .data(seen.iter().copied().map(bar).collect::<Vec<Option<u64>>>())
@@ -201,7 +201,7 @@ pub(super) fn fault(group: &GroupStatus) -> Option<String> {
     Some(format!("{}: {fault}", group.name))
 }
 
-/// How many processes a list leaves out, if any.
+/// The number of processes that a list leaves out, if any.
 pub(super) fn left_out(list: &List) -> Option<String> {
     match list.left_out {
         0 => None,
@@ -210,7 +210,7 @@ pub(super) fn left_out(list: &List) -> Option<String> {
     }
 }
 
-/// Of what is looked at: what is wrong with it, what is waited for, or where it comes from.
+/// A fault of the chosen entry, a pending answer, or the entry's origin.
 fn note_of(view: &View, look: Look) -> Line<'static> {
     let is_wrong = |line: String| Line::styled(line, look.of(Color::Red));
     match view.page() {
@@ -245,7 +245,7 @@ fn note_of(view: &View, look: Look) -> Line<'static> {
     }
 }
 
-/// A text, from as far down as was scrolled.
+/// A text, from the scrolled line on.
 fn details(text: &str, scrolled: u16, area: Rect, buffer: &mut Buffer) {
     let lines = text.lines().skip(scrolled.into()).map(Line::raw);
     Paragraph::new(lines.collect::<Vec<_>>())

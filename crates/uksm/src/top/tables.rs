@@ -1,9 +1,8 @@
 //! The lists of groups and of processes as tables of any width.
 //!
 //! # Approach
-//! A table has names, cut where there is no room, and columns, the most wanted first: those that
-//! have no room are left out. What is saved is always shown. The same table is drawn or written as
-//! text.
+//! Names are cut, and columns, which are ordered by importance, are left out from the right, if
+//! there is no room. Savings are always shown. The same table is drawn or written as text.
 //!
 //! # Units
 //! MiB, percent of one core, pages.
@@ -20,7 +19,7 @@ use super::look::Look;
 use crate::status::Status;
 use crate::status::groups::GroupStatus;
 
-/// A name has so many columns before another column is shown.
+/// Minimum width of names before another column is shown.
 const NAME: u16 = 12;
 
 /// A column behind the name.
@@ -28,12 +27,12 @@ const NAME: u16 = 12;
 struct Column<T> {
     name: &'static str,
     width: u16,
-    /// What its order is called, if it has one.
+    /// The order that it belongs to, if there is one.
     sort: Option<Sort>,
     cell: fn(&T) -> String,
 }
 
-/// Of a group, the most wanted first.
+/// Columns of groups, the most important first.
 const GROUPS: [Column<Status>; 7] = [
     Column {
         name: "saved MiB",
@@ -79,7 +78,7 @@ const GROUPS: [Column<Status>; 7] = [
     },
 ];
 
-/// Of a process.
+/// Columns of processes.
 const PROCESSES: [Column<Row>; 5] = [
     Column {
         name: "merged MiB",
@@ -128,7 +127,7 @@ pub(super) fn levels(status: &Status) -> String {
     regions.join("/")
 }
 
-/// A count of six places at most.
+/// A count in at most six places.
 pub(super) fn short(count: u64) -> String {
     const ENDS: [(u64, char); 4] = [
         (1_000_000_000_000, 'T'),
@@ -145,7 +144,7 @@ pub(super) fn short(count: u64) -> String {
     }
 }
 
-/// As much of a name as fits into so many columns; some characters take two.
+/// The part of a name that fits into this number of columns; some characters take two.
 fn cut(name: &str, columns: usize) -> &str {
     let ends = name.char_indices().map(|(at, char)| at + char.len_utf8());
     let fitting = ends.take_while(|&end| display_width(&name[..end]) <= columns);
@@ -163,7 +162,7 @@ struct Entry {
 /// A table of any width.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// What the names are of.
+    /// Head of the column of names.
     title: &'static str,
     columns: Vec<(&'static str, u16, Option<Sort>)>,
     entries: Vec<Entry>,
@@ -175,7 +174,7 @@ fn heads<T>(columns: &[Column<T>]) -> Vec<(&'static str, u16, Option<Sort>)> {
 }
 
 impl Table {
-    /// Of groups in their order.
+    /// A table of groups in this order.
     pub(super) fn of_groups(groups: &[&GroupStatus]) -> Table {
         let entry = |group: &&GroupStatus| Entry {
             name: group.name.clone(),
@@ -195,7 +194,7 @@ impl Table {
         }
     }
 
-    /// Of processes in their order.
+    /// A table of processes in this order.
     pub(super) fn of_processes(rows: &[&Row]) -> Table {
         let longest = rows.iter().map(|row| row.process.pid.to_string().len());
         let longest = longest.max().unwrap_or(0);
@@ -215,14 +214,14 @@ impl Table {
         }
     }
 
-    /// The width of names, and how many columns are shown.
+    /// The width of names, and the number of columns that are shown.
     fn fit(&self, width: u16) -> (u16, usize) {
         let names = self.entries.iter().map(|entry| display_width(&entry.name));
         let longest = names.max().unwrap_or(0).max(self.title.len());
         let longest = u16::try_from(longest).unwrap_or(u16::MAX);
         let (mut used, mut shown, mut others) = (longest.min(NAME), 0, 0u16);
         for (_, column, _) in &self.columns {
-            // What is saved is always shown, and names are cut for it.
+            // Savings are always shown, and names are cut for them.
             used = used.saturating_add(column + 1);
             if used > width && shown > 0 {
                 break;
@@ -233,7 +232,7 @@ impl Table {
         (longest.min(width.saturating_sub(others)), shown)
     }
 
-    /// Draws it, the chosen line in view.
+    /// Draws the table, with the chosen line in view.
     pub(super) fn draw(
         &self,
         sort: Sort,
@@ -270,7 +269,7 @@ impl Table {
         StatefulWidget::render(table, area, buffer, &mut state);
     }
 
-    /// It as lines of text.
+    /// The table as lines of text.
     pub(super) fn text(&self, width: u16) -> String {
         let (name_width, shown) = self.fit(width);
         let name_width = usize::from(name_width);

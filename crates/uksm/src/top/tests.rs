@@ -1,5 +1,5 @@
-//! What is on the screen, at several sizes, and what keys do to it: of a daemon with groups here,
-//! of processes in [`processes`], and as text in [`as_text`].
+//! The screen at several sizes, and the effects of keys: with groups here, with processes in
+//! [`processes`], and as text in [`as_text`].
 
 mod as_text;
 mod processes;
@@ -26,7 +26,7 @@ fn of(groups: Vec<GroupStatus>) -> Answered {
     Answered::of(fake::groups(groups)).unwrap()
 }
 
-/// Three groups: what is saved is in the order web, db, idle, CPU in the order db, web, idle.
+/// Three groups: by savings in the order web, db, idle, by CPU in the order db, web, idle.
 fn three() -> View {
     let mut db = fake::group("db", 512);
     db.status.as_mut().unwrap().cpu.policy.recent_share = 0.5;
@@ -68,7 +68,7 @@ fn press(view: &mut View, keys: &[KeyCode]) {
     }
 }
 
-/// The first words of the list's lines.
+/// The first words of the lines of the list.
 fn order(view: &View) -> Vec<String> {
     view.groups()
         .iter()
@@ -146,7 +146,7 @@ fn long_names_are_cut_and_no_column_runs_into_another() {
         screen[6].contains(" 1.0           0.1   2.50 "),
         "{screen:#?}"
     );
-    // Where it is for scripts, nothing is cut.
+    // In output for scripts, nothing is cut.
     let text = once::text(&view, vec![], once::WIDE);
     assert!(
         text.contains(&format!("\n{name}       1.0           0.1   2.50 ")),
@@ -272,8 +272,8 @@ fn where_the_locale_has_no_blocks_all_is_ascii() {
     bars(4, " ##  #");
 }
 
-/// For a person: `UKSM_SOCKET=/tmp/x/uksm.sock cargo test -p uksm a_daemon_to_look_at --
-/// --ignored`, with `UKSM_GROUPS=` for one without groups, and beside it `uksm top --socket
+/// For manual use: `UKSM_SOCKET=/tmp/x/uksm.sock cargo test -p uksm a_daemon_to_look_at --
+/// --ignored`, with `UKSM_GROUPS=` for a daemon without groups, and beside it `uksm top --socket
 /// /tmp/x/uksm.sock`. It answers until it is ended.
 #[test]
 #[ignore = "answers until it is ended, for whoever wants to look"]

@@ -1,11 +1,11 @@
-//! What is looked at: the last answers, what was saved before, and what keys have chosen.
+//! The state of `uksm top`: the last answers, the history of savings, and the choices made by keys.
 //!
 //! # Approach
-//! One thing is looked at: the groups, the processes of a daemon or of a group, why a process
-//! stands as it does, or a status in full; each is opened from the one before and closed to it.
-//! Groups and processes come and go between answers and change places in the lists, so that the
-//! chosen one is known by its name or id. What keys ask of the daemon is kept as [`Wish`]es until
-//! somebody takes them. Nothing here knows of a terminal's size.
+//! One page is shown: the groups, the processes of a daemon or of a group, the explanation of a
+//! process, or a status in full; each is opened from the one before and closed to it. Groups and
+//! processes come and go between answers and change places in the lists, so the chosen one is kept
+//! by its name or id. Requests to the daemon because of keys are kept as [`Wish`]es until they are
+//! taken. Nothing here depends on a terminal's size.
 //!
 //! # Units
 //! MiB.
@@ -20,23 +20,23 @@ use super::list::{List, Row, Sort};
 use crate::status::Status;
 use crate::status::groups::GroupStatus;
 
-/// As many answers back as a wide terminal has columns.
+/// Answers kept: as many as a wide terminal has columns.
 const LONGEST: usize = 512;
 
 /// Lines of a page.
 const PAGE: u16 = 10;
 
-/// What was saved at each answer; none if there was no answer.
+/// MiB saved at each answer; none for a missing answer.
 pub(super) type History = VecDeque<Option<f64>>;
 
-/// What is looked at.
+/// The page that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Page {
     /// The list of groups.
     Groups,
     /// The list of processes.
     Processes,
-    /// What is explained of a process.
+    /// The explanation of a process.
     Explained,
     /// The status, as `uksm status` prints it.
     Status,
@@ -49,24 +49,24 @@ pub(super) struct Explained {
     pub(super) pid: u32,
     /// Name of its program.
     pub(super) comm: String,
-    /// Whether an answer is waited for.
+    /// Whether an answer is missing.
     pub(super) is_asked: bool,
     /// The last answer, or why there is none.
     pub(super) text: Option<Result<String, String>>,
 }
 
-/// All of it.
+/// The state of the program.
 #[derive(Debug)]
 pub(super) struct View {
     /// The last status.
     pub(super) answered: Answered,
-    /// Why there is no newer one.
+    /// Why there is no newer status.
     pub(super) fault: Option<String>,
     /// The order of lists.
     pub(super) sort: Sort,
-    /// Lines that were scrolled past.
+    /// Number of lines scrolled past.
     pub(super) scrolled: u16,
-    /// The processes that are looked at.
+    /// The list of processes.
     pub(super) processes: List,
     /// The process that is explained.
     pub(super) explained: Option<Explained>,
@@ -75,12 +75,12 @@ pub(super) struct View {
     chosen_group: Option<String>,
     chosen_process: Option<u32>,
     wishes: Vec<Wish>,
-    /// By group; of all together under the empty name.
+    /// By group; the sum of all under the empty name.
     histories: BTreeMap<String, History>,
 }
 
 impl View {
-    /// Of a first answer.
+    /// The state after a first answer.
     pub(super) fn of(answered: Answered) -> View {
         let whose = match answered {
             Answered::One(_) => Whose::Daemon,
@@ -104,7 +104,7 @@ impl View {
         view
     }
 
-    /// Takes what the daemon said, or why it said nothing.
+    /// Takes an answer of the daemon, or why there is none.
     pub(super) fn take(&mut self, said: Said) {
         match said {
             Said::Status(Ok(answered)) => {
@@ -117,7 +117,7 @@ impl View {
                 self.fault = Some(line);
                 self.remember(false);
             }
-            // What was asked before another was opened is passed over.
+            // Answers for a list that is no longer open are dropped.
             Said::Processes(whose, answer) if whose == self.processes.whose => {
                 self.processes.take(answer);
             }
@@ -131,7 +131,7 @@ impl View {
         }
     }
 
-    /// What the daemon is to be asked because of keys, each once.
+    /// Requests to the daemon because of keys, each once.
     pub(super) fn take_wishes(&mut self) -> Vec<Wish> {
         std::mem::take(&mut self.wishes)
     }
@@ -148,7 +148,7 @@ impl View {
             };
             now.extend(status.groups.iter().map(saved));
         }
-        // What is gone is forgotten.
+        // Groups that are gone are forgotten.
         self.histories.retain(|name, _| now.contains_key(name));
         for (name, saved) in now {
             let history = self.histories.entry(name).or_default();
@@ -159,7 +159,7 @@ impl View {
         }
     }
 
-    /// A group that is gone is not looked at any more; and another daemon may have groups, or none.
+    /// Closes a group that is gone; and after a restart the daemon may have groups, or none.
     fn keep_to_what_is_there(&mut self) {
         let has_groups = matches!(self.answered, Answered::Groups(_));
         let is_there = match &self.processes.whose {
@@ -175,7 +175,7 @@ impl View {
         }
     }
 
-    /// Looks at these processes from now on.
+    /// Shows these processes from now on.
     fn follow(&mut self, whose: Whose) {
         self.open = match &whose {
             Whose::Group(name) => Some(name.clone()),
@@ -187,7 +187,7 @@ impl View {
         (self.is_status, self.scrolled) = (false, 0);
     }
 
-    /// What is looked at.
+    /// The page that is shown.
     pub(super) fn page(&self) -> Page {
         if self.is_status {
             Page::Status
@@ -200,7 +200,7 @@ impl View {
         }
     }
 
-    /// What was saved, of what is looked at.
+    /// The history of savings of the open group, or of all.
     pub(super) fn history(&self) -> Option<&History> {
         self.histories.get(self.open.as_deref().unwrap_or(""))
     }
@@ -233,8 +233,8 @@ impl View {
         self.processes.sorted(self.sort)
     }
 
-    /// Where the chosen one is in the list that is looked at: the first one, if none was chosen or
-    /// it is gone.
+    /// The position of the chosen entry in the list that is shown: the first one, if none was
+    /// chosen or it is gone.
     pub(super) fn chosen(&self) -> usize {
         let at = match self.page() {
             Page::Groups => {
@@ -266,8 +266,8 @@ impl View {
         }
     }
 
-    /// The text that is looked at, if it is one: a status as `uksm status` prints it, or what `uksm
-    /// explain` says.
+    /// The text that is shown, if the page is one: a status as `uksm status` prints it, or the
+    /// output of `uksm explain`.
     pub(super) fn text(&self) -> Option<String> {
         match self.page() {
             Page::Groups | Page::Processes => None,
@@ -286,7 +286,7 @@ impl View {
         }
     }
 
-    /// Does what a key says; breaks at the end.
+    /// Performs the action of a key; breaks at the end.
     pub(super) fn press(&mut self, key: KeyEvent) -> ControlFlow<()> {
         let is_interrupt = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -311,14 +311,14 @@ impl View {
         ControlFlow::Continue(())
     }
 
-    /// Opens what is chosen.
+    /// Opens the chosen entry.
     fn enter(&mut self) {
         match self.page() {
             Page::Groups => {
                 let groups = self.groups();
                 let name = groups.get(self.chosen()).map(|group| group.name.clone());
                 if let Some(name) = name {
-                    // It stays this one when the order changes.
+                    // The same one stays chosen when the order changes.
                     self.chosen_group = Some(name.clone());
                     self.follow(Whose::Group(name));
                 }
@@ -342,7 +342,7 @@ impl View {
         }
     }
 
-    /// Closes it.
+    /// Closes the page.
     fn leave(&mut self) {
         match self.page() {
             Page::Status => self.is_status = false,
@@ -353,7 +353,7 @@ impl View {
         self.scrolled = 0;
     }
 
-    /// Has the process that is looked at explained, unless that is under way.
+    /// Requests an explanation of the open process, unless one is under way.
     fn ask_again(&mut self) {
         if let Some(explained) = self.explained.as_mut().filter(|it| !it.is_asked) {
             explained.is_asked = true;
@@ -361,7 +361,7 @@ impl View {
         }
     }
 
-    /// Moves by so many lines of a list or of a text.
+    /// Moves by this number of lines in a list or a text.
     fn step(&mut self, by: i32) {
         let lines = match self.page() {
             Page::Groups => self.groups().len(),

@@ -1,14 +1,14 @@
-//! What a worker answers to who asks why memory of a process is not merged.
+//! A worker's answer to the question why memory of a process is not merged.
 //!
 //! # Problem
-//! The engine remembers why it treats a region as it does, but not what each page is: nothing is
-//! kept for a question that is seldom asked. And a question must not hold up merging.
+//! The engine remembers why it treats a region as it does, but not the state of each page: nothing
+//! is kept for a rare question. And a question must not hold up merging.
 //!
 //! # Approach
-//! Some pages of each region are read for the answer: their states, and hashes that are looked for
-//! in the indexes, where nothing is entered. An answer takes one SAMPLE of at most [`MAX_PAGES`]
-//! pages, so milliseconds, and a large process several answers, between which the worker goes on.
-//! The policy's budget is not charged.
+//! Some pages of each region are read for the answer: their states, and hashes that are looked up
+//! in the indexes, without an entry there. An answer takes one SAMPLE of at most [`MAX_PAGES`]
+//! pages, so milliseconds, and a large process takes several answers, between which the worker
+//! continues. The policy's budget is not charged.
 //!
 //! # Units
 //! Pages.
@@ -32,12 +32,12 @@ use crate::status::evidence::{
     Evidence, MAX_REGIONS, Partner, Place, Range, Region, Seen, Sighting, Terms, seconds,
 };
 
-/// Pages that are read for one answer, which a SAMPLE may have.
+/// Maximum number of pages that are read for one answer, as a SAMPLE allows.
 const MAX_PAGES: u64 = 16_384;
-/// Of each region so many at least, if it has them.
+/// Minimum number of pages read of each region, if it has them.
 const MIN_PAGES: u64 = 32;
 
-/// What is said of a process that is not followed; none of one that is.
+/// Evidence on a process that is not followed; none for a followed one.
 pub(crate) fn unfollowed(whereabouts: Whereabouts) -> Option<Evidence> {
     let place = match whereabouts {
         Whereabouts::Followed(..) => return None,
@@ -83,7 +83,7 @@ where
         };
         let evidence = match self.engine.explain_from(space, from, MAX_REGIONS) {
             Some(report) => self.evidence(&report)?,
-            // It is attached, and the engine has not taken it in.
+            // It is attached, and the engine has not received it yet.
             None => Evidence {
                 locked_seconds: self.host.held(space).map(seconds),
                 terms: Some(self.terms()?),
@@ -141,7 +141,8 @@ where
         })
     }
 
-    /// Reads some pages of each region: what they are. Nothing, if there is no memory for the call.
+    /// Reads some pages of each region, and answers their states. Empty, if there is no memory for
+    /// the call.
     fn look(&mut self, report: &SpaceReport) -> module::Result<Vec<Vec<Sighting>>> {
         let runs = runs(report.space, &report.regions);
         let lines = Lines {
@@ -152,7 +153,7 @@ where
         if !runs.is_empty() {
             match self.host.domain_mut().sample(&runs, lines, &mut pages) {
                 Err(error) if !error.is_short() => return Err(error),
-                // What was answered before counts.
+                // Pages that were answered before count.
                 _ => {}
             }
         }
@@ -167,8 +168,8 @@ where
     }
 }
 
-/// Which pages of the regions are read, a run for each: all, or evenly spread ones. Strides are
-/// odd, so that no pattern of huge pages is met at one place only.
+/// The pages of the regions to read, a run for each: all, or evenly spread ones. Strides are odd,
+/// so that a pattern of huge pages is not met at one place only.
 fn runs(space: SpaceId, regions: &[RegionReport]) -> Vec<Run> {
     let pages = |region: &RegionReport| (region.end - region.start) / PAGE_SIZE;
     let total: u64 = regions.iter().map(pages).sum();
@@ -193,16 +194,16 @@ fn runs(space: SpaceId, regions: &[RegionReport]) -> Vec<Run> {
     regions.iter().map(run).collect()
 }
 
-/// Hashes that several pages of one process have. Of equal pages one is in the index and stands for
-/// all: it meets nobody there.
+/// Hashes that several pages of one process have. Only one of equal pages is in the index: no other
+/// page is found there for it.
 struct Twins {
     hashes: BTreeSet<u64>,
-    /// What such a page could be merged with.
+    /// Possible partner of such a page.
     partner: Partner,
 }
 
 impl Twins {
-    /// Those among pages that were read together.
+    /// Hashes of equal pages among pages that were read together.
     fn among(pages: &[Page], engine: &Engine) -> Twins {
         let params = engine.params();
         let (mut once, mut hashes) = (BTreeSet::new(), BTreeSet::new());
@@ -221,7 +222,7 @@ impl Twins {
     }
 }
 
-/// What these pages of a run are.
+/// The states of these pages of a run.
 fn sightings(engine: &Engine, run: &Run, pages: &[Page], twins: &Twins) -> Vec<Sighting> {
     let address = |at: usize| run.start + at as u64 * u64::from(run.stride) * PAGE_SIZE;
     let seen = pages.iter().map(|page| seen(page, engine.params().locked));

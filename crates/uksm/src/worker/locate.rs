@@ -1,26 +1,26 @@
-//! What a machine knows of processes: all of them, or none where a supervisor follows them.
+//! A machine's knowledge of processes: all of them, or none if a supervisor follows them.
 
 use uksm_linux::domain::Domain;
 use uksm_linux::handed_over::{HandedOver, Supervisor};
 use uksm_linux::machine::LinuxMachine;
 use uksm_linux::processes::{Target, Whereabouts};
 
-/// Knows processes.
+/// Access to processes.
 pub(crate) trait Locate {
-    /// What became of a process.
+    /// The state of a process.
     ///
     /// # Errors
-    /// It knows none: one line.
+    /// This machine knows no processes: one line.
     fn locate(&self, pid: u32) -> Result<Whereabouts, String>;
 
-    /// Those that are followed, by id.
+    /// The followed processes, by id.
     ///
     /// # Errors
     /// As [`Locate::locate`].
     fn followed(&self) -> Result<Vec<Target>, String>;
 }
 
-/// What a worker of a group says who is asked for processes.
+/// The answer of a group's worker to a request about processes.
 const KNOWS_SPACES: &str = "only the supervisor knows processes";
 
 impl<D: Domain> Locate for LinuxMachine<D> {

@@ -1,8 +1,8 @@
-//! What a worker answers to who asks what of each process is merged.
+//! A worker's answer with the figures of each process.
 //!
-//! It is asked every second while somebody watches: no page is read and no module called for it. It
-//! costs the engine a pass over its regions, as a status does, and a millisecond or two where
-//! 10,000 spaces are put in order; the policy's budget is not charged.
+//! It can be requested every second: no page is read and the module is not called for it. It costs
+//! the engine a pass over its regions, as a status does, and a millisecond or two for sorting
+//! 10,000 spaces; the policy's budget is not charged.
 
 use uksm_linux::clock;
 use uksm_linux::discovery::Discovery;

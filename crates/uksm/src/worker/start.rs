@@ -14,28 +14,28 @@ use crate::setting::Resolved;
 use crate::status::Status;
 use crate::systemd;
 
-/// What a worker is made of.
+/// The parts of a worker.
 pub(crate) struct Start<P> {
     /// Its domain, configured with the seed.
     pub(crate) device: Device,
-    /// What it was told.
+    /// Its settings.
     pub(crate) resolved: Resolved,
     /// The policy computes hashes of its own, so the domain's seed is the policy's.
     pub(crate) seed: u64,
-    /// Who tells of processes.
+    /// The source of processes.
     pub(crate) processes: P,
     /// Wakes it.
     pub(crate) sleeper: Sleeper,
-    /// Who asks it.
+    /// Its requests.
     pub(crate) control: Control,
-    /// What it takes itself.
+    /// Its own memory.
     pub(crate) own_memory: OwnMemory,
-    /// Who tells of I/O.
+    /// The source of hints.
     pub(crate) hints: HintsFrom,
 }
 
 impl<P: Discovery> Start<P> {
-    /// A worker that follows nobody yet.
+    /// A worker that follows no process yet.
     ///
     /// # Errors
     /// Parameters that contradict each other.

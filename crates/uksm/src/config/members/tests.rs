@@ -1,4 +1,4 @@
-//! What may stand in a file of redistribution, and what its mistakes are told as.
+//! Valid files of redistribution, and the errors for mistakes.
 
 use super::*;
 use crate::config::plans::tests::Host;

@@ -1,4 +1,4 @@
-//! Groups as they are configured, over a folder that stands in for `/proc`.
+//! Configured groups, over a folder in place of `/proc`.
 
 use std::path::Path;
 

@@ -1,13 +1,13 @@
 //! Replies that are a status, written and read without a tree of values between.
 //!
 //! # Problem
-//! The status of 200 groups is 0.9 MB, asked for with each scrape. The library's reply is a tree of
-//! values: to make one and write that, or to read one and take a status from it, takes several
-//! times as long as to write or read the status.
+//! The status of 200 groups is 0.9 MB, and is requested at each scrape. The library's reply is a
+//! tree of values: building and writing it, or reading it and converting it to a status, takes
+//! several times as long as writing or reading the status directly.
 //!
 //! # Approach
-//! The same message, but that fields stand in the order in which they are declared. Whatever is no
-//! status, errors above all, is the library's.
+//! The same message, except that fields are in the order of their declaration. All other replies,
+//! errors above all, are the library's.
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
@@ -25,17 +25,17 @@ struct Told<T> {
     status: T,
 }
 
-/// What tells kinds of status apart.
+/// The fields that distinguish kinds of status.
 #[derive(Deserialize)]
 struct Kind {
     groups: Option<IgnoredAny>,
     backend: Option<IgnoredAny>,
 }
 
-/// The reply that says this status, as it is sent.
+/// The reply with this status, as bytes.
 ///
 /// # Errors
-/// As the library's; none that could happen.
+/// As the library's; not expected.
 pub(super) fn written(status: &impl Serialize) -> varlink::Result<Vec<u8>> {
     let reply = Reply {
         parameters: Told { status },
@@ -46,7 +46,7 @@ pub(super) fn written(status: &impl Serialize) -> varlink::Result<Vec<u8>> {
     Ok(message)
 }
 
-/// The status that a reply says, without the byte that ends it; none if it says something else.
+/// The status in a reply, without the byte that ends it; none if the reply has no status.
 ///
 /// # Errors
 /// It is a status that this program does not understand.

@@ -1,4 +1,5 @@
-//! The description of the interface is held to what is sent: every call and reply, field by field.
+//! The description of the interface is compared with the messages: every call and reply, field by
+//! field.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ fn described() -> IDL<'static> {
     IDL::try_from(DESCRIPTION).unwrap()
 }
 
-/// Whether a value is of a type, and has no field that is not described.
+/// Checks that a value is of a type, and has no field that is not described.
 fn assert_is(idl: &IDL<'_>, of: &VTypeExt<'_>, value: &Value, what: &str) {
     let inside = |of: &VTypeExt<'_>, value: &Value| assert_is(idl, of, value, what);
     match of {
@@ -53,7 +54,7 @@ fn assert_is(idl: &IDL<'_>, of: &VTypeExt<'_>, value: &Value, what: &str) {
     }
 }
 
-/// The same of a struct.
+/// The same for a struct.
 fn assert_has(idl: &IDL<'_>, of: &VStruct<'_>, value: &Value, what: &str) {
     let object = value
         .as_object()
@@ -76,7 +77,7 @@ fn assert_has(idl: &IDL<'_>, of: &VStruct<'_>, value: &Value, what: &str) {
     }
 }
 
-/// A reply as the library reads it.
+/// A reply as parsed by the library.
 fn parsed(message: &[u8]) -> Reply {
     let message = message.strip_suffix(b"\0").unwrap();
     varlink::sansio::protocol::parse_reply(message).unwrap()
@@ -104,7 +105,7 @@ fn groups() -> Answer {
     }))
 }
 
-/// Everything that is known of a process that is followed.
+/// Evidence with all fields, on a followed process.
 fn evidence() -> Answer {
     let region = Region {
         start: 0x1000,
@@ -148,7 +149,7 @@ fn evidence() -> Answer {
     }))
 }
 
-/// A process of which all is known.
+/// Figures of a process with all fields.
 fn processes() -> Answer {
     let sums = Sums {
         resident_pages: 5,
@@ -168,7 +169,7 @@ fn processes() -> Answer {
     }))
 }
 
-/// Everything that can be asked, with an answer.
+/// All requests, each with an answer.
 fn examples() -> Vec<(Request, Answer)> {
     let status = || Answer::Status(Box::default());
     let changed = Answer::Changed { groups: 3 };
@@ -256,7 +257,7 @@ fn calls_and_replies_are_as_described_and_are_understood() {
         assert_eq!(answer_of(&request, &message), Ok(answer));
         methods.remove(name);
     }
-    // Not for this program, which shows more.
+    // This program does not call it: it shows more.
     assert_eq!(methods.into_iter().collect::<Vec<_>>(), ["ListGroups"]);
     let asked = asked("ListGroups", &json!({})).unwrap();
     for (answer, count) in [(groups(), 2), (Answer::Status(Box::<Status>::default()), 0)] {

@@ -1,5 +1,5 @@
-//! A daemon and workers for tests of those who ask: sockets, channels, threads and protocols are
-//! real, what they answer is made up.
+//! A daemon and workers for tests of clients: sockets, channels, threads and protocols are real,
+//! the answers are made up.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::status::Status;
 use crate::status::groups::{GroupStatus, GroupsStatus};
 use crate::status::processes::{Process, Sums};
 
-/// One that answers until it is dropped.
+/// A daemon that answers until it is dropped.
 #[derive(Debug)]
 pub(crate) struct FakeDaemon {
     path: PathBuf,
@@ -28,8 +28,8 @@ pub(crate) struct FakeDaemon {
 }
 
 impl FakeDaemon {
-    /// One that answers this to each status that is asked for; it is told how many there were
-    /// before.
+    /// A daemon that gives this answer to each request for a status; the function gets the number
+    /// of requests before.
     pub(crate) fn new(path: &Path, answer: impl Fn(u64) -> Answer + Send + 'static) -> FakeDaemon {
         FakeDaemon::answering(path, move |request, before| {
             assert_eq!(*request, Request::Status);
@@ -37,7 +37,8 @@ impl FakeDaemon {
         })
     }
 
-    /// One that answers this to whatever is asked; it is told how many questions there were before.
+    /// A daemon that gives this answer to any request; the function gets the number of requests
+    /// before.
     pub(crate) fn answering(
         path: &Path,
         answer: impl Fn(&Request, u64) -> Answer + Send + 'static,
@@ -65,7 +66,7 @@ impl FakeDaemon {
         &self.path
     }
 
-    /// How often it was asked.
+    /// Number of requests.
     pub(crate) fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }
@@ -87,7 +88,8 @@ pub(crate) struct FakeWorkers {
 }
 
 impl FakeWorkers {
-    /// So many, which answer this to whatever is asked; each is told its number.
+    /// This number of workers, which give this answer to any request; the function gets the
+    /// worker's number.
     pub(crate) fn new(count: u32, answer: fn(u32) -> Answer) -> FakeWorkers {
         crate::startup::raise_descriptor_limit();
         let worker = |number| {
@@ -106,7 +108,7 @@ impl FakeWorkers {
         FakeWorkers { channels, threads }
     }
 
-    /// Asks all of them, as a supervisor does: what they answer.
+    /// Asks all of them, as a supervisor does, and returns their answers.
     pub(crate) fn ask(&self) -> Vec<Answer> {
         for channel in &self.channels {
             channel
@@ -134,7 +136,7 @@ impl Drop for FakeWorkers {
     }
 }
 
-/// Answers whatever is asked, until a stop is asked for.
+/// Answers all requests until it is stopped.
 fn serve(mut sleeper: Sleeper, control: &Control, answer: impl Fn(&Request) -> Answer) {
     while !sleeper.stopping() {
         sleeper.sleep(uksm_linux::clock::now() + 1_000_000_000, &[]);
@@ -144,7 +146,7 @@ fn serve(mut sleeper: Sleeper, control: &Control, answer: impl Fn(&Request) -> A
     }
 }
 
-/// A status in which these pages are saved by frames, and a few other figures are told.
+/// A status in which frames save these pages, with a few other figures.
 pub(crate) fn status(saved_pages: u32) -> Status {
     let mut status = Status::default();
     status.daemon.version = "0.1.0".to_owned();
@@ -197,7 +199,7 @@ pub(crate) fn group(name: &str, saved_pages: u32) -> GroupStatus {
     }
 }
 
-/// A process of which so many pages are merged, and so many could be.
+/// A process with these numbers of merged pages and of pages that could be merged.
 pub(crate) fn process(pid: u32, comm: &str, (merged, left): (u64, u64)) -> Process {
     Process {
         pid,

@@ -1,8 +1,9 @@
-//! The configuration, and the daemon: whether what was written can stand, names anybody, and runs.
+//! The configuration, and the daemon: whether the configuration is valid and names processes, and
+//! whether the daemon runs.
 //!
 //! # Approach
-//! The configuration is read and planned by the code that `uksm run` has for it, so that its errors
-//! are the same. The daemon is asked as `uksm status` asks it.
+//! The configuration is read and planned by the code of `uksm run`, so that errors are the same.
+//! The daemon is queried like by `uksm status`.
 
 use crate::control::{Answer, NoAnswer};
 use crate::doctor::check::{Check, Severity, Verdict};

@@ -1,4 +1,4 @@
-//! The guard: whether the module may map frames, and which processes it keeps from something.
+//! The guard: whether the module may map frames, and which processes the guard restricts.
 //!
 //! # Problem
 //! Migration of memory to a GPU loses merged pages. `uksm_guard.ko` keeps the kernel from it, by a

@@ -1,5 +1,5 @@
-//! The kernel: whether the module can be loaded into it and find what it needs, and what uksm does
-//! without.
+//! The kernel: whether the module can be loaded into it and find its functions, and features that
+//! uksm lacks without a kernel option.
 //!
 //! # Source
 //! `kernel/compat.h` and `kernel/symbol_list.h` of the module, `docs/install.md`; kernel
@@ -104,13 +104,13 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     },
 ];
 
-/// The module has been tested from this kernel on.
+/// The oldest kernel on which the module was tested.
 const FIRST_TESTED: (u32, u32) = (6, 1);
 
-/// And to this one.
+/// The newest one.
 const LAST_TESTED: (u32, u32) = (6, 12);
 
-/// What the module does not load without.
+/// Options without which the module does not load.
 const NEEDED: [&str; 4] = [
     "CONFIG_MODULES",
     "CONFIG_KSM",
@@ -118,14 +118,14 @@ const NEEDED: [&str; 4] = [
     "CONFIG_KALLSYMS",
 ];
 
-/// uksm was tested with it only. All that the module looks up by name are functions, which a kernel
-/// without it lists as well: `kernel-symbols` tells.
+/// uksm was tested with it only. The module looks up only functions by name, and a kernel without
+/// this option lists those as well: `kernel-symbols` checks them.
 const TESTED_WITH: &str = "CONFIG_KALLSYMS_ALL";
 
-/// What it does not build with.
+/// Option with which the module does not build.
 const REFUSED: &str = "CONFIG_NO_PAGE_MAPCOUNT";
 
-/// Attributes stand before a variable's value.
+/// Bytes of attributes before a variable's value.
 const ATTRIBUTES: usize = 4;
 
 fn architecture(host: &Host) -> Verdict {
@@ -219,7 +219,7 @@ fn symbols(host: &Host) -> Verdict {
     }
 }
 
-/// The word in brackets of `none [integrity] confidentiality`.
+/// The name in brackets in `none [integrity] confidentiality`.
 pub(in crate::doctor) fn chosen(text: &str) -> Option<&str> {
     let (_, from) = text.split_once('[')?;
     Some(from.split_once(']')?.0)
@@ -290,7 +290,7 @@ fn pressure(host: &Host) -> Verdict {
         Seen::Absent => {
             Verdict::note("the kernel does not tell of tasks that wait for memory (PSI)")
         }
-        // Where PSI is compiled in and turned off, the file answers EOPNOTSUPP.
+        // If PSI is compiled in and turned off, the file answers EOPNOTSUPP.
         Seen::Unread(why) if why.contains("not supported") => {
             Verdict::note("the telling of tasks that wait for memory is turned off (PSI)")
         }

@@ -1,9 +1,9 @@
-//! Virtual machines of QEMU: how they were started decides whether their memory can be merged.
+//! Virtual machines of QEMU: their options decide whether their memory can be merged.
 //!
 //! # Approach
-//! What matters is told from the command line, which anybody may read, in both of its forms:
+//! The options are read from the command line, which any user may read, in both of its forms:
 //! `key=value,...` and the JSON of libvirt. Options that are read from a file (`-readconfig`) are
-//! not seen. Whatever comes later on a line wins, as QEMU has it.
+//! not seen. A later option on a line wins, as in QEMU.
 //!
 //! # Source
 //! qemu(1): `-machine mem-merge=`, `-mem-prealloc`, `-object memory-backend-*`, `-overcommit
@@ -63,10 +63,10 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Most machines that are named with a verdict.
+/// Maximum number of machines that are named with a verdict.
 const MAX_LISTED: usize = 8;
 
-/// The machines of which something holds, by id.
+/// The machines for which `holds` is true, by id.
 fn those(host: &Host, holds: impl Fn(&Machine) -> bool) -> Vec<&Process> {
     let all = host.processes.all.iter();
     all.filter(|process| process.machine.as_ref().is_some_and(&holds))

@@ -1,5 +1,5 @@
-//! Memory of the host: settings of the kernel that decide how much can be merged, what else merges,
-//! and whether there is room for what was merged to come apart again.
+//! Memory of the host: settings of the kernel that decide how much can be merged, other programs
+//! that merge, and whether there is room for merged pages to come apart again.
 //!
 //! # Source
 //! Kernel documentation `admin-guide/mm/{transhuge,hugetlbpage,ksm,zswap}.rst`,
@@ -121,7 +121,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Less of the memory available than this is little: the default of `headroom_take`.
+/// The part of memory below which available memory is little: the default of `headroom_take`.
 const LITTLE: f64 = 0.05;
 
 /// Programs that start and stop KSM.
@@ -160,7 +160,7 @@ fn huge_pages(host: &Host) -> Verdict {
     }
 }
 
-/// `max_ptes_none` at which the kernel never takes a huge page for underused.
+/// `max_ptes_none` at which the kernel never counts a huge page as underused.
 const ALL_BUT_ONE: u64 = 511;
 
 fn khugepaged(host: &Host) -> Verdict {

@@ -2,16 +2,16 @@
 //! apart.
 //!
 //! # Problem
-//! From `PR_SET_MEMORY_MERGE` on (`uksm exec --merge all`, `MemoryKSM=yes`), Linux 6.4 to 6.16 join
-//! no neighbouring mappings of a program. One that makes many reaches `vm.max_map_count`, and its
-//! next mmap(2) fails.
+//! From `PR_SET_MEMORY_MERGE` on (`uksm exec --merge all`, `MemoryKSM=yes`), Linux 6.4 to 6.16 do
+//! not join neighbouring mappings of a program. A program that makes many reaches
+//! `vm.max_map_count`, and its next mmap(2) fails.
 //!
 //! # Approach
 //! Whether this kernel does so is tried with this program's own memory
 //! ([`offering_keeps_mappings_apart`](uksm_linux::ksm::memory::offering_keeps_mappings_apart)).
-//! Programs are known by `ksm_merge_any` of their `ksm_stat`; where the kernel does not tell that,
-//! by neighbours that another kernel would have joined: [`MIN_APART`] at least, in memory that KSM
-//! looks at.
+//! Programs are known by `ksm_merge_any` of their `ksm_stat`; if the kernel does not report that,
+//! by neighbours that another kernel would have joined: at least [`MIN_APART`], in memory that KSM
+//! scans.
 //!
 //! # Source
 //! The kernel's `mm/mmap.c` and `mm/vma.c` (`__mmap_new_vma()`, `ksm_add_vma()`).
@@ -32,10 +32,11 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[Check {
     judge: mappings_apart,
 }];
 
-/// Neighbours that could be one mapping are so few otherwise.
+/// Minimum number of neighbours that could be one mapping; programs without this problem have
+/// fewer.
 const MIN_APART: u64 = 1000;
 
-/// Most programs that are named.
+/// Maximum number of programs that are named.
 const MAX_LISTED: usize = 8;
 
 fn mappings_apart(host: &Host) -> Verdict {

@@ -1,10 +1,10 @@
-//! The module: whether it is loaded, whether it is the one that is installed, and whether it speaks
-//! with this program.
+//! The module: whether it is loaded, whether it is the installed one, and whether its interface
+//! matches this program.
 //!
 //! # Approach
-//! What a module says of itself is in the section `.modinfo` of its file. A file that is compressed
-//! is not looked into. The device is opened and closed again by the same code as `uksm run` has,
-//! which makes a domain for that moment.
+//! The properties of a module are in the section `.modinfo` of its file. A compressed file is not
+//! read. The device is opened and closed again by the code of `uksm run`, which makes a domain for
+//! that moment.
 //!
 //! # Source
 //! modinfo(8); `kernel/dkms.conf` for where DKMS puts the file.
@@ -102,7 +102,7 @@ fn installed(host: &Host) -> Verdict {
     };
     match module.has_sources {
         true => verdict.mend(INSTALL),
-        // From a clone of the sources.
+        // Without DKMS sources: from a clone of the sources.
         false => verdict
             .mend("make -C kernel dkms-source DESTDIR=/usr/src")
             .mend(INSTALL),
@@ -161,7 +161,7 @@ fn headers(host: &Host) -> Verdict {
     let what = format!("the headers of kernel {release} are not there");
     let verdict = match (module.is_loaded, &module.file) {
         (false, None) => Verdict::error(what),
-        // It is built.
+        // The module was built already.
         _ => Verdict::note(what),
     };
     verdict.mend(format!("apt install linux-headers-{release}"))

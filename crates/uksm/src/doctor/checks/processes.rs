@@ -1,17 +1,16 @@
 //! Memory of processes that uksm cannot reach, by name and amount.
 //!
 //! # Problem
-//! uksm merges private memory. Sandboxes and virtual machines often have theirs in shared mappings,
-//! in huge pages of hugetlbfs, in files of the kernel, or locked or pinned, and then nothing is
-//! merged, however much is equal.
+//! uksm merges private memory. Sandboxes and virtual machines often have their memory in shared
+//! mappings, in huge pages of hugetlbfs, in files of the kernel, or locked or pinned: then nothing
+//! is merged, even if much is equal.
 //!
 //! # Approach
-//! `/proc/PID/status` has the amounts, and anybody may read it. What the memory is, is told by the
-//! names of mappings and of open files, which takes the right to trace; they are read only of
-//! processes that have [`MIN_REPORTED_BYTES`] of memory. Who cannot be looked into is counted.
-//! `smaps` and `smaps_rollup` are not read: they walk the page tables of a process while its
-//! mappings are locked, which a large virtual machine would feel. All is bounded: processes,
-//! mappings, open files.
+//! `/proc/PID/status` has the amounts, and any user may read it. The kind of memory follows from
+//! the names of mappings and of open files, which need the right to trace; they are read only of
+//! processes that have [`MIN_REPORTED_BYTES`] of memory. Unreadable processes are counted. `smaps`
+//! and `smaps_rollup` are not read: they walk the page tables of a process while its mappings are
+//! locked, which slows a large virtual machine. All is bounded: processes, mappings, open files.
 //!
 //! # Units
 //! Bytes. The kernel's `kB` are 1024.
@@ -111,15 +110,16 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Most that are listed with a verdict.
+/// Maximum number of processes that are listed with a verdict.
 const MAX_LISTED: usize = 8;
 
-/// None if it is not worth a word.
+/// None for an amount that is not reported.
 fn much(bytes: u64) -> Option<u64> {
     (bytes >= MIN_REPORTED_BYTES).then_some(bytes)
 }
 
-/// What cannot be merged matters where it should be: of others it is worth a note.
+/// The severity for processes whose memory cannot be merged: it matters for targets; for others it
+/// is a note.
 pub(in crate::doctor) fn severity<'a>(found: impl IntoIterator<Item = &'a Process>) -> Severity {
     let mut found = found.into_iter();
     match found.any(|process| process.is_target) {
@@ -128,7 +128,7 @@ pub(in crate::doctor) fn severity<'a>(found: impl IntoIterator<Item = &'a Proces
     }
 }
 
-/// A list of processes with amounts; what is beyond [`MAX_LISTED`] is counted.
+/// A list of processes with amounts; those beyond [`MAX_LISTED`] are counted.
 fn listed(found: &[(u64, &Process)], more: impl Fn(&Process) -> String) -> Vec<String> {
     let lines = found.iter().take(MAX_LISTED);
     let mut lines: Vec<String> = lines
@@ -145,7 +145,7 @@ fn listed(found: &[(u64, &Process)], more: impl Fn(&Process) -> String) -> Vec<S
     lines
 }
 
-/// `what` is said of the sum of all that were found.
+/// The verdict on these processes; `what` makes the finding from the sum.
 pub(in crate::doctor) fn told(
     found: &[(u64, &Process)],
     none: &str,
@@ -160,7 +160,7 @@ pub(in crate::doctor) fn told(
     Verdict::new(severity, what(size(total))).about(listed(found, more))
 }
 
-/// How bad it is for those that were found.
+/// The severity for these processes.
 pub(in crate::doctor) fn of(found: &[(u64, &Process)]) -> Severity {
     severity(found.iter().map(|(_, process)| *process))
 }
@@ -203,7 +203,7 @@ fn shared(host: &Host) -> Verdict {
         let largest = process.mappings.iter().max_by_key(|(_, bytes)| **bytes);
         largest.map_or_else(String::new, |(name, _)| format!(", as {name}"))
     };
-    // A database's buffers are shared by intent; a sandbox's memory is the finding.
+    // A database's buffers are shared on purpose; a sandbox's memory is the finding.
     let sandboxes = found.iter().map(|(_, process)| *process).filter(|process| {
         process.machine.is_some() || process.mappings.keys().any(|name| is_sandbox(name))
     });
@@ -275,7 +275,7 @@ fn dax(host: &Host) -> Verdict {
 }
 
 fn locked(host: &Host) -> Verdict {
-    // VFIO counts what it pins as locked, and has a check of its own.
+    // VFIO counts its pinned memory as locked, and has a check of its own.
     let found = host
         .processes
         .with(|process| much(process.locked).filter(|_| !process.vfio));

@@ -1,4 +1,4 @@
-//! What whoever asks may do, and what the kernel lets anybody do.
+//! The rights of this program, and the kernel's restrictions for all users.
 //!
 //! The rights are those of this program, not of a service: the packaged unit grants its own.
 //!

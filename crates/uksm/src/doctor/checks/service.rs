@@ -1,4 +1,5 @@
-//! The service that runs the daemon: whether it has what the configuration asks of it.
+//! The service that runs the daemon: whether it has the rights and limits that the configuration
+//! needs.
 //!
 //! # Source
 //! systemd.unit(5) (drop-ins), systemd.exec(5) (`CapabilityBoundingSet=`), systemd.service(5)

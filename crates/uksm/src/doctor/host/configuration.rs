@@ -1,4 +1,4 @@
-//! The configuration, and what the daemon answers.
+//! The configuration, and the daemon's answer.
 
 use std::path::{Path, PathBuf};
 
@@ -15,27 +15,27 @@ use crate::doctor::asked::Asked;
 use crate::doctor::probe::{Root, unread};
 use crate::setting::{Backend, Resolved, SOCKET};
 
-/// What was read of the configuration and the daemon.
+/// The state of the configuration and of the daemon.
 pub(in crate::doctor) struct Configured {
-    /// There is a file.
+    /// Whether there is a file.
     pub(in crate::doctor) is_there: bool,
     /// Its path on the host.
     pub(in crate::doctor) name: String,
     pub(in crate::doctor) config: Result<Config, String>,
-    /// Why who asks may not read it.
+    /// Why this user may not read it.
     pub(in crate::doctor) closed: Option<String>,
     pub(in crate::doctor) resolved: Option<Resolved>,
-    /// Control groups that were named and are not there.
+    /// Named control groups that do not exist.
     pub(in crate::doctor) missing: Vec<String>,
     pub(in crate::doctor) answer: Result<Answer, NoAnswer>,
     pub(in crate::doctor) has_systemd: bool,
     pub(in crate::doctor) has_unit: bool,
-    /// The unit starts with the host.
+    /// Whether the unit starts with the host.
     pub(in crate::doctor) is_enabled: bool,
 }
 
 impl Configured {
-    /// Reads it: the file that was named, or the usual one, of which there need be none.
+    /// Reads the state, from the named file, or from the default one, which may be missing.
     pub(in crate::doctor) fn read(
         root: &Root,
         named: Option<&Path>,
@@ -45,7 +45,7 @@ impl Configured {
         let mut config = Config::default();
         let read = config::read(&path, named.is_some(), &mut config);
         let checked = read.and_then(|()| check(root, &config));
-        // A message is about a file of the host, wherever that was read.
+        // A message names the file's path on the host.
         let config = checked.map(|()| config);
         let resolved = config
             .as_ref()
@@ -77,24 +77,24 @@ impl Configured {
             has_unit: units
                 .iter()
                 .any(|folder| root.has(&format!("{folder}/uksm.service"))),
-            // A link to a unit of the host; it need not lead anywhere below another root.
+            // A link to a unit of the host; its target may be missing below another root.
             is_enabled: wants
                 .map(|folder| folder.join("uksm.service"))
                 .any(|unit| unit.symlink_metadata().is_ok()),
         }
     }
 
-    /// The configuration, if it can stand.
+    /// The configuration, if it is valid.
     pub(in crate::doctor) fn config(&self) -> Option<&Config> {
         self.config.as_ref().ok()
     }
 
-    /// What the daemon answered, if it did.
+    /// The daemon's answer, if there is one.
     pub(in crate::doctor) fn answer(&self) -> Option<&Answer> {
         self.answer.as_ref().ok()
     }
 
-    /// Where the device is to be.
+    /// The path of the device.
     pub(in crate::doctor) fn device(&self) -> PathBuf {
         let set = self
             .resolved
@@ -104,7 +104,7 @@ impl Configured {
             .to_owned()
     }
 
-    /// Whether the daemon drives in-kernel KSM, or would.
+    /// Whether the daemon drives in-kernel KSM, or is configured to.
     pub(in crate::doctor) fn drives_ksm(&self) -> bool {
         let asked = self.config().and_then(|all| all.settings.text("backend"));
         asked == Some(Backend::Ksm.name()) || matches!(self.answer, Ok(Answer::Ksm(_)))
@@ -116,19 +116,19 @@ impl Configured {
         params.is_none_or(|params| params.hint_runs > 0)
     }
 
-    /// Whether huge pages are split where that is worth it.
+    /// Whether huge pages are split if that pays.
     pub(in crate::doctor) fn splits_huge_pages(&self) -> bool {
         let params = self.resolved.as_ref().map(|resolved| &resolved.params);
         params.is_none_or(|params| params.thp != Thp::Never)
     }
 
-    /// Whether only zeros are merged, unless a group says otherwise.
+    /// Whether only zeros are merged by the general settings.
     pub(in crate::doctor) fn merges_zeros_only(&self) -> bool {
         let params = self.resolved.as_ref().map(|resolved| &resolved.params);
         params.is_some_and(|params| params.merge == Contents::Zero)
     }
 
-    /// Whether locked memory is merged, of all or of some group.
+    /// Whether locked memory is merged, in general or in some group.
     pub(in crate::doctor) fn merges_locked(&self) -> bool {
         let of_all = self.resolved.as_ref().is_some_and(|all| all.params.locked);
         let config = self.config.as_ref().ok();
@@ -142,11 +142,11 @@ impl Configured {
                 .any(|text| text == "true")
     }
 
-    /// Marks the processes that are to be merged.
+    /// Marks the target processes.
     pub(in crate::doctor) fn mark_targets(&self, proc: &Proc, processes: &mut [Process]) {
         let Ok(config) = &self.config else { return };
         let groups = config.groups.iter().map(|group| &group.settings.targets);
-        // What a rule is about may be everybody, which is then not named.
+        // A rule without targets is about all processes.
         let rules = config.rules.iter().map(|rule| &rule.settings.targets);
         let selections: Vec<&Selection> = std::iter::once(&config.settings.targets)
             .chain(groups)
@@ -169,7 +169,7 @@ impl Configured {
         }
     }
 
-    /// What the daemon has saved, if one answers.
+    /// Savings of the daemon, if it answers.
     pub(in crate::doctor) fn saved_bytes(&self) -> Option<u64> {
         match self.answer.as_ref().ok()? {
             Answer::Status(status) => {
@@ -191,7 +191,7 @@ impl Configured {
     }
 }
 
-/// A configuration may be its owner's alone, and still right.
+/// Why the configuration cannot be opened: it may be its owner's alone, which is no fault.
 pub(in crate::doctor) fn closed(path: &Path) -> Option<String> {
     let folder = path.with_file_name("conf.d");
     let read = std::fs::File::open(path).map(drop);
@@ -205,7 +205,7 @@ pub(in crate::doctor) fn closed(path: &Path) -> Option<String> {
         })
 }
 
-/// What `uksm run` would check before it touches anything.
+/// The checks of `uksm run` before it changes anything.
 fn check(root: &Root, config: &Config) -> Result<(), String> {
     let resolved = config.settings.resolve()?;
     if config.has_groups() {
@@ -222,7 +222,7 @@ fn check(root: &Root, config: &Config) -> Result<(), String> {
     }
 }
 
-/// Control groups that are named one by one and are not there.
+/// Control groups that are named one by one and do not exist.
 pub(in crate::doctor) fn missing(root: &Root, config: &Config) -> Vec<String> {
     let groups = config.groups.iter().map(|group| &group.settings.targets);
     let selections = std::iter::once(&config.settings.targets).chain(groups);

@@ -1,4 +1,4 @@
-//! What the guard needs of the kernel.
+//! The kernel's features that the guard needs.
 
 use crate::doctor::probe::{Root, Seen};
 
@@ -6,7 +6,7 @@ const FTRACE: &str = "proc/sys/kernel/ftrace_enabled";
 
 pub(in crate::doctor) const KPROBES: &str = "sys/kernel/debug/kprobes/enabled";
 
-/// What was read of what the guard needs.
+/// The state of these features.
 pub(in crate::doctor) struct GuardState {
     pub(in crate::doctor) gpu_migration: Seen<String>,
     pub(in crate::doctor) ftrace: Seen<String>,
@@ -14,7 +14,7 @@ pub(in crate::doctor) struct GuardState {
 }
 
 impl GuardState {
-    /// Reads it.
+    /// Reads the state.
     pub(in crate::doctor) fn read(root: &Root) -> GuardState {
         GuardState {
             gpu_migration: root.text("sys/module/uksm_guard/parameters/gpu_migration"),

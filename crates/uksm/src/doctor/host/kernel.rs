@@ -8,8 +8,8 @@ use procfs_core::{ConfigSetting, FromBufRead as _, KernelConfig};
 
 use crate::doctor::probe::{Root, Seen, unread};
 
-/// Functions that the module finds by name: of each list the kernel has one. Those that only some
-/// configurations need are left out.
+/// Functions that the module finds by name: the kernel has one of each list. Functions that only
+/// some configurations need are left out.
 pub(in crate::doctor) const SYMBOLS: [&[&str]; 10] = [
     &["kallsyms_lookup_name"],
     &["flush_tlb_mm_range"],
@@ -23,17 +23,17 @@ pub(in crate::doctor) const SYMBOLS: [&[&str]; 10] = [
     &["ptrace_may_access"],
 ];
 
-/// The name of the variable has the GUID of UEFI's own variables in it.
+/// The name of the variable contains the GUID of UEFI's own variables.
 const SECURE_BOOT: &str =
     "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
 
-/// What was read of the kernel.
+/// The state of the kernel.
 pub(in crate::doctor) struct Kernel {
     pub(in crate::doctor) release: Seen<String>,
     pub(in crate::doctor) architecture: Seen<String>,
     pub(in crate::doctor) ksm: Seen<String>,
     pub(in crate::doctor) config: Seen<KernelConfig>,
-    /// Those of [`SYMBOLS`] that it has.
+    /// Names in [`SYMBOLS`] that it has.
     pub(in crate::doctor) symbols: Seen<BTreeSet<String>>,
     pub(in crate::doctor) lockdown: Seen<String>,
     pub(in crate::doctor) secure_boot: Seen<Vec<u8>>,
@@ -43,7 +43,7 @@ pub(in crate::doctor) struct Kernel {
 }
 
 impl Kernel {
-    /// Reads it.
+    /// Reads the state.
     pub(in crate::doctor) fn read(root: &Root) -> Kernel {
         let release = root
             .text("proc/sys/kernel/osrelease")
@@ -53,7 +53,7 @@ impl Kernel {
             None => Seen::Absent,
         };
         let config = match config {
-            // Whoever may not read the one may read the other.
+            // A user who may not read the first file may be able to read the second.
             Seen::There(text) => Seen::There(text),
             other => match unpacked(root, "proc/config.gz") {
                 Seen::Absent => other,
@@ -89,7 +89,7 @@ impl Kernel {
     }
 }
 
-/// A file that gzip made.
+/// Contents of a gzip file.
 fn unpacked(root: &Root, path: &str) -> Seen<Vec<u8>> {
     match root.bytes(path) {
         Seen::There(packed) => {
@@ -105,8 +105,8 @@ fn unpacked(root: &Root, path: &str) -> Seen<Vec<u8>> {
     }
 }
 
-/// The list has hundreds of thousands of lines: it is not kept. Link-time optimisation of LLVM adds
-/// a suffix to a name, which the kernel ignores as well.
+/// Searches the list for [`SYMBOLS`]. It has hundreds of thousands of lines and is not kept.
+/// Link-time optimisation of LLVM adds a suffix to a name, which the kernel ignores as well.
 fn found_symbols(root: &Root, path: &str) -> Seen<BTreeSet<String>> {
     let file = match std::fs::File::open(root.at(Path::new(path))) {
         Ok(file) => file,
@@ -124,7 +124,7 @@ fn found_symbols(root: &Root, path: &str) -> Seen<BTreeSet<String>> {
             Ok(_) => {}
             Err(error) => return Seen::Unread(unread(path, &error)),
         }
-        // ADDRESS TYPE NAME, and of a module's symbols its name.
+        // ADDRESS TYPE NAME, and the module's name for symbols of modules.
         let name = line
             .split(u8::is_ascii_whitespace)
             .nth(2)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// How a virtual machine was started.
+/// The options of a virtual machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::doctor) struct Machine {
     /// Its memory is advised to KSM.
@@ -18,7 +18,8 @@ pub(in crate::doctor) struct Machine {
 }
 
 impl Machine {
-    /// What words of QEMU's command line, each ended by a zero, say; none if it is another program.
+    /// The options in QEMU's command line, whose words each end with a zero; none if it is another
+    /// program.
     pub(in crate::doctor) fn of_command_line(line: &[u8]) -> Option<Machine> {
         let words: Vec<String> = line
             .split(|&byte| byte == 0)
@@ -57,7 +58,7 @@ impl Machine {
             "overcommit" => self.locks = keys.is_on("mem-lock").unwrap_or(self.locks),
             "realtime" => self.locks = keys.is_on("mlock").unwrap_or(self.locks),
             "object" if keys.kind.starts_with("memory-backend-") => {
-                // A memfd is shared unless it is told not to be.
+                // A memfd is shared unless an option says otherwise.
                 let is_memfd = keys.kind == "memory-backend-memfd";
                 self.shares |= keys.is_on("share").unwrap_or(is_memfd);
                 self.preallocates |= keys.is_on("prealloc").unwrap_or(false);
@@ -69,7 +70,7 @@ impl Machine {
     }
 }
 
-/// The keys of an option, and what kind of thing it makes.
+/// The keys of an option, and the kind of its object.
 struct Keys {
     pub(in crate::doctor) kind: String,
     pub(in crate::doctor) values: BTreeMap<String, String>,

@@ -4,14 +4,14 @@ use procfs_core::{FromBufRead as _, Meminfo};
 
 use crate::doctor::probe::{Root, Seen};
 
-/// What was read of memory.
+/// The state of memory.
 pub(in crate::doctor) struct Memory {
     pub(in crate::doctor) enabled: Seen<String>,
     pub(in crate::doctor) defrag: Seen<String>,
     pub(in crate::doctor) max_ptes_none: Seen<String>,
     pub(in crate::doctor) shrink_underused: Seen<String>,
     pub(in crate::doctor) meminfo: Result<Meminfo, String>,
-    /// Huge pages set aside: of which size, and how many.
+    /// Reserved huge pages: size, and number.
     pub(in crate::doctor) reserved: Vec<(u64, u64)>,
     pub(in crate::doctor) run: Seen<String>,
     pub(in crate::doctor) scan: (Seen<String>, Seen<String>),
@@ -20,13 +20,13 @@ pub(in crate::doctor) struct Memory {
     pub(in crate::doctor) swaps: Seen<String>,
     pub(in crate::doctor) zswap: Seen<String>,
     pub(in crate::doctor) controllers: Seen<String>,
-    /// Both versions of control groups are mounted.
+    /// Whether both versions of control groups are mounted.
     pub(in crate::doctor) is_hybrid: bool,
     pub(in crate::doctor) nodes: usize,
 }
 
 impl Memory {
-    /// Reads it.
+    /// Reads the state.
     pub(in crate::doctor) fn read(root: &Root) -> Memory {
         let meminfo = match root.text("proc/meminfo") {
             Seen::There(text) => Meminfo::from_buf_read(text.as_bytes())

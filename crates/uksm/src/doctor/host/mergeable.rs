@@ -1,17 +1,17 @@
 //! The kernel's treatment of mappings that are offered to KSM.
 
-/// What the kernel allows if it does not say.
+/// The kernel's default limit of mappings.
 const DEFAULT_MAX_MAPPINGS: u64 = 65_530;
 
-/// What the kernel does with mappings.
+/// The kernel's treatment of mappings.
 pub(in crate::doctor) struct Mappings {
     pub(in crate::doctor) are_apart: bool,
-    /// Most mappings of a process.
+    /// Maximum number of mappings of a process.
     pub(in crate::doctor) max: u64,
 }
 
 impl Mappings {
-    /// Reads the bound; whether neighbours stay apart was tried.
+    /// Reads the limit; whether neighbours stay apart was tried already.
     pub(in crate::doctor) fn read(root: &crate::doctor::probe::Root, are_apart: bool) -> Mappings {
         let max = root.text("proc/sys/vm/max_map_count");
         Mappings {

@@ -7,19 +7,20 @@ use uksm_linux::module;
 
 use crate::doctor::probe::{Root, Seen};
 
-/// Where a module of its own may lie below `/lib/modules/RELEASE`.
+/// Folders below `/lib/modules/RELEASE` where the module may be.
 const FOLDERS: [&str; 4] = ["updates/dkms", "updates", "extra", "kernel/extra"];
 
-/// How its file may be called.
+/// Possible names of its file.
 const FILES: [&str; 4] = ["uksm.ko", "uksm.ko.xz", "uksm.ko.zst", "uksm.ko.gz"];
 
-/// Longest file that is looked into, in bytes: with debug information a module has some ten MiB.
+/// Maximum length of a file that is read, in bytes: with debug information a module has some ten
+/// MiB.
 const LONGEST: u64 = 64 << 20;
 
-/// What the kernel looks for at the end of a module.
+/// The mark at the end of a signed module.
 const SIGNED: &[u8] = b"~Module signature appended~\n";
 
-/// What was read of the module.
+/// The state of the module.
 pub(in crate::doctor) struct ModuleState {
     pub(in crate::doctor) is_loaded: bool,
     pub(in crate::doctor) version: Seen<String>,
@@ -36,7 +37,7 @@ pub(in crate::doctor) struct ModuleState {
 pub(in crate::doctor) struct ModuleFile {
     /// Its path on the host.
     pub(in crate::doctor) name: String,
-    /// None if it cannot be looked into.
+    /// None if the file cannot be read.
     pub(in crate::doctor) is_signed: Option<bool>,
     /// The kernel that it was built for.
     pub(in crate::doctor) kernel: Option<String>,
@@ -45,7 +46,7 @@ pub(in crate::doctor) struct ModuleFile {
 }
 
 impl ModuleState {
-    /// Reads it, for the kernel of this release; the device was opened already.
+    /// Reads the state, for the kernel of this release; the device was opened already.
     pub(in crate::doctor) fn read(
         root: &Root,
         release: Option<&String>,
@@ -102,7 +103,7 @@ impl ModuleFile {
     }
 }
 
-/// Where else below `/lib/modules/RELEASE` modprobe would find it.
+/// The module's path below `/lib/modules/RELEASE` by modprobe's list.
 fn known_to_depmod(root: &Root, list: &str) -> Option<String> {
     let list = root.text(list);
     let mut places = list
@@ -116,7 +117,7 @@ fn known_to_depmod(root: &Root, list: &str) -> Option<String> {
     place.map(str::to_owned)
 }
 
-/// What a module says of itself: `key=value` each. None of what is no module.
+/// Properties of a module: `key=value` each. None if the file is no module.
 fn modinfo(bytes: &[u8]) -> Option<Vec<String>> {
     let file = object::File::parse(bytes).ok()?;
     let section = file.section_by_name(".modinfo")?.data().ok()?;

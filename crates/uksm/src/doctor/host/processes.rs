@@ -9,22 +9,22 @@ use uksm_linux::smaps::{Entries, NameKind};
 use super::machines::Machine;
 use crate::doctor::probe::{Root, Seen, unread};
 
-/// Processes with less of a kind of memory are not told of.
+/// Minimum amount of memory of a kind for a process to be reported.
 pub(in crate::doctor) const MIN_REPORTED_BYTES: u64 = 16 << 20;
 
-/// Most processes that are read: a host with more is told of in part.
+/// Maximum number of processes that are read: of more, a part is reported.
 const MAX_PROCESSES: usize = 1 << 15;
 
-/// Most open files that are looked at of one process.
+/// Maximum number of open files that are read of one process.
 const MAX_FILES: usize = 4096;
 
-/// What was read of processes.
+/// The state of processes.
 pub(in crate::doctor) struct Processes {
-    /// Those with memory, by id.
+    /// Processes with memory, by id.
     pub(in crate::doctor) all: Vec<Process>,
-    /// Large ones that could not be looked into, and why.
+    /// Large processes that could not be read, and why.
     pub(in crate::doctor) closed: Vec<String>,
-    /// Those beyond [`MAX_PROCESSES`].
+    /// Number of processes beyond [`MAX_PROCESSES`].
     pub(in crate::doctor) left_out: usize,
 }
 
@@ -33,40 +33,40 @@ pub(in crate::doctor) struct Processes {
 pub(in crate::doctor) struct Process {
     pub(in crate::doctor) pid: u32,
     pub(in crate::doctor) comm: String,
-    /// What it is if it is a virtual machine of QEMU.
+    /// Its options, if it is a virtual machine of QEMU.
     pub(in crate::doctor) machine: Option<Machine>,
     pub(in crate::doctor) resident: u64,
     pub(in crate::doctor) hugetlb: u64,
     pub(in crate::doctor) shared: u64,
     pub(in crate::doctor) locked: u64,
     pub(in crate::doctor) pinned: u64,
-    /// Whether KSM looks at it.
+    /// Whether KSM scans it.
     pub(in crate::doctor) ksm: bool,
-    /// Whether it offers all its memory to KSM, if the kernel tells.
+    /// Whether it offers all its memory to KSM, if the kernel reports that.
     pub(in crate::doctor) merges_any: Option<bool>,
-    /// Its mappings, if it is large.
+    /// Number of mappings, if it is large.
     pub(in crate::doctor) mapping_count: u64,
-    /// Neighbours of those that could be one.
+    /// Number of neighbouring mappings that could be one.
     pub(in crate::doctor) apart: u64,
-    /// Shared mappings of memory by name, and how long they are.
+    /// Shared mappings of memory by name, and their length.
     pub(in crate::doctor) mappings: BTreeMap<String, u64>,
     /// Mappings of devices for memory.
     pub(in crate::doctor) dax: u64,
     pub(in crate::doctor) vfio: bool,
-    /// It can migrate memory to a GPU.
+    /// Whether it can migrate memory to a GPU.
     pub(in crate::doctor) gpu: bool,
     pub(in crate::doctor) guest_memfd: bool,
-    /// Why it could not be looked into.
+    /// Why it could not be read.
     pub(in crate::doctor) closed: Option<String>,
-    /// It is to be merged, by the configuration.
+    /// Whether it is a target of the configuration.
     pub(in crate::doctor) is_target: bool,
 }
 
 impl Processes {
-    /// Reads them.
+    /// Reads the state.
     pub(in crate::doctor) fn read(root: &Root, proc: &Proc) -> Processes {
         let mut pids = Vec::new();
-        // Without a list there are no processes to tell of, and `processes-read` says so.
+        // Without a list there are no processes to report, and `processes-read` names the fault.
         let _no_list = proc.list(&mut pids);
         let left_out = pids.len().saturating_sub(MAX_PROCESSES);
         pids.truncate(MAX_PROCESSES);
@@ -81,7 +81,7 @@ impl Processes {
         }
     }
 
-    /// Why what is said of processes is not of all, if so.
+    /// Why findings are about some of the processes only, if so.
     pub(in crate::doctor) fn why_in_part(&self) -> Option<String> {
         let closed = (!self.closed.is_empty())
             .then(|| format!("{} could not be looked into", self.closed.len()));
@@ -90,7 +90,7 @@ impl Processes {
         (!why.is_empty()).then(|| format!("of the processes {}", why.join(", and ")))
     }
 
-    /// Those that `amount` is something of, largest first.
+    /// Processes with an amount, largest first.
     pub(in crate::doctor) fn with(
         &self,
         amount: impl Fn(&Process) -> Option<u64>,
@@ -105,7 +105,7 @@ impl Processes {
 }
 
 impl Process {
-    /// None for what has no memory of its own, or has ended.
+    /// None for a process that has no memory of its own, or has ended.
     fn read(root: &Root, pid: u32) -> Option<Process> {
         let of = |file: &str| format!("proc/{pid}/{file}");
         let status = root.text(&of("status"));
@@ -140,7 +140,7 @@ impl Process {
         Some(process)
     }
 
-    /// Reads what tells of what kind its memory is.
+    /// Reads the files that show the kind of its memory.
     fn look_into(&mut self, root: &Root) {
         let pid = self.pid;
         let of = |file: &str| format!("proc/{pid}/{file}");
@@ -183,7 +183,7 @@ impl Process {
         }
     }
 
-    /// What cannot be parsed, as of a list that was cut, is left out.
+    /// Counts mappings. Lines that cannot be parsed, as in a cut list, are left out.
     fn take_mappings(&mut self, text: &[u8]) {
         let mut before: Option<(u64, [u8; 4])> = None;
         for entry in Entries::of(text).flatten() {
@@ -216,7 +216,7 @@ impl Process {
     }
 }
 
-/// What a file of memory is called: `/memfd:NAME`, `/dev/shm/NAME`, or its path.
+/// The name of a file of memory: `/memfd:NAME`, `/dev/shm/NAME`, or its path.
 fn short(name: &str) -> String {
     name.strip_suffix(" (deleted)").unwrap_or(name).to_owned()
 }

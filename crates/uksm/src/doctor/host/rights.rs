@@ -2,17 +2,17 @@
 
 use crate::doctor::probe::{Root, Seen};
 
-/// Capabilities by bit, and what they are for.
+/// Capabilities by bit, and their use.
 pub(in crate::doctor) const CAPABILITIES: [(u32, &str, &str); 3] = [
     (21, "CAP_SYS_ADMIN", "to open the device"),
     (19, "CAP_SYS_PTRACE", "to attach processes"),
     (12, "CAP_NET_ADMIN", "to be told of new processes"),
 ];
 
-/// The map of a user namespace that is the host's own.
+/// The map of the host's own user namespace.
 const WHOLE: [&str; 3] = ["0", "0", "4294967295"];
 
-/// What was read of rights.
+/// The state of rights.
 pub(in crate::doctor) struct Rights {
     pub(in crate::doctor) status: Seen<String>,
     pub(in crate::doctor) users: Seen<String>,
@@ -20,7 +20,7 @@ pub(in crate::doctor) struct Rights {
 }
 
 impl Rights {
-    /// Reads them.
+    /// Reads the state.
     pub(in crate::doctor) fn read(root: &Root) -> Rights {
         Rights {
             status: root.text("proc/self/status"),
@@ -43,7 +43,7 @@ impl Rights {
         !text.is_empty() && !text.split_ascii_whitespace().eq(WHOLE)
     }
 
-    /// Whether the device would be opened for it.
+    /// Whether this program has the right to open the device.
     pub(in crate::doctor) fn may_open(&self) -> bool {
         let admin = 1 << CAPABILITIES[0].0;
         !self.is_in_namespace() && self.effective().is_some_and(|bits| bits & admin != 0)

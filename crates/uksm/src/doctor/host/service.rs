@@ -17,7 +17,7 @@ const UNITS: [&str; 3] = [
     "lib/systemd/system/uksm.service",
 ];
 
-/// Where drop-ins of the unit lie, the ones that count for more first.
+/// Folders of the unit's drop-ins; the first has the highest priority.
 const DROP_INS: [&str; 5] = [
     "etc/systemd/system/uksm.service.d",
     "run/systemd/system/uksm.service.d",
@@ -26,22 +26,22 @@ const DROP_INS: [&str; 5] = [
     "lib/systemd/system/uksm.service.d",
 ];
 
-/// What was read of the service.
+/// The state of the service.
 pub(in crate::doctor) struct Service {
-    /// Capabilities of the daemon that runs, if one with groups does.
+    /// Capabilities of the running daemon, if it has groups.
     pub(in crate::doctor) capabilities: Option<u64>,
-    /// Rules by a variable of the environment.
+    /// Rules whose groups depend on a variable of the environment.
     pub(in crate::doctor) by_environment: Vec<String>,
-    /// Groups that are booked on a control group of another user.
+    /// Groups that are booked to a control group of another user.
     pub(in crate::doctor) elsewhere: Vec<String>,
-    /// Most groups there can be.
+    /// Maximum number of groups.
     pub(in crate::doctor) max_groups: u64,
-    /// Most files that systemd stores; none if there is no unit.
+    /// Maximum number of files that systemd stores; none without a unit.
     pub(in crate::doctor) max_files: Option<u64>,
 }
 
 impl Service {
-    /// Reads it.
+    /// Reads the state.
     pub(in crate::doctor) fn read(root: &Root, configured: &Configured) -> Service {
         let config = configured.config();
         let rules = || config.into_iter().flat_map(|all| &all.rules);
@@ -72,7 +72,7 @@ pub(in crate::doctor) fn capabilities(root: &Root, pid: u32) -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-/// Groups whose control group to pay belongs to another user than root.
+/// Groups whose payer belongs to a user other than root.
 pub(in crate::doctor) fn elsewhere(root: &Root, config: &Config) -> Vec<String> {
     let is_elsewhere = |cgroup: &Cgroup| {
         let file = format!("{}/cgroup.procs", cgroup.folder());
@@ -84,11 +84,12 @@ pub(in crate::doctor) fn elsewhere(root: &Root, config: &Config) -> Vec<String> 
     booked.map(|group| group.name.clone()).collect()
 }
 
-/// What the unit says, and what is said over it last.
+/// The setting of the unit, or of its last drop-in that has one.
 pub(in crate::doctor) fn max_files(root: &Root) -> Option<u64> {
     let unit = UNITS.into_iter().find(|unit| root.has(unit))?;
     let mut text = root.text(unit).text().to_owned();
-    // Of files of one name the first folder's counts; they are read in the order of their names.
+    // Of files with the same name, the one in the first folder counts; they are read in the order
+    // of their names.
     let mut files = BTreeMap::new();
     for file in DROP_INS.into_iter().flat_map(|folder| root.list(folder)) {
         let Some(name) = file.file_name().map(ToOwned::to_owned) else {

@@ -1,4 +1,4 @@
-//! What can be wrong with a host, one thing each, and what must be said of it.
+//! Faults of a host, one at a time, and the findings that must result.
 
 use std::path::PathBuf;
 
@@ -9,15 +9,15 @@ use crate::control::{Answer, NoAnswer};
 use crate::doctor::check::Severity::{self, Error, Note, Warning};
 use crate::status::groups::{GroupStatus, GroupsStatus};
 
-/// One thing that is wrong.
+/// One fault.
 pub(super) struct Case {
     /// The check that must find it.
     pub(super) check: &'static str,
-    /// How bad it is.
+    /// Its severity.
     pub(super) severity: Severity,
-    /// What is said, among other things.
+    /// Some of the text of the finding.
     pub(super) says: &'static [&'static str],
-    /// Makes it wrong.
+    /// Causes the fault.
     pub(super) spoil: fn(&mut Fake),
 }
 
@@ -33,7 +33,7 @@ macro_rules! cases {
     };
 }
 
-/// Nothing is loaded nor installed.
+/// The module is neither loaded nor installed.
 fn without_module(fake: &Fake) {
     for path in ["sys/module/uksm", "lib/modules", "usr/src"] {
         if fake.root.path().join(path).exists() {
@@ -65,7 +65,7 @@ fn maps(fake: &Fake, pid: u32, line: &str) {
 
 const KVM: &str = "/usr/bin/kvm -machine q35,mem-merge=off -device virtio-balloon,id=b";
 
-/// A machine started with one option more.
+/// A machine started with one more option.
 fn machine(fake: &Fake, more: &str, amounts: &str) {
     fake.process(73, "kvm", &format!("{KVM} {more}"), amounts);
 }

@@ -1,4 +1,4 @@
-//! A host made of files, on which all is right; tests spoil one thing of it.
+//! A host made of files, on which all is right; tests cause single faults.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -42,14 +42,14 @@ pub(super) struct Fake {
     pub(super) mappings_apart: bool,
 }
 
-/// Where there is one, in memory: a hundred hosts have ten thousand files.
+/// A folder in memory, if possible: a hundred hosts have ten thousand files.
 fn folder() -> TempDir {
     let memory = Path::new("/dev/shm");
     let folder = tempfile::tempdir_in(memory);
     folder.unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
-/// A daemon of this version that saved so much.
+/// A daemon of this version with these savings.
 pub(super) fn daemon(version: &str, pages: i64) -> Answer {
     Answer::Status(Box::new(Status {
         daemon: Daemon {
@@ -65,7 +65,7 @@ pub(super) fn daemon(version: &str, pages: i64) -> Answer {
 }
 
 impl Fake {
-    /// All is right.
+    /// A host where all is right.
     pub(super) fn right() -> Fake {
         let fake = Fake {
             root: folder(),
@@ -156,7 +156,7 @@ impl Fake {
         fake
     }
 
-    /// What is said of it.
+    /// The report on it.
     pub(super) fn report(&self) -> Report {
         let asked = Asked {
             device: &|_| self.device.clone(),
@@ -167,19 +167,19 @@ impl Fake {
         Report::of(&Host::read(&root, None, &asked))
     }
 
-    /// Has a file.
+    /// Makes a file.
     pub(super) fn write(&self, path: &str, text: &str) {
         self.put(path, text.as_bytes());
     }
 
-    /// The same of bytes.
+    /// Makes a file of bytes.
     pub(super) fn put(&self, path: &str, bytes: &[u8]) {
         let path = self.root.path().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, bytes).unwrap();
     }
 
-    /// Has no such file or folder.
+    /// Removes a file or folder.
     pub(super) fn remove(&self, path: &str) {
         let path = self.root.path().join(path);
         match path.is_dir() {
@@ -188,7 +188,7 @@ impl Fake {
         }
     }
 
-    /// Has a file that cannot be read, not even by root.
+    /// Makes a file that cannot be read, not even by root.
     pub(super) fn spoil(&self, path: &str) {
         if self.root.path().join(path).exists() {
             self.remove(path);
@@ -196,7 +196,7 @@ impl Fake {
         std::fs::create_dir_all(self.root.path().join(path)).unwrap();
     }
 
-    /// Runs a program of 64 MiB; `amounts` are further lines of its status.
+    /// Adds a program of 64 MiB; `amounts` are further lines of its status.
     pub(super) fn process(&self, pid: u32, comm: &str, line: &str, amounts: &str) {
         let of = |file: &str| format!("proc/{pid}/{file}");
         let status = format!("Name:\t{comm}\nVmRSS:\t   65536 kB\n{amounts}");
@@ -210,7 +210,7 @@ impl Fake {
         std::fs::create_dir_all(self.root.path().join(of("fd"))).unwrap();
     }
 
-    /// A process has a file open.
+    /// Lets a process have a file open.
     pub(super) fn open(&self, pid: u32, target: &str) {
         let link = self.root.path().join(format!("proc/{pid}/fd/3"));
         symlink(Path::new(target), link).unwrap();
@@ -222,7 +222,7 @@ pub(super) fn file_of_module(kernel: &str, sources: &str, is_signed: bool) -> Ve
     long_file_of_module(kernel, sources, is_signed, 0)
 }
 
-/// The same with debug information, which stands before the table of sections.
+/// The same with debug information, which is before the table of sections.
 pub(super) fn long_file_of_module(
     kernel: &str,
     sources: &str,

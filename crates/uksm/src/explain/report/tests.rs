@@ -1,4 +1,4 @@
-//! What a person reads, and what a program does.
+//! The report for people, and the one for programs.
 
 use super::*;
 use crate::explain::mappings::{Kind, Mapping, Mappings};
@@ -115,7 +115,7 @@ fn a_process_is_told_in_a_few_lines_and_then_by_reason() {
         "{text}"
     );
     assert!(lines[13].contains("2.0 MiB  shared-mapping: "), "{text}");
-    // Ten pages that are pinned are not worth a line.
+    // Ten pinned pages are too few for a line.
     assert_eq!(lines.len(), 15, "{text}");
     assert!(!text.contains('\u{1b}') && !text.contains('\u{7}'));
 }

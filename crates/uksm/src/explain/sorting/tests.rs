@@ -1,4 +1,4 @@
-//! Each reason, staged by what the daemon and the kernel would say.
+//! Each reason, from evidence of the daemon and mappings of the kernel.
 
 use super::*;
 use crate::status::evidence::{Range, Sighting};
@@ -20,7 +20,7 @@ fn terms() -> Terms {
     }
 }
 
-/// A region of a hundred pages that were read, and stand so.
+/// A region of a hundred read pages, with this standing.
 fn region(standing: Stands, read_in_full: bool, seen: &[(Seen, Partner, u64)]) -> Region {
     let seen = seen.iter().map(|&(what, partner, pages)| Sighting {
         what,
@@ -157,7 +157,7 @@ fn settings_that_forbid_are_told_only_of_pages_that_have_partners() {
         let found = reason_of(Stands::Finished, true, what, partner, terms);
         assert_eq!(found, Some(reason), "{what:?} {partner:?} {terms:?}");
     }
-    // While it is being read it is not known yet how many of a huge page have partners.
+    // While a region is being read, the partners in a huge page are not all known.
     let found = reason_of(Stands::Swept, false, Seen::Huge, Partner::Page, &terms());
     assert_eq!(found, Some(Reason::Budget));
     let mut busy = region(Stands::Finished, true, &[]);
@@ -297,7 +297,7 @@ fn what_is_left_out_and_what_is_sparse_is_told_apart_from_what_is_new() {
         pages(&sorted(&sparse, vec![large()])),
         [(Reason::Sparse, 4900.0), (Reason::NothingEqual, 100.0)]
     );
-    // Without either, the rest of a mapping in part of which regions are was filled meanwhile.
+    // Without either, the rest of a mapping that is partly in regions was filled meanwhile.
     let filled = sorted(&evidence(vec![found]), vec![large()]);
     assert_eq!(pages(&filled), [(Reason::NothingEqual, 100.0)]);
 }

@@ -28,26 +28,26 @@ use crate::account::redistributed::RedistributedTotals;
 use crate::config::plan::Plan;
 use crate::setting::Daemon;
 
-/// The first record comes sooner than others, but not while all workers start and processes are
-/// looked at for the first time.
+/// Time of the first record. It is earlier than an interval, but later than the start of all
+/// workers and the first check of processes.
 const FIRST: Duration = Duration::from_secs(10);
 
-/// Most intervals of a record of a calm group. What its processes write is noticed so late: of
-/// hundreds of groups a worker that is calm lists its frames no sooner, and knows nothing new
-/// before.
+/// Maximum number of intervals in a record of a calm group. Writes of its processes are noticed
+/// that late: among hundreds of groups a calm worker lists its frames no sooner, and knows nothing
+/// new before.
 pub(super) const CALM_INTERVALS: u32 = 60;
 
-/// When records are due, and where they go.
+/// The times of records, and their ledger.
 #[derive(Debug)]
 pub(super) struct Accounts {
     pub(super) ledger: Arc<Ledger>,
     pub(super) interval: Duration,
-    /// The next time.
+    /// Time of the next records.
     pub(super) due: Instant,
 }
 
 impl Accounts {
-    /// As the daemon was told.
+    /// From the settings of the daemon.
     pub(super) fn new(daemon: &Daemon) -> Accounts {
         let ledger = Ledger::new(daemon.account_dir.clone(), daemon.account_days);
         let interval = Duration::from_nanos(daemon.account_interval);
@@ -58,17 +58,17 @@ impl Accounts {
         }
     }
 
-    /// When records are to be written, if they are.
+    /// Time of the next records, if any are written.
     pub(super) fn next(&self) -> Option<Instant> {
         self.ledger.folder().is_some().then_some(self.due)
     }
 
-    /// What a group took and saved since totals are kept.
+    /// Amounts of a group since totals are kept.
     pub(super) fn totals(&self, group: &str) -> Amounts {
         self.ledger.totals(group)
     }
 
-    /// The account of a group that is to run; `kept` is the domain that an earlier supervisor had.
+    /// The account of a group that is to run; `kept` is the domain of an earlier supervisor.
     pub(super) fn of_group(&self, plan: &Plan, kept: Option<&Device>) -> Account {
         let ledger = Arc::clone(&self.ledger);
         let kept = kept.map(|domain| counts(domain).unwrap_or_default());
@@ -82,14 +82,14 @@ impl Accounts {
     }
 }
 
-/// What one group took and saved, whoever its worker is.
+/// Costs and savings of one group, over all its workers.
 #[derive(Debug)]
 pub(super) struct Account {
     pub(super) meter: Meter,
     cpu: WorkersCpu,
-    /// What its members were given.
+    /// Memory that its members were given.
     pub(super) given: RedistributedTotals,
-    /// A worker has ended.
+    /// A worker has ended, so a record is due.
     pub(super) is_due: bool,
 }
 
@@ -109,7 +109,7 @@ impl Account {
         self.cpu.begun(pid);
     }
 
-    /// Waits for the worker by `wait`, and takes note if it has ended.
+    /// Waits for the worker by `wait`, and notes its end.
     pub(super) fn reap<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         let (answer, has_ended) = self.cpu.reap(wait);
         if has_ended {
@@ -119,7 +119,7 @@ impl Account {
         answer
     }
 
-    /// Writes a record, with the domain's counts, and with what the worker tells, if it does.
+    /// Writes a record, with the domain's counts and the worker's figures, if there are any.
     ///
     /// # Errors
     /// It was not written: one line, which was logged already.
@@ -142,12 +142,12 @@ impl Account {
     }
 }
 
-/// The counts of a domain, which the next record makes good if there are none.
+/// The counts of a domain; if there are none now, the next record includes their growth.
 pub(super) fn counts(domain: &Device) -> Option<Counts> {
     info(domain).map(|info| Counts::of(&info))
 }
 
-/// What the module says of a domain; none if it does not answer.
+/// The module's figures of a domain; none if it does not answer.
 pub(super) fn info(domain: &Device) -> Option<Info> {
     let answer = domain.info();
     answer

@@ -1,8 +1,8 @@
-//! What is merged in each group's domain, for the log.
+//! The log of merging in each group's domain.
 //!
 //! # Problem
-//! Who must show that customers share nothing needs to know later which policy was in force when,
-//! and how much was merged under it; and not from a worker, which may be taken over.
+//! An operator who must show that customers share nothing needs to know later which policy was in
+//! force when, and how much was merged under it; and not from a worker, which may be compromised.
 //!
 //! # Approach
 //! A line when a domain begins, when it ends, and each hour, with the module's own counts and the
@@ -11,9 +11,9 @@
 //!
 //! | field | is |
 //! |---|---|
-//! | `group` | whose domain it is |
+//! | `group` | the group of the domain |
 //! | `policy` | `all`, `between` or `zero` |
-//! | `spaces` | so many spaces must hold what a frame is made of |
+//! | `spaces` | minimum number of spaces that must hold the contents of a frame |
 //! | `merged`, `zeroed`, `broken` | pages since the domain was opened |
 //! | `frames` | frames now |
 //!
@@ -28,13 +28,13 @@ use uksm_policy::params::Contents;
 
 use crate::config::plan::Plan;
 
-/// The module takes a higher limit of frames for this one.
+/// The module replaces a higher limit of frames by this one.
 const MAX_FRAME_LIMIT: u64 = i32::MAX as u64;
 
-/// Between two lines of each domain.
+/// Interval of lines about each domain.
 pub(super) const INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Whether the domain keeps what a plan says of merging.
+/// Whether the domain has the plan's policy of merging.
 pub(super) fn keeps(plan: &Plan, info: &Info) -> bool {
     let Configuration {
         merge,
@@ -44,8 +44,8 @@ pub(super) fn keeps(plan: &Plan, info: &Info) -> bool {
     (policy(info), info.least_spaces) == (merge, least_spaces.max(1))
 }
 
-/// Whether the domain has the limits of a plan. What the plan leaves open is as in a new domain, if
-/// that is known.
+/// Whether the domain has the plan's limits. A limit that the plan leaves open must be that of a
+/// new domain, if that is known.
 pub(super) fn has_limits(plan: &Plan, info: &Info, fresh: Option<&Info>) -> bool {
     let wanted = plan.resolved.configuration(0);
     let frames = match wanted.frame_limit {
@@ -63,7 +63,7 @@ pub(super) fn has_limits(plan: &Plan, info: &Info, fresh: Option<&Info>) -> bool
 /// The domain that a group's worker has opened.
 ///
 /// # Errors
-/// It is none, or has another policy than it was told.
+/// It is no domain, or its policy or limits are not those of the plan.
 pub(super) fn taken(file: OwnedFd, plan: &Plan) -> Result<Device, String> {
     let path = plan.resolved.daemon.device.clone();
     let domain = Device::from_file(file, path).map_err(|error| error.to_string())?;
@@ -78,7 +78,7 @@ pub(super) fn taken(file: OwnedFd, plan: &Plan) -> Result<Device, String> {
     Ok(domain)
 }
 
-/// Tells of a domain.
+/// Logs the figures of a domain.
 pub(super) fn log(what: &str, group: &str, domain: &Device) {
     match domain.info() {
         Ok(info) => tracing::info!(
@@ -95,7 +95,7 @@ pub(super) fn log(what: &str, group: &str, domain: &Device) {
     }
 }
 
-/// A group's policy becomes another one, if these plans differ in that.
+/// Logs a change of a group's policy, if these plans differ in it.
 pub(super) fn changed(old: &Plan, new: &Plan) {
     let rule = |plan: &Plan| {
         let params = &plan.resolved.params;
@@ -114,7 +114,7 @@ pub(super) fn changed(old: &Plan, new: &Plan) {
     }
 }
 
-/// What a domain allows.
+/// The policy of a domain.
 fn policy(info: &Info) -> Contents {
     if info.policy & raw::UKSM_POLICY_ZERO != 0 {
         Contents::Zero

@@ -1,4 +1,4 @@
-//! The supervisor itself breaks what a group's processes share, in threads.
+//! Breaking in threads of the supervisor: it unmerges the pages of a group's processes itself.
 //!
 //! # Problem
 //! Pages of a group that ends, or that may merge less, must be given their own copies whether a
@@ -20,10 +20,10 @@ use uksm_linux::selection::GroupId;
 use uksm_linux::wake::Waker;
 use uksm_policy::command::SpaceId;
 
-/// Most threads at once.
+/// Maximum number of threads at once.
 const MAX_THREADS: usize = 8;
 
-/// What became of a group.
+/// The result for a group.
 type Done = (GroupId, Result<BreakUp, String>);
 
 /// Threads that break.
@@ -65,7 +65,7 @@ impl Breaking {
         }
     }
 
-    /// Starts threads, and takes in what they did. Answers whether all is done.
+    /// Starts threads, and takes their results. Answers whether all is done.
     pub(super) fn go_on(&mut self, waker: impl Fn() -> std::io::Result<Waker>) -> bool {
         while let Ok((group, done)) = self.receiver.try_recv() {
             self.running.retain(|&other| other != group);
@@ -78,7 +78,7 @@ impl Breaking {
             let started = waker().and_then(|waker| {
                 let work = move || {
                     let done = break_up(&mut domain, &spaces, &mut || ());
-                    // Whoever asked may have given it up.
+                    // The task may have been given up.
                     let _gone = sender.send((group, done.map_err(|error| error.to_string())));
                     waker.wake();
                 };
@@ -95,12 +95,12 @@ impl Breaking {
         self.running.is_empty() && self.waiting.is_empty()
     }
 
-    /// What was done so far, by group, which is forgotten.
+    /// Takes the results so far, by group.
     pub(super) fn take(&mut self) -> BTreeMap<GroupId, Result<BreakUp, String>> {
         std::mem::take(&mut self.done)
     }
 
-    /// Groups that are not done.
+    /// Groups that are not finished.
     pub(super) fn unfinished(&self) -> Vec<GroupId> {
         let waiting = self.waiting.iter().map(|(group, ..)| *group);
         waiting.chain(self.running.iter().copied()).collect()

@@ -20,36 +20,35 @@ use uksm_policy::command::Nanos;
 const MILLISECOND: Nanos = 1_000_000;
 const SECOND: Nanos = 1_000_000_000;
 
-/// First looks at processes get at least this share of a core: each process is looked at for the
-/// first time once.
+/// First checks of processes get at least this share of a core: each process is checked for the
+/// first time only once.
 const MIN_SHARE: f64 = 0.05;
-/// Of those, and after an event, none comes sooner than this after the last.
+/// Minimum pause before a first check, and before a search because of an event.
 const SHORTEST: Nanos = 10 * MILLISECOND;
-/// Looks that events caused take at most one part in so many of a core.
+/// Searches because of events take at most 1/`EVENTS` of a core.
 const EVENTS: Nanos = 20;
-/// Looks without a cause: not sooner than this, and at most one part in so many; if moves are told
-/// as well, there is less to repair. If they are not, who has moved shares pages with those it left
-/// until it is looked at.
+/// Searches without a cause: minimum pause, and maximum part of a core. They are rarer if moves are
+/// reported as well: there is less to repair. If moves are not reported, a moved process shares
+/// pages with its old group until it is checked.
 const REPAIR: Nanos = SECOND;
 const REPAIR_PART: Nanos = 250;
 const REPAIR_ALL: Nanos = 4 * SECOND;
 const REPAIR_ALL_PART: Nanos = 4000;
-/// The same, if there are no events.
+/// The same without events.
 const POLL: Nanos = 100 * MILLISECOND;
 const POLL_PART: Nanos = 200;
-/// Spaces are measured not sooner than this after the last time, and at most one part in so many of
-/// a core goes into that.
+/// Minimum pause between two measurements of spaces, and their maximum part of a core.
 const MEASURE: Nanos = 2 * SECOND;
 const MEASURE_PART: Nanos = 2000;
 
-/// What events tell of.
+/// The changes that events report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Events {
-    /// Nothing: processes are looked for.
+    /// None: processes are searched for.
     None,
-    /// Processes, but not that they move between control groups.
+    /// Processes, but not moves between control groups.
     Processes,
-    /// All that says of which group a process is.
+    /// All changes that decide about a process's group.
     All,
 }
 
@@ -57,16 +56,17 @@ pub(super) enum Events {
 #[derive(Debug)]
 pub(super) struct DiscoverySchedule {
     share: f64,
-    /// When the next look is due.
+    /// Time of the next search.
     due: Nanos,
-    /// From when on an event makes one due.
+    /// Time from which an event makes a search due.
     told_from: Nanos,
-    /// When sizes are due.
+    /// Time of the next measurement.
     measure_due: Nanos,
 }
 
 impl DiscoverySchedule {
-    /// A look is due. `share` is the largest share of a core of any group.
+    /// A schedule whose first search is due at once. `share` is the largest share of a core of any
+    /// group.
     pub(super) fn new(share: f64) -> DiscoverySchedule {
         DiscoverySchedule {
             share: share.max(MIN_SHARE),
@@ -76,43 +76,43 @@ impl DiscoverySchedule {
         }
     }
 
-    /// The largest share is this from now on, and a look is due.
+    /// Sets the largest share, and makes a search due.
     pub(super) fn begin_again(&mut self, share: f64) {
         *self = DiscoverySchedule::new(share);
     }
 
-    /// A look is due, because of something that no event tells.
+    /// Makes a search due, because of a change that no event reports.
     pub(super) fn hurry(&mut self) {
         self.due = 0;
     }
 
-    /// A look is due as soon as the last one is repaid, because of a worker's report: a worker
-    /// that was taken over can send one in each turn.
+    /// Makes a search due as soon as the last one is repaid, because of a worker's report: a
+    /// compromised worker can send one in each turn.
     pub(super) fn hurry_when_repaid(&mut self) {
         self.due = self.due.min(self.told_from);
     }
 
-    /// When the next look is due.
+    /// Time of the next search.
     pub(super) fn due(&self) -> Nanos {
         self.due
     }
 
-    /// From when on an event makes a look due.
+    /// Time from which an event makes a search due.
     pub(super) fn told_from(&self) -> Nanos {
         self.told_from
     }
 
-    /// When spaces are to be measured.
+    /// Time of the next measurement of spaces.
     pub(super) fn measure_due(&self) -> Nanos {
         self.measure_due
     }
 
-    /// To measure all spaces has cost this.
+    /// Measuring all spaces has cost this.
     pub(super) fn measured(&mut self, now: Nanos, cost: Nanos) {
         self.measure_due = now + MEASURE.max(cost.saturating_mul(MEASURE_PART));
     }
 
-    /// A look has cost this. `more` says that processes wait, `told` what events tell of.
+    /// A search has cost this. `more`: processes wait; `told`: the changes that events report.
     pub(super) fn looked(&mut self, now: Nanos, cost: Nanos, (more, told): (bool, Events)) {
         let pause = |shortest: Nanos, part: Nanos| now + shortest.max(cost.saturating_mul(part));
         self.told_from = pause(SHORTEST, EVENTS);
@@ -124,7 +124,7 @@ impl DiscoverySchedule {
         };
     }
 
-    /// The pause after which work of this cost has taken its share.
+    /// The pause after work of this cost that keeps it within its share.
     fn repaid(&self, cost: Nanos) -> Nanos {
         let worked = Duration::from_nanos(cost);
         let pause = worked.mul_f64(1.0 / self.share).saturating_sub(worked);

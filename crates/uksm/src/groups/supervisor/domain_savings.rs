@@ -29,37 +29,37 @@ use uksm_policy::command::Nanos;
 mod frames;
 mod spaces;
 
-/// All groups together, each of the two counts takes at most one part in so many of a core.
+/// Each of the two counts takes at most 1/`PART` of a core for all groups together.
 pub(super) const PART: Nanos = 500;
-/// Most time of one turn that goes into pages by process.
+/// Maximum processor time in one turn for pages by process.
 pub(super) const STRETCH: Nanos = 5_000_000;
 
-/// After a call that has waited for a process: all groups together wait one part in thirty of the
+/// Pause after a call that has waited for a process: all groups together wait one thirtieth of the
 /// time.
 pub(super) const LOCKED_PAUSE: Nanos = 3_000_000_000;
 
-/// What a group shows.
+/// The savings of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Reading {
     /// Pages that merging saves now: mappings of frames less frames, and pages of zeros.
     pub(super) saved_pages: u64,
-    /// What of the saved pages each process made.
+    /// The part of the saved pages that each process contributed.
     pub(super) by_process: BTreeMap<u32, u64>,
 }
 
-/// What is counted of one group.
+/// The counts of one group.
 #[derive(Debug, Default)]
 pub(super) struct DomainSavings {
     pub(super) frames: Frames,
     pub(super) frames_due: Nanos,
     pub(super) spaces: Spaces,
     pub(super) spaces_due: Nanos,
-    /// As it was read last; none while there is no domain, or its module does not answer.
+    /// The last result; none while there is no domain, or its module does not answer.
     pub(super) last: Option<Reading>,
 }
 
 impl DomainSavings {
-    /// What was counted comes to, for these processes.
+    /// The savings by these counts, for these processes.
     pub(super) fn reading(&self, info: &Info, processes: &[Process]) -> Reading {
         let by_frames = self.frames.saved();
         let zeros = self.spaces.zeros().min(info.zeroed);

@@ -5,12 +5,12 @@
 //! again, as by an update, its frames would become orphans.
 //!
 //! # Approach
-//! systemd keeps files for a service (`FileDescriptorStoreMax=`) and hands them to its next
-//! process, by name. Each domain is given to it as it is made, and taken back by the group of that
-//! name if its constants are those of the group: seed, policy, limits. They cannot be changed any
-//! more. A domain that does not fit, or whose group is gone, is given up here and in the store,
-//! after all its processes were detached: else they could be attached nowhere. Without systemd
-//! nothing is kept.
+//! systemd stores files for a service (`FileDescriptorStoreMax=`) and passes them to its next
+//! process, by name. Each domain is stored when it is made, and goes back to the group of that name
+//! if its constants are those of the group: seed, policy, limits. They can no longer be changed. A
+//! domain that does not fit, or whose group is gone, is dropped here and in the store, after all
+//! its processes were detached: otherwise they could be attached nowhere. Without systemd nothing
+//! is stored.
 //!
 //! # Source
 //! sd_notify(3), sd_listen_fds(3).
@@ -25,14 +25,14 @@ use uksm_linux::module::{Device, Info};
 use crate::config::plan::Plan;
 use crate::groups::supervisor::audit;
 
-/// Stands before a group's name, so that systemd's other files are told apart.
+/// Prefix of a group's name, which distinguishes these files from others that systemd stores.
 const PREFIX: &str = "domain-";
 
-/// As many files the packaged unit has systemd keep (`FileDescriptorStoreMax=`); systemd before 254
-/// does not say how many it keeps.
+/// Maximum number of files in the packaged unit (`FileDescriptorStoreMax=`); systemd before 254
+/// does not report its limit.
 const PACKAGED_MAX_FILES: usize = 1024;
 
-/// The files of domains that systemd has kept, by group.
+/// The files of domains that systemd has stored, by group.
 pub(super) fn stored() -> BTreeMap<String, OwnedFd> {
     let files = match sd_notify::listen_fds_with_names() {
         Ok(files) => files,
@@ -43,22 +43,22 @@ pub(super) fn stored() -> BTreeMap<String, OwnedFd> {
     };
     let mut stored = BTreeMap::new();
     for (file, name) in files {
-        // SAFETY: systemd opened it for this process, and nobody else here takes such files.
+        // SAFETY: systemd opened it for this process, and no other code here takes such files.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
         if let Some(group) = name.strip_prefix(PREFIX)
             && let Some(other) = stored.insert(group.to_owned(), file)
         {
-            // The store removes files by name only: this one stays there, and holds nobody.
+            // The store removes files by name only: this one stays there, without processes.
             detach(group, other);
         }
     }
     stored
 }
 
-/// The domain of a group, if it is one and has the constants of the group, with which `fresh`, a
-/// new domain, could be configured. What an earlier supervisor had attached this one attaches anew.
-/// Else the file is given up; pages that its processes share stay shared, which is said where the
-/// plan may forbid that.
+/// The domain of a group, if the file is one and has the constants of the group, with which
+/// `fresh`, a new domain, could be configured. Processes of an earlier supervisor are detached, and
+/// attached again later. Otherwise the file is dropped; pages of its processes stay shared, with a
+/// warning if the plan may forbid that.
 pub(super) fn of_plan(
     file: OwnedFd,
     (plan, seed): (&Plan, u64),
@@ -95,7 +95,7 @@ pub(super) fn of_plan(
 /// Detaches all processes of a domain that fits.
 ///
 /// # Errors
-/// It does not fit: why, in a few words.
+/// It does not fit: the reason, in a few words.
 fn fit(device: &Device, plan: &Plan, seed: u64, fresh: Option<&Info>) -> Result<(), String> {
     let info = device.info().map_err(|error| error.to_string())?;
     if info.hash_seed != seed {
@@ -110,7 +110,7 @@ fn fit(device: &Device, plan: &Plan, seed: u64, fresh: Option<&Info>) -> Result<
     device.detach_all().map_err(|error| error.to_string())
 }
 
-/// Gives up a domain that no group has any more.
+/// Drops a domain that no group has any more.
 pub(super) fn give_up(group: &str, file: OwnedFd) {
     let device = Device::from_file(file, PathBuf::from(PREFIX));
     let given_up = device.and_then(|device| {
@@ -128,8 +128,8 @@ pub(super) fn give_up(group: &str, file: OwnedFd) {
     remove(group);
 }
 
-/// What to do about pages that an earlier daemon merged, and that may not be shared any more.
-/// Nobody breaks them by itself: which processes were in the group is not stored.
+/// The advice about pages that an earlier daemon merged, and that may no longer be shared. They
+/// cannot be broken automatically: the processes of the group are not stored.
 fn stays_shared(group: &str, why: &str) -> String {
     format!(
         "group {group}: {why}, and what its processes share stays shared until they write it or end: give them their own \
@@ -137,7 +137,7 @@ fn stays_shared(group: &str, why: &str) -> String {
     )
 }
 
-/// Detaches all processes of a domain, whoever else has its file.
+/// Detaches all processes of a domain, even if others have its file.
 fn detach(group: &str, file: OwnedFd) {
     let device = Device::from_file(file, PathBuf::from(PREFIX));
     if let Err(error) = device.and_then(|device| device.detach_all()) {
@@ -145,7 +145,7 @@ fn detach(group: &str, file: OwnedFd) {
     }
 }
 
-/// How many files systemd keeps, if it keeps any.
+/// The maximum number of files that systemd stores; none without systemd.
 pub(super) fn max_files() -> Option<usize> {
     std::env::var_os("NOTIFY_SOCKET")?;
     let told = std::env::var("FDSTORE").ok();
@@ -155,7 +155,7 @@ pub(super) fn max_files() -> Option<usize> {
     )
 }
 
-/// Has systemd keep the domain of a group.
+/// Stores the domain of a group with systemd.
 pub(super) fn store(group: &str, file: BorrowedFd<'_>) {
     let name = format!("{PREFIX}{group}");
     let state = [NotifyState::FdStore, NotifyState::FdName(&name)];
@@ -164,7 +164,7 @@ pub(super) fn store(group: &str, file: BorrowedFd<'_>) {
     }
 }
 
-/// Has systemd let go of the domain of a group.
+/// Removes the domain of a group from the store.
 pub(super) fn remove(group: &str) {
     let name = format!("{PREFIX}{group}");
     let state = [NotifyState::FdStoreRemove, NotifyState::FdName(&name)];

@@ -1,15 +1,14 @@
 //! The first start of all workers.
 //!
 //! # Problem
-//! The daemon is ready when its workers are, and one of which no worker can start should say why
-//! and end. A worker in a control group that may use little of a processor takes long to start, and
-//! nobody else may wait for it.
+//! The daemon is ready when its workers are; if no worker can start, it should report why and end.
+//! A worker in a control group that may use little of a processor takes long to start, and must not
+//! delay others.
 //!
 //! # Approach
-//! The supervisor's loop goes on from the beginning: it serves groups whose workers are ready. Once
-//! a turn [`FirstStart::look`] asks how the workers stand. It is over when each of them works or
-//! has died once, or after [`TIMEOUT`]. Workers that have died are started again meanwhile, as
-//! always.
+//! The supervisor's loop runs from the beginning: it serves groups whose workers are ready. Once a
+//! turn [`FirstStart::look`] checks the workers. The first start is over when each of them works or
+//! has died once, or after [`TIMEOUT`]. Workers that have died are restarted meanwhile, as always.
 //!
 //! # Units
 //! Instants of the monotonic clock.
@@ -21,7 +20,7 @@ use uksm_linux::selection::GroupId;
 
 use crate::groups::supervisor::worker_process::WorkerProcess;
 
-/// A worker mostly starts within so long.
+/// Maximum time of the first start; most workers need less.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Workers that are starting for the first time.
@@ -29,16 +28,16 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct FirstStart {
     groups: BTreeSet<GroupId>,
     pub(super) until: Instant,
-    /// Why the first that died did.
+    /// Why the first worker that died did.
     fault: Option<String>,
 }
 
-/// How a worker stands.
+/// The state of a worker.
 #[derive(Debug, Clone, Copy)]
 struct Standing<'a> {
     id: GroupId,
     name: &'a str,
-    /// It works, or waits for something.
+    /// It works, or waits.
     has_started: bool,
     works: bool,
     has_died: bool,
@@ -59,7 +58,7 @@ impl<'a> From<&'a WorkerProcess> for Standing<'a> {
 }
 
 impl FirstStart {
-    /// These workers were started now.
+    /// A first start of these workers, which begins now.
     pub(super) fn of(workers: &[WorkerProcess], now: Instant) -> FirstStart {
         FirstStart {
             groups: workers.iter().map(|worker| worker.id).collect(),
@@ -68,10 +67,10 @@ impl FirstStart {
         }
     }
 
-    /// Whether it is over, and which groups have workers that are slow to start.
+    /// Answers, once it is over, the groups whose workers are slow to start.
     ///
     /// # Errors
-    /// No worker works: why the first one does not, in one line.
+    /// No worker works: the first one's fault, in one line.
     pub(super) fn look(
         &mut self,
         workers: &[WorkerProcess],
@@ -97,8 +96,7 @@ impl FirstStart {
         if !workers.iter().all(is_over) && now < self.until {
             return None;
         }
-        // A control group can keep a worker of its own from starting, and must not keep others'
-        // from that.
+        // A control group can keep its own worker from starting, but must not keep others from it.
         let is_lost = |worker: &Standing<'_>| worker.has_died && !worker.works;
         Some(match self.fault.take() {
             Some(fault) if workers.iter().all(is_lost) => Err(fault),
@@ -174,7 +172,7 @@ mod tests {
         let now = Instant::now();
         let mut first = starting(now);
         assert_eq!(first.judge([died(0), worker(1)].into_iter(), now), None);
-        // The first one is started again meanwhile.
+        // The first one is restarted meanwhile.
         let again = Standing {
             has_started: false,
             fault: None,

@@ -25,25 +25,25 @@ use crate::config::plan::Plan;
 use crate::config::rule_plan::RulePlan;
 use crate::groups::supervisor::worker_process::WorkerProcess;
 
-/// So long after the start, groups are mostly formed of the processes that are there.
+/// By this time after the start, most groups of existing processes have been formed.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Rules, and what is to be known of groups that they form.
+/// Rules, and the state of the groups that they form.
 #[derive(Debug, Default)]
 pub(super) struct FormedGroups {
     /// In the order in which they are tried.
     pub(super) rules: Vec<RulePlan>,
-    /// Since when groups have been without processes.
+    /// Groups without processes, and the time at which each is due to be dissolved.
     pub(super) deserted: BTreeMap<GroupId, Instant>,
-    /// Domains that an earlier supervisor had, by group, and until when they are kept.
+    /// Domains of an earlier supervisor, by group, and the end of the time for which they are kept.
     pub(super) kept: BTreeMap<String, OwnedFd>,
     pub(super) kept_until: Option<Instant>,
-    /// Rules that were said to be full.
+    /// Rules for which the limit of groups was logged.
     pub(super) full: BTreeSet<String>,
 }
 
 impl FormedGroups {
-    /// With these rules, and domains that groups of theirs may have had.
+    /// A state with these rules and no groups.
     pub(super) fn new(rules: Vec<RulePlan>) -> FormedGroups {
         FormedGroups {
             rules,
@@ -51,8 +51,7 @@ impl FormedGroups {
         }
     }
 
-    /// Keeps, of these domains, those that groups of the rules may have had; the others are given
-    /// back.
+    /// Keeps those of these domains that groups of the rules may have had; answers the others.
     pub(super) fn keep(&mut self, kept: BTreeMap<String, OwnedFd>) -> BTreeMap<String, OwnedFd> {
         let is_formed = |name: &String| {
             let rule = name.split_once('@').map(|(rule, _)| rule);
@@ -64,7 +63,7 @@ impl FormedGroups {
         others
     }
 
-    /// Whether there are domains that formed groups may have had.
+    /// Whether it keeps domains for groups that may be formed.
     pub(super) fn has_kept(&self) -> bool {
         !self.kept.is_empty()
     }
@@ -81,16 +80,16 @@ impl FormedGroups {
         self.rules.iter().map(with_groups).collect()
     }
 
-    /// What a formed group is by these rules; none, if they do not form it any more.
+    /// The plan of a formed group by these rules; none if they no longer form it.
     pub(super) fn anew(&self, (rule, value): &(String, Value), rules: &[RulePlan]) -> Option<Plan> {
         let of = |rules: &[RulePlan]| rules.iter().find(|plan| plan.rule.name == *rule).cloned();
         let (old, new) = (of(&self.rules)?, of(rules)?);
-        // By something else, the same value would mean another thing.
+        // With another `by`, the same value would mean another group.
         let is_same = old.rule.by.to_string() == new.rule.by.to_string();
         is_same.then(|| new.group(value))
     }
 
-    /// When something is to be done next.
+    /// Time of the next work.
     pub(super) fn next(&self) -> Option<Instant> {
         let deserted = self.deserted.values().copied();
         deserted.chain(self.kept_until).min()

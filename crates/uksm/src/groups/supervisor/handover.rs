@@ -23,23 +23,23 @@ use crate::groups::supervisor::domain_savings::Process;
 use crate::groups::wire::channel::Channel;
 use crate::groups::wire::messages::{SpaceNote, SupervisorMessage};
 
-/// Most that are told with one message, which has some 80 bytes for each.
+/// Maximum number of notes in one message, at some 80 bytes each.
 const BATCH: usize = 512;
 
-/// Pages more or less that count.
+/// Minimum change of size that is reported, in pages.
 const MIN_CHANGE: u64 = 16;
 
 #[derive(Debug)]
 struct Held {
     pid: u32,
     kind: u64,
-    /// When its memory began to age; before the machine started if negative, which is none.
+    /// Time when its memory began to age; 0 if that is before the machine started.
     born: Nanos,
     /// It can have frames of another group.
     is_mixed: bool,
-    /// It has left, and whether its process lives on.
+    /// Whether its process lives on, once it has left.
     left: Option<bool>,
-    /// As it was measured last, if it was.
+    /// The last measured size that was reported, if any.
     size: Option<SpaceSize>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Handover {
 }
 
 impl Handover {
-    /// A space was attached, which can have frames of another group.
+    /// Adds a space that was attached, and that can have frames of another group if `is_mixed`.
     pub(super) fn arrive(&mut self, arrived: Arrived, is_mixed: bool) {
         let SpaceArrival { space, kind, age } = arrived.arrival;
         let held = Held {
@@ -66,8 +66,8 @@ impl Handover {
         self.held.insert(space, held);
     }
 
-    /// A space has left. Answers whether it is to be detached at once, because its worker never
-    /// received it.
+    /// Notes that a space has left. Answers whether it has to be detached at once, because its
+    /// worker never received it.
     pub(super) fn leave(&mut self, left: Left) -> bool {
         let Left { space, lives, .. } = left;
         let is_it = |news: &SpaceNews| matches!(news, SpaceNews::Arrived { arrival, .. } if arrival.space == space);
@@ -84,8 +84,8 @@ impl Handover {
         false
     }
 
-    /// The worker reports that it has detached this space. Answers whether the report was
-    /// believed: of a space that has not left it is not.
+    /// The worker reports that it has detached this space. Answers whether that is believed: only
+    /// if the space has left.
     pub(super) fn detached(&mut self, space: SpaceId) -> bool {
         let held = self.held.get(&space);
         let has_left = held.is_some_and(|held| held.left.is_some());
@@ -95,7 +95,7 @@ impl Handover {
         has_left
     }
 
-    /// Whether no space is held, not even one that is leaving.
+    /// Whether no space is held, not even a leaving one.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -105,7 +105,7 @@ impl Handover {
         self.held.contains_key(&space)
     }
 
-    /// The spaces that a process has, in the group or not yet parted from it.
+    /// The spaces that a process still has, in the group or not yet unmerged from it.
     pub(super) fn living(&self) -> impl Iterator<Item = SpaceId> + '_ {
         let living = self
             .held
@@ -130,8 +130,8 @@ impl Handover {
         })
     }
 
-    /// These are the sizes of spaces that are here. A worker measures those that came by itself; it
-    /// is told of those that have changed since.
+    /// Takes measured sizes of spaces in the group. A worker measures new spaces by itself; it gets
+    /// a message about those that have changed since.
     pub(super) fn measured(&mut self, sizes: &[SpaceSize]) {
         for &size in sizes {
             let Some(held) = self.held.get_mut(&size.space) else {
@@ -149,12 +149,12 @@ impl Handover {
         }
     }
 
-    /// The domain is gone.
+    /// Forgets all spaces of a domain that is gone.
     pub(super) fn forget(&mut self) {
         *self = Handover::default();
     }
 
-    /// A new worker knows nothing yet.
+    /// Queues all spaces for a new worker.
     pub(super) fn begin_again(&mut self) {
         self.queue.clear();
         for (&space, held) in &self.held {
@@ -165,15 +165,15 @@ impl Handover {
         }
     }
 
-    /// Whether there is something to tell.
+    /// Whether news is queued.
     pub(super) fn is_waiting(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// Tells as much as the worker reads.
+    /// Sends as much as the worker reads.
     ///
     /// # Errors
-    /// It is gone.
+    /// The worker is gone.
     pub(super) fn send(&mut self, channel: &Channel) -> io::Result<()> {
         while !self.queue.is_empty() {
             let batch = self.queue.iter().take(BATCH);
@@ -189,8 +189,8 @@ impl Handover {
     }
 }
 
-/// Whether a space is clearly of another size than before. Few pages more or less are no reason to
-/// wake its worker; they add up.
+/// Whether the size of a space differs clearly. Small changes are no reason to wake its worker;
+/// they add up.
 fn has_changed(before: &SpaceSize, now: &SpaceSize) -> bool {
     let change = now.anon_pages.abs_diff(before.anon_pages);
     (now.mappings, now.pages) != (before.mappings, before.pages)

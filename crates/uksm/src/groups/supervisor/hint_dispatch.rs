@@ -27,15 +27,16 @@ use uksm_policy::command::{Nanos, SpaceId};
 
 use crate::groups::supervisor::worker_process::WorkerProcess;
 
-/// So long after the start the programs are loaded: what is there before is read in full anyway.
+/// Time from the start until the programs are loaded: memory that exists before is read in full
+/// anyway.
 const PROGRAMS_AFTER: Duration = Duration::from_secs(5);
-/// While they are loaded, they are asked for so often.
+/// Interval of checks whether the programs are loaded.
 const LOADING: Nanos = 2_000_000_000;
-/// Hints are passed on not sooner than this after the last, and the pause is so many times as long
-/// as that took.
+/// Minimum pause after hints are passed on; the pause is also at least `PAUSE` times the time that
+/// passing them on took.
 const SHORTEST: Nanos = 10_000_000;
 const PAUSE: Nanos = 4;
-/// A worker that does not read is tried again after so long.
+/// Pause before a worker that does not read is tried again.
 const BEHIND: Nanos = 100_000_000;
 
 /// A followed space.
@@ -45,24 +46,24 @@ struct Followed {
     pid: u32,
 }
 
-/// The programs, and whose hints are whose.
+/// The programs, and the followed spaces by number.
 #[derive(Debug, Default)]
 pub(super) struct HintDispatch {
     loading: Option<Loading>,
     programs: Option<Hints>,
-    /// Why there are none, if they were wanted.
+    /// Why there are none, if a group wants them.
     fault: Option<String>,
     followed: BTreeMap<Place, Followed>,
     places: BTreeMap<u32, Place>,
     last: u32,
-    /// From when on they are taken again.
+    /// Time of the next round.
     due: Nanos,
-    /// A worker has not read all that it was handed.
+    /// Some worker has not read all its hints.
     is_behind: bool,
 }
 
 impl HintDispatch {
-    /// Who tells of I/O, in the words of `uksm status`.
+    /// The source of hints, for `uksm status`.
     pub(super) fn source(&self) -> String {
         match (&self.programs, &self.fault) {
             (Some(_), _) => "programs".to_owned(),
@@ -89,7 +90,7 @@ impl HintDispatch {
         }
     }
 
-    /// Nobody wants to know of this space any more.
+    /// Stops following this space.
     pub(super) fn forget(&mut self, place: Place) {
         let Some(Followed { number, pid }) = self.followed.remove(&place) else {
             return;
@@ -103,7 +104,7 @@ impl HintDispatch {
         }
     }
 
-    /// Loads the programs, if a group has hints on and that was not tried before.
+    /// Loads the programs, if a group has hints on and loading was not tried before.
     pub(super) fn load(&mut self, workers: &[WorkerProcess]) {
         let is_tried = self.programs.is_some() || self.loading.is_some() || self.fault.is_some();
         if !is_tried && workers.iter().any(WorkerProcess::has_hints) {
@@ -111,7 +112,7 @@ impl HintDispatch {
         }
     }
 
-    /// Groups have changed: exactly the spaces of those that have hints on are followed.
+    /// Groups have changed: follows exactly the spaces of those that have hints on.
     pub(super) fn regroup(&mut self, workers: &[WorkerProcess]) {
         let with_hints = workers.iter().filter(|worker| worker.has_hints());
         let wanted: BTreeMap<Place, u32> = with_hints
@@ -137,7 +138,7 @@ impl HintDispatch {
         }
     }
 
-    /// Takes what has come, if it is time, and passes it on.
+    /// Takes hints, if it is time, and passes them on.
     pub(super) fn pass_on(&mut self, workers: &mut [WorkerProcess]) {
         self.take_programs();
         let now = clock::now();
@@ -165,8 +166,8 @@ impl HintDispatch {
         }
     }
 
-    /// When something is to be done, though nothing may be readable, and what is readable when
-    /// hints have come.
+    /// The time of the next work, even without a readable descriptor, and the descriptor that is
+    /// readable when hints have come.
     pub(super) fn next(&self, now: Nanos) -> (Option<Nanos>, Option<BorrowedFd<'_>>) {
         if self.loading.is_some() {
             return (Some(now + LOADING), None);
@@ -180,7 +181,7 @@ impl HintDispatch {
         }
     }
 
-    /// Takes in the programs, once they are loaded. Without them all runs as well.
+    /// Starts to use the programs, once they are loaded. The supervisor also runs without them.
     fn take_programs(&mut self) {
         let Some(loaded) = self.loading.as_mut().and_then(Loading::take) else {
             return;
@@ -204,14 +205,13 @@ impl HintDispatch {
     }
 }
 
-/// What each group is told of what was taken, with the spaces as its domain names them. What was
-/// lost in numbers is not known to be of a certain group: those hear of it of whose spaces some
-/// was.
+/// Sorts taken hints by group, and names spaces as in the group's domain. Lost hints are known by
+/// number for all groups together: they are counted for the groups of whose spaces some were lost.
 fn by_group(taken: Taken, places: &BTreeMap<u32, Place>) -> BTreeMap<GroupId, Taken> {
     let mut of: BTreeMap<GroupId, Taken> = BTreeMap::new();
     let place = |number: SpaceId| places.get(&number.0).copied();
     for mut hint in taken.hints {
-        // It may have been told before the space was forgotten.
+        // Its space may have been forgotten meanwhile.
         if let Some((group, space)) = place(hint.space) {
             hint.space = space;
             of.entry(group).or_default().hints.push(hint);
@@ -226,7 +226,7 @@ fn by_group(taken: Taken, places: &BTreeMap<u32, Place>) -> BTreeMap<GroupId, Ta
         if let Some((group, space)) = place(number) {
             let taken = of.entry(group).or_default();
             taken.lost_of.push(space);
-            // How many is counted for all together; each that lost some lost one at least.
+            // The number is known for all together; each space in the list lost at least one.
             taken.lost += 1;
         }
     }

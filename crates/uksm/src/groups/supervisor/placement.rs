@@ -1,11 +1,11 @@
-//! Where a worker is booked: it is moved to the control group that pays.
+//! The placement of a worker: it is moved to the control group that pays.
 //!
 //! # Problem
-//! That control group is named by a configuration, or by a request of somebody who may ask the
-//! daemon. It may hold no processes, since it hands resources down.
+//! That control group is named by the configuration, or by a request of an authorized client. It
+//! may hold no processes if it passes resources on to control groups below it.
 //!
 //! # Approach
-//! It is opened beneath the mount of control groups ([`CgroupTree`]). If the kernel says that it
+//! It is opened beneath the mount of control groups ([`CgroupTree`]). If the kernel reports that it
 //! can hold no process, the worker is moved to a control group of its own in it.
 //!
 //! # Source
@@ -23,7 +23,7 @@ use crate::groups::supervisor::rights;
 /// The file by which processes are moved.
 const PROCESSES: &str = "cgroup.procs";
 
-/// Where a worker is if its control group has others below it.
+/// Name of the worker's control group in one that has others below it.
 const CHILD: &str = "uksm";
 
 /// The control groups of this host.
@@ -31,11 +31,11 @@ pub(super) fn cgroup_tree() -> CgroupTree {
     CgroupTree::mounted_at(Path::new(Cgroup::MOUNT))
 }
 
-/// Moves a process into the control group of this folder; if that hands resources down, into one of
+/// Moves a process into the control group of this folder; if that can hold no process, into one of
 /// our own there.
 ///
 /// # Errors
-/// There is none, or the kernel refuses.
+/// It does not exist, or the kernel refuses.
 pub(super) fn place(pid: u32, tree: &CgroupTree, folder: &str) -> io::Result<()> {
     let into = |folder: &Folder| folder.write(PROCESSES, &pid.to_string());
     let placed = tree

@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 use uksm_policy::command::Nanos;
 use uksm_redistribution::rates::{CORE, Rates, Status, millionths};
 
-/// From one turn to the next while somebody works.
+/// Time between two turns while any worker is busy.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
-/// The same while nobody does.
+/// Maximum time between two turns while all are idle.
 pub(super) const LONGEST: Duration = Duration::from_secs(8);
 
 /// The rates of all groups whose rate is dynamic.
@@ -33,9 +33,9 @@ pub(super) struct GroupRates {
     pub(super) rates: Rates,
     pub(super) next: Instant,
     pub(super) interval: Duration,
-    /// What was read of each at the last turn.
+    /// The last reading of each group.
     pub(super) read: BTreeMap<String, Reading>,
-    /// Groups whose worker is to be told still.
+    /// Groups whose worker has not received its share yet.
     pub(super) untold: Vec<String>,
 }
 
@@ -51,12 +51,12 @@ impl Default for GroupRates {
     }
 }
 
-/// What only grows, as it was read.
+/// Growing counters, at one reading.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Reading {
     pub(super) at: Nanos,
     pub(super) cpu: Nanos,
-    /// What was read when its worker had worked last.
+    /// The counters at the last reading with a busy worker.
     pub(super) working: Working,
 }
 
@@ -67,8 +67,8 @@ pub(super) struct Working {
     pub(super) memory: Waiting,
 }
 
-/// The kernel adds up every two seconds how long tasks waited: the share of the time between two
-/// sums holds until the next.
+/// The kernel adds up the waiting time of tasks every two seconds: the share of the time between
+/// two sums holds until the next.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Waiting {
     pub(super) at: Nanos,
@@ -76,7 +76,7 @@ pub(super) struct Waiting {
     share: f64,
 }
 
-/// A sum that stays so long is one of nobody who waited.
+/// A sum that stays the same for this long means that no task waited.
 const SUMMED: Nanos = 3_000_000_000;
 
 impl Waiting {
@@ -97,7 +97,7 @@ impl Waiting {
         }
     }
 
-    /// How long of this time.
+    /// The waiting part of this time.
     pub(super) fn of(self, time: Nanos) -> Nanos {
         // A part of a whole number of nanoseconds.
         millionths(self.share).saturating_mul(time) / CORE
@@ -105,17 +105,17 @@ impl Waiting {
 }
 
 impl GroupRates {
-    /// When the next turn is, if there is anything to do.
+    /// Time of the next turn, if there is anything to do.
     pub(super) fn next(&self) -> Option<Instant> {
         (!self.is_idle()).then_some(self.next)
     }
 
-    /// Whether no group's rate is dynamic, and all workers know what they may use.
+    /// Whether no group's rate is dynamic, and all workers have received their shares.
     pub(super) fn is_idle(&self) -> bool {
         self.rates.is_idle() && self.untold.is_empty()
     }
 
-    /// How a group stands, if its rate is dynamic.
+    /// The rate of a group, if it is dynamic.
     pub(super) fn status(&self, group: &str) -> Option<Status> {
         self.rates.status(group)
     }

@@ -27,7 +27,7 @@ use crate::control;
 use crate::groups::supervisor::placement::cgroup_tree;
 use crate::setting::Daemon;
 
-/// From one turn to the next.
+/// Time between two turns.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Redistribution among all groups.
@@ -39,7 +39,7 @@ pub(super) struct GroupRedistribution {
 }
 
 impl GroupRedistribution {
-    /// One for a host whose processes are here, and a daemon that was told this.
+    /// For a host whose processes are at `proc_root`, and a daemon with these settings.
     pub(super) fn new(proc_root: &Path, daemon: &Daemon) -> GroupRedistribution {
         GroupRedistribution {
             redistribution: Redistribution::new(roots(proc_root, &daemon.socket), daemon.marks()),
@@ -48,18 +48,18 @@ impl GroupRedistribution {
         }
     }
 
-    /// When the next turn is, if there is anybody to give anything.
+    /// Time of the next turn, if there are members.
     pub(super) fn next(&self) -> Option<Instant> {
         (!self.redistribution.is_idle()).then_some(self.next)
     }
 
-    /// What there is to say, if there is anybody.
+    /// The status, if there are groups with members.
     pub(super) fn status(&self) -> Option<GivingStatus> {
         let status = self.redistribution.status();
         (!status.groups.is_empty()).then_some(status)
     }
 
-    /// A turn; answers what members have come to hold by group.
+    /// Runs a turn; answers the changes of members' memory by group.
     pub(super) fn turn(&mut self, freed: &Freed) -> BTreeMap<String, RedistributedTotals> {
         log(&self.redistribution.turn(clock::now(), freed));
         self.held.changes(&self.redistribution.status())
@@ -71,7 +71,7 @@ impl GroupRedistribution {
     }
 }
 
-/// What was there before is kept beside the control socket, in a folder that does not outlive the
+/// The original values are stored beside the control socket, in a folder that does not outlive the
 /// machine either.
 fn roots(proc_root: &Path, socket: &Path) -> Roots {
     let mut before = OsString::from(socket);
@@ -83,13 +83,13 @@ fn roots(proc_root: &Path, socket: &Path) -> Roots {
     }
 }
 
-/// For a daemon without groups: puts back what one with groups left when it was killed.
+/// For a daemon without groups: puts back limits that a killed one with groups left.
 pub(crate) fn put_back(proc_root: &Path, socket: &Path) {
     log(&Redistribution::put_back_only(roots(proc_root, socket)));
 }
 
-/// Where no daemon runs, or can: puts back what one with groups left when it was killed, unless one
-/// runs at this socket. Answers whether nothing is left.
+/// Without a daemon: puts back limits that a killed one with groups left, unless one runs at this
+/// socket. Answers whether nothing is left.
 pub(crate) fn put_back_alone(proc_root: &Path, socket: &Path) -> bool {
     let file = roots(proc_root, socket).before;
     if !file.exists() {
@@ -133,7 +133,7 @@ mod tests {
     fn what_a_killed_daemon_lent_is_put_back_where_none_can_run() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("control");
-        // A machine that is gone by now needs nothing.
+        // A machine that is gone needs nothing.
         let left = serde_json::json!([{
             "place": { "machine": { "socket": "/nonexistent/qmp" } },
             "identity": { "inode": 1, "born": null },

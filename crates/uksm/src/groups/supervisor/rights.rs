@@ -1,13 +1,13 @@
-//! Rights that some features take, and that the packaged service does not have.
+//! Rights that some features need, and that the packaged service does not have.
 //!
 //! # Problem
-//! The environment of another user's process, and a control group that was handed to another user,
-//! are closed even to root without the capabilities for that. The service has no more capabilities
-//! than all its users need, so whoever wants these features adds them (docs/operating.md); without
-//! them a rule would find nobody, and a worker never start.
+//! The environment of another user's process, and a control group delegated to another user, are
+//! closed even to root without the capabilities for that. The service has only the capabilities
+//! that all its users need, so an operator who wants these features adds them (docs/operating.md);
+//! without them a rule would find no process, and a worker would never start.
 //!
 //! # Approach
-//! What is missing is said by name, at level warning, when the configuration is read and where a
+//! Missing rights are logged by name, at level warning, when the configuration is read and when a
 //! worker cannot be placed.
 
 use std::io;
@@ -16,7 +16,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::config::rule_plan::RulePlan;
 
-/// Warns of rules that take rights that this process does not have.
+/// Warns of rules that need rights that this process does not have.
 pub(super) fn warn_of_missing(rules: &[RulePlan]) {
     let Ok(own) = capabilities(None) else {
         return;

@@ -15,24 +15,24 @@ use crate::groups::supervisor::worker_process::{
     ANOTHER_QUESTION, NO_ANSWER, STOP_TIMEOUT, WorkerProcess,
 };
 
-/// All workers together are waited for so long.
+/// Timeout of the answers of all workers together.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// All workers together may take so long to end; one that is killed takes a moment.
+/// Timeout of the end of all workers together; a kill takes a moment.
 pub(super) const END_TIMEOUT: Duration = STOP_TIMEOUT.saturating_add(Duration::from_secs(2));
-/// Breaking may take so long, less than a client waits.
+/// Timeout of breaking; shorter than a client's.
 pub(super) const BREAK_TIMEOUT: Duration = Duration::from_secs(570);
-/// A worker that is to break and has had no processor time for so long is not waited for.
+/// A worker that is to break pages and has had no processor time for this long is not waited for.
 pub(super) const STALLED: Duration = Duration::from_secs(5);
-/// Most spaces of one question.
+/// Maximum number of spaces in one question.
 pub(super) const MAX_SPACES: usize = 8192;
-/// So often spaces that came meanwhile are broken as well. A group that forks all the time does not
-/// keep itself alive by that.
+/// Maximum number of rounds in which spaces that came meanwhile are broken as well. Without it, a
+/// group that forks all the time would never be done.
 pub(super) const MAX_ROUNDS: u32 = 3;
 
-/// Something that takes more than one turn.
+/// A request, reload or record that takes more than one turn.
 #[derive(Debug)]
 pub(super) struct Task {
-    /// The client; none if it was a signal, or the clock.
+    /// The client; none if the cause was a signal or the clock.
     pub(super) asked: Option<Pending>,
     pub(super) job: Job,
     pub(super) until: Instant,
@@ -40,15 +40,15 @@ pub(super) struct Task {
 
 #[derive(Debug)]
 pub(super) enum Job {
-    /// Workers were asked what the client wants to know.
+    /// Workers were asked for the client's answer.
     Tell,
-    /// Workers were asked what they saved; then a change follows, perhaps.
+    /// Workers were asked for their savings; a change may follow.
     Account(Option<Box<Wanted>>),
-    /// Workers break what chosen processes share.
+    /// Workers break shared pages of chosen processes.
     Break(Box<Chosen>),
-    /// Workers end whose groups change.
+    /// Workers of changed groups end.
     End(Box<Altering>),
-    /// What may not be shared any more is broken.
+    /// Pages that may no longer be shared are broken.
     Part(Box<Altering>),
 }
 
@@ -56,11 +56,11 @@ pub(super) enum Job {
 #[derive(Debug)]
 pub(super) struct Chosen {
     pub(super) selectors: Selectors,
-    /// What workers are still to break, the spaces of one question after those of another.
+    /// Spaces that workers still have to break, in chunks of one question each.
     pub(super) left: BTreeMap<GroupId, VecDeque<Vec<u32>>>,
-    /// Processor time of those workers when it was looked at last.
+    /// Processor time of those workers at the last check, and when that was.
     pub(super) taken: (Instant, BTreeMap<GroupId, Nanos>),
-    /// For groups without a worker that does it.
+    /// Breaking for groups without a worker that can do it.
     pub(super) breaking: Breaking,
     pub(super) done: BreakUp,
     pub(super) faults: Vec<String>,
@@ -71,24 +71,24 @@ pub(super) struct Chosen {
 pub(super) struct Altering {
     pub(super) wanted: Wanted,
     pub(super) breaking: Breaking,
-    /// Spaces that were broken, or are being.
+    /// Spaces that were broken or are being broken.
     pub(super) parted: BTreeMap<GroupId, BTreeSet<SpaceId>>,
     /// Groups that stay as they are, and why.
     pub(super) faults: BTreeMap<GroupId, String>,
     pub(super) rounds: u32,
 }
 
-/// What a step of a task came to.
+/// The result of a step of a task.
 pub(super) enum Progress {
-    /// There is nothing to do before something comes, or its time.
+    /// Nothing to do before an event or a deadline.
     Waits(Job),
-    /// This is to be done at once.
+    /// The next job is due at once.
     Next(Job),
     Done(Answer),
 }
 
 impl Task {
-    /// When it looks again, if nothing happens before.
+    /// Time of the next check, if no event comes before.
     pub(super) fn due(&self) -> Instant {
         match &self.job {
             Job::Break(chosen) if !chosen.left.is_empty() => {
@@ -116,7 +116,7 @@ impl Task {
         }
     }
 
-    /// The daemon stops.
+    /// Answers the client that the daemon stops.
     pub(super) fn give_up(self) {
         if let Some(pending) = self.asked {
             pending.answer(Answer::Error("the daemon stops".to_owned()));
@@ -136,7 +136,7 @@ impl Chosen {
         }
     }
 
-    /// Takes in what a worker answered.
+    /// Takes a worker's answer.
     pub(super) fn take_in(&mut self, worker: &mut WorkerProcess, is_late: bool) {
         match worker.take_answer() {
             Some(Ok(Answer::Broken {
@@ -154,7 +154,7 @@ impl Chosen {
                 self.left.entry(worker.id).or_default().pop_front();
                 self.ask_next(worker);
             }
-            // It does not run, or reads nothing.
+            // It does not run, or does not read.
             Some(Err(_)) if !is_late => self.do_without(worker),
             answer => {
                 let line = match answer {
@@ -169,7 +169,7 @@ impl Chosen {
         }
     }
 
-    /// Breaks what a worker was to break.
+    /// Breaks a worker's remaining spaces without it.
     pub(super) fn do_without(&mut self, worker: &WorkerProcess) {
         let left = self.left.remove(&worker.id).unwrap_or_default();
         let spaces = left.into_iter().flatten().map(SpaceId).collect();

@@ -3,13 +3,13 @@
 use crate::config::current::AddedPlan;
 use crate::config::plans::Plans;
 
-/// What groups are to become.
+/// The target of a change.
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// All that a configuration says, and no others.
+    /// All groups of a configuration, and no others.
     All(Box<Plans>),
-    /// One group that was added, or changed.
+    /// One group that is added or changed.
     One(Box<AddedPlan>),
-    /// One group is not wanted any more.
+    /// One group is removed.
     Gone(String),
 }

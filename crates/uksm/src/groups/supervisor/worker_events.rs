@@ -32,7 +32,7 @@ pub(super) struct WorkerEvents {
 }
 
 impl WorkerEvents {
-    /// One that watches nothing yet.
+    /// An epoll that watches nothing yet.
     ///
     /// # Errors
     /// No more file descriptors.
@@ -42,10 +42,10 @@ impl WorkerEvents {
         })
     }
 
-    /// Watches this descriptor of a group's worker, too.
+    /// Also watches this descriptor of a group's worker.
     ///
     /// # Errors
-    /// No memory, or too many.
+    /// No memory, or too many watches.
     pub(super) fn watch(&self, group: GroupId, to: &impl AsFd) -> io::Result<()> {
         let data = epoll::EventData::new_u64(u64::from(group.0));
         epoll::add(&self.epoll, to, data, epoll::EventFlags::IN)?;
@@ -56,7 +56,7 @@ impl WorkerEvents {
     pub(super) fn wait(&self, timeout: Duration) {
         let mut here = [PollFd::new(&self.epoll, PollFlags::IN)];
         if let Ok(timeout) = Timespec::try_from(timeout) {
-            // A signal ends it sooner, as a worker does.
+            // A signal ends the wait early, as an event does.
             let _woken = poll(&mut here, Some(&timeout));
         }
     }

@@ -1,4 +1,4 @@
-//! One worker process: how it is started, asked, and started again.
+//! One worker process: its start, its requests, and its restart.
 //!
 //! # Problem
 //! A worker may die at any time, be killed for its control group's memory, or wait for a control
@@ -6,11 +6,11 @@
 //!
 //! # Approach
 //! The supervisor has the domain's file, so frames and attached spaces outlive the worker; a new
-//! one is handed that file, and told of the spaces. One that dies again and again is started ever
-//! more seldom, at least each [`MAX_PAUSE`].
+//! worker receives that file and the list of spaces. A worker that dies repeatedly is restarted
+//! after ever longer pauses of up to [`MAX_PAUSE`].
 //!
 //! No call of this file or of those below waits for the worker: its control group can stop it at
-//! any time. Messages are read as they come ([`messages`]), and a worker that is to end is killed
+//! any time. Messages are read as they come ([`messages`]), and a worker that has to end is killed
 //! if it takes too long ([`ending`]).
 
 use std::collections::BTreeSet;
@@ -53,18 +53,18 @@ pub(super) use messages::{ANOTHER_QUESTION, NO_ANSWER};
 use state::{Ending, Question, Running, State};
 use worker_log::WorkerLog;
 
-/// Between two tries to start a worker.
+/// First pause between two tries to start a worker, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
-/// A worker that has run for so long is started at once if it dies.
+/// A worker that ran at least this long is restarted after the first pause if it dies.
 const STEADY: Duration = Duration::from_secs(60);
-/// A control group that is waited for is looked for so often.
+/// Interval of checks for a control group that does not exist yet.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What a worker has reported of its spaces.
+/// Reports of a worker about its spaces.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Reports {
-    /// Spaces that had left, and that it has detached.
+    /// Spaces that had left, and that the worker has detached.
     pub(super) detached: BTreeSet<SpaceId>,
     /// Spaces that the module calls dead.
     pub(super) dead: BTreeSet<SpaceId>,
@@ -79,37 +79,37 @@ pub(super) struct WorkerProcess {
     roots: Roots,
     /// Where the group's processes are attached.
     pub(super) domain: Option<Device>,
-    /// Pages broken in it before this supervisor had it.
+    /// Pages broken in the domain before this supervisor had it.
     broken_before: u64,
-    /// What it took and saved.
+    /// CPU and memory used, and memory saved.
     pub(super) account: Account,
-    /// Counts what its processes write.
+    /// Counts pages that the group's processes write.
     written: Rc<WrittenPages>,
-    /// What it shows of itself.
+    /// Savings of its domain.
     pub(super) savings: DomainSavings,
-    /// Its spaces.
+    /// Spaces handed to the worker.
     pub(super) handover: Handover,
-    /// What the worker said of spaces, for the supervisor to take.
+    /// Messages of the worker about spaces that are not processed yet.
     said: Vec<SpaceWord>,
     state: State,
-    /// Messages of the worker that runs, or of the last one.
+    /// Log lines of the running worker, or of the last one.
     log: Option<WorkerLog>,
     pause: Duration,
-    /// How often a worker that had died was replaced.
+    /// Number of restarts after the worker died.
     pub(super) restarts: u64,
     /// Questions passed on.
     asked: u64,
     /// The last one, until its answer is taken.
     question: Option<Question>,
-    /// It left a question without an answer, which was logged.
+    /// It left a question unanswered, which was logged.
     is_silent: bool,
-    /// What of a core it may use, if that is not what was configured.
+    /// Share of a core that it may use, if that differs from the configured one.
     pub(super) share: Option<f64>,
 }
 
 impl WorkerProcess {
-    /// One that is not started yet. `domain` is that of an earlier supervisor's worker, with
-    /// nothing attached.
+    /// A worker that is not started yet. `domain` comes from an earlier supervisor, with nothing
+    /// attached.
     pub(super) fn new(
         id: GroupId,
         (plan, seed): (Plan, u64),
@@ -143,10 +143,11 @@ impl WorkerProcess {
         }
     }
 
-    /// It may use this share of a core from now on; a worker that is started later, too.
+    /// Sets the share of a core that the worker may use; a worker that is started later gets it,
+    /// too.
     ///
     /// # Errors
-    /// The one that runs was not told.
+    /// The running worker was not notified.
     pub(super) fn allow(&mut self, share: f64) -> io::Result<()> {
         self.share = Some(share);
         match &self.state {
@@ -155,7 +156,7 @@ impl WorkerProcess {
         }
     }
 
-    /// Its process, if it runs.
+    /// Its process id, if it runs.
     pub(super) fn pid(&self) -> Option<u32> {
         match &self.state {
             State::Running(running) => Some(running.child.id()),
@@ -163,7 +164,7 @@ impl WorkerProcess {
         }
     }
 
-    /// When something is to be done: it is to be started, or to be killed.
+    /// Time of its next start, or of its kill.
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.state {
             State::Running(_) => None,
@@ -172,7 +173,7 @@ impl WorkerProcess {
         }
     }
 
-    /// Whether its start is over: it is ready, or has ended, or waits.
+    /// Whether its start is over: it is ready, has ended, or waits.
     pub(super) fn has_started(&self) -> bool {
         match &self.state {
             State::Running(running) => running.is_ready,
@@ -180,7 +181,7 @@ impl WorkerProcess {
         }
     }
 
-    /// Why it does not run, if it does not.
+    /// Why it does not run.
     pub(super) fn fault(&self) -> Option<&str> {
         match &self.state {
             State::Running(_) => None,
@@ -188,13 +189,13 @@ impl WorkerProcess {
         }
     }
 
-    /// Whether its control group is there.
+    /// Whether the control group that it is booked to exists.
     fn has_book(&self) -> bool {
         let book = self.plan.book.as_ref();
         book.is_none_or(|cgroup| std::path::Path::new(&cgroup.folder()).is_dir())
     }
 
-    /// Starts the process if it is time. It says by itself when it works.
+    /// Starts the process if it is due. The worker sends a message when it works.
     pub(super) fn start(&mut self, events: &WorkerEvents) {
         if !matches!(&self.state, State::Waiting { until, .. } if *until <= Instant::now()) {
             return;
@@ -262,7 +263,7 @@ impl WorkerProcess {
         }
     }
 
-    /// Logs what the worker has written.
+    /// Logs the lines that the worker has written.
     fn pass_on_log(&mut self) {
         if let Some(log) = &mut self.log
             && !log.pass_on(&self.plan.name)
@@ -272,7 +273,7 @@ impl WorkerProcess {
         }
     }
 
-    /// Moves it to the control group that pays, and tells it what to do.
+    /// Moves it to the control group that pays, and sends it its setup.
     fn begin(&self, child: &Child, channel: &Channel) -> io::Result<OwnedFd> {
         if let Some(book) = &self.plan.book {
             place(child.id(), &cgroup_tree(), &book.folder())?;
@@ -297,7 +298,7 @@ impl WorkerProcess {
         self.plan.resolved.params.hint_runs > 0
     }
 
-    /// Hands the worker the end from which hints come, if it is to have any.
+    /// Hands the worker its end of the hint socket, if the group has hints.
     fn hand_hints(&self, channel: &Channel) -> io::Result<Option<HintSender>> {
         if !self.has_hints() {
             return Ok(None);
@@ -307,7 +308,7 @@ impl WorkerProcess {
         Ok(Some(ours))
     }
 
-    /// Hands it what waits of its hints; answers whether it reads too slowly for all of them.
+    /// Sends queued hints; answers whether the worker reads too slowly for all of them.
     pub(super) fn flush_hints(&mut self) -> bool {
         let State::Running(Running {
             hints: Some(hints), ..
@@ -321,7 +322,7 @@ impl WorkerProcess {
         hints.is_behind()
     }
 
-    /// Hands it hints of its spaces, as far as it takes them.
+    /// Sends it hints of its spaces, as far as it reads.
     pub(super) fn hint(&mut self, taken: &Taken) {
         if let State::Running(Running {
             hints: Some(hints), ..
@@ -331,7 +332,7 @@ impl WorkerProcess {
         }
     }
 
-    /// The believable reports of spaces since the last time, each once however often it came.
+    /// The believable reports of spaces since the last call, each once, even if it came repeatedly.
     pub(super) fn take_reports(&mut self) -> Reports {
         let mut reports = Reports::default();
         for word in std::mem::take(&mut self.said) {
@@ -348,22 +349,22 @@ impl WorkerProcess {
         reports
     }
 
-    /// Tells the worker of its spaces, as far as it reads.
+    /// Sends the worker news of its spaces, as far as it reads.
     pub(super) fn send_spaces(&mut self) {
         if let State::Running(running) = &self.state
             && let Err(error) = self.handover.send(&running.channel)
         {
-            // It is told of everything when it is started again.
+            // It gets all of them again when it is restarted.
             tracing::debug!("group {}: not told: {error}", self.plan.name);
         }
     }
 
-    /// Whether the worker reads too slowly to be told everything.
+    /// Whether the worker reads too slowly for all its messages.
     pub(super) fn is_behind(&self) -> bool {
         self.pid().is_some() && self.handover.is_waiting()
     }
 
-    /// How long to wait before the next start; longer each time.
+    /// Pause before the next start; it doubles each time.
     fn next_pause(&mut self) -> Duration {
         let pause = self.pause;
         self.pause = (2 * pause).min(MAX_PAUSE);
@@ -377,7 +378,7 @@ impl WorkerProcess {
         };
     }
 
-    /// Tells the log of its domain.
+    /// Logs the figures of its domain.
     pub(super) fn audit(&self, what: &str) {
         if let Some(domain) = &self.domain {
             audit::log(what, &self.plan.name, domain);
@@ -390,7 +391,7 @@ impl WorkerProcess {
         now.saturating_sub(self.broken_before)
     }
 
-    /// Gives the domain up: its frames become orphans, and its processes are attached nowhere. Only
+    /// Drops the domain: its frames become orphans, and its processes are attached nowhere. Only
     /// after [`WorkerProcess::end`].
     pub(super) fn drop_domain(&mut self) {
         self.written.break_pages(self.broken());
@@ -402,7 +403,7 @@ impl WorkerProcess {
             && !self.has_ended()
             && let Err(error) = domain.detach_all()
         {
-            // A worker that does not end has the file still.
+            // A worker that has not ended still has the file.
             tracing::warn!("group {}: {error}", self.plan.name);
         }
         self.savings = DomainSavings::default();
@@ -411,7 +412,7 @@ impl WorkerProcess {
     }
 }
 
-/// Kills a worker that could not be begun. Its control group can be frozen, so that it does not end
+/// Kills a worker that could not be set up. Its control group can be frozen, so it may not end
 /// before that is thawed.
 fn reap_elsewhere(mut child: Child) {
     if let Err(error) = child.kill() {

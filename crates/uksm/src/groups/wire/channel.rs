@@ -1,15 +1,15 @@
 //! Messages between supervisor and worker, and the file of a domain with them.
 //!
 //! # Problem
-//! A worker that cannot open the device is handed the file of its domain; a new worker opens one in
-//! the control group that pays, and hands it to the supervisor.
+//! A worker that cannot open the device receives the file of its domain; a new worker opens one in
+//! the control group that pays, and sends it to the supervisor.
 //!
 //! # Approach
 //! A pair of sockets that keep the bounds of messages (`SOCK_SEQPACKET`); a message is one line of
-//! JSON, and a file may go with it. The end of either side is the end of messages for the other.
+//! JSON, and a file may come with it. When one side ends, the other reads the end of messages.
 //!
 //! # Units
-//! Bytes; a longer message than [`LONGEST`] is an error of whoever sends it.
+//! Bytes; sending a message longer than [`LONGEST`] is an error.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -26,7 +26,7 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Longest message.
+/// Maximum length of a message.
 const LONGEST: usize = 128 << 10;
 
 /// One end.
@@ -76,7 +76,7 @@ impl Channel {
             return Err(too_long(text.len()));
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        // A worker that is confined can send no files, and make no other call than this one.
+        // A confined worker can send no files, and make no other call than this one.
         let Some(file) = file else {
             send(&self.0, &text, flags)?;
             return Ok(());
@@ -89,17 +89,17 @@ impl Channel {
         Ok(())
     }
 
-    /// The next message, and the file that came with it; waits for at most so long, or for ever.
-    /// None at the end of all messages.
+    /// The next message, and the file that came with it; waits until the timeout, or for ever. None
+    /// at the end of all messages.
     ///
     /// # Errors
-    /// Nothing came in time; what came is no such message.
+    /// No message came in time, or an invalid one.
     pub(crate) fn receive<T: DeserializeOwned>(
         &self,
         timeout: Option<Duration>,
     ) -> io::Result<Option<(T, Option<OwnedFd>)>> {
         self.wait(timeout)?;
-        // To make room for the longest message would take longer than to read most.
+        // Allocating the maximum length would take longer than reading most messages.
         let length = match self.length()? {
             0 => return Ok(None),
             length if length > LONGEST => return Err(too_long(length)),
@@ -117,7 +117,7 @@ impl Channel {
                 RecvFlags::CMSG_CLOEXEC,
             ) {
                 Err(Errno::INTR) => {}
-                // It died with messages unread.
+                // The other side died with messages unread.
                 Err(Errno::CONNRESET) => return Ok(None),
                 answer => break answer?,
             }
@@ -143,7 +143,7 @@ impl Channel {
         loop {
             match recv(&self.0, &mut [0_u8; 1], flags) {
                 Err(Errno::INTR) => {}
-                // It died with messages unread.
+                // The other side died with messages unread.
                 Err(Errno::CONNRESET) => return Ok(0),
                 answer => return Ok(answer?.1),
             }
@@ -160,7 +160,7 @@ impl Channel {
             let mut here = [PollFd::new(&self.0, PollFlags::IN)];
             match rustix::event::poll(&mut here, timeout.as_ref()) {
                 Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-                // The time begins again: signals are few.
+                // The timeout begins again: signals are few.
                 Err(Errno::INTR) => {}
                 answer => return answer.map(|_| ()).map_err(io::Error::from),
             }
@@ -216,7 +216,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
-        /// A worker may be anybody by now: what it sends is a word, an error, or the end.
+        /// A worker may be compromised: its messages must be read as a value, an error, or the end.
         #[test]
         fn any_bytes_of_a_worker_are_a_word_or_an_error(
             at in 0_usize..200,

@@ -9,7 +9,7 @@ use uksm_policy::command::{SpaceArrival, SpaceId};
 
 use crate::control::{Answer, Request};
 
-/// What a worker works on.
+/// The settings of a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Setup {
     /// All settings.
@@ -24,15 +24,15 @@ pub(crate) struct Setup {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum SupervisorMessage {
-    /// First of all. The file of the domain comes with it if there is one already.
+    /// The first message. The file of the domain comes with it if there is one already.
     Setup(Box<Setup>),
-    /// Next, if hints are on: the file from which they come is with it.
+    /// The second message, if hints are on; the file of the hints comes with it.
     Hints,
     /// Spaces came and went.
     Spaces(Vec<SpaceNote>),
-    /// Answer this; the number tells answers apart that come too late.
+    /// A request; its number distinguishes late answers.
     Ask(u64, Request),
-    /// It may use this share of a core from now on.
+    /// The share of a core that it may use from now on.
     Share(f64),
 }
 
@@ -40,31 +40,31 @@ pub(crate) enum SupervisorMessage {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum WorkerMessage {
-    /// It has opened a domain, whose file comes with this.
+    /// It has opened a domain, whose file comes with this message.
     Domain,
     /// It works.
     Ready,
     /// It cannot work, and ends.
     Failed(String),
-    /// To [`SupervisorMessage::Spaces`], and what else it found of spaces.
+    /// Answers to [`SupervisorMessage::Spaces`], and other reports about spaces.
     Spaces(Vec<SpaceAnswer>),
     /// To [`SupervisorMessage::Ask`] of this number.
     Answer(u64, Answer),
 }
 
-/// [`SpaceNews`], as it travels.
+/// The form of [`SpaceNews`] in messages.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum SpaceNote {
     /// Process, space, kind, age in nanoseconds, whether it can have frames of another group.
     Arrived(u32, u32, u64, u64, bool),
-    /// Space, and whether a process has it still.
+    /// Space, and whether a process still has it.
     Left(u32, bool),
     /// Space.
     Resized(u32),
 }
 
-/// [`SpaceWord`], as it travels.
+/// The form of [`SpaceWord`] in messages.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum SpaceAnswer {

@@ -1,4 +1,4 @@
-//! The sandbox of a worker: no capabilities, and a filter of system calls that leaves it its
+//! The sandbox of a worker: no capabilities, and a filter of system calls that allows only its
 //! memory, its time, its open files and the calls of the module.
 //!
 //! # Problem
@@ -52,9 +52,9 @@ pub(super) fn give_up_capabilities() -> io::Result<()> {
     Ok(())
 }
 
-/// Allowed whatever the arguments are.
+/// Calls that are allowed with any arguments.
 const PLAIN: [i64; 30] = [
-    // Files that are open, and the channel.
+    // Open files, and the channel.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_readv,
@@ -65,7 +65,7 @@ const PLAIN: [i64; 30] = [
     libc::SYS_close,
     libc::SYS_poll,
     libc::SYS_ppoll,
-    // Memory, but for what follows.
+    // Memory, except for calls below.
     libc::SYS_brk,
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -90,8 +90,8 @@ const PLAIN: [i64; 30] = [
     libc::SYS_clock_getres,
 ];
 
-/// Descriptors are asked about and copied. Nothing else of fcntl(2): it can name processes that get
-/// a signal (`F_SETOWN`), leases and locks.
+/// Descriptors are queried and copied. Nothing else of fcntl(2): it can name processes that get a
+/// signal (`F_SETOWN`), leases and locks.
 const FCNTL: [i32; 4] = [
     libc::F_GETFD,
     libc::F_SETFD,
@@ -99,8 +99,8 @@ const FCNTL: [i32; 4] = [
     libc::F_DUPFD_CLOEXEC,
 ];
 
-/// Waiting and waking, as the standard and the C library do it; none of the operations with
-/// priorities or two words.
+/// Waiting and waking, as in the standard and the C library; none of the operations with priorities
+/// or two words.
 const FUTEX: [i32; 4] = [
     libc::FUTEX_WAIT,
     libc::FUTEX_WAKE,
@@ -108,7 +108,7 @@ const FUTEX: [i32; 4] = [
     libc::FUTEX_WAKE_BITSET,
 ];
 
-/// Memory given back, and huge pages. Nothing that in-kernel KSM would compare with other
+/// Memory given back, and huge pages; no advice that lets in-kernel KSM compare it with other
 /// processes.
 const MADVISE: [i32; 4] = [
     libc::MADV_DONTNEED,
@@ -117,15 +117,15 @@ const MADVISE: [i32; 4] = [
     libc::MADV_NOHUGEPAGE,
 ];
 
-/// The last clock that is no process's: clocks of other processes and of files have negative
+/// The last clock that belongs to no process: clocks of other processes and of files have negative
 /// numbers.
 const LAST_CLOCK: i32 = libc::CLOCK_TAI;
 
-/// What an argument of a call must be.
+/// A condition on an argument of a call.
 enum Arguments {
     /// This argument, without these bits, is one of these numbers.
     OneOf(u8, u32, Vec<u32>),
-    /// This argument is at most so much, without a sign.
+    /// This argument is at most this number, unsigned.
     AtMost(u8, u32),
     /// This pointer is null.
     Null(u8),
@@ -174,12 +174,12 @@ impl Arguments {
     }
 }
 
-/// Calls that can lead out of the process, and the arguments with which they do not.
+/// Calls that can lead out of the process, and conditions that prevent it.
 fn bounded_calls(own_pid: u32) -> [(i64, Arguments); 11] {
     let flags_of_futex = (libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME).cast_unsigned();
     let futex = FUTEX.iter().map(|&n| n.cast_unsigned()).collect();
     let clock = || Arguments::AtMost(0, LAST_CLOCK.cast_unsigned());
-    // No executable memory, and none that is the host's to reserve.
+    // No executable memory, and none of the host's reserves.
     let reserved = libc::MAP_HUGETLB | libc::MAP_LOCKED;
     [
         (
@@ -205,10 +205,10 @@ fn bounded_calls(own_pid: u32) -> [(i64, Arguments); 11] {
     ]
 }
 
-/// What is allowed, by call; a call without rules whatever its arguments are.
+/// Rules of allowed calls; a call without rules is allowed with any arguments.
 type Allowed = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// What the process with this id may do.
+/// The calls that the process with this id may make.
 fn allowed(own_pid: u32) -> Result<Allowed, Error> {
     let mut allowed: Allowed = PLAIN.iter().map(|&call| (call, vec![])).collect();
     for (call, arguments) in bounded_calls(own_pid) {
@@ -217,7 +217,7 @@ fn allowed(own_pid: u32) -> Result<Allowed, Error> {
     Ok(allowed)
 }
 
-/// The filter that refuses all else.
+/// The filter that refuses all other calls.
 fn program(allowed: Allowed) -> Result<BpfProgram, Error> {
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let arch = TargetArch::x86_64;
@@ -225,7 +225,7 @@ fn program(allowed: Allowed) -> Result<BpfProgram, Error> {
     Ok(filter.try_into()?)
 }
 
-/// From now on all threads of this process may do no more than work on what is open.
+/// Applies the filter to all threads of this process.
 ///
 /// # Errors
 /// The kernel has no seccomp, or refuses.

@@ -1,4 +1,4 @@
-//! The channel of a worker, as far as it carries messages about spaces.
+//! A worker's channel for messages about spaces.
 //!
 //! # Approach
 //! A thread reads the channel (`supervisor_requests.rs`) and puts messages about spaces into the
@@ -15,7 +15,7 @@ use uksm_linux::handed_over::{SpaceNews, SpaceWord, Supervisor};
 use crate::groups::wire::channel::Channel;
 use crate::groups::wire::messages::{SpaceAnswer, SpaceNote, WorkerMessage};
 
-/// Words of one message.
+/// Maximum number of reports in one message.
 const MAX_BATCH: usize = 512;
 
 /// The end for the thread that reads the channel.
@@ -33,7 +33,7 @@ pub(crate) struct SpaceChannel {
     channel: Channel,
 }
 
-/// Both ends; the channel is for messages of the worker.
+/// Both ends; the worker sends its messages by `channel`.
 ///
 /// # Errors
 /// No more file descriptors.
@@ -54,7 +54,7 @@ pub(crate) fn space_channel(channel: Channel) -> std::io::Result<(SpaceInbox, Sp
 }
 
 impl SpaceInbox {
-    /// Puts these into the inbox. A worker that has ended is ignored.
+    /// Puts these notes into the inbox. A worker that has ended is ignored.
     pub(crate) fn push(&self, notes: Vec<SpaceNote>) {
         for note in notes {
             let _gone = self.news.send(note.into());
@@ -69,7 +69,7 @@ impl Supervisor for SpaceChannel {
         if let Ok(news) = self.news.try_recv() {
             return Some(news);
         }
-        // What comes from now on makes it readable again.
+        // Later notes make it readable again.
         let _empty = rustix::io::read(&self.event, &mut [0; 8]);
         self.news.try_recv().ok()
     }

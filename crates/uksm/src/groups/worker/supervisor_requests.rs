@@ -1,4 +1,4 @@
-//! The requests of a supervisor, as its worker takes them.
+//! The supervisor's requests to its worker.
 //!
 //! # Approach
 //! A thread of its own reads the channel: it passes on requests and shares to the worker, and
@@ -13,8 +13,8 @@ use crate::groups::wire::channel::Channel;
 use crate::groups::wire::messages::{SupervisorMessage, WorkerMessage};
 use crate::groups::worker::space_channel::SpaceInbox;
 
-/// Takes questions from a supervisor, and passes on to the inbox what it tells of spaces; its end
-/// asks for a stop.
+/// Receives the supervisor's requests, and puts its notes about spaces into the inbox; the end of
+/// the supervisor stops the worker.
 ///
 /// # Errors
 /// No thread can be started: one line.
@@ -39,7 +39,7 @@ pub(crate) fn control(
     Ok(Control::of_channels(requests, shares))
 }
 
-/// Passes on what a supervisor asks, until it ends or the worker does.
+/// Passes on messages of a supervisor, until it ends or the worker does.
 fn obey(
     channel: &Channel,
     inbox: &SpaceInbox,
@@ -59,7 +59,7 @@ fn obey(
                 waker.wake();
                 continue;
             }
-            // It has begun long ago.
+            // The worker has begun long ago.
             SupervisorMessage::Setup(_) | SupervisorMessage::Hints => continue,
         };
         let Some(answer) = hand_over(request, worker, waker) else {

@@ -28,14 +28,13 @@ use crate::worker::HintsFrom;
 use crate::worker::start::{self, Start};
 use crate::{log, precedence, signals, startup};
 
-/// The supervisor tells at once what to do.
+/// Timeout of the supervisor's first messages.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Works until the supervisor ends or asks for it. What goes wrong the supervisor is told, who says
-/// it.
+/// Works until the supervisor ends or stops it. Errors are sent to the supervisor, which logs them.
 ///
 /// # Errors
-/// No supervisor has started it.
+/// It was not started by a supervisor.
 pub(crate) fn worker() -> Result<ExitCode, Failure> {
     let file = std::io::stdin()
         .as_fd()
@@ -64,12 +63,12 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
     precedence::stand_back(resolved.daemon.nice);
     let device = device(setup, domain, &resolved, channel)?;
     let own_memory = Proc::default().own_memory()?.of_copy();
-    // What takes rights is opened; other threads come after this.
+    // All files that need rights are open; other threads start after this.
     sandbox::give_up_capabilities().context("cannot give up rights")?;
     let hints = hints(&resolved, channel)?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
-    // It is the supervisor's to heed, whose terminal it has.
+    // The signal is meant for the supervisor, whose terminal it is.
     let _ignored = signals::hangups(&sleeper)?;
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let own = channel.try_clone().context("cannot copy the channel")?;
@@ -93,7 +92,7 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
     start::work(&mut worker)
 }
 
-/// Where hints come from: the supervisor has sent that, if they are on.
+/// The source of hints: the supervisor has sent it, if they are on.
 fn hints(resolved: &Resolved, channel: &Channel) -> anyhow::Result<HintsFrom> {
     if resolved.params.hint_runs == 0 {
         return Ok(HintsFrom::Nobody);
@@ -106,7 +105,7 @@ fn hints(resolved: &Resolved, channel: &Channel) -> anyhow::Result<HintsFrom> {
     }
 }
 
-/// The domain: the one that was handed over, or a new one, which the supervisor gets.
+/// The domain: the received one, or a new one, which is sent to the supervisor.
 fn device(
     setup: &Setup,
     domain: Option<OwnedFd>,

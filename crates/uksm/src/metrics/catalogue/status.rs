@@ -1,8 +1,7 @@
-//! Rows of what a worker says, or a daemon without groups.
+//! Rows about the status of a worker, or of a daemon without groups.
 //!
 //! # Units
-//! What the status counts in pages that are in memory now is told in bytes; what happened to pages
-//! is counted in pages.
+//! Pages in memory now are exported in bytes; events on pages are counted in pages.
 
 use uksm_policy::command::PAGE_SIZE;
 use uksm_policy::report::LevelReport;
@@ -13,7 +12,7 @@ use crate::status::Status;
 
 type Row = super::Row<Status>;
 
-/// All of them.
+/// All rows.
 pub(in crate::metrics) fn rows() -> Vec<super::Row<Status>> {
     [
         savings(),
@@ -399,7 +398,7 @@ fn total<F: Into<Figure>>(status: &Status, figure: fn(&Amounts) -> F) -> Vec<Sam
     known(has_records.then(|| figure(&status.ledger)))
 }
 
-/// What goes on over restarts.
+/// A total of the ledger, which continues over restarts.
 fn ledger() -> Vec<Row> {
     vec![
         Row::counter("ledger", "How long the group has been accounted for; all of ledger goes on over restarts of workers and daemon", |status| {

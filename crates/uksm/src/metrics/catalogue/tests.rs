@@ -78,7 +78,7 @@ fn names_are_unique_and_as_prometheus_wants_them() {
     }
 }
 
-/// The metrics that a query names. What rules record has a colon in its name, and is none.
+/// The metrics that a query names. Names of recording rules have a colon, and are no metrics.
 fn named(query: &str) -> BTreeSet<String> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
     let words = query.split(|c| !is_name(c));

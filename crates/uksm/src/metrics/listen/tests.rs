@@ -1,4 +1,4 @@
-//! Who may be listened to, what is said over HTTP, and how often the daemon is asked for it.
+//! Addresses that are allowed, answers over HTTP, and the number of requests to the daemon.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -59,7 +59,7 @@ fn served(daemon: &Path, place: &Path) {
     }
 }
 
-/// What is replied to this.
+/// The reply to this request.
 fn said(place: &Path, request: &str) -> String {
     let mut client = UnixStream::connect(place).unwrap();
     client.write_all(request.as_bytes()).unwrap();
@@ -136,7 +136,7 @@ fn silent_clients_keep_nobody_waiting() {
     let took = begin.elapsed();
     drop(silent);
     assert!(reply.contains("uksm_up 1"), "{reply}");
-    // Six times as many as there are places once took six times as long as one may be silent.
+    // Six times as many clients as places once took six times the timeout of a silent client.
     assert!(took < HEADERS, "{took:?}");
 }
 
@@ -182,7 +182,7 @@ fn who_asks_again_at_once_does_not_reach_the_daemon() {
     let texts: Vec<String> = (0..20)
         .map(|_| source.text(Format::OpenMetrics).unwrap())
         .collect();
-    // Twenty texts may take longer than the answer stands.
+    // Twenty texts may take longer than the lifetime of an answer.
     assert!(daemon.asked() < 4, "{}", daemon.asked());
     assert!(texts[0].contains("uksm_up 1"));
     let aged = Instant::now().checked_sub(FRESH).unwrap();

@@ -1,4 +1,4 @@
-//! What Prometheus's own tool says of metrics and rules. `make metrics-check` gets it and runs
+//! The verdict of Prometheus's own tool on metrics and rules. `make metrics-check` gets it and runs
 //! these.
 
 use std::io::Write as _;

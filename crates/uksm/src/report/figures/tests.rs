@@ -1,11 +1,11 @@
-//! Figures of ledgers that are written by hand.
+//! Figures of ledgers with known records.
 
 use super::*;
 use std::path::Path;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// A record that ends at this time of 2026-03-01, with so many MiB saved all the time.
+/// A record that ends at this time of 2026-03-01, with this number of MiB saved all the time.
 pub(in crate::report) fn record(group: &str, time: &str, seconds: f64, saved_mib: f64) -> Record {
     let mut record = Record {
         version: 1,
@@ -19,7 +19,7 @@ pub(in crate::report) fn record(group: &str, time: &str, seconds: f64, saved_mib
     record.amounts.merged_pages = 600;
     record.amounts.broken_pages = 6;
     record.amounts.saved_byte_seconds = saved_mib * MIB * seconds;
-    // Tests have few of them.
+    // Tests save few MiB.
     #[allow(clippy::cast_possible_truncation)]
     let saved_bytes = (saved_mib * MIB) as i64;
     record.levels.saved_bytes = saved_bytes;
@@ -68,7 +68,7 @@ fn a_step_has_the_mean_of_what_was_covered_of_it_and_nothing_where_nothing_was()
     let records = [
         record("web", "12:01:00", 60.0, 64.0),
         record("db", "12:00:30", 30.0, 32.0),
-        // Nobody wrote anything from 12:01:00 to 12:03:30.
+        // There are no records from 12:01:00 to 12:03:30.
         record("web", "12:04:00", 30.0, 16.0),
     ];
     let report = of(&records, (Some("12:00:00"), Some("12:05:00")), None).unwrap();

@@ -1,4 +1,4 @@
-//! The page is whole, needs nothing else, and says in words what it draws.
+//! The page is whole, needs no other file, and describes its plots in words.
 
 use super::*;
 use crate::account::Record;

@@ -1,4 +1,4 @@
-//! Processes, of a daemon without groups or of a group, and what is explained of one.
+//! Processes, of a daemon without groups or of a group, and the explanation of one.
 
 use super::*;
 use crate::status::processes::Processes;
@@ -8,8 +8,8 @@ fn daemon() -> View {
     View::of(Answered::of(answer).unwrap())
 }
 
-/// Three processes: what is merged is in the order redis, nginx, sh; what could be nginx, sh,
-/// redis; CPU sh, nginx, redis.
+/// Three processes: by merged pages in the order redis, nginx, sh; by further pages nginx, sh,
+/// redis; by CPU sh, nginx, redis.
 fn three() -> Processes {
     let process = |pid, comm, pages, seconds| {
         let mut process = fake::process(pid, comm, pages);
@@ -153,7 +153,7 @@ fn keys_sort_and_the_chosen_process_stays_chosen_while_others_come_and_go() {
     assert_eq!(view.chosen(), 2, "4711 is where it is now");
     press(&mut view, &[KeyCode::End]);
     assert_eq!(view.chosen(), 3);
-    // It ends, and the first one is chosen.
+    // The chosen process ends, and the first one is chosen.
     let mut last = three();
     last.processes.truncate(2);
     said(&mut view, last);
@@ -177,7 +177,7 @@ fn what_is_left_out_unknown_or_nobody_is_said() {
         },
     );
     assert_eq!(note(&view), "744 more processes are not listed");
-    // A name cannot draw.
+    // A name cannot send control characters to the terminal.
     let mut odd = three();
     odd.processes[0].comm = "a\u{1b}[2J\n".to_owned();
     said(&mut view, odd);
@@ -196,7 +196,7 @@ fn a_process_is_explained_and_the_screen_does_not_wait_for_it() {
     assert_eq!(view.take_wishes(), [Wish::Explain(4711)], "asked once");
     let asking = "asking why memory of nginx (4711) is not merged";
     assert_eq!(plain(&view, 80, 24)[22], asking);
-    // What is said of another process came too late.
+    // The explanation of another process is too late.
     view.take(Said::Explained(977, Ok("redis-server (977)".to_owned())));
     assert_eq!(plain(&view, 80, 24)[22], asking);
     let text: String = (0..60).map(|n| format!("line {n}\n")).collect();
@@ -206,7 +206,7 @@ fn a_process_is_explained_and_the_screen_does_not_wait_for_it() {
     assert!(screen[23].starts_with("esc: back  r: ask again"));
     press(&mut view, &[KeyCode::PageDown, KeyCode::Down]);
     assert_eq!(plain(&view, 80, 24)[5], "line 11");
-    // The processes go on meanwhile.
+    // Answers about processes continue meanwhile.
     said(&mut view, three());
     assert_eq!(view.take_wishes(), [], "nothing more is asked by itself");
     press(&mut view, &[KeyCode::Char('r'), KeyCode::Char('r')]);
@@ -218,7 +218,7 @@ fn a_process_is_explained_and_the_screen_does_not_wait_for_it() {
     );
     press(&mut view, &[KeyCode::Esc]);
     assert_eq!((view.page(), view.chosen()), (view::Page::Processes, 1));
-    // What comes now is of no use.
+    // An answer after the page was closed is dropped.
     view.take(Said::Explained(4711, Ok("late".to_owned())));
     assert_eq!(view.page(), view::Page::Processes);
 }
@@ -252,7 +252,7 @@ fn the_whole_status_is_a_key_away() {
         has("uksm 0.1.0, process") && has("level   share"),
         "{screen:#?}"
     );
-    // There is nothing to choose, and not more lines than there are.
+    // Nothing can be chosen, and scrolling stops at the last line.
     press(&mut view, &[KeyCode::Enter, KeyCode::Down]);
     assert_eq!(view.scrolled, 1);
     press(&mut view, &[KeyCode::PageDown; 40]);
@@ -265,7 +265,7 @@ fn the_whole_status_is_a_key_away() {
     assert_eq!(view.scrolled, 0);
     press(&mut view, &[KeyCode::Char('t')]);
     assert_eq!(view.page(), view::Page::Processes);
-    // Also from what is explained, and back to it.
+    // The status also opens from the explanation, and closes to it.
     press(&mut view, &[KeyCode::Enter, KeyCode::Char('t')]);
     assert_eq!(view.page(), view::Page::Status);
     press(&mut view, &[KeyCode::Esc]);
@@ -279,7 +279,7 @@ fn a_group_is_opened_to_its_processes_and_its_own_curve() {
     press(&mut view, &[KeyCode::Down, KeyCode::Enter]);
     let db = Whose::Group("db".to_owned());
     assert_eq!(view.take_wishes(), [Wish::Follow(db.clone())]);
-    // Those of another group came too late.
+    // An answer about another group is too late.
     let web = Whose::Group("web".to_owned());
     view.take(Said::Processes(web, Ok(three())));
     assert!(view.rows().is_empty());
@@ -304,7 +304,7 @@ fn a_group_is_opened_to_its_processes_and_its_own_curve() {
     press(&mut view, &[KeyCode::Esc, KeyCode::Esc]);
     assert_eq!(view.take_wishes(), [Wish::Follow(Whose::Nobody)]);
     assert_eq!((view.page(), view.chosen()), (view::Page::Groups, 1));
-    // Of a group that is gone nothing is shown any more, and the first one is chosen.
+    // A group that is gone is closed, and the first one is chosen.
     press(&mut view, &[KeyCode::Enter, KeyCode::Char('t')]);
     view.take(Said::Status(Ok(of(vec![fake::group("web", 1)]))));
     assert_eq!((view.page(), view.chosen()), (view::Page::Groups, 0));
@@ -312,7 +312,7 @@ fn a_group_is_opened_to_its_processes_and_its_own_curve() {
         view.take_wishes().last(),
         Some(&Wish::Follow(Whose::Nobody))
     );
-    // Of all groups the status is that of `uksm status`.
+    // The status of all groups is that of `uksm status`.
     press(&mut view, &[KeyCode::Char('t')]);
     assert!(view.text().unwrap().contains("web"));
 }
@@ -351,7 +351,7 @@ fn of_wishes_that_wait_for_a_slow_daemon_only_the_last_are_asked_for() {
     let (gate, opened) = std::sync::mpsc::channel::<()>();
     let _daemon = FakeDaemon::answering(&path, move |request, _| {
         asked.send(request.clone()).unwrap();
-        // An end of the test opens it as well.
+        // The end of the test opens it as well.
         let _ended = opened.recv();
         Answer::Error("not today".to_owned())
     });
@@ -425,7 +425,7 @@ fn what_is_wished_is_asked_for_at_once_and_the_rest_once_an_interval() {
         Said::Status(answer) => answer.err(),
         other => panic!("nobody's processes were asked for: {other:?}"),
     });
-    // By the third, whatever was half done is over.
+    // By the third answer, requests that were under way are over.
     let third = { faults }.nth(2);
     assert_eq!(third.as_deref(), Some("no daemon answers"));
 }

@@ -1,12 +1,12 @@
-//! What the frames of a domain save: their mappings, counted a stretch of ids at a time.
+//! Savings of the frames of a domain: their mappings, counted a stretch of ids at a time.
 //!
 //! # Problem
-//! Only the page of each frame knows how often it is mapped, and a domain can have millions.
+//! Only the page of each frame has its number of mappings, and a domain can have millions.
 //!
 //! # Approach
-//! One count looks at the frames of [`STRETCH`] ids and replaces what was known of those, so that a
-//! change shows when its stretch is next, and not at the end of all. A stretch that was never
-//! counted saves nothing yet.
+//! One count covers the frames of [`STRETCH`] ids and replaces the earlier count of that stretch,
+//! so that a change shows at the next count of its stretch, not at the end of all. A stretch that
+//! was never counted saves nothing yet.
 //!
 //! # Units
 //! Pages.
@@ -17,22 +17,22 @@ use uksm_linux::module::{Listing, Result, raw};
 
 /// Ids of one stretch.
 const STRETCH: u32 = 1 << 16;
-/// Frames asked for at once when the kernel is short of memory.
+/// Frames requested at once when the kernel is short of memory.
 const FEW: u32 = 64;
 
-/// What is known of the frames of a domain.
+/// Counts of the frames of a domain.
 #[derive(Debug, Default)]
 pub(in crate::groups::supervisor) struct Frames {
-    /// What each stretch saves: mappings less frames, which is less than nothing where nobody maps
-    /// them.
+    /// Savings of each stretch: mappings less frames, which is negative if the frames have no
+    /// mappings.
     stretches: BTreeMap<u32, i64>,
     /// The stretch to be counted next.
     next: u32,
 }
 
 impl Frames {
-    /// Counts the next stretch by `list`, which lists so many frames at most from an id on. One
-    /// that is interrupted is counted anew.
+    /// Counts the next stretch by `list`, which lists a limited number of frames from an id on. An
+    /// interrupted stretch is counted again.
     ///
     /// # Errors
     /// As the module's.
@@ -45,7 +45,7 @@ impl Frames {
         };
         let next = cursor / STRETCH;
         self.stretches.insert(self.next, saved);
-        // Between this stretch and the next one with frames there are none.
+        // There are no frames between this stretch and the next one.
         let last = if cursor == 0 { u32::MAX } else { next };
         let own = self.next;
         self.stretches.retain(|&at, _| at <= own || at >= last);
@@ -59,14 +59,14 @@ impl Frames {
     }
 }
 
-/// What a stretch saves, and the first frame behind it, 0 if there is none. None if nothing was
-/// heard.
+/// Savings of a stretch, and the first frame behind it, 0 if there is none. None if the listing was
+/// interrupted.
 fn stretch(
     at: u32,
     mut list: impl FnMut(u32, u32) -> Result<Listing>,
 ) -> Result<Option<(i64, u32)>> {
     let end = at.saturating_add(1).saturating_mul(STRETCH);
-    // Never 0, which no frame has: so an answer that begins there is no end.
+    // Never 0, which no frame has: so an answer that repeats the cursor is not the end.
     let mut cursor = (at * STRETCH).max(1);
     let mut most = u32::try_from(raw::UKSM_MAX_FRAMES).unwrap_or(u32::MAX);
     let mut saved = 0;

@@ -1,18 +1,18 @@
-//! How many merged pages each process of a domain has, counted a piece at a time.
+//! Merged pages of each process of a domain, counted a piece at a time.
 //!
 //! # Problem
-//! What a process contributes, and pages of zeros, show in page tables only, which are as large as
-//! the processes are.
+//! The contribution of a process, and pages of zeros, are visible in page tables only, which grow
+//! with the processes.
 //!
 //! # Approach
-//! Space after space is counted, in ascending order and over and over, for a bounded time; the next
-//! time it goes on in the middle of a space. One that was not counted yet is taken to have as large
-//! a part of its memory merged as those that were, or as all have, if none was. A space whose
-//! process holds its own locks keeps what was counted last, and waits ([`Locked`]); a turn ends
-//! with the first of those, so that all turns together wait little for them.
+//! Spaces are counted one after the other, in ascending order and repeatedly, for a bounded time;
+//! the next turn continues in the middle of a space. A space that was not counted yet is assumed to
+//! have the same part of its memory merged as the counted ones, or all of it, if none was counted.
+//! A space whose process holds its own locks keeps its last count, and waits ([`Locked`]); a turn
+//! ends with the first of those, so that all turns together wait little for them.
 //!
-//! A process contributed what its mappings of frames save, which is what all frames save in
-//! proportion to mappings, and its pages of zeros.
+//! The contribution of a process is the savings of its mappings of frames, which is its part of all
+//! mappings times the savings of all frames, and its pages of zeros.
 //!
 //! # Units
 //! Pages.
@@ -25,7 +25,8 @@ use uksm_linux::locked::Locked;
 use uksm_linux::module::{Counted, Result, raw};
 use uksm_policy::command::{PageState, SpaceId};
 
-/// The end of user space, but for those who ask for more, whose pages above are not counted.
+/// The end of user space, except for processes that ask for more: their pages above are not
+/// counted.
 const USER_END: u64 = (1 << 47) - raw::UKSM_PAGE_SIZE;
 
 /// Merged pages of a space.
@@ -40,29 +41,29 @@ struct Merged {
 pub(crate) struct Process {
     pub(crate) space: SpaceId,
     pub(crate) pid: u32,
-    /// Its anonymous pages, merged or not, as they were measured last.
+    /// Its anonymous pages, merged or not, by the last measurement.
     pub(crate) anon_pages: u64,
 }
 
-/// What was counted of the spaces of a domain.
+/// Counts of the spaces of a domain.
 #[derive(Debug, Default)]
 pub(in crate::groups::supervisor) struct Spaces {
     known: BTreeMap<SpaceId, Merged>,
-    /// The space that is being counted: from where, and what was found so far.
+    /// The space being counted: the next address, and its count so far.
     under_way: Option<(SpaceId, u64, Merged)>,
-    /// The last one that was counted.
+    /// The last space that was counted.
     last: Option<SpaceId>,
-    /// Those whose processes hold their own locks.
+    /// Spaces whose processes hold their own locks.
     locked: Locked<SpaceId>,
 }
 
 impl Spaces {
-    /// Counts on by `count` while it is time, and each of the spaces that are here once at most.
-    /// They are in ascending order. Answers whether a call has waited for a process that holds its
-    /// own locks.
+    /// Continues to count by `count` while `is_time` holds, each of the spaces in `here` at most
+    /// once. They are in ascending order. Answers whether a call has waited for a process that
+    /// holds its own locks.
     ///
     /// # Errors
-    /// As the module's; a space that is gone is none.
+    /// As the module's; a missing space is no error.
     pub(in crate::groups::supervisor) fn count(
         &mut self,
         here: &[SpaceId],
@@ -109,7 +110,7 @@ impl Spaces {
                 (self.under_way, self.last) = (None, Some(space));
                 done += 1;
             } else if counted.next <= from {
-                // A signal: the next time.
+                // A signal: continued the next time.
                 return Ok(false);
             } else {
                 self.under_way = Some((space, counted.next, merged));
@@ -118,19 +119,19 @@ impl Spaces {
         Ok(false)
     }
 
-    /// The beginning of the space behind the last one, or of the first.
+    /// The beginning of the next space, or of the first after the last.
     fn next(&self, here: &[SpaceId]) -> Option<(SpaceId, u64, Merged)> {
         let at = here.partition_point(|space| Some(*space) <= self.last);
         let space = here.get(at).or(here.first())?;
         Some((*space, 0, Merged::default()))
     }
 
-    /// Pages of zeros of all.
+    /// Pages of zeros in all spaces.
     pub(super) fn zeros(&self) -> u64 {
         self.known.values().map(|merged| merged.with_zeros).sum()
     }
 
-    /// What each process contributed to what frames and zeros save.
+    /// The contribution of each process to the savings of frames and zeros.
     pub(super) fn by_process(
         &self,
         processes: &[Process],
@@ -175,7 +176,7 @@ impl Spaces {
     }
 }
 
-/// `of` times `part / whole`; nothing of nothing.
+/// `of` times `part / whole`; 0 if `whole` is 0.
 fn part(of: u64, part: u64, whole: u64) -> u64 {
     let whole = u128::from(whole.max(1));
     u64::try_from(u128::from(of) * u128::from(part) / whole).unwrap_or(u64::MAX)
@@ -302,7 +303,7 @@ mod tests {
         // Of 8 mappings all but 4 pages are saved, and 40 of 80 pages of zeros are believed.
         let by_process = spaces.by_process(&processes, 4, 40);
         assert_eq!(by_process, BTreeMap::from([(10, 11), (11, 33)]));
-        // One that is not counted yet: 8 of 10,000 pages of the others are merged.
+        // A space that is not counted yet: 8 of 10,000 pages of the others are merged.
         let mut more = processes;
         more.push(process(9, 12, 10_000));
         let by_process = spaces.by_process(&more, 16, 0);

@@ -1,4 +1,4 @@
-//! Groups that rules form are made, and dissolved when they are empty.
+//! Formation of groups by rules, and their dissolution when they are empty.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ use crate::groups::supervisor::task::END_TIMEOUT;
 use crate::seed;
 
 impl Supervisor<'_> {
-    /// Gives each group that was formed a worker, and says who was left out. While rules are about
-    /// to change, none is formed by a rule that goes.
+    /// Gives each formed group a worker, and warns of processes that were left out. While rules are
+    /// about to change, no group of a removed rule is formed.
     pub(in crate::groups::supervisor) fn form_groups(&mut self) {
         let grouping = self.processes.grouping();
         let formed = grouping.take_formed();
@@ -32,7 +32,7 @@ impl Supervisor<'_> {
         }
         for Formed { group, rule, value } in formed {
             let of = (rule, value);
-            // It would be ended again before that change is done, and the next one with it.
+            // It would be ended before that change is done, and the next one, too.
             let goes = self.task.as_ref().is_some_and(|task| match task.plans() {
                 Some(plans) => self.formed.anew(&of, &plans.rules).is_none(),
                 None => false,
@@ -41,14 +41,14 @@ impl Supervisor<'_> {
             let mut rules = self.formed.rules.iter();
             let rule = rules.find(|plan| plan.rule.name == rule && !goes);
             let Some(rule) = rule else {
-                // Its processes are looked at again when the groups are others.
+                // Its processes are checked again after the change of groups.
                 self.processes.grouping().dissolve(group);
                 continue;
             };
             let plan = rule.group(&value);
             let name = plan.name.clone();
             if self.workers.iter().any(|worker| worker.plan.name == name) {
-                // SHA-256 has been broken, in part.
+                // A collision of SHA-256.
                 tracing::warn!("group {name} is there already: {} has none", value.text);
                 continue;
             }
@@ -61,7 +61,7 @@ impl Supervisor<'_> {
                 }
                 Err(error) => {
                     tracing::warn!("group {name}: {error:#}");
-                    // The next process of it forms it again.
+                    // Its next process forms it again.
                     self.processes.grouping().dissolve(group);
                 }
             }
@@ -70,7 +70,7 @@ impl Supervisor<'_> {
         self.start_due_workers();
     }
 
-    /// Dissolves groups that nobody has been in for long, when their workers have ended.
+    /// Dissolves groups that have been empty for long, when their workers have ended.
     pub(in crate::groups::supervisor) fn dissolve_deserted(&mut self) {
         let now = Instant::now();
         if self.formed.kept_until.is_some_and(|until| until <= now) {
@@ -87,7 +87,7 @@ impl Supervisor<'_> {
             let deserted = &mut self.formed.deserted;
             if !worker.handover.is_empty() {
                 if deserted.remove(&worker.id).is_some() {
-                    // It may have been told to end.
+                    // The worker may have been ended.
                     worker.go_on();
                 }
                 continue;
@@ -107,7 +107,7 @@ impl Supervisor<'_> {
             if until > now {
                 continue;
             }
-            // Who cannot be attached, or waits for that, is in the group nevertheless.
+            // A process that cannot be attached, or waits for that, counts as in the group.
             if self.processes.failures().any(|(_, of, _)| of == worker.id) {
                 deserted.insert(worker.id, now + stay);
                 continue;
@@ -139,14 +139,14 @@ impl Supervisor<'_> {
             self.processes.dissolve(group);
         }
         if is_room {
-            // Those that were left out are looked at again.
+            // Processes that were left out are checked again.
             self.regroup();
         } else {
             self.share_anew();
         }
     }
 
-    /// Groups that rules form are forgotten with them.
+    /// Forgets the state of removed groups, and which rules are full.
     pub(in crate::groups::supervisor) fn forget_gone(&mut self) {
         let workers = &self.workers;
         let is_there = |group: &GroupId| workers.iter().any(|worker| worker.id == *group);

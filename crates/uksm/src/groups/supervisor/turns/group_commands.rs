@@ -10,10 +10,10 @@ use crate::groups::supervisor::Supervisor;
 use crate::groups::supervisor::wanted::Wanted;
 
 impl Supervisor<'_> {
-    /// What groups are to become when one is added, changed or removed.
+    /// The plan of a command that adds, changes or removes a group.
     ///
     /// # Errors
-    /// It cannot stand; nothing is changed.
+    /// It is invalid; nothing is changed.
     pub(in crate::groups::supervisor) fn wanted_by(
         &self,
         change: &Change,
@@ -70,7 +70,7 @@ impl Supervisor<'_> {
         Ok(Wanted::One(Box::new(AddedPlan { added, plan })))
     }
 
-    /// A group is what was asked for.
+    /// Notes that a group was added or changed.
     pub(in crate::groups::supervisor) fn note_added(
         &mut self,
         AddedPlan { added, plan }: AddedPlan,
@@ -79,7 +79,7 @@ impl Supervisor<'_> {
         self.configuration.added.insert(plan.name, added);
     }
 
-    /// A group is gone.
+    /// Notes that a group was removed.
     pub(in crate::groups::supervisor) fn note_removed(&mut self, name: &str) {
         self.configuration.added.remove(name);
         tracing::info!("group {name}: removed");

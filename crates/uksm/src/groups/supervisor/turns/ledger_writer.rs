@@ -1,4 +1,4 @@
-//! Records of the ledger: when they are due, and how they are written.
+//! Records of the ledger: their times, and how they are written.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::groups::supervisor::accounts::CALM_INTERVALS;
 use crate::groups::supervisor::worker_process::WorkerProcess;
 
 impl Supervisor<'_> {
-    /// Writes records for workers that have ended, and begins to write those of all if it is time.
+    /// Writes records for workers that have ended; if the interval is over, begins to write all.
     pub(in crate::groups::supervisor) fn account_if_due(&mut self) {
         if Instant::now() >= self.accounts.due && self.task.is_none() {
             let longest = self.accounts.interval * CALM_INTERVALS;
@@ -21,7 +21,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Asks the workers of these groups for what they save; nobody if no records are written.
+    /// Asks the workers of these groups for their savings; none if no records are written.
     pub(in crate::groups::supervisor) fn ask_for_accounts(
         &mut self,
         is_meant: impl Fn(&WorkerProcess) -> bool,
@@ -34,7 +34,7 @@ impl Supervisor<'_> {
         meant.for_each(|worker| worker.ask(&Request::Status));
     }
 
-    /// Writes a record for each group that was asked, and answers where.
+    /// Writes a record for each group that was asked, and answers the folder.
     pub(in crate::groups::supervisor) fn write_accounts(&mut self) -> Answer {
         let written = self.written_on_host();
         self.accounts.ledger.count_host_written(written);

@@ -29,7 +29,7 @@ use crate::groups::supervisor::discovery_schedule::Events;
 use crate::groups::supervisor::task::Task;
 use crate::groups::supervisor::worker_process::WorkerProcess;
 
-/// A worker that does not read is tried again after so long.
+/// Pause before a worker that does not read is tried again.
 const BEHIND: Nanos = 100_000_000;
 
 /// The domains of the groups.
@@ -51,14 +51,14 @@ impl Attach for Domains<'_> {
 }
 
 /// Whether a process can have frames of a group that it is not in: it can have been forked there,
-/// since there have been groups; and before a supervisor that took groups over from an earlier one
-/// it can have moved.
+/// if it is younger than this supervisor; and before a supervisor that took groups over from an
+/// earlier one it can have moved.
 fn is_mixed(uptime: Duration, has_taken_over: bool, age: Duration) -> bool {
     has_taken_over || age < uptime
 }
 
 impl Supervisor<'_> {
-    /// The processes of each group that names them, in the order in which they are tried.
+    /// The selections of the configured groups, in the order in which they are tried.
     pub(in crate::groups::supervisor) fn grouping(
         workers: &[WorkerProcess],
     ) -> Vec<(GroupId, Selection)> {
@@ -73,7 +73,7 @@ impl Supervisor<'_> {
         shares.fold(0.0, f64::max)
     }
 
-    /// Hears who has something to say.
+    /// Reads the messages of workers that are ready.
     pub(in crate::groups::supervisor) fn receive(&mut self) {
         let ready = self.worker_events.ready();
         for worker in &mut self.workers {
@@ -85,7 +85,7 @@ impl Supervisor<'_> {
             worker.reap();
             let has_ended = worker.has_ended();
             if has_ended {
-                // What it took since its group has ended.
+                // CPU time since the end of its group.
                 let _logged = worker.write_account(None);
             }
             !has_ended
@@ -93,8 +93,7 @@ impl Supervisor<'_> {
         self.note_reports();
     }
 
-    /// Notes what workers have said of their spaces, whenever that was, and which of them have a
-    /// domain now.
+    /// Takes the workers' reports about spaces, and notes which workers have a domain now.
     pub(in crate::groups::supervisor) fn note_reports(&mut self) {
         let mut parted = BTreeSet::new();
         let mut are_any_dead = false;
@@ -110,7 +109,7 @@ impl Supervisor<'_> {
                 self.processes.note_dead_in((worker.id, space));
             }
         }
-        // One walk over all processes, however many spaces have parted.
+        // One walk over all processes, for any number of spaces.
         if !parted.is_empty() {
             self.processes.have_parted(&parted);
         }
@@ -119,7 +118,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Looks for processes, if it is time, and hands them over.
+    /// Searches for processes, if it is time, and passes on their spaces.
     ///
     /// # Errors
     /// The module fails.
@@ -168,8 +167,8 @@ impl Supervisor<'_> {
             for spaces in spaces.chunks(raw::UKSM_MAX_SIZES) {
                 match domain.sizes(spaces) {
                     Ok(sizes) => worker.handover.measured(&sizes),
-                    // Measured the next time; and a worker can detach what it should not, at its
-                    // own cost.
+                    // Measured the next time. A worker can detach a wrong space only to its own
+                    // harm.
                     Err(error) if error.is_short() || error.errno() == Some(Errno::NOENT) => {}
                     Err(error) => return Err(error),
                 }
@@ -208,13 +207,13 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Tells the workers of their spaces.
+    /// Sends the workers news of their spaces.
     pub(in crate::groups::supervisor) fn send_spaces(&mut self) {
         self.workers.iter_mut().for_each(WorkerProcess::send_spaces);
     }
 
-    /// Sleeps until a question, a signal, a worker that speaks or ends, an event of processes, or
-    /// the time of something.
+    /// Sleeps until a request, a signal, a message or the end of a worker, a process event, or the
+    /// time of the next work.
     pub(in crate::groups::supervisor) fn sleep(&mut self, notice: Nanos) {
         let now = clock::now();
         let told_from = self.schedule.told_from();
@@ -247,17 +246,16 @@ impl Supervisor<'_> {
         let others: Vec<BorrowedFd<'_>> = others.collect();
         let watched: Vec<BorrowedFd<'_>> = others.iter().copied().chain(events).collect();
         let woken = self.sleeper.sleep(until.unwrap_or(notice), &watched);
-        // If others are readable as well, an event is told the next time.
+        // If others are readable as well, the next sleep reports the event.
         self.is_told = matches!(woken, Woken::Readable(which) if which >= others.len());
     }
 
-    /// When the next worker is to be started, members are to be given something, or accounts are to
-    /// be written.
+    /// The time of the next work other than discovery: a start of a worker, a turn, or a record.
     fn next_turn(&self, now: Nanos) -> Option<Nanos> {
         let workers = self.workers.iter().chain(&self.leaving);
         let starts = workers.filter_map(WorkerProcess::due);
         let task = self.task.as_ref().map(Task::due);
-        // What waits for a task to end is not due before.
+        // Work that waits for the end of the task is not due before.
         let is_free = |_: &std::time::Instant| task.is_none();
         let turns = starts.chain(self.redistribution.next()).chain(task);
         let turns = turns.chain(self.first_start.as_ref().map(|starting| starting.until));

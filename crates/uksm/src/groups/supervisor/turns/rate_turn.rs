@@ -1,4 +1,4 @@
-//! Dynamic rates: each turn, workers are told the share of a core that they may use.
+//! Dynamic rates: each turn sends workers the share of a core that they may use.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::groups::supervisor::rates::{INTERVAL, LONGEST, Reading, Waiting, Work
 use crate::groups::supervisor::worker_process::WorkerProcess;
 
 impl Supervisor<'_> {
-    /// The groups have changed: what they may use is divided anew, before any worker is started.
+    /// Divides the total among changed groups, before any worker is started.
     pub(in crate::groups::supervisor) fn divide(&mut self) {
         let plans = self.workers.iter().map(|worker| &worker.plan);
         let terms = |plan: &Plan| Some((plan.name.clone(), plan.rate?));
@@ -31,7 +31,7 @@ impl Supervisor<'_> {
             let share = self.rates.rates.share(&worker.plan.name);
             match (share, worker.share) {
                 (None, None) => continue,
-                // Its rate is fixed now, or is what it was before.
+                // Its rate is fixed now, or as before.
                 (None, Some(_)) => allow(worker, millionths(worker.plan.resolved.params.cpu)),
                 (Some(share), _) => allow(worker, share),
             }
@@ -40,12 +40,12 @@ impl Supervisor<'_> {
                 worker.share = None;
             }
         }
-        // What is read now is what the first turn begins from.
+        // The first turn compares with the readings of now.
         self.rates.next = Instant::now();
         self.rates.interval = INTERVAL;
     }
 
-    /// A turn, if it is time.
+    /// Runs a turn, if it is time.
     pub(in crate::groups::supervisor) fn adjust_rates(&mut self) {
         if self.rates.is_idle() || Instant::now() < self.rates.next {
             return;
@@ -92,7 +92,7 @@ impl Supervisor<'_> {
 /// Lets a worker use this share.
 ///
 /// # Errors
-/// It was not told: its name.
+/// It was not sent: the group's name.
 fn allow(worker: &mut WorkerProcess, share: Share) -> Result<(), String> {
     worker.allow(share as f64 / CORE as f64).map_err(|error| {
         tracing::debug!("group {}: not told its share: {error}", worker.plan.name);
@@ -108,7 +108,7 @@ fn log(change: &Change) {
     }
 }
 
-/// What a group did since it was read last; none the first time.
+/// Work and waits of a group since its last reading; none the first time.
 fn look(worker: &WorkerProcess, last: &mut Reading, proc_root: &Path) -> Option<Seen> {
     let now = Reading {
         at: clock::now(),
@@ -144,13 +144,14 @@ fn look(worker: &WorkerProcess, last: &mut Reading, proc_root: &Path) -> Option<
     })
 }
 
-/// Pages that merging has freed in a domain, ever; none if the module does not answer.
+/// Pages that merging has ever freed in a domain; none if the module does not answer.
 fn freed(domain: Option<&Device>) -> Option<u64> {
     let info = info(domain?)?;
     Some((info.merged + info.zeroed).saturating_sub(info.frames_made))
 }
 
-/// How long a group's tasks have waited: where they waited longest.
+/// Waiting time of a group's tasks: of the member that waited longest, else of the payer, else of
+/// the host.
 fn waited(plan: &Plan, resource: Resource, proc_root: &Path) -> Nanos {
     let members = plan.giving.iter().flat_map(|giving| &giving.members);
     let folders = members.filter_map(|member| match &member.place {

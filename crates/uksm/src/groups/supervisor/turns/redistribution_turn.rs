@@ -1,4 +1,4 @@
-//! Redistribution: once a second, members get what was freed.
+//! Redistribution: once a second, members get freed memory.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::groups::supervisor::domain_savings::Reading;
 use crate::groups::supervisor::redistribution::INTERVAL;
 
 impl Supervisor<'_> {
-    /// A turn, if it is time.
+    /// Runs a turn, if it is time.
     pub(in crate::groups::supervisor) fn redistribute(&mut self) {
         let now = Instant::now();
         if now < self.redistribution.next {

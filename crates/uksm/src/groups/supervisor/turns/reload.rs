@@ -5,13 +5,12 @@
 //! and no process may go on sharing with a group that it has left.
 //!
 //! # Approach
-//! The whole plan is made before anything is done. The change of a group decides the work: if only
-//! its processes change, its worker learns that while it works; if settings change, its worker is
-//! started again with the same frames; if a constant of the domain changes (limits, seed, policy of
-//! merging, payer), the group gets a new domain as well. A group that is gone has all its pages
-//! unmerged first. In the end all processes are checked again: a process of another group parts
-//! from its old one. Slow steps (the end of workers, unmerging) come before, one step a turn
-//! (`task_turn.rs`).
+//! The whole plan is made before any change. The change of a group decides the work: if only its
+//! processes change, its worker keeps running; if settings change, its worker is restarted with the
+//! same frames; if a constant of the domain changes (limits, seed, policy of merging, payer), the
+//! group gets a new domain as well. The pages of a removed group are unmerged first. In the end all
+//! processes are checked again: a process of another group is unmerged from its old one. Slow steps
+//! (the end of workers, unmerging) come before, one step a turn (`task_turn.rs`).
 
 use std::collections::BTreeMap;
 
@@ -30,7 +29,7 @@ use crate::setting;
 /// Settings that are a domain's, fixed when it is made.
 const DOMAINS: [&str; 5] = ["max_frames", "max_sharers", "seed", "merge", "merge_spaces"];
 
-/// What of a group is to be changed.
+/// The kind of change to a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     Nothing,
@@ -52,21 +51,21 @@ fn change(old: &Plan, new: &Plan) -> Change {
     }
 }
 
-/// What a change does to one group.
+/// The effect of a change on one group.
 enum Fate {
-    /// It is not concerned.
+    /// None.
     Stays,
-    /// It becomes this.
+    /// It gets this plan.
     Becomes(Box<Plan>),
     /// It is dissolved.
     Goes,
 }
 
 impl Supervisor<'_> {
-    /// What the configuration says now.
+    /// The changes that the configuration asks for now.
     ///
     /// # Errors
-    /// It cannot stand, or changes what only a new start can change.
+    /// It is invalid, or changes a setting that needs a restart of the daemon.
     pub(in crate::groups::supervisor) fn wanted_by_file(&mut self) -> Result<Wanted, String> {
         let plans = self.configuration.reload()?;
         self.refuse_what_is_fixed(&plans.daemon.texts())?;
@@ -93,7 +92,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The groups whose workers end for this, and whether what they share is broken first.
+    /// The groups whose workers have to end, and whether their shared pages are broken first.
     pub(in crate::groups::supervisor) fn affected(&self, wanted: &Wanted) -> Vec<(GroupId, bool)> {
         let workers = self.workers.iter();
         let affected = workers.filter_map(|worker| match self.fate(wanted, worker) {
@@ -102,8 +101,8 @@ impl Supervisor<'_> {
             Fate::Becomes(plan) => match change(&worker.plan, &plan) {
                 Change::Nothing | Change::Processes => None,
                 change => {
-                    // Of a domain that is gone nobody parts, and what may not be shared any more is
-                    // shared.
+                    // Processes do not part from a dropped domain, so pages that may no longer be
+                    // shared would stay shared.
                     let loses = change == Change::Domain && worker.plan.selection != plan.selection;
                     Some((worker.id, loses || shares_less(&worker.plan, &plan)))
                 }
@@ -112,11 +111,11 @@ impl Supervisor<'_> {
         affected.collect()
     }
 
-    /// The groups become what is wanted. Workers of those that are affected have ended, or hang,
-    /// and what may not be shared is broken, but for groups with faults, which stay as they are.
+    /// Applies a change. Workers of the affected groups have ended, or hang, and pages that may not
+    /// be shared are broken, except in groups with faults, which stay as they are.
     ///
     /// # Errors
-    /// What could not be changed, in one line; everything else was.
+    /// The changes that failed, in one line; all others were made.
     pub(in crate::groups::supervisor) fn apply(
         &mut self,
         wanted: Wanted,
@@ -144,7 +143,7 @@ impl Supervisor<'_> {
                 Fate::Becomes(plan) => *plan,
             };
             match change(&worker.plan, &plan) {
-                // What only the supervisor heeds may differ still.
+                // Settings that only the supervisor uses may still differ.
                 Change::Nothing | Change::Processes => {
                     worker.plan = plan;
                     worker.go_on();
@@ -203,7 +202,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Gives up a group's domain. A worker that does not end is left behind.
+    /// Drops a group's domain. A worker that has not ended is put aside.
     fn dissolve(&mut self, mut worker: WorkerProcess) {
         worker.drop_domain();
         self.processes.has_no_domain(worker.id);
@@ -213,7 +212,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// The groups are others now.
+    /// Sorts the changed groups, checks processes again, and starts workers.
     fn settle(&mut self) {
         self.workers.sort_by(|a, b| {
             let key = |w: &WorkerProcess| (w.plan.formed.is_some(), w.plan.selection.all);
@@ -225,7 +224,7 @@ impl Supervisor<'_> {
     }
 
     /// # Errors
-    /// Something that only a new start can change.
+    /// The setting that needs a restart of the daemon.
     fn refuse_what_is_fixed(&self, new: &BTreeMap<String, String>) -> Result<(), String> {
         let old = &self.told;
         let changed = setting::of_daemon_alone().find(|name| old.get(*name) != new.get(*name));
@@ -238,7 +237,7 @@ impl Supervisor<'_> {
     }
 }
 
-/// Whether contents that were merged may not be any more.
+/// Whether some merged contents may no longer be merged.
 fn shares_less(old: &Plan, new: &Plan) -> bool {
     let params = |plan: &Plan| {
         (

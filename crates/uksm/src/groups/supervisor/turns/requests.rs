@@ -16,10 +16,10 @@ use crate::worker::BY_SUPERVISOR;
 use crate::worker::explaining::unfollowed;
 
 impl Supervisor<'_> {
-    /// Asks workers what a client wants to know.
+    /// Asks workers for the figures of a client's request.
     ///
     /// # Errors
-    /// Nobody is to be asked: the answer.
+    /// No worker has to be asked: the answer.
     pub(in crate::groups::supervisor) fn ask_workers(
         &mut self,
         request: &Request,
@@ -52,7 +52,7 @@ impl Supervisor<'_> {
                 let Some(worker) = worker else {
                     return Err(self.explain(*pid));
                 };
-                // It may not have heard of it.
+                // It may not have received this space yet.
                 worker.send_spaces();
                 worker.ask(&Request::ExplainSpace {
                     space: space.0,
@@ -64,7 +64,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// What the workers that were asked have answered, with what only the supervisor knows.
+    /// The answer from the workers' answers and the supervisor's own figures.
     pub(in crate::groups::supervisor) fn told(&mut self, request: &Request) -> Answer {
         match request {
             Request::Group(name) => self.group(name),
@@ -74,10 +74,10 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Where the group of this name is.
+    /// The position of the group of this name.
     ///
     /// # Errors
-    /// There is none: one line.
+    /// There is no such group: one line.
     fn position(&self, name: &str) -> Result<usize, String> {
         let at = self.workers.iter().position(|w| w.plan.name == name);
         at.ok_or_else(|| format!("{}: no such group: {}", name.escape_debug(), self.names()))
@@ -128,7 +128,7 @@ impl Supervisor<'_> {
         status.sum_up()
     }
 
-    /// What the worker of one group says.
+    /// The status of one group.
     fn group(&mut self, name: &str) -> Answer {
         let at = match self.position(name) {
             Ok(at) => at,
@@ -146,13 +146,13 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Which groups there are, for who named none of them.
+    /// The names of the groups, for an error.
     fn names(&self) -> String {
         let names: Vec<&str> = self.workers.iter().map(|w| w.plan.name.as_str()).collect();
         format!("there are {}", names.join(", "))
     }
 
-    /// What of each process of a group is merged: its worker tells of spaces.
+    /// Figures of each process of a group: its worker reports spaces.
     fn processes_of(&mut self, name: &str) -> Answer {
         let at = match self.position(name) {
             Ok(at) => at,
@@ -184,7 +184,7 @@ impl Supervisor<'_> {
         of
     }
 
-    /// A worker's status with what only the supervisor knows.
+    /// A worker's status with the supervisor's figures.
     fn completed(
         &self,
         name: &str,
@@ -210,7 +210,7 @@ impl Supervisor<'_> {
         status
     }
 
-    /// What is known of a process: the worker of its group was asked.
+    /// The evidence on a process; its group's worker was asked.
     fn explain(&mut self, pid: u32) -> Answer {
         let whereabouts = self.processes.whereabouts(pid);
         let group = match whereabouts {
@@ -231,7 +231,7 @@ impl Supervisor<'_> {
             },
             (other, _) => match unfollowed(other) {
                 Some(evidence) => Box::new(evidence),
-                // It, or its group, is about to come or to go.
+                // The process, or its group, is about to come or to go.
                 None => Box::new(Evidence::of(Place::Leaving, None)),
             },
         };

@@ -6,7 +6,7 @@ use crate::groups::supervisor::Supervisor;
 use crate::groups::supervisor::worker_process::WorkerProcess;
 
 impl Supervisor<'_> {
-    /// Reads groups that are wanted anew; what was read is in `DomainSavings::last` of each.
+    /// Reads the savings of the wanted groups into `DomainSavings::last` of each.
     pub(in crate::groups::supervisor) fn read_savings(
         &mut self,
         is_wanted: impl Fn(&WorkerProcess) -> bool,

@@ -1,17 +1,17 @@
-//! What is done for a client, a signal or the clock, while the supervisor's loop goes on.
+//! Tasks for a client, a signal or the clock, while the supervisor's loop goes on.
 //!
 //! # Problem
-//! Most of what the supervisor is asked takes answers of workers, or the end of some, or minutes of
-//! breaking. Its one thread also takes memory back when the host gets short of it, and every group
+//! Most requests need answers of workers, the end of some workers, or minutes of breaking. The
+//! supervisor's one thread also takes memory back when the host gets short of it, and every group
 //! waits for it: it must not wait for any worker, whose control group can stop it at any time.
 //!
 //! # Approach
-//! One [`Task`] at a time, as clients are served one after the other. It asks workers, and looks
-//! once a turn whether they have answered; after its deadline it goes on without those that have
-//! not, and names them. A change of groups takes four stages: accounts are written, workers end
-//! whose groups change, what may not be shared any more is broken ([`Breaking`]), and the groups
-//! become what is wanted ([`crate::groups::supervisor::turns::reload`]). It is said to be done only
-//! when all of that is true.
+//! One [`Task`] at a time, as clients are served one after the other. It asks workers, and checks
+//! once a turn whether they have answered; after its deadline it continues without the missing
+//! answers, and names those workers. A change of groups takes four stages: accounts are written,
+//! workers of changed groups end, pages that may no longer be shared are broken ([`Breaking`]), and
+//! the new groups are applied ([`crate::groups::supervisor::turns::reload`]). The change is
+//! reported as done only after the last stage.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -34,7 +34,7 @@ use crate::groups::supervisor::worker_process::WorkerProcess;
 use crate::selectors::SelectorTexts;
 
 impl Supervisor<'_> {
-    /// Begins what a client asks for, or answers it.
+    /// Begins a client's request, or answers it at once.
     pub(in crate::groups::supervisor) fn handle(&mut self, pending: Pending) {
         match self.job(&pending.request) {
             Ok(job) => self.begin(Some(pending), job),
@@ -42,7 +42,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Begins to read the configuration again, and to do as it says.
+    /// Begins to read the configuration again and to apply it.
     pub(in crate::groups::supervisor) fn begin_reload(&mut self) {
         match self.wanted_by_file() {
             Ok(wanted) => {
@@ -53,7 +53,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Begins to write accounts of these groups.
+    /// Begins to write the accounts of these groups.
     pub(in crate::groups::supervisor) fn begin_accounts(
         &mut self,
         is_meant: impl Fn(&WorkerProcess) -> bool,
@@ -71,10 +71,10 @@ impl Supervisor<'_> {
         self.task = Some(Task { asked, job, until });
     }
 
-    /// What there is to do for a request.
+    /// The job of a request.
     ///
     /// # Errors
-    /// Nothing: the answer.
+    /// No job is needed: the answer.
     fn job(&mut self, request: &Request) -> Result<Job, Answer> {
         let change = |wanted: Result<Wanted, String>| wanted.map_err(Answer::Error);
         let wanted = match request {
@@ -91,7 +91,7 @@ impl Supervisor<'_> {
         Ok(Job::Account(Some(Box::new(wanted))))
     }
 
-    /// Goes on with what was begun. Answers whether it has ended, so that another thing may begin.
+    /// Continues the task. Answers whether it has ended, so that another one may begin.
     pub(in crate::groups::supervisor) fn continue_task(&mut self) -> bool {
         let Some(Task {
             asked,
@@ -127,7 +127,7 @@ impl Supervisor<'_> {
             Job::Tell => Progress::Done(self.told(request.unwrap_or(&Request::Status))),
             Job::Account(None) => Progress::Done(self.write_accounts()),
             Job::Account(Some(wanted)) => {
-                // What could not be written was logged, and is in the next record.
+                // A failed write was logged; its amounts are in the next record.
                 let _logged = self.write_accounts();
                 self.end_affected(
                     Box::new(Altering {
@@ -158,7 +158,7 @@ impl Supervisor<'_> {
                 if !self.has_parted(&mut altering, is_late) {
                     Progress::Waits(Job::Part(altering))
                 } else if self.are_any(&altering.wanted, |worker| worker.pid().is_some()) {
-                    // A rule has formed it meanwhile.
+                    // A rule has formed the group meanwhile.
                     self.end_affected(altering, until)
                 } else {
                     Progress::Done(self.altered(*altering))
@@ -167,14 +167,14 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Whether any of the groups that are to change is so.
+    /// Whether `is_so` holds for any of the groups that are to change.
     fn are_any(&self, wanted: &Wanted, is_so: impl Fn(&WorkerProcess) -> bool) -> bool {
         let affected = self.affected(wanted);
         let mut workers = self.workers.iter();
         workers.any(|worker| affected.iter().any(|(id, _)| *id == worker.id) && is_so(worker))
     }
 
-    /// Whether an answer is waited for.
+    /// Whether an answer of a worker is missing.
     fn are_asked(&self) -> bool {
         self.workers.iter().any(WorkerProcess::is_asked)
     }
@@ -189,8 +189,8 @@ impl Supervisor<'_> {
         Progress::Next(Job::End(altering))
     }
 
-    /// Breaks spaces that are not broken yet, of groups that may not share them any more. Answers
-    /// whether there are any.
+    /// Breaks unbroken spaces of groups that may not share them any more. Answers whether there are
+    /// any.
     fn break_more(&mut self, altering: &mut Altering) -> bool {
         let mut are_any = false;
         for (id, _) in self
@@ -212,7 +212,7 @@ impl Supervisor<'_> {
         are_any
     }
 
-    /// Takes in what was broken. Answers whether that was all.
+    /// Takes the results of breaking. Answers whether all is broken.
     fn has_parted(&mut self, altering: &mut Altering, is_late: bool) -> bool {
         loop {
             let is_done = altering.breaking.go_on(|| self.sleeper.waker());
@@ -248,7 +248,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Nothing is shared that may not be: the groups become what is wanted.
+    /// No page is shared that may not be: applies the new groups.
     fn altered(&mut self, altering: Altering) -> Answer {
         match self.apply(altering.wanted, &altering.faults) {
             Ok(()) => Answer::Changed {
@@ -258,10 +258,10 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Has workers break what the chosen processes share.
+    /// Asks workers to break the shared pages of the chosen processes.
     ///
     /// # Errors
-    /// One line: a selector that is none.
+    /// One line: an invalid selector.
     fn chosen(&mut self, texts: &SelectorTexts) -> Result<Job, String> {
         let selectors: Selectors = texts.try_into()?;
         selectors.check_units(self.processes.proc())?;
@@ -282,7 +282,7 @@ impl Supervisor<'_> {
             let Some(spaces) = spaces.remove(&worker.id) else {
                 continue;
             };
-            // It may not have heard of all of them.
+            // It may not have received all of them.
             worker.send_spaces();
             let chunks = spaces.chunks(MAX_SPACES).map(<[u32]>::to_vec);
             chosen.left.insert(worker.id, chunks.collect());
@@ -304,8 +304,8 @@ impl Supervisor<'_> {
             if is_look && worker.is_asked() {
                 let cpu = worker.account.cpu();
                 if chosen.taken.1.insert(worker.id, cpu) == Some(cpu) {
-                    // One that is stopped merges nothing, and parts from these processes when it
-                    // goes on.
+                    // A stopped worker merges nothing, and unmerges these processes when it
+                    // continues.
                     worker.take_answer();
                     chosen.do_without(worker);
                     continue;
@@ -337,7 +337,8 @@ impl Supervisor<'_> {
                 .faults
                 .push("not all pages were broken in time".to_owned());
         }
-        // What could not be broken now is when a worker runs: who leaves a group parts from it.
+        // Pages that could not be broken now are broken when a worker runs: a process that leaves a
+        // group is unmerged.
         let selectors = std::mem::take(&mut chosen.selectors);
         let mut domains = Domains(&mut self.workers);
         if let Err(error) = self.processes.exclude(selectors, &mut domains) {

@@ -10,7 +10,7 @@ use crate::account::meter::Told;
 use crate::groups::supervisor::accounts::counts;
 
 impl WorkerProcess {
-    /// Whether a record of this group would say nothing new.
+    /// Whether a record of this group would have no news.
     pub(in crate::groups::supervisor) fn is_calm(&self, longest: Duration) -> bool {
         let longest = Nanos::try_from(longest.as_nanos()).unwrap_or(Nanos::MAX);
         let counts = self.domain.as_ref().and_then(counts);
@@ -18,13 +18,13 @@ impl WorkerProcess {
         !account.is_due && account.meter.is_calm(clock::now(), counts, longest)
     }
 
-    /// Writes the last record of its domain, whose frames save nothing for it any more.
+    /// Writes the last record of its domain, whose frames no longer save anything for the group.
     pub(in crate::groups::supervisor) fn close_account(&mut self) {
         self.account.given.end();
         let _logged = self.write_account(Some(Told::default()));
     }
 
-    /// Writes a record of this group, with what its worker tells, if it does.
+    /// Writes a record of this group, with its worker's figures, if there are any.
     ///
     /// # Errors
     /// It was not written: one line, which was logged already.

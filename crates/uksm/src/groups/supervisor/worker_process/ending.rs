@@ -1,34 +1,34 @@
-//! The end of a worker, which nobody waits for.
+//! The end of a worker, without waiting for it.
 //!
 //! # Problem
-//! A worker that is to end can be frozen, have no processor time, or hang in the kernel; one that
-//! was taken over can close its channel and live on, which would wake the supervisor all the time.
+//! A worker that has to end can be frozen, have no processor time, or hang in the kernel; a
+//! compromised worker can close its channel and live on, which would wake the supervisor all the
+//! time.
 //!
 //! # Approach
-//! The channel is closed at once, by which the worker ends by itself. After [`STOP_TIMEOUT`] it is
-//! killed; after [`CLOSED_TIMEOUT`] if it was the worker that closed the channel. The pidfd stays
-//! watched, so that its exit is noted when it comes.
+//! The channel is closed at once, and the worker ends by itself. After [`STOP_TIMEOUT`] it is
+//! killed; after [`CLOSED_TIMEOUT`] if the worker closed the channel. The pidfd stays watched, so
+//! that its exit is noted when it comes.
 
 use std::time::{Duration, Instant};
 
 use super::state::{Ending, Running, State};
 use super::{FIRST_PAUSE, STEADY, WorkerProcess};
 
-/// A worker that was told to stop is killed after so long.
+/// Time from a stop to the kill of a worker.
 pub(in crate::groups::supervisor) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-/// A worker exits so soon after its channel was closed, or is killed.
+/// Time from the closing of its channel to the kill of a worker.
 const CLOSED_TIMEOUT: Duration = Duration::from_secs(1);
-/// A worker that is ended on purpose stays so until [`WorkerProcess::go_on`]: longer than anything
-/// lasts.
+/// Pause after an end on purpose, until [`WorkerProcess::go_on`]: practically for ever.
 const HELD: Duration = Duration::from_secs(1 << 30);
 
 impl WorkerProcess {
-    /// Tells it to stop. None is started before [`WorkerProcess::go_on`].
+    /// Stops it. It is not started again before [`WorkerProcess::go_on`].
     pub(in crate::groups::supervisor) fn end(&mut self) {
         self.end_as("stopped", HELD, (STOP_TIMEOUT, false));
     }
 
-    /// Ends one that cannot work; another one is started after a pause.
+    /// Ends a worker that cannot work; another one is started after a pause.
     pub(super) fn replace(&mut self, why: &str) {
         self.restarts += 1;
         let pause = self.next_pause();
@@ -36,7 +36,7 @@ impl WorkerProcess {
         self.reap();
     }
 
-    /// It has closed its channel, as a process does that has died.
+    /// Ends a worker that has closed its channel, as a dead process does.
     pub(super) fn lose(&mut self) {
         if let State::Running(running) = &self.state
             && running.since.elapsed() > STEADY
@@ -80,18 +80,18 @@ impl WorkerProcess {
         };
     }
 
-    /// Whether there is no process of it.
+    /// Whether it has no process.
     pub(in crate::groups::supervisor) fn has_ended(&self) -> bool {
         matches!(self.state, State::Waiting { .. })
     }
 
-    /// Whether it was ended on purpose, and may not be started again yet.
+    /// Whether it was ended on purpose, and may not be started yet.
     pub(in crate::groups::supervisor) fn is_held(&self) -> bool {
         let far = Instant::now() + HELD / 2;
         matches!(&self.state, State::Waiting { until, .. } if *until > far)
     }
 
-    /// One that was ended on purpose may be started again.
+    /// Lets a worker that was ended on purpose start again.
     pub(in crate::groups::supervisor) fn go_on(&mut self) {
         match &mut self.state {
             State::Running(_) => {}
@@ -101,7 +101,7 @@ impl WorkerProcess {
         }
     }
 
-    /// Takes note of the exit of one that is about to end, and kills it if that takes too long.
+    /// Notes the exit of an ending worker, and kills it if that takes too long.
     pub(in crate::groups::supervisor) fn reap(&mut self) {
         self.pass_on_log();
         let State::Ending(ending) = &mut self.state else {

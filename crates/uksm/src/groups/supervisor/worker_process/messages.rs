@@ -4,11 +4,11 @@
 //! A worker answers late, or never. A compromised worker sends anything, in any amount.
 //!
 //! # Approach
-//! One request at a time is sent, and its answer is kept until somebody takes it; every asker has a
+//! One request at a time is sent, and its answer is kept until it is taken; every task has a
 //! deadline of its own. In each turn at most [`MAX_MESSAGES`] messages of a worker are read, none
 //! longer than the channel allows. Reports about spaces count only for spaces of its own group, and
-//! at most [`MAX_SAID`] of them wait for the supervisor: the rest stays in the socket, where the
-//! kernel has a bound for it.
+//! at most [`MAX_SAID`] of them are queued: the rest stays in the socket, where the kernel bounds
+//! it.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -23,25 +23,25 @@ use crate::control::{Answer, Request};
 use crate::groups::supervisor::{audit, fd_store};
 use crate::groups::wire::messages::{SupervisorMessage, WorkerMessage};
 
-/// Most messages of one worker that are read before others have their turn.
+/// Maximum number of messages of one worker that are read in a turn.
 const MAX_MESSAGES: u32 = 64;
-/// Most words about spaces that wait to be taken in.
+/// Maximum number of reports about spaces in the queue, apart from those of the last message.
 pub(super) const MAX_SAID: usize = 1 << 16;
-/// Most of a line of a worker that is shown or logged, in bytes.
+/// Maximum length of a worker's line that is shown or logged, in bytes.
 const MAX_FAULT_BYTES: usize = 512;
 
-/// What an answer that fits no question is told as.
+/// Error for an answer that fits no request.
 pub(in crate::groups::supervisor) const ANOTHER_QUESTION: &str =
     "the worker answered another question";
-/// What is told of a worker that does not answer in time.
+/// Error for a worker that does not answer in time.
 pub(in crate::groups::supervisor) const NO_ANSWER: &str =
     "the worker does not answer: its control group may have stopped it";
 
-/// What is answered for a group that was formed after the question.
+/// Error for a group that was formed after the request.
 const NOT_ASKED: &str = "its worker was not asked, the group is newer than the question: ask again";
 
 impl WorkerProcess {
-    /// Passes a question on; an earlier one is given up.
+    /// Sends a request; an earlier one is given up.
     pub(in crate::groups::supervisor) fn ask(&mut self, request: &Request) {
         self.asked += 1;
         let number = self.asked;
@@ -62,13 +62,13 @@ impl WorkerProcess {
         });
     }
 
-    /// Whether it was asked something, and nothing is known yet.
+    /// Whether an answer is missing.
     pub(in crate::groups::supervisor) fn is_asked(&self) -> bool {
         let is_open = |question: &Question| question.answer.is_none();
         self.question.as_ref().is_some_and(is_open) && self.pid().is_some()
     }
 
-    /// The answer to the last question, if there was one; an error if there is no answer now.
+    /// The answer to the last request, if there was one; an error if there is no answer now.
     pub(in crate::groups::supervisor) fn take_answer(&mut self) -> Option<Result<Answer, String>> {
         let question = self.question.take()?;
         let is_late = question.answer.is_none() && self.pid().is_some();
@@ -83,13 +83,13 @@ impl WorkerProcess {
     /// As [`WorkerProcess::take_answer`].
     ///
     /// # Errors
-    /// There is no answer, or it was asked nothing: one line.
+    /// There is no answer, or there was no request: one line.
     pub(in crate::groups::supervisor) fn answer(&mut self) -> Result<Answer, String> {
         let answer = self.take_answer();
         answer.unwrap_or_else(|| Err(self.fault().unwrap_or(NOT_ASKED).to_owned()))
     }
 
-    /// Reads what a worker sends by itself, and takes note of its end.
+    /// Reads the worker's messages, and notes its end.
     pub(in crate::groups::supervisor) fn receive(&mut self) {
         self.pass_on_log();
         for _ in 0..MAX_MESSAGES {
@@ -120,7 +120,7 @@ impl WorkerProcess {
                     continue;
                 }
                 Ok(Some((WorkerMessage::Answer(number, answer), _))) => {
-                    // One that comes too late is nobody's.
+                    // A late answer is dropped.
                     if let Some(question) = &mut self.question
                         && question.number == number
                     {
@@ -143,7 +143,7 @@ impl WorkerProcess {
         self.reap();
     }
 
-    /// Keeps the domain that it has opened.
+    /// Keeps the domain that the worker has opened.
     fn take_domain(&mut self, file: OwnedFd) -> Result<(), String> {
         if self.domain.is_some() {
             return Err("the worker sent a second domain".to_owned());
@@ -155,7 +155,7 @@ impl WorkerProcess {
     }
 }
 
-/// An answer, of which an error is a line that can be shown.
+/// An answer; an error in it is one line that can be shown.
 fn bounded(answer: Answer) -> Answer {
     match answer {
         Answer::Error(line) => Answer::Error(shown(&line)),
@@ -163,7 +163,7 @@ fn bounded(answer: Answer) -> Answer {
     }
 }
 
-/// A line of a worker without what could steer a terminal, and cut.
+/// A worker's line, cut and without control characters.
 fn shown(line: &str) -> String {
     plain::start(line, MAX_FAULT_BYTES)
 }

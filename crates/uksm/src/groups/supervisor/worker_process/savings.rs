@@ -1,4 +1,4 @@
-//! What a group saves, read from its domain.
+//! The savings of a group, read from its domain.
 
 use uksm_linux::module;
 use uksm_linux::{clock, domain::Domain as _};
@@ -42,7 +42,7 @@ impl WorkerProcess {
     }
 }
 
-/// When work that began then has taken its share.
+/// The time at which the work since `begun` is repaid.
 fn repaid(begun: Nanos, groups: Nanos) -> Nanos {
     let cost = clock::thread_cpu().saturating_sub(begun);
     clock::now().saturating_add(cost.saturating_mul(PART).saturating_mul(groups))

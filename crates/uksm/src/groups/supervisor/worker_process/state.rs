@@ -1,4 +1,4 @@
-//! How a worker stands: it runs, ends, or waits for its next start.
+//! The state of a worker: it runs, ends, or waits for its next start.
 
 use std::os::fd::OwnedFd;
 use std::process::Child;
@@ -15,7 +15,7 @@ pub(super) struct Running {
     /// Readable when it has exited.
     pub(super) pidfd: OwnedFd,
     pub(super) channel: Channel,
-    /// Where its hints go, if it has any.
+    /// The sending end of its hints, if it has any.
     pub(super) hints: Option<HintSender>,
     pub(super) since: Instant,
     /// It has sent [`WorkerMessage::Ready`](crate::groups::wire::messages::WorkerMessage::Ready).
@@ -29,23 +29,23 @@ pub(super) enum State {
     Waiting { until: Instant, why: String },
 }
 
-/// A worker that is about to exit.
+/// An ending worker.
 #[derive(Debug)]
 pub(super) struct Ending {
     pub(super) child: Child,
     /// Readable when it has exited.
     pub(super) _pidfd: OwnedFd,
-    /// It is killed then; none if it was.
+    /// Time of its kill; none if it was killed.
     pub(super) kill_at: Option<Instant>,
-    /// The next one may be started then.
+    /// Time from which the next one may be started.
     pub(super) until: Instant,
     /// Why it ends.
     pub(super) why: String,
-    /// It has died, or closed its channel, and nobody told it to.
+    /// It has died, or closed its channel, without a stop.
     pub(super) is_lost: bool,
 }
 
-/// A question that was passed on.
+/// A request that was sent.
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) number: u64,

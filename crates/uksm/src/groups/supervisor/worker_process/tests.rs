@@ -1,4 +1,4 @@
-//! Workers that do not do as they should: a process of the test stands in for each.
+//! Workers that misbehave: a process of the test plays each.
 
 use std::os::fd::AsFd as _;
 use std::process::Command;
@@ -109,7 +109,7 @@ fn one_that_is_stopped_is_not_waited_for() {
     let answer = worker.take_answer().unwrap();
     assert_eq!(answer, Err(messages::NO_ANSWER.to_owned()));
     assert!(worker.take_answer().is_none(), "that was all");
-    // A group that was formed after the question.
+    // A group that was formed after the request.
     let line = worker.answer().unwrap_err();
     assert!(line.contains("was not asked"), "{line}");
     worker.end();
@@ -240,7 +240,7 @@ fn what_one_says_of_spaces_is_bounded_and_about_its_own() {
         worker.said.len()
     );
     assert_eq!(events.ready().len(), 1, "the rest waits in the socket");
-    // What is no message ends it.
+    // An invalid message ends it.
     drop(worker.take_reports());
     let (strangers, ours) = Channel::pair().unwrap();
     strangers.send(&"x", Some(theirs.as_fd())).unwrap();

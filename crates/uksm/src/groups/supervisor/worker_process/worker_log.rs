@@ -1,16 +1,16 @@
-//! Messages of a worker, on their way to the daemon's log.
+//! Log lines of a worker, on their way to the daemon's log.
 //!
 //! # Problem
-//! A worker that was taken over can write anything to its standard error. If that were the
-//! daemon's, the worker could forge lines of the supervisor and of other groups, with any priority,
-//! and fill the disk.
+//! A compromised worker can write anything to its standard error. If that were the daemon's, the
+//! worker could forge lines of the supervisor and of other groups, with any priority, and fill the
+//! disk.
 //!
 //! # Approach
-//! A worker's standard error is a pipe. The supervisor reads what is there, without waiting, and
-//! logs each line with the group before it. The log escapes what does not print and cuts long
-//! messages ([`uksm_input::plain`]); here a line is cut at [`MAX_LINE_BYTES`]. Beyond [`MAX_LINES`]
-//! at once and [`LINES_PER_SECOND`] on average, lines are dropped and counted. A worker begins a
-//! line with its priority (`<4>`, see [`crate::log`]), which it may choose.
+//! A worker's standard error is a pipe. The supervisor reads it without waiting, and logs each line
+//! with the group before it. The log escapes control characters and cuts long messages
+//! ([`uksm_input::plain`]); here a line is cut at [`MAX_LINE_BYTES`]. Beyond [`MAX_LINES`] at once
+//! and [`LINES_PER_SECOND`] on average, lines are dropped and counted. A worker begins a line with
+//! its priority (`<4>`, see [`crate::log`]), which it may choose.
 //!
 //! # Units
 //! Bytes, lines.
@@ -22,10 +22,10 @@ use rustix::io::Errno;
 
 /// The part of a line that is kept.
 const MAX_LINE_BYTES: usize = 1024;
-/// Lines that are logged at once: a worker that ends by a panic says some.
+/// Maximum number of lines that are logged at once: a panic prints several.
 const MAX_LINES: u32 = 50;
 const LINES_PER_SECOND: u32 = 5;
-/// Most that is read in a turn: as much as the pipe holds.
+/// Maximum number of bytes read in a turn: as much as the pipe holds.
 const MAX_READ_BYTES: usize = 64 << 10;
 
 /// The reading end of one worker's standard error.
@@ -36,11 +36,11 @@ pub(super) struct WorkerLog {
     lines: Lines,
 }
 
-/// How many lines may be logged.
+/// The number of lines that may be logged.
 #[derive(Debug)]
 struct Lines {
     left: u32,
-    /// When the number was raised last.
+    /// Time of the last increase.
     counted_at: Instant,
     dropped: u64,
 }
@@ -65,7 +65,7 @@ impl Lines {
 }
 
 impl WorkerLog {
-    /// Of the pipe that a worker writes.
+    /// From the pipe to which a worker writes.
     ///
     /// # Errors
     /// The pipe cannot be read without waiting.
@@ -82,7 +82,7 @@ impl WorkerLog {
         })
     }
 
-    /// Logs what is there. Answers whether more can come.
+    /// Logs the lines in the pipe. Answers whether more can come.
     pub(super) fn pass_on(&mut self, group: &str) -> bool {
         self.read(Instant::now(), &mut |priority, text| {
             log(group, priority, text);
@@ -128,7 +128,7 @@ impl WorkerLog {
         };
         let (priority, text) = match line.as_slice() {
             [b'<', priority @ b'0'..=b'7', b'>', text @ ..] => (*priority, text),
-            // What the runtime says by itself, as of a panic.
+            // Output of the runtime itself, as at a panic.
             text => (b'4', text),
         };
         log(priority, &format!("{}{cut}", String::from_utf8_lossy(text)));
@@ -154,7 +154,7 @@ fn log(group: &str, priority: u8, text: &str) {
 mod tests {
     use super::*;
 
-    /// What is logged of these bytes, and whether the pipe stays open.
+    /// The lines that are logged for these bytes, and whether the pipe stays open.
     fn logged(log: &mut WorkerLog, now: Instant) -> (Vec<(u8, String)>, bool) {
         let mut lines = Vec::new();
         let goes_on = log.read(now, &mut |priority, text| {

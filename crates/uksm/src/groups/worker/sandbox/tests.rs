@@ -14,7 +14,7 @@ use super::*;
 /// `F_SETSIG` of `asm-generic/fcntl.h`.
 const F_SETSIG: i64 = 10;
 
-/// What this answers in a thread that has given up what a worker gives up.
+/// The answers of `tried` in a thread that is confined as a worker.
 fn confined<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
     confined_to(allowed(std::process::id()).unwrap(), act)
 }
