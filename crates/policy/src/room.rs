@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! A vector that doubles takes up to twice its contents, and a queue keeps the capacity of its
-//! longest time. On a host of small mappings this exceeds 1/256 of memory.
+//! longest time. On a host of small mappings, 1/256 of its memory is little.
 //!
 //! # Approach
 //! Tables grow by a sixteenth, which copies an item sixteen times on average instead of once; a
