@@ -68,8 +68,8 @@ pub(crate) fn high_product(a: u64, b: u64) -> u64 {
     ((u128::from(a) * u128::from(b)) >> 64) as u64
 }
 
-/// Processor time of this thread for the fastest of `tries` runs of `work`: what a test of growth
-/// compares, on a machine that is busy with other things.
+/// Processor time of this thread for the fastest of `tries` runs of `work`: the figure that a test
+/// of growth compares, on a machine that is busy with other things.
 #[cfg(test)]
 pub(crate) fn fastest(tries: u32, mut work: impl FnMut()) -> Nanos {
     use rustix::time::{ClockId, clock_gettime};

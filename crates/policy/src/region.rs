@@ -127,7 +127,7 @@ pub(crate) struct Found {
     pub(crate) mapping_kind: u64,
     /// The class of regions by whose lifetimes its own is guessed.
     pub(crate) lifetime_class: u32,
-    /// Since when it exists, at the latest.
+    /// Its birth, at the latest.
     pub(crate) born: Nanos,
 }
 
@@ -215,7 +215,7 @@ impl Region {
         now - self.born
     }
 
-    /// When it will have reached this age.
+    /// The time at which it reaches this age.
     pub(crate) fn reaches(&self, age: Nanos) -> Nanos {
         self.born + age
     }

@@ -122,7 +122,7 @@ impl Space {
         self.left_out
     }
 
-    /// Where its sparse mappings are, `(start, end)` by address.
+    /// Its sparse mappings, `(start, end)` by address.
     pub(crate) fn sparse_ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.sparse.iter().map(SparseMapping::range)
     }

@@ -30,7 +30,7 @@ pub(crate) const LEAF_BYTES: usize = LEAF as usize * size_of::<usize>();
 
 #[derive(Debug, Clone)]
 struct Block<T> {
-    /// Which of its numbers have values, a bit each.
+    /// One bit for each of its numbers that has a value.
     present: [u64; 2],
     values: [T; BLOCK as usize],
 }
@@ -66,7 +66,7 @@ impl<T> Default for FrameTable<T> {
     }
 }
 
-/// Where a frame's value is: the leaf, the block in that, the place in that.
+/// The position of a frame's value: the leaf, the block in it, the index in the block.
 #[inline]
 fn split(frame: FrameId) -> (usize, usize, usize) {
     let block = frame.0 / BLOCK;

@@ -126,8 +126,8 @@ impl Merged {
         }
     }
 
-    /// The frames of this hash that are open to sharers, the newest first. All must be tried: a
-    /// hash says less than the contents.
+    /// The frames of this hash that are open to sharers, the newest first. All must be tried: equal
+    /// hashes do not prove equal contents.
     pub fn candidates(&self, hash: u64) -> impl Iterator<Item = FrameId> + '_ {
         self.chain(self.first_of_hash(hash))
             .filter(move |(_, entry)| entry.hash == hash)

@@ -95,7 +95,7 @@ mod tests {
         let mut patrol = Patrol::every(100);
         let pass = |patrol: &mut Patrol, now| {
             patrol.pass_begins(now);
-            // The first piece could not be had for want of memory, and is asked for again.
+            // The first piece failed for lack of memory, and is asked for again.
             patrol.pass_begins(now);
             let does = patrol.is_under_way();
             patrol.listed(10, false, now + 5);

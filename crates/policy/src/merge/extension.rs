@@ -314,7 +314,8 @@ mod tests {
         }
     }
 
-    /// Pages of B at these places equal those of A, which are so many pages further on.
+    /// Pages of B at these places proved equal to the pages of A that are `diagonal` pages further
+    /// on.
     fn proved(extension: &mut Extension, pages: &[u32], diagonal: i64, samples: u32) {
         for &page in pages {
             let twin = u32::try_from(i64::from(page) + diagonal).unwrap();
@@ -423,7 +424,7 @@ mod tests {
         proved(&mut extension, &[7, 2000, 30, 900], 100, 4);
         let lone = extension.take(true).unwrap();
         assert_eq!(extension.take(false), None);
-        // Nothing of it was to be read, so the next one is on trial.
+        // No page of it had to be read, so the next one is on trial.
         assert_eq!(extension.take(true).unwrap().place.page, 1024);
         assert_eq!(extension.take(false), None);
         extension.read(vec![lone]);

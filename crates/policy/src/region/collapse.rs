@@ -169,7 +169,7 @@ mod tests {
         collapses.found(0, 2 * FIRST + 2 * SECOND, ROUND);
         assert_eq!(collapses.waits_until(0, 2 * FIRST + 2 * SECOND), None);
         assert_eq!(collapses.waiting(0).0, 1, "it was made huge at that time");
-        // What did not last waits as at first.
+        // A merge that did not last waits as at first.
         collapses.merged(0, 3 * FIRST);
         collapses.found(0, 3 * FIRST + SECOND, ROUND);
         let until = collapses.waits_until(0, 3 * FIRST + SECOND).unwrap();

@@ -12,7 +12,7 @@
 //! half on average. Breaks ÷ exposure is the rate, and the rate gives the share that is broken in
 //! one global round, which is compared with V_cow: a sixth broken in an hour is no reason to leave
 //! a region alone. No look counts for more rounds than the slowest rate of interest takes, so that
-//! a calm past does not hide what happens now.
+//! a calm past does not hide present writes.
 //!
 //! A region above V_cow is left alone, each time for twice as long (*strikes*), also if it was open
 //! in between for no longer than the last ban. Meanwhile it is watched (`watch.rs`): the ban ends
@@ -293,7 +293,7 @@ impl Cow {
         self.strikes
     }
 
-    /// When it was opened last, or 0.
+    /// Time of its last opening, or 0.
     pub(crate) fn opened_at(&self) -> Nanos {
         if self.strikes == 0 {
             self.closed_until
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn slow_writes_do_not_close() {
-        // However many were broken, within an hour they are few a round.
+        // Any number of breaks within an hour is few a round.
         for broken in [2, 7, 10] {
             let mut cow = Cow::default();
             checked(&mut cow, broken, 10, 1800.0);
@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_that_of_pages_of_any_ages() {
-        // A tenth is broken a round, whatever the time between looks.
+        // A tenth is broken a round, at any time between looks.
         let mut cow = Cow::default();
         for (age, broken) in [(1.0, 10), (2.0, 19), (4.0, 34)] {
             checked(&mut cow, broken, 100, age);

@@ -217,7 +217,7 @@ mod tests {
                 (twin(&mut random), first(&mut random), second(&mut random));
             if in_first {
                 duplication.sampled(1, &scale);
-                // Whoever comes second meets the other; both are credited.
+                // The second page meets the first; both are credited.
                 if is_twin && in_second && is_kept(&mut random) {
                     duplication.met(&scale);
                 }

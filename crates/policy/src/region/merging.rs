@@ -260,13 +260,14 @@ impl Region {
         }
     }
 
-    /// How its merged pages fare, as a test says.
+    /// Access to the evidence about its merged pages, for tests.
     #[cfg(test)]
     pub(crate) fn cow_mut(&mut self) -> &mut Cow {
         &mut self.merging_mut().cow
     }
 
-    /// Whether it is left alone from now on, because its merged pages are broken, or opened.
+    /// Decides whether it is left alone from now on, because its merged pages are broken, or
+    /// opened.
     pub(crate) fn rule(&mut self, at: Moment<'_>) -> Ruling {
         let merging = self.merging.as_mut();
         merging.map_or(Ruling::Nothing, |merging| {
@@ -282,7 +283,8 @@ impl Region {
         }
     }
 
-    /// Whether its last promotion was worth it, or long enough ago; starts to count for the next.
+    /// Whether its last promotion gained enough, or was long enough ago; starts to count for the
+    /// next.
     pub(crate) fn may_promote(&mut self, v_dup: f64, now: Nanos, round: Nanos) -> bool {
         let worth = v_dup / 4.0 * f64::from(self.resident().max(1));
         let merging = self.merging_mut();
@@ -299,19 +301,19 @@ impl Region {
         merging.is_some_and(|merging| merging.backoff.is_waiting(now))
     }
 
-    /// Until when it is left alone because much of it was busy, or was.
+    /// The end of its current or last wait because much of it was busy.
     pub(crate) fn busy_until(&self) -> Option<Nanos> {
         self.merging.as_ref()?.backoff.busy_until()
     }
 
-    /// Its sweep is over: whether that met many busy pages.
+    /// Its sweep is over; `was_busy` if it met many busy pages.
     pub(super) fn set_busy(&mut self, was_busy: bool) {
         if was_busy || self.merging.is_some() {
             self.merging_mut().backoff.set_busy(was_busy);
         }
     }
 
-    /// There is reason to believe that it has partners now.
+    /// Forgets failed promotions: there is reason to expect partners now.
     pub(super) fn forget_failed_promotions(&mut self) {
         if let Some(merging) = &mut self.merging {
             merging.backoff.forget_failed_promotions();

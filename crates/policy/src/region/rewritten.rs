@@ -237,8 +237,8 @@ impl Rewritten {
 mod tests {
     use super::*;
 
-    /// So many samples, of which each `nth` was changed, and as many of the check that they lead
-    /// to; whether it is due then.
+    /// Takes samples, of which each `nth` was changed, and as many of the check that follows.
+    /// Returns whether the region is due then.
     fn sample(rewritten: &mut Rewritten, nth: u8, swept_at: Nanos, now: Nanos) -> bool {
         for at in 0..2 * SAMPLES_OF_VERDICT {
             if rewritten.is_doubted() {
@@ -284,7 +284,7 @@ mod tests {
         assert!(sample(&mut rewritten, 1, now, now + 2 * SECOND), "it paid");
     }
 
-    /// The times of the checks of a region swept at 0, each of four samples of which so many are
+    /// The times of the checks of a region swept at 0, each of four samples of which `changed` are
     /// changed.
     fn checks(rewritten: &mut Rewritten, changed: u8) -> Vec<Nanos> {
         let mut times = vec![];

@@ -151,7 +151,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// First pages of these ranges, and what follows their last.
+    /// The first page of each range, and the page after its last.
     fn unsettled(settled: &Settled, pages: Range<u32>) -> Vec<(u32, u32)> {
         let mut ranges = Vec::new();
         settled.for_each_unsettled(pages, |range| ranges.push((range.start, range.end)));

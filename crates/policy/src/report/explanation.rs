@@ -51,7 +51,7 @@ pub struct RegionReport {
     pub level: usize,
     /// Why it is, or is not, being merged.
     pub standing: Standing,
-    /// How long that lasts, if it ends by time.
+    /// The time left of that, if it ends by time.
     pub left: Option<Nanos>,
     /// Its age, at least.
     pub age: Nanos,

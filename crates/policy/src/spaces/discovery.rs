@@ -65,7 +65,7 @@ pub(crate) enum Discover {
     Mappings(SpaceSlot),
 }
 
-/// Where the next mapping list of a space waits.
+/// The queue of the next mapping list of a space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Queue {
     /// It was never listed.
@@ -75,7 +75,7 @@ enum Queue {
     Calm,
 }
 
-/// When the mappings of one space are listed.
+/// The schedule of the mapping lists of one space.
 #[derive(Debug, Clone, Copy)]
 struct Schedule {
     queue: Queue,
@@ -91,7 +91,7 @@ struct Schedule {
     rests_until: Nanos,
 }
 
-/// When processes are listed.
+/// The schedule of process lists.
 #[derive(Debug, Clone, Copy)]
 struct ProcessSchedule {
     /// When they were listed last.

@@ -176,7 +176,7 @@ mod tests {
     const PART: u64 = 64 << 20;
     const TIB: u64 = 1 << 40;
 
-    /// Probes until regions were made of what lies in `used`, at most `most` times.
+    /// Probes until regions cover `used`, at most `most` times.
     fn explore(
         sparse_mapping: &mut SparseMapping,
         used: std::ops::Range<u64>,

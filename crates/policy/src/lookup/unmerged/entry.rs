@@ -36,7 +36,7 @@ const MAX_AGE: u64 = (1 << AGE_BITS) - 1;
 /// Rounds in which the age of an entry grows by one step.
 pub(super) const AGE_STEP: u16 = 4;
 
-/// Where a page was when it was sampled.
+/// The place of a page when it was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Place {
     /// The region. Its id may be reused: then the suggestion is wrong, and costs a check.
@@ -45,7 +45,7 @@ pub struct Place {
     pub page: u32,
 }
 
-/// How the bits of an entry are divided.
+/// The division of the bits of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     page_bits: u32,
@@ -75,7 +75,7 @@ impl Layout {
         64 - ERA_BITS - 1 - AGE_BITS - self.place_bits
     }
 
-    /// Where the era and the tag begin.
+    /// The lowest bit of era and tag.
     fn label_shift(self) -> u32 {
         self.place_bits + AGE_BITS
     }

@@ -66,7 +66,7 @@ const CHOICES: usize = 1 << CHOICE_BITS;
 /// half if it exists.
 const BUCKET: [[u8; CHOICES]; FULL_WIDTH + 1] = {
     const HALF: usize = 1 << (FINE_BITS - 1);
-    // So many sixteenths of the second half stay in a group of this width.
+    // The number of sixteenths of the second half that stay in a group of this width.
     const STAY: [usize; FULL_WIDTH + 1] = [0, 0, 0, 0, HALF, 10, 5, 2, 0];
     let mut table = [[0; CHOICES]; FULL_WIDTH + 1];
     let mut width = MIN_WIDTH;
@@ -95,7 +95,7 @@ const BUCKET: [[u8; CHOICES]; FULL_WIDTH + 1] = {
     table
 };
 
-/// Where a bucket is: the segment, and its place there.
+/// The position of a bucket: the segment, and its index there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Bucket {
     segment: usize,
