@@ -49,7 +49,7 @@ impl From<&Joint> for Known {
 pub(crate) struct Common {
     /// The other set.
     pub(crate) set: usize,
-    /// Contents that both have: what joining them gains.
+    /// Contents that both have: the gain of joining them.
     pub(crate) gain: Estimate,
     /// The share of the smaller one's pages whose contents the other has. A content counts for each
     /// process that has it.
@@ -167,7 +167,7 @@ mod tests {
             common.iter().map(row).collect()
         };
         assert_eq!(common(&holders, &c), [(1, 10.0, 0.25)]);
-        // A content that two have counts twice on their side, and once for what joining gains.
+        // A content of two clones counts twice on their side, and once for the gain of joining.
         let clones = a.with(&a);
         assert_eq!(common(&holders, &clones), [(0, 100.0, 1.0), (1, 50.0, 0.5)]);
         holders.leave(1, &b);

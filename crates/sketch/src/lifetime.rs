@@ -160,14 +160,14 @@ mod tests {
         assert_eq!((all.value, all.high), (1.0, 1.0));
         near(all.low, 0.025f64.powf(1.0 / 50.0));
         let some = share(7, 40).unwrap();
-        // At each bound, what was met or more, or less, has the probability that is allowed.
+        // At each bound, the counts that were met or more, or less, have the allowed probability.
         let upto = |share: f64, met| Binomial::new(share, 40).unwrap().cdf(met);
         near(upto(some.high, 7), 0.025);
         near(1.0 - upto(some.low, 6), 0.025);
         assert_eq!(share(0, 0), None);
     }
 
-    /// Of each true share, the probability of all counts whose interval has it.
+    /// For each true share, the probability of all counts whose interval contains it.
     #[test]
     fn intervals_hold_the_truth_as_often_as_they_say() {
         for truth in [0.001, 0.02, 0.3, 0.5, 0.97] {
