@@ -24,7 +24,7 @@ pub enum Event {
         /// The size that was asked.
         to: u64,
     },
-    /// A member cannot be seen or changed, or its value cannot be put back.
+    /// A member cannot be seen or changed, or its original value cannot be put back.
     Failed {
         /// Its group.
         group: String,

@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// One that waits for a word before each set, and tells what it was asked.
+    /// An actuator that waits for a message before each set, and reports the size asked.
     struct Slow {
         go: Receiver<()>,
         told: Sender<u64>,

@@ -29,7 +29,7 @@ struct Leftover {
     entry: Entry,
     /// The thread that puts it back; none during a pause.
     hand: Option<Hand>,
-    /// When it is tried again.
+    /// The time of the next try.
     due: Nanos,
     told: Option<String>,
 }
