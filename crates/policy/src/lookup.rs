@@ -1,9 +1,9 @@
 //! Where equal pages meet: the frames, by the hash of their contents, and the unmerged pages.
 //!
 //! There are two indexes, as UKSM has two trees (UKSM §5.3), because their contents age
-//! differently. A frame never changes: [`Merged`] is exact and grows with what is saved. An
-//! unmerged page may have changed since it was sampled: [`Unmerged`] is a guess that forgets, of
-//! bounded size. Both only suggest; the module compares.
+//! differently. A frame never changes: [`Merged`] is exact and grows with the savings. An unmerged
+//! page may have changed since it was sampled: [`Unmerged`] is a guess that forgets, of bounded
+//! size. Both only suggest; the module compares.
 //!
 //! [`Lookup`] holds both, and the state of the frames ([`frames`]). All reports about frames pass
 //! through it, so the index and the counts agree.

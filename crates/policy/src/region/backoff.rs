@@ -2,7 +2,7 @@
 //! may be queued again after much of it was busy.
 //!
 //! Each failed promotion doubles the wait. A sweep that met many busy pages makes the region wait,
-//! too, and then nothing of it is queued before its time.
+//! too, and no page of it is queued during that wait.
 
 use crate::command::Nanos;
 

@@ -6,8 +6,8 @@
 //! unmap.
 //!
 //! # Approach
-//! Sampling looks at pages again that are believed to be merged: a page that has its own copy was
-//! broken. Each look is evidence for the time since the page was last known to be merged
+//! Sampling checks pages that are believed to be merged: a page that has its own copy was broken.
+//! Each look is evidence for the time since the page was last known to be merged
 //! (`merged_pages.rs`): a page that lasted was exposed to writes for all of it, a broken one for
 //! half on average. Breaks ÷ exposure is the rate, and the rate gives the share that is broken in
 //! one global round, which is compared with V_cow: a sixth broken in an hour is no reason to leave
@@ -18,8 +18,8 @@
 //! in between for no longer than the last ban. Meanwhile it is watched (`watch.rs`): the ban ends
 //! when no page seems to be written. When the ban is over, a few of its pages are merged on trial
 //! and looked at later; only if those hold is it open again, so that a lapsed ban costs a few pages
-//! and not a sweep. Fewer pages are judged as well: if the region was read in full for its trial,
-//! so that no more will come, they are looked at as soon, else later and more than once.
+//! and not a sweep. Fewer pages are judged as well: at the usual time if the region was read in
+//! full for its trial, so that no more will come, else later and more than once.
 //!
 //! # Units
 //! Nanoseconds; shares 0 to 1, a round; ages and exposure in rounds.

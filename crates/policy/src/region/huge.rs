@@ -9,7 +9,7 @@
 //! Sampled sub-pages count for the duplication estimate like others, but are merged only from full
 //! sweeps of their 2 MiB block, and only if a share of `thp_share` of the block's pages has
 //! partners. A partner may be found from the other side: the sweep of a second block credits the
-//! first. So counts are kept by block, and a pair is merged if a split pays on both sides.
+//! first. So counts are kept by block, and a pair is merged only if each split that it needs pays.
 //!
 //! # Units
 //! Pages; 68 bytes a block, in regions with huge pages only.

@@ -2,14 +2,14 @@
 //!
 //! # Problem
 //! Whether merged pages are written too soon depends on the time that they had: some pages that
-//! were merged an hour ago will have been written. But a region's pages are merged and looked at at
+//! were merged an hour ago will have been written. But a region's pages are merged and checked at
 //! all times, and a time for each page would take as much memory as the index.
 //!
 //! # Approach
 //! One bit a page. For each *stretch* of neighbours, the number of merged pages and the mean of the
-//! times at which they were last known to be merged: merged just then, or looked at and found
-//! merged. Mostly a sweep merges or looks at neighbours together, and they have one time; otherwise
-//! each page moves the mean by its part.
+//! times at which they were last known to be merged: merged just then, or checked and found merged.
+//! Mostly a sweep merges or checks neighbours together, and they have one time; otherwise each page
+//! moves the mean by its part.
 //!
 //! # Units
 //! Pages; nanoseconds. A bit a page and 32 bytes a stretch, in regions with merged pages only.

@@ -8,8 +8,8 @@
 //! it may become much larger at once, which is cheaper for each entry. While memory is being
 //! filled, the bound rises a little with each batch: then a small table grows by single buckets,
 //! too. Each time it has grown by 1/16, entries of the overflow are put in again; otherwise the
-//! overflow would fill up, since the table is at its bound all the while, and its oldest entries
-//! would be forgotten.
+//! overflow would fill up, since the table stays as full as allowed all the while, and its oldest
+//! entries would be forgotten.
 //!
 //! # Units
 //! Buckets of 64 bytes.
