@@ -19,13 +19,13 @@
 //!   for which its tasks wait for memory.
 //! - *Giving way*: a group whose tasks wait for processors may have less than its most, down to its
 //!   least. Waits for memory are subtracted, because merging helps against them.
-//! - *Use*: a group should have at most twice its use, and at least one [`LOOK`]th of an equal part
-//!   if its limits allow: others get the unused rest, and a group that begins to use its share
-//!   doubles it each turn. The remainder then goes to groups that can have more.
+//! - *Use*: a group should have at most twice its use, and at least an equal part divided by
+//!   [`LOOK`], if its limits allow: others get the unused rest, and a group that begins to use its
+//!   share doubles it each turn. The remainder then goes to groups that can have more.
 //!
-//! A group is not sent every change. A fall or a rise is sent if it is at least one [`WORTH`]th of
-//! its share, and a rise only to groups that use most of their share. Smaller falls are sent only
-//! if a rise needs them. The sum of the shares that were sent is therefore never more than the
+//! A group is not sent every change. A fall or a rise is sent if it is at least the share divided
+//! by [`WORTH`], and a rise only to groups that use most of their share. Smaller falls are sent
+//! only if a rise needs them. The sum of the shares that were sent is therefore never more than the
 //! total.
 //!
 //! # Units

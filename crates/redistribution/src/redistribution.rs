@@ -5,11 +5,11 @@
 //! configuration is read again.
 //!
 //! # Approach
-//! A turn takes the memory that each group freed, reads the last report of each member's thread,
-//! lets guard and policy decide, and leaves orders with the threads. It never waits. Freed memory
-//! counts for [`KNOWN_FOR`] if a group's worker does not answer: its frames still exist. Until a
-//! new member was seen, or could not be, no member of its pool is given more, because its size is
-//! unknown. A member that is removed from the configuration gets its original limit back.
+//! A turn takes the figures of freed memory, reads the last report of each member's thread, calls
+//! guard and policy, and leaves orders with the threads. It never waits. Freed memory counts for
+//! [`KNOWN_FOR`] if a group's worker does not answer: its frames still exist. Until a new member
+//! was seen, or could not be, no member of its pool is given more, because its size is unknown. A
+//! member that is removed from the configuration gets its original limit back.
 //!
 //! # Units
 //! Bytes, [`Nanos`].
