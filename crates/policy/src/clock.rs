@@ -1,13 +1,13 @@
-//! The engine's clock: the time it was told, and how that divides into rounds.
+//! The engine's clock: the time of the last step, and its rounds.
 //!
-//! The policy reads no clock. Each step brings the time, and every part that decides is given the
+//! The policy reads no clock. Each step passes the time, and every part that decides gets the
 //! [`Moment`] of the step.
 
 use crate::command::Nanos;
 use crate::convert;
 use crate::params::Params;
 
-/// The time as it was last told.
+/// The time of the last step.
 #[derive(Debug, Clone)]
 pub(crate) struct Clock {
     now: Nanos,
@@ -15,7 +15,7 @@ pub(crate) struct Clock {
     round: Nanos,
 }
 
-/// What is the same for everything that one step does.
+/// The common context of one step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Moment<'a> {
     /// The time.
@@ -29,7 +29,7 @@ pub(crate) struct Moment<'a> {
 }
 
 impl Clock {
-    /// A clock that was told no time yet, for global rounds of this length.
+    /// A clock without a time yet, for global rounds of this length.
     pub(crate) fn new(round: Nanos) -> Clock {
         Clock {
             now: 0,
@@ -38,7 +38,8 @@ impl Clock {
         }
     }
 
-    /// It is `now`; an earlier time is taken for the last one. Whether this is the start.
+    /// Sets the time to `now`, unless that is earlier than the last one. Returns whether this is
+    /// the start.
     pub(crate) fn advance(&mut self, now: Nanos) -> bool {
         self.now = self.now.max(now);
         let is_start = self.started.is_none();

@@ -1,4 +1,4 @@
-//! What the engine and a machine say to each other.
+//! The commands of the engine to a machine, and the machine's observations.
 //!
 //! # Problem
 //! The policy must run unchanged over the kernel module, over in-kernel KSM and over a simulated
@@ -7,7 +7,7 @@
 //! # Approach
 //! One command at a time: the driver performs it on a machine and hands back one observation with
 //! the time and the processor time spent since the last one. States, flags, statuses and reasons
-//! are those of `interface/uksm_ioctl.h`, which says what each means.
+//! are those of `interface/uksm_ioctl.h`, which defines their meanings.
 
 pub use uksm_interface::{PageFlags, Reason, State as PageState, Status};
 
@@ -22,9 +22,9 @@ pub(crate) const MILLISECOND: Nanos = 1_000_000;
 /// Processor time, user and kernel, since the last step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spent {
-    /// Of the last step itself, in which the engine worked through the answer before.
+    /// The last step itself, in which the engine processed the answer before.
     pub step: Nanos,
-    /// Of performing the command that it gave.
+    /// Performing the command that the step returned.
     pub call: Nanos,
 }
 
@@ -71,14 +71,14 @@ pub struct Page {
     pub hash: u64,
     /// The frame, 0 unless `state` is [`PageState::Frame`].
     pub frame: u32,
-    /// What is there.
+    /// The state of the page.
     pub state: PageState,
     /// Its properties.
     pub flags: PageFlags,
 }
 
 impl Page {
-    /// Whether it is a small page of a process's own that nobody holds or locks.
+    /// Whether it is an anonymous small page that is not pinned or locked.
     #[must_use]
     pub fn is_ordinary(&self) -> bool {
         let held = PageFlags::LOCKED | PageFlags::PINNED | PageFlags::HUGE;
@@ -106,7 +106,7 @@ pub struct FoldEntry {
     pub hash: u64,
     /// The space it is in.
     pub space: SpaceId,
-    /// What to merge it with.
+    /// How to merge it.
     pub kind: FoldKind,
 }
 
@@ -128,9 +128,9 @@ pub struct FoldBatch {
 /// The answer of a FOLD for one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FoldOutcome {
-    /// What became of the page.
+    /// The outcome for the page.
     pub status: Status,
-    /// Why.
+    /// The reason for it.
     pub reason: Reason,
     /// The frame the page maps now, or 0.
     pub frame: u32,
@@ -147,13 +147,12 @@ pub struct Frame {
     pub sharers: u32,
 }
 
-/// A process that came into sight.
+/// A newly found process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceArrival {
     /// Its address space.
     pub space: SpaceId,
-    /// What kind of process it is: equal for processes of the same program, by which lifetimes
-    /// are learned.
+    /// The kind of process, equal for processes of the same program. Lifetimes are learned by kind.
     pub kind: u64,
     /// Its age at this time, so that long-lived processes need not wait.
     pub age: Nanos,
@@ -166,11 +165,11 @@ pub struct Mapping {
     pub start: u64,
     /// One past the last byte.
     pub end: u64,
-    /// What kind of mapping it is (heap, stack, anonymous, file), by which lifetimes are learned.
+    /// The kind of mapping (heap, stack, anonymous, file). Lifetimes are learned by kind.
     pub kind: u64,
 }
 
-/// How large a space is now.
+/// The size of a space now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceSize {
     /// The space.
@@ -185,12 +184,12 @@ pub struct SpaceSize {
     pub anon_pages: u64,
 }
 
-/// What touched the memory of a hint.
+/// The kind of I/O of a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HintSource {
-    /// Data of a file or block device was read into it.
+    /// Data of a file or block device was read into the memory.
     Read,
-    /// It was written to a file or block device.
+    /// The memory was written to a file or block device.
     Write,
 }
 
@@ -203,8 +202,8 @@ pub struct FilePlace {
     pub offset: u64,
 }
 
-/// Memory of a space that I/O has just filled, or that it was written from (XLH §4.1). Nothing
-/// about it need be true: it only says where to look first.
+/// Memory of a space that I/O has just filled, or that it was written from (XLH §4.1). It may be
+/// wrong in every respect: it only suggests where to look first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hint {
     /// Byte address.
@@ -213,21 +212,21 @@ pub struct Hint {
     pub length: u64,
     /// The space.
     pub space: SpaceId,
-    /// By what.
+    /// The kind of I/O.
     pub source: HintSource,
-    /// From or to where in a file, if that is known.
+    /// The place in the file, if that is known.
     pub place: Option<FilePlace>,
 }
 
-/// What the engine asks of the machine.
+/// A request of the engine to the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Give the hints that have come, at most some thousands. Answer: [`Observation::Hints`].
+    /// Return the hints that have arrived, at most some thousands. Answer: [`Observation::Hints`].
     TakeHints,
-    /// List processes that came or went, as far as a few milliseconds go. Answer:
+    /// List processes that came or went, within a few milliseconds. Answer:
     /// [`Observation::Processes`].
     ListProcesses,
-    /// Tell how large these spaces are: at most 4096. Answer: [`Observation::Sizes`].
+    /// Measure these spaces, at most 4096. Answer: [`Observation::Sizes`].
     MeasureSpaces(Vec<SpaceId>),
     /// List the mergeable mappings of a space. Answer: [`Observation::Mappings`].
     ListMappings(SpaceId),
@@ -243,15 +242,15 @@ pub enum Command {
     Fold(FoldBatch),
     /// List at most `count` (≤ 4096) frames from `cursor` on. Answer: [`Observation::Frames`].
     Frames {
-        /// Where to go on; 0 starts.
+        /// Where to continue; 0 starts.
         cursor: u32,
-        /// How many at most.
+        /// Limit of frames.
         count: u32,
         /// The lines to hash.
         lines: Lines,
         /// Free frames without mappings.
         reap: bool,
-        /// First see whether they still hold what they held, and give up those that do not.
+        /// First check that their contents are unchanged, and give up those whose are not.
         check: bool,
     },
     /// Do nothing until this time. Answer: [`Observation::Woke`], which may come early,
@@ -259,27 +258,26 @@ pub enum Command {
     Sleep {
         /// When to wake.
         until: Nanos,
-        /// From then on, what a machine is told of processes ends the sleep as well.
+        /// From this time on, process events end the sleep as well.
         told_from: Nanos,
-        /// From then on, hints that wait end it as well.
+        /// From this time on, waiting hints end it as well.
         hinted_from: Nanos,
     },
 }
 
-/// What a machine is told, so that it need not be asked for.
+/// The events that a machine receives, which need not be polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Told {
-    /// Nothing: it looks for processes.
+    /// None: it searches for processes.
     #[default]
     Nothing,
-    /// Of forks, execs and exits.
+    /// Forks, execs and exits.
     Processes,
-    /// Of each space that comes and goes, and of each that is of another size than before: somebody
-    /// else watches them.
+    /// Arrival, exit and change of size of each space: a supervisor watches them.
     Spaces,
 }
 
-/// What the machine answers.
+/// An answer of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observation {
     /// The first step of a run.
@@ -290,11 +288,11 @@ pub enum Observation {
         arrived: Vec<SpaceArrival>,
         /// Spaces that went, their process dead or no longer chosen.
         left: Vec<SpaceId>,
-        /// Spaces that seem to be of another size than before, if the machine is told of that.
+        /// Spaces whose size seems to have changed, if the machine receives such events.
         resized: Vec<SpaceId>,
-        /// Whether processes are still to be looked at that may have come: ask again.
+        /// Whether possible new processes are still to be examined: ask again.
         more: bool,
-        /// What the machine is told.
+        /// The events that the machine receives.
         told: Told,
     },
     /// Answer to [`Command::MeasureSpaces`]: one size for each space asked for, in order. Shorter
@@ -306,11 +304,11 @@ pub enum Observation {
         space: SpaceId,
         /// Its mergeable mappings, ascending and disjoint; none if the process died meanwhile.
         mappings: Vec<Mapping>,
-        /// How long ago they were read: a machine may keep a listing that was dear.
+        /// Time since they were read: a machine may cache an expensive listing.
         age: Nanos,
     },
-    /// Answer to [`Command::ListMappings`] if the mappings cannot be read just now: they may be as
-    /// they were.
+    /// Answer to [`Command::ListMappings`] if the mappings cannot be read just now: they may be
+    /// unchanged.
     Unread {
         /// The space.
         space: SpaceId,
@@ -324,31 +322,30 @@ pub enum Observation {
     Frames {
         /// The frames, ascending.
         frames: Vec<Frame>,
-        /// Where to go on; 0 when through.
+        /// Where to continue; 0 at the end.
         cursor: u32,
     },
     /// Answer to [`Command::Sleep`].
     Woke,
-    /// Answer to [`Command::Sleep`] if something was told of processes, which the next process list
-    /// takes in.
+    /// Answer to [`Command::Sleep`] if process events arrived, which the next process list covers.
     Told,
     /// Answer to [`Command::Sleep`] if hints wait.
     Hinted,
     /// Answer to [`Command::TakeHints`].
     Hints {
-        /// In the order in which they came.
+        /// The hints, in the order of their arrival.
         hints: Vec<Hint>,
-        /// Hints that were lost since the last answer, because nobody took them in time.
+        /// Hints that were lost since the last answer, because they were not taken in time.
         lost: u64,
-        /// Spaces of which some were lost, as far as known. Which memory they told of is not.
+        /// Spaces with lost hints, as far as known. The memory of lost hints is unknown.
         lost_of: Vec<SpaceId>,
-        /// Spaces in which memory appeared since the last answer, clearly more than went. Where is
-        /// not said.
+        /// Spaces in which clearly more memory appeared than went since the last answer, at unknown
+        /// places.
         grown: Vec<SpaceId>,
-        /// Whether more wait.
+        /// Whether more hints wait.
         more: bool,
     },
-    /// Answer to any command that reads or changes memory: there was no memory for it just now,
-    /// and nothing was done. Gives the command back, which is to be tried again later.
+    /// Answer to any command that reads or changes memory: there was no memory for it just now, and
+    /// nothing was done. Returns the command, to be tried again later.
     NoMemory(Command),
 }

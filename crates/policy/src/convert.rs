@@ -1,7 +1,7 @@
-//! Conversions between counts, times and fractions, each with the reason why it cannot go wrong.
+//! Conversions between counts, times and fractions, each with the reason why it is safe.
 //!
-//! A silent truncation in a budget is a bug that nobody sees. Every lossy conversion of the policy
-//! is here and saturates.
+//! A silent truncation in a budget is a bug that stays unnoticed. Every lossy conversion of the
+//! policy is here and saturates.
 
 use crate::command::Nanos;
 
@@ -14,7 +14,7 @@ pub(crate) fn float(value: u64) -> f64 {
     value as f64
 }
 
-/// A time; negative and undefined become 0, too large the largest.
+/// A time; negative and undefined values become 0, values that are too large the largest time.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -49,7 +49,7 @@ pub(crate) fn index(value: u32) -> usize {
     value as usize
 }
 
-/// The word of a number in a set of bits, and its bit there.
+/// The index of the word of a number in a set of bits, and its bit in the word.
 pub(crate) fn word_and_bit(number: u32) -> (usize, u64) {
     (index(number / u64::BITS), 1 << (number % u64::BITS))
 }
@@ -68,8 +68,8 @@ pub(crate) fn high_product(a: u64, b: u64) -> u64 {
     ((u128::from(a) * u128::from(b)) >> 64) as u64
 }
 
-/// Processor time of this thread for the fastest of `tries` runs of `work`: what a test of growth
-/// compares, on a machine that is busy with other things.
+/// Processor time of this thread for the fastest of `tries` runs of `work`: the figure that a test
+/// of growth compares, on a machine that is busy with other things.
 #[cfg(test)]
 pub(crate) fn fastest(tries: u32, mut work: impl FnMut()) -> Nanos {
     use rustix::time::{ClockId, clock_gettime};

@@ -1,26 +1,26 @@
-//! How the parts of the engine name what they share: a region, a space by its slot, and a hint by
+//! Ids that the parts of the engine share: of a region, of a space by its slot, and of a hint by
 //! its ticket.
 //!
-//! A region's id is given again as late as possible and a slot at once, so whoever keeps one asks
-//! [`crate::region::Regions::find`] or [`crate::spaces::Spaces::is_used`] before it uses it.
+//! A region's id is reused as late as possible and a slot at once, so a part that keeps one calls
+//! [`crate::region::Regions::find`] or [`crate::spaces::Spaces::is_used`] before it uses the id.
 
-/// Ids of regions that are kept back before one is given again. A free slot costs less than a wrong
+/// Ids of regions that are kept back before one is reused. A free slot costs less than a wrong
 /// suggestion of the index, which may still remember the last owner.
 pub(crate) const KEPT_BACK: usize = 1024;
 
-/// Most bits that may name a page of a region and its region together: what an entry of the index
-/// of unmerged pages has room for.
+/// Limit of bits for a region and a page in it together: the room in an entry of the index of
+/// unmerged pages.
 pub(crate) const MAX_PLACE_BITS: u32 = 39;
 
-/// Names a region of one engine.
+/// The id of a region of one engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RegionId(pub u32);
 
-/// Names the place at which a followed space is kept.
+/// The slot of a followed space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct SpaceSlot(pub(crate) u32);
 
-/// Says for which hint a page was read.
+/// The hint for which a page was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket(pub(crate) std::num::NonZeroU16);
 

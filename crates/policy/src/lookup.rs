@@ -1,12 +1,12 @@
 //! Where equal pages meet: the frames, by the hash of their contents, and the unmerged pages.
 //!
-//! Two indexes, as UKSM has two trees (UKSM §5.3), because their contents live differently. A
-//! frame never changes: [`Merged`] is exact and grows with what is saved. An unmerged page may
-//! have changed since it was sampled: [`Unmerged`] is a guess that forgets, of bounded size. Both
-//! only suggest; the module compares.
+//! There are two indexes, as UKSM has two trees (UKSM §5.3), because their contents age
+//! differently. A frame never changes: [`Merged`] is exact and grows with the savings. An unmerged
+//! page may have changed since it was sampled: [`Unmerged`] is a guess that forgets, of bounded
+//! size. Both only suggest; the module compares.
 //!
-//! [`Lookup`] is both, with what is known of the frames ([`frames`]). Whatever is heard of a frame
-//! passes through it, so the index and the counts agree.
+//! [`Lookup`] holds both, and the state of the frames ([`frames`]). All reports about frames pass
+//! through it, so the index and the counts agree.
 
 pub(crate) mod frame_table;
 pub(crate) mod frames;
@@ -29,9 +29,10 @@ use patrol::Patrol;
 use sharers::Sharers;
 pub use unmerged::{Layout, Match, Place, Query, Unmerged};
 
-/// A listing that is due waits no longer until the engine is awake for anything else.
+/// The longest time for which a listing that is due waits for the engine to be awake for another
+/// reason.
 const MAX_WAIT: Nanos = 3600 * SECOND;
-/// Bytes the index of unmerged pages begins with; it grows as pages are entered.
+/// Initial bytes of the index of unmerged pages; it grows as pages are entered.
 const FIRST_INDEX: usize = 1 << 16;
 
 /// The frames and the unmerged pages of one domain.
@@ -41,24 +42,24 @@ pub(crate) struct Lookup {
     merged: Merged,
     in_full: InFull,
     frames: Frames,
-    /// Frames without room for sharers, and how many they had.
+    /// Frames without room for more sharers, and their number of sharers when they became full.
     full: BTreeMap<FrameId, u32>,
-    /// Who maps which frame, where no space may map one twice.
+    /// The spaces that map each frame, where no space may map a frame twice.
     sharers: Option<Sharers>,
     /// Entries that a hash can have, for pages that wait until enough spaces hold their contents.
     rungs: u32,
-    /// Most mappings that a frame takes.
+    /// Limit of mappings of a frame.
     most_sharers: u32,
-    /// Most bytes of the index of unmerged pages.
+    /// Limit of bytes of the index of unmerged pages.
     most_bytes: usize,
-    /// The share for freeing frames that nothing maps.
+    /// The budget for freeing frames without mappings.
     reap: CpuBudget,
-    /// When that also checks what frames hold.
+    /// The schedule of passes that also check the contents of frames.
     patrol: Patrol,
 }
 
 impl Lookup {
-    /// Nothing is known; hashes are of `strength`.
+    /// Empty indexes for hashes of `strength`.
     pub(crate) fn new(params: &Params, strength: u16) -> Lookup {
         let (page_bits, region_bits) = params.place_bits();
         let layout = Layout::new(page_bits, region_bits);
@@ -96,18 +97,18 @@ impl Lookup {
         }
     }
 
-    /// Entries that a hash can have among the unmerged pages.
+    /// Number of entries that a hash can have among the unmerged pages.
     pub(crate) fn rungs(&self) -> u32 {
         self.rungs
     }
 
-    /// Unmerged pages that are indexed.
+    /// Number of indexed unmerged pages.
     pub(crate) fn indexed(&self) -> u64 {
         self.unmerged.len()
     }
 
-    /// Of so many unmerged pages one is entered in their index, which has no room for more: 1 if it
-    /// has room for all.
+    /// Number of unmerged pages per page that is entered in their index: 1 if the index has room
+    /// for all.
     pub(crate) fn pages_per_entry(&self) -> u32 {
         self.unmerged.pages_per_entry()
     }
@@ -117,7 +118,7 @@ impl Lookup {
         self.pages_per_entry() > 1
     }
 
-    /// What the indexes take.
+    /// The memory of the indexes.
     pub(crate) fn report_memory(&self) -> IndexMemory {
         IndexMemory {
             index_bytes: (self.unmerged.bytes()
@@ -129,8 +130,8 @@ impl Lookup {
         }
     }
 
-    /// So many pages may be indexed as unmerged ones: the index may grow to hold them, up to its
-    /// bound. Growth itself is left to the lookups that enter pages.
+    /// Sets the number of unmerged pages that may be indexed: the index may grow to hold them, up
+    /// to its bound. It grows in the lookups that enter pages.
     pub(crate) fn fit_index(&mut self, pages: u64) {
         self.unmerged.fit(pages, self.most_bytes);
     }
@@ -140,8 +141,8 @@ impl Lookup {
         self.merged.is_empty()
     }
 
-    /// For each of `hashes` that open frames have calls `found` with its place among them and the
-    /// newest of those.
+    /// For each of `hashes` that has open frames, calls `found` with its index in `hashes` and the
+    /// newest of these frames.
     pub(crate) fn newest_frames(&self, hashes: &[u64], found: impl FnMut(usize, FrameId)) {
         if !self.merged.is_empty() {
             self.merged.newest_batch(hashes, found);
@@ -159,7 +160,7 @@ impl Lookup {
         self.merged.candidates(hash)
     }
 
-    /// Where the unmerged page of this hash is that waits on this rung, if one does.
+    /// The place of the unmerged page of this hash that waits on this rung, if any.
     pub(crate) fn find_unmerged(&self, hash: u64, rung: u32, round: u32) -> Option<Place> {
         let (place, _) = self.unmerged.find_on_rung(hash, rung, round)?;
         Some(place)
@@ -171,7 +172,7 @@ impl Lookup {
     }
 
     /// The open frame of this hash that comes after the one that was `tried`, among the first
-    /// `most`. A frame that is full or gone is no candidate any more.
+    /// `most`. A full or freed frame is no candidate any more.
     pub(crate) fn frame_after(&self, tried: FrameId, hash: u64, most: usize) -> Option<FrameId> {
         let is_open = self.merged.is_open(tried);
         self.candidates(hash)
@@ -180,7 +181,7 @@ impl Lookup {
             .nth(usize::from(is_open))
     }
 
-    /// Whether a page of the space may join the frame, as far as it matters who maps it.
+    /// Whether a page of the space may join the frame, given the spaces that map it already.
     pub(crate) fn may_join(&self, frame: FrameId, space: SpaceId) -> bool {
         let sharers = self.sharers.as_ref();
         sharers.is_none_or(|sharers| !sharers.has(frame, space))
@@ -201,8 +202,7 @@ impl Lookup {
         is_room
     }
 
-    /// The outcome of a page of a space for which room was reserved is there: whether it maps the
-    /// frame now.
+    /// Ends the reservation for a page of a space; `does_map` says whether it maps the frame now.
     pub(crate) fn release_room(&mut self, frame: FrameId, space: SpaceId, does_map: bool) {
         self.frames.release(frame);
         if !does_map && let Some(sharers) = &mut self.sharers {
@@ -210,13 +210,13 @@ impl Lookup {
         }
     }
 
-    /// Whether it matters who maps a frame.
+    /// Whether the spaces that map each frame are recorded.
     pub(crate) fn are_sharers_known(&self) -> bool {
         self.sharers.is_some()
     }
 
-    /// A page of the space was merged with a frame, which is a new one if it is the `first`. What
-    /// is tried next must know of all pages of a batch.
+    /// A page of the space was merged with a frame, which is new if `is_first`. All pages of a
+    /// batch must be recorded before the next try.
     pub(crate) fn sharer_merged(&mut self, frame: FrameId, space: SpaceId, is_first: bool) {
         if is_first {
             self.forget_sharers(frame);
@@ -231,7 +231,7 @@ impl Lookup {
         }
     }
 
-    /// The frame is gone, or an id names another one.
+    /// The frame is gone, or its id names another frame.
     fn forget_sharers(&mut self, frame: FrameId) {
         if let Some(sharers) = &mut self.sharers {
             sharers.forget(frame);
@@ -246,7 +246,8 @@ impl Lookup {
         self.merged.insert(hash, frame);
     }
 
-    /// A page of `space` was merged with a frame; whether a page of the same space made it.
+    /// A page of `space` was merged with a frame. Returns whether a page of the same space had
+    /// become the frame.
     pub(crate) fn frame_shared(&mut self, frame: FrameId, space: SpaceId) -> bool {
         let (is_own, sharers) = self.frames.shared(frame, space);
         if sharers >= self.most_sharers {
@@ -255,7 +256,7 @@ impl Lookup {
         is_own
     }
 
-    /// The frame takes no more sharers until some of those that it has are gone.
+    /// Closes the frame to new sharers until some of its sharers are gone.
     pub(crate) fn close(&mut self, frame: FrameId) {
         self.merged.mark_full(frame);
         self.in_full.set_open(frame, false);
@@ -263,8 +264,8 @@ impl Lookup {
     }
 
     /// A page of the space was seen to map a frame of these contents. An id known for other
-    /// contents names another frame by now. One that is known by no hash was listed, so its counts
-    /// are right; but who maps it is not known.
+    /// contents names another frame by now. A frame without a known hash was listed, so its counts
+    /// are right, but the spaces that map it are unknown.
     pub(crate) fn saw_frame(&mut self, frame: FrameId, hash: u64, space: SpaceId) {
         match self.merged.hash_of(frame) {
             Some(known) if known == hash => return self.note_sharer(frame, space),
@@ -285,12 +286,12 @@ impl Lookup {
         self.full.remove(&frame);
     }
 
-    /// So many mappings of frames are gone: frames may be free.
+    /// `mappings` mappings of frames are gone: some frames may be unused.
     pub(crate) fn expect_freed(&mut self, mappings: u32, now: Nanos) {
         self.frames.expect_freed(mappings, now);
     }
 
-    /// Frames known by their mappings.
+    /// Number of frames whose mappings are counted.
     pub(crate) fn frames(&self) -> usize {
         self.frames.len()
     }
@@ -303,8 +304,8 @@ impl Lookup {
         }
     }
 
-    /// Frames that were there before this engine, or are there still, have these hashes. They take
-    /// no sharers where it matters who maps them.
+    /// Learns the hashes of existing frames, which may be older than this engine. They take no
+    /// sharers where the spaces that map a frame are recorded.
     pub(crate) fn learn_frames(&mut self, frames: &[Frame]) {
         if self.sharers.is_some() {
             return;
@@ -321,7 +322,7 @@ impl Lookup {
         }
     }
 
-    /// A piece of a listing came back, which freed frames without mappings: all frames from one
+    /// A piece of a listing, which freed frames without mappings, came back: all frames from one
     /// cursor to the next.
     pub(crate) fn frames_listed(&mut self, frames: &[Frame], cursors: (u32, u32), now: Nanos) {
         self.patrol.begins(now);
@@ -348,7 +349,7 @@ impl Lookup {
         });
     }
 
-    /// All lines of the frame have this hash.
+    /// Learns the hash of all lines of the frame.
     pub(crate) fn know_in_full(&mut self, frame: FrameId, hash: u64) {
         if !self.in_full.has(frame) && self.merged.hash_of(frame).is_some() {
             let is_open = self.merged.is_open(frame);
@@ -356,54 +357,54 @@ impl Lookup {
         }
     }
 
-    /// The lines of the frame that are missing in its partial hash have this one.
+    /// Learns the hash of those lines of the frame that its partial hash does not cover.
     pub(crate) fn learn_rest(&mut self, frame: FrameId, rest: u64) {
         if let Some(partial) = self.merged.hash_of(frame) {
             self.know_in_full(frame, partial.wrapping_add(rest));
         }
     }
 
-    /// The open frames of this partial hash of which the full one is not known.
+    /// The open frames of this partial hash whose full hash is not known.
     pub(crate) fn not_known_in_full(&self, hash: u64) -> impl Iterator<Item = FrameId> + '_ {
         let candidates = self.merged.candidates(hash);
         candidates.filter(|&frame| !self.in_full.has(frame))
     }
 
-    /// Adds this difference, modulo 2^64, to the hash by which a frame is known.
+    /// Adds this difference, modulo 2^64, to the known hash of a frame.
     pub(crate) fn shift_hash(&mut self, frame: FrameId, difference: u64) {
         self.merged.shift(frame, difference);
     }
 }
 
-/// Freeing frames that nothing maps.
+/// Freeing frames without mappings.
 impl Lookup {
-    /// The share for it, to be charged.
+    /// The budget for it, to be charged.
     pub(crate) fn reap_budget(&mut self) -> &mut CpuBudget {
         &mut self.reap
     }
 
-    /// When the listing goes on, or begins: to free frames, or to check them.
+    /// When the listing continues or begins, to free frames or to check them.
     fn pass_due(&self) -> Nanos {
         let checks = self.patrol.due().filter(|_| self.frames.cursor() == 0);
         let due = self.frames.due();
         checks.map_or(due, |checks| due.min(checks))
     }
 
-    /// Whether frames are to be listed now, and freed.
+    /// Whether to list and free frames now.
     pub(crate) fn is_reap_due(&mut self, now: Nanos) -> bool {
         now >= self.pass_due() && self.reap.is_ready(now)
     }
 
-    /// Whether a listing is due from which so much memory can be expected that it need not wait for
-    /// its share.
+    /// Whether a listing is due that is expected to free enough memory to start before its budget
+    /// allows it.
     pub(crate) fn is_reap_worthwhile(&self, now: Nanos) -> bool {
         now >= self.frames.due() && self.frames.is_listing_worthwhile()
     }
 
-    /// When a listing wakes the engine, if there are frames. One that is due takes place when the
-    /// engine is awake for anything else, as is nearly always soon enough; where hardly anything
-    /// wakes it, as in one of hundreds of small groups, a listing that may find nothing would cost
-    /// a wake, which is dearer than all else in it.
+    /// When a listing wakes the engine, if there are frames. A due listing waits until the engine
+    /// is awake for another reason, which is nearly always soon enough. Where the engine rarely
+    /// wakes, as in one of hundreds of small groups, a listing that may free nothing would cost a
+    /// wake-up, its most expensive part.
     pub(crate) fn reap_wakes_at(&self, now: Nanos) -> Option<Nanos> {
         let any = !self.merged.is_empty() || self.frames.cursor() != 0 || self.frames.len() > 0;
         let at = if self.frames.is_listing_worthwhile() {

@@ -1,9 +1,9 @@
-//! Merging: the pages that wait for it, the batch under way, and what became of them.
+//! Merging: the waiting pages, the batch under way, and the outcomes.
 //!
-//! [`matching`] finds partners for sampled pages and queues what can be merged, [`proposals`] what
-//! may be equal without that, [`in_full`] those of pages whose hash collides ([`collisions`]);
-//! [`sharing`] says who may share what; [`queue`] gathers batches; [`outcomes`] counts what became
-//! of the pages.
+//! [`matching`] finds partners for sampled pages and queues the pages that can be merged,
+//! [`proposals`] queues pages that are likely equal without a match, and [`in_full`] finds partners
+//! for pages whose hash collides ([`collisions`]); [`sharing`] decides which pages may share a
+//! frame; [`queue`] gathers batches; [`outcomes`] counts the outcomes.
 
 pub(crate) mod collisions;
 pub(crate) mod extension;
@@ -22,9 +22,9 @@ use crate::report::{HugeReport, MergedPages};
 use outcomes::Outcomes;
 use queue::{MergeQueue, Waiting};
 
-/// Fewer pages are not worth emptying the LRU batches of all processors.
+/// Pages for which emptying the LRU batches of all processors is worth its cost.
 const WORTH_DRAINING: usize = 32;
-/// The longest wait for frames to be had again is 2^this seconds.
+/// The longest wait for new frames is 2^this seconds.
 const MAX_WAITS: u32 = 6;
 
 /// The queue, the batch under way, and the counts.
@@ -32,14 +32,14 @@ const MAX_WAITS: u32 = 6;
 pub(crate) struct Merge {
     queue: MergeQueue,
     in_flight: Vec<Waiting>,
-    /// The queue is to be emptied before anything else is asked for.
+    /// The queue is to be emptied before any other command.
     is_flush_wanted: bool,
     /// When the LRU batches were last emptied.
     drained: Option<Nanos>,
-    /// No frames are to be had before this; how often that was so in a row.
+    /// No new frame is asked for before this time; and the number of refusals in a row.
     no_frames_until: Nanos,
     no_frames: u32,
-    /// When most pages of a batch were merged last.
+    /// The last time at which most pages of a batch were merged.
     fruitful: Nanos,
     outcomes: Outcomes,
     pages: MergedPages,
@@ -55,11 +55,11 @@ pub(crate) struct BatchTerms {
     pub(crate) round: Nanos,
     /// Merge in mlocked mappings, too.
     pub(crate) locked: bool,
-    /// Pages that wait for frames come before those that become some.
+    /// Pages that join frames come before those that become frames.
     pub(crate) frames_first: bool,
 }
 
-/// With what a page was merged.
+/// The partner with which a page was merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MergedWith {
     /// The zero page.
@@ -71,7 +71,7 @@ pub(crate) enum MergedWith {
 }
 
 impl Merge {
-    /// Nothing waits.
+    /// An empty queue, and no batch.
     pub(crate) fn new() -> Merge {
         Merge {
             queue: MergeQueue::new(),
@@ -97,22 +97,22 @@ impl Merge {
         self.queue.len()
     }
 
-    /// Pages that still have room.
+    /// Number of pages that can still be queued.
     pub(crate) fn room(&self) -> usize {
         self.queue.room()
     }
 
-    /// The queue is to be emptied before anything else is asked for.
+    /// The queue is to be emptied before any other command.
     pub(crate) fn flush(&mut self) {
         self.is_flush_wanted = true;
     }
 
-    /// Whether that is so, and pages wait.
+    /// Whether a flush is wanted, and pages wait.
     pub(crate) fn is_flush_wanted(&self) -> bool {
         self.is_flush_wanted && self.queue.len() > 0
     }
 
-    /// Takes all pages that wait. Huge pages are split if `may_split` says so of a page.
+    /// Takes all pages that wait. A huge page is split if `may_split` allows it for the page.
     pub(crate) fn begin(
         &mut self,
         now: Nanos,
@@ -139,14 +139,14 @@ impl Merge {
         &self.in_flight
     }
 
-    /// A batch of `tried` pages came back, of which so many were merged.
+    /// A batch of `tried` pages came back, of which `merged` were merged.
     pub(crate) fn gained(&mut self, merged: usize, tried: usize, now: Nanos) {
         if 2 * merged > tried {
             self.fruitful = now;
         }
     }
 
-    /// When most pages of a batch were merged last; 0 if never.
+    /// The last time at which most pages of a batch were merged; 0 if never.
     pub(crate) fn fruitful(&self) -> Nanos {
         self.fruitful
     }
@@ -156,12 +156,12 @@ impl Merge {
         std::mem::take(&mut self.in_flight)
     }
 
-    /// Counts what became of a page.
+    /// Counts the outcome of a page.
     pub(crate) fn count(&mut self, status: Status) {
         self.outcomes.count(status);
     }
 
-    /// Counts a page that was merged, by what with.
+    /// Counts a merged page, by its partner.
     pub(crate) fn count_merged(&mut self, with: MergedWith) {
         match with {
             MergedWith::Zero => self.pages.zero += 1,
@@ -170,7 +170,7 @@ impl Merge {
         }
     }
 
-    /// A block of huge pages was worth a split, or was left whole.
+    /// Counts a block of huge pages that was worth a split, or was left whole.
     pub(crate) fn count_block(&mut self, is_split: bool) {
         if is_split {
             self.huge.worth += 1;
@@ -179,7 +179,7 @@ impl Merge {
         }
     }
 
-    /// Zeros of a block were merged, and the kernel has made it huge again.
+    /// Counts a block whose zeros were merged, and that the kernel has made huge again.
     pub(crate) fn count_huge_again(&mut self) {
         self.huge.again += 1;
     }
@@ -194,7 +194,7 @@ impl Merge {
         self.no_frames_until
     }
 
-    /// No frame could be had: none is asked for, for a while that doubles.
+    /// The machine had no frame: none is asked for, for a time that doubles.
     pub(crate) fn frames_refused(&mut self, now: Nanos) {
         if self.may_make_frames(now) {
             self.no_frames_until = now + (SECOND << self.no_frames);
@@ -202,17 +202,17 @@ impl Merge {
         }
     }
 
-    /// Frames can be had.
+    /// The machine has frames again.
     pub(crate) fn frames_given(&mut self) {
         self.no_frames = 0;
     }
 
-    /// What became of the pages tried.
+    /// The outcomes of the pages tried.
     pub(crate) fn outcomes(&self) -> Outcomes {
         self.outcomes
     }
 
-    /// Pages merged, by what with, of which so many are believed to be merged now.
+    /// Merged pages, by partner; `now` are believed to be merged now.
     pub(crate) fn report_merged(&self, now: u64) -> MergedPages {
         MergedPages { now, ..self.pages }
     }

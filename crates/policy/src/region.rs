@@ -1,17 +1,17 @@
 //! A region: pages of one mapping that are treated alike (UKSM §3, §5.1).
 //!
 //! # Problem
-//! Neighbouring pages share a fate, so samples of some tell about all. Everything decided about
-//! them is kept here; there may be tens of thousands of regions, most of them tiny.
+//! Neighbouring pages share a fate, so samples of some are evidence about all. All decisions about
+//! them are kept here; there may be tens of thousands of regions, most of them tiny.
 //!
 //! # Approach
-//! A region consists of parts, one for each question: how much of it has partners
-//! ([`duplication`]), how fast its merged pages are broken ([`cow`]), when it may be promoted again
-//! ([`backoff`]), how much of it is in memory ([`residency`]), which of its pages are merged
-//! ([`merged_pages`]), which of its huge pages are worth a split ([`huge`]), which the kernel has
-//! made again ([`collapse`]), and what is read next ([`walk`]). Who moves regions is the ladder.
-//! What a small region seldom needs is allocated when it is first needed: what is known of blocks
-//! ([`blocks`]), and of pages that were merged ([`merge_record`]).
+//! A region consists of parts, one for each question: the share with partners ([`duplication`]),
+//! how fast its merged pages are broken ([`cow`]), when it may be promoted again ([`backoff`]), the
+//! share in memory ([`residency`]), its merged pages ([`merged_pages`]), its huge pages that are
+//! worth a split ([`huge`]) and those that the kernel has made again ([`collapse`]), and the order
+//! of reading ([`walk`]). The ladder moves regions. State that a small region seldom needs is
+//! allocated when it is first needed: for blocks ([`blocks`]), and for merged pages
+//! ([`merge_record`]).
 //!
 //! # Units
 //! Pages are numbered from the region's start. *Blocks* are the 2 MiB that a page table maps, by
@@ -58,10 +58,10 @@ pub(crate) const BLOCK_PAGES: u32 = 512;
 const BLOCK_SHIFT: u32 = 21;
 /// Samples of a region from which its duplicates can be estimated.
 const MIN_SAMPLES: u32 = 8;
-/// How often the anchors of a region with holes are read again.
+/// Limit of repeated readings of the anchors of a region with holes.
 const MAX_FILLINGS: u8 = 6;
 
-/// Where a region is in its life.
+/// The state of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// Not in use.
@@ -70,7 +70,7 @@ pub(crate) enum State {
     Young,
     /// On the ladder.
     Ranked,
-    /// Its mapping seems to be gone; the next mapping list tells.
+    /// Its mapping seems to be gone; the next mapping list decides.
     Lost,
     /// Its pages are refused; tried again later.
     Refused,
@@ -83,10 +83,10 @@ pub(crate) struct Region {
     pages: u32,
     space: SpaceSlot,
     mapping_kind: u64,
-    /// By whose lifetimes its own is guessed.
+    /// The class of regions by whose lifetimes its own is guessed.
     lifetime_class: u32,
     born: Nanos,
-    /// Its survival has been counted for its lifetime class.
+    /// Whether its survival has been counted for its lifetime class.
     grown: bool,
     state: State,
     standing: Standing,
@@ -94,7 +94,8 @@ pub(crate) struct Region {
     level: u8,
     level_slot: u32,
     walk: Walk,
-    /// When its anchors are read again if there are holes, 0 for never; how often they were.
+    /// When its anchors are read again if there are holes, 0 for never; and how often they were
+    /// read again.
     filling: Nanos,
     fillings: u8,
     duplication: DuplicationEstimate,
@@ -102,18 +103,18 @@ pub(crate) struct Region {
     rewritten: Rewritten,
     /// When its last sweep ended, at any level.
     swept_at: Nanos,
-    /// Whether it was swept in this era, and how many pages that met.
+    /// Whether it was swept in this era, and the number of pages that the sweep met.
     was_swept: bool,
     met: u32,
-    /// Its space has grown since that began.
+    /// Whether its space has grown since that sweep began.
     grew: bool,
     blocks: Option<Box<Blocks>>,
     merging: Option<Box<MergeRecord>>,
-    /// The zero page may not be mapped here: pages of zeros are pages like others.
+    /// The zero page may not be mapped here: pages of zeros are treated like others.
     no_zero: bool,
 }
 
-/// What a region is made of, as it was found.
+/// The properties of a newly found region.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
     /// Byte address of the first page.
@@ -124,9 +125,9 @@ pub(crate) struct Found {
     pub(crate) space: SpaceSlot,
     /// The kind of its mapping, as the machine names it.
     pub(crate) mapping_kind: u64,
-    /// By whose lifetimes its own is guessed.
+    /// The class of regions by whose lifetimes its own is guessed.
     pub(crate) lifetime_class: u32,
-    /// Since when it is known, or longer.
+    /// Its birth, at the latest.
     pub(crate) born: Nanos,
 }
 
@@ -204,17 +205,17 @@ impl Region {
         self.mapping_kind
     }
 
-    /// By whose lifetimes its own is guessed.
+    /// The class of regions by whose lifetimes its own is guessed.
     pub(crate) fn lifetime_class(&self) -> u32 {
         self.lifetime_class
     }
 
-    /// How long it is known at `now`, or longer.
+    /// Its age at `now`, at least.
     pub(crate) fn age(&self, now: Nanos) -> Nanos {
         now - self.born
     }
 
-    /// When it will have reached this age.
+    /// The time at which it reaches this age.
     pub(crate) fn reaches(&self, age: Nanos) -> Nanos {
         self.born + age
     }
@@ -243,22 +244,22 @@ impl Region {
         (page(from), page(to) - page(from))
     }
 
-    /// Where it is in its life.
+    /// Its state.
     pub(crate) fn state(&self) -> State {
         self.state
     }
 
-    /// Why it is where it is.
+    /// Why it is, or is not, being merged.
     pub(crate) fn standing(&self) -> Standing {
         self.standing
     }
 
-    /// Why it is where it is, from now on.
+    /// Sets why it is, or is not, being merged.
     pub(crate) fn set_standing(&mut self, standing: Standing) {
         self.standing = standing;
     }
 
-    /// Whether its mapping was found gone, and no later than then.
+    /// Whether its mapping was found gone, at `then` or earlier.
     pub(crate) fn is_lost_before(&self, then: Nanos) -> bool {
         self.state == State::Lost && self.since() <= then
     }
@@ -325,18 +326,18 @@ impl Region {
         self.level_slot
     }
 
-    /// It has this slot among the members of its level now.
+    /// Sets its slot among the members of its level.
     pub(crate) fn set_level_slot(&mut self, level_slot: u32) {
         self.level_slot = level_slot;
     }
 
-    /// It has this slot on another level now.
+    /// Sets its level, and its slot there.
     pub(crate) fn set_level(&mut self, level: usize, level_slot: u32) {
         self.level = u8::try_from(level).expect("at most 8 levels");
         self.level_slot = level_slot;
     }
 
-    /// What its samples and its sweep have shown is of another level.
+    /// Forgets its samples and its sweep, which were those of another level.
     pub(crate) fn forget_samples(&mut self) {
         self.duplication.reset();
         self.forget_sweep();
@@ -347,13 +348,12 @@ impl Region {
         &self.duplication
     }
 
-    /// Its estimate of duplicates, to take in samples.
+    /// Its estimate of duplicates, mutable.
     pub(crate) fn duplication_mut(&mut self) -> &mut DuplicationEstimate {
         &mut self.duplication
     }
 
-    /// Duplicates in it that are believed to be left, in pages; none as long as too few pages of it
-    /// were looked at to tell.
+    /// Estimated duplicates left in it, in pages; 0 until enough pages of it were sampled.
     pub(crate) fn duplicates_left(&self, scale: &Scale) -> f64 {
         if self.state != State::Ranked || self.duplication.samples() < MIN_SAMPLES {
             return 0.0;
@@ -372,10 +372,10 @@ impl Region {
         self.no_zero = true;
     }
 
-    /// Takes a new length.
+    /// Sets its length.
     ///
     /// # Panics
-    /// If that is nothing.
+    /// If the length is 0.
     fn resize(&mut self, pages: u32) {
         assert!(pages > 0);
         self.walk.resize(self.pages, pages);

@@ -1,11 +1,11 @@
-//! What the engine reports of itself.
+//! The report of the engine.
 //!
-//! An operator must see what is saved, what it costs, and why a process does not merge. Each part
-//! of the policy has a report of its own here, made of [`counters!`](crate::counters): one row a
-//! counter. `uksm status` prints and serialises the rows as they are, so a new counter needs its
-//! row here and the part that counts it.
+//! An operator must see the savings, their cost, and the reasons for which a process does not
+//! merge. Each part of the policy has a report of its own here, made by
+//! [`counters!`](crate::counters): one row a counter. `uksm status` prints and serialises the rows
+//! as they are, so a new counter needs its row here and the part that counts it.
 //!
-//! Pages are 4 KiB. Counts are since the start if nothing else is said.
+//! Pages are 4 KiB. Counts are since the start unless stated otherwise.
 
 pub mod counters;
 mod explanation;
@@ -244,7 +244,7 @@ crate::counters! {
     }
 }
 
-/// Everything of one engine, a report for each part.
+/// The report of one engine, with a report for each part.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Report {
     /// Address spaces and their mappings.
@@ -269,7 +269,7 @@ pub struct Report {
     pub frames: FrameReport,
     /// Pages merged.
     pub merged: MergedPages,
-    /// What became of the pages tried.
+    /// The outcomes of the pages tried.
     pub outcomes: Outcomes,
     /// Huge pages.
     pub huge: HugeReport,

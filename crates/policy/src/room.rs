@@ -1,13 +1,13 @@
-//! Room of tables that grow with the host: little more than what is in them.
+//! Growth of tables with the host: capacity little above their contents.
 //!
 //! # Problem
-//! A vector that doubles takes up to twice what it holds, and a queue keeps the room of its longest
-//! time. Of a host of small mappings a 256th is little.
+//! A vector that doubles takes up to twice its contents, and a queue keeps the capacity of its
+//! longest time. On a host of small mappings, 1/256 of its memory is little.
 //!
 //! # Approach
 //! Tables grow by a sixteenth, which copies an item sixteen times on average instead of once; a
-//! large one is not copied, but mapped elsewhere. Queues give room back once three quarters of it
-//! are free.
+//! large one is not copied, but mapped elsewhere. Queues shrink once three quarters of their
+//! capacity are free.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ pub(crate) fn push<T>(table: &mut Vec<T>, item: T) {
     table.push(item);
 }
 
-/// Gives room back that was not needed for a while.
+/// Shrinks a queue whose capacity was not needed for a while.
 pub(crate) fn shrink<T>(queue: &mut VecDeque<T>) {
     if queue.capacity() > MIN_GROWTH && queue.len() < queue.capacity() / 4 {
         queue.shrink_to(queue.len() * 2);

@@ -1,15 +1,15 @@
-//! The followed spaces, and what is mapped in them.
+//! The followed spaces and their mappings.
 //!
 //! # Problem
-//! A process can map more than anybody can follow: thousands of mappings that reserve terabytes and
-//! hold nothing. What is followed must be bounded, for each space and in all.
+//! A process can map more than can be followed: thousands of mappings that reserve terabytes and
+//! hold nothing. The number of followed regions must be bounded, for each space and in all.
 //!
 //! # Approach
-//! [`discovery`] says when to list what, and [`sizes`] which spaces changed. A mapping list is
-//! compared with what is known of the space ([`changes`]); where it would bring more regions than
-//! there is room for, large mappings become sparse ones ([`sparse`]), which are one each until
-//! something is found in them. What is beyond the bound even so is left out, counted, and tried
-//! again with every list. How long regions of a kind live is learnt ([`lifetime`]).
+//! [`discovery`] schedules lists, and [`sizes`] finds the spaces that changed. A mapping list is
+//! compared with the known regions of the space ([`changes`]). Where it would add more regions than
+//! there is room for, large mappings become sparse ones ([`sparse`]), which count as one region
+//! each until a page is found in them. Mappings that still exceed the bound are left out, counted,
+//! and tried again with every list. The lifetimes of regions are learnt by kind ([`lifetime`]).
 //!
 //! # Source
 //! UKSM §5.1.
@@ -34,19 +34,19 @@ use crate::room;
 use changes::{Change, Known};
 use sparse::{FoundPart, SparseMapping};
 
-/// Into how many regions a mapping is cut at most: fewer if there is no room for so many.
+/// Limits of regions per mapping, tried in this order until the regions fit.
 const CUTS: [u64; 3] = [changes::MAX_PIECES, 32, 1];
 
-/// Pages by which a space must have grown to have its holes read again, or become smaller to have
-/// all of it read when it grows next: 256 KiB, or this part of a larger one.
+/// Pages by which a space must have grown before its holes are read again, or shrunk before all of
+/// it is read at its next growth: 256 KiB, or this part of a larger space.
 const MIN_CHANGE: u64 = 64;
 const CHANGE_DIVISOR: u64 = 64;
-/// Where it grows, no more for each of its regions: to look for the pages costs at most twice as
-/// many anchors.
+/// Limit of that for growth, per region of the space: searching for the pages costs at most twice
+/// as many anchors.
 const GROWTH_OF_REGION: u64 = 32;
-/// That hints of a space were lost counts once in so long.
+/// Lost hints of a space count at most once in this time.
 const LOST_HINTS: Nanos = 2 * SECOND;
-/// So many pages count while it is being filled.
+/// Pages by which the size must change to count while the space is being filled.
 const LAST_CHANGE: u64 = 16;
 
 /// A followed space.
@@ -54,34 +54,35 @@ const LAST_CHANGE: u64 = 16;
 pub(crate) struct Space {
     id: SpaceId,
     kind: u64,
-    /// When its process was born, as far as known.
+    /// Birth of its process, as far as known.
     born: Nanos,
     /// By address.
     regions: Vec<RegionId>,
-    /// By address, and the one whose turn it is to be looked into.
+    /// By address, and the index of the one to probe next.
     sparse: Vec<SparseMapping>,
     sparse_turn: usize,
-    /// Pages of its mappings that nobody follows, because there are as many regions as may be.
+    /// Pages of its mappings that are not followed, because the limit of regions is reached.
     left_out: u64,
     /// Whether anything was left out since its last mapping list, as far as known.
     crowded: bool,
-    /// Of its last mapping list; none before the first.
+    /// Fingerprint of its last mapping list; none before the first.
     fingerprint: Option<u64>,
     /// Anonymous pages it had when its holes were last read, or fewer.
     anon_pages: u64,
     /// Whether it had grown when that was measured.
     is_filling: bool,
-    /// When hints of it were lost last, as far as that counted.
+    /// Time of the last loss of its hints that counted.
     lost_hints_at: Option<Nanos>,
     work: Work,
 }
 
-/// What was done for a space since it came.
+/// Work done for a space since its arrival.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Work {
     /// Pages of it that were read.
     pub(crate) read: u64,
-    /// Processor time of the calls that read or tried its pages, by its part of their pages.
+    /// Processor time of the calls that read its pages or tried to merge them, in proportion to its
+    /// share of the pages.
     pub(crate) time: Nanos,
 }
 
@@ -91,22 +92,22 @@ pub(crate) struct Spaces {
     slots: Vec<Option<Space>>,
     free: Vec<SpaceSlot>,
     by_id: BTreeMap<SpaceId, SpaceSlot>,
-    /// Sparse mappings of all spaces, and the space that was looked into last.
+    /// Sparse mappings of all spaces, and the space that was probed last.
     sparse: usize,
     sparse_turn: SpaceId,
-    /// Decides where sparse mappings are looked into.
+    /// Seed of the addresses that are probed in sparse mappings.
     seed: u64,
     /// Mapping lists that could not be read.
     unread: u64,
 }
 
 impl Space {
-    /// Its name.
+    /// Its id.
     pub(crate) fn id(&self) -> SpaceId {
         self.id
     }
 
-    /// What kind of process it is of.
+    /// The kind of its process.
     pub(crate) fn kind(&self) -> u64 {
         self.kind
     }
@@ -116,27 +117,27 @@ impl Space {
         &self.regions
     }
 
-    /// Pages of its mappings that nobody follows.
+    /// Pages of its mappings that are not followed.
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Where its sparse mappings are, `(start, end)` by address.
+    /// Its sparse mappings, `(start, end)` by address.
     pub(crate) fn sparse_ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.sparse.iter().map(SparseMapping::range)
     }
 
-    /// Something of it is left out, within sparse mappings too.
+    /// Whether any page of it is left out, also within sparse mappings.
     pub(crate) fn is_crowded(&self) -> bool {
         self.crowded
     }
 
-    /// What was done for it.
+    /// The work done for it.
     pub(crate) fn work(&self) -> Work {
         self.work
     }
 
-    /// A call read so many pages of it, in this time.
+    /// A call read `pages` of it, in this time.
     pub(crate) fn was_read(&mut self, pages: u32, time: Nanos) {
         self.work.read += u64::from(pages);
         self.work.time += time;
@@ -152,7 +153,7 @@ impl Space {
         self.fingerprint.is_some()
     }
 
-    /// Whether these mappings are others than those of its last list.
+    /// Whether these mappings differ from those of its last list.
     pub(crate) fn is_news(&self, fingerprint: u64) -> bool {
         self.fingerprint != Some(fingerprint)
     }
@@ -162,13 +163,13 @@ impl Space {
         self.fingerprint = Some(fingerprint);
     }
 
-    /// Since when mappings that a list brings now have been there: those of the first list may be
-    /// as old as the process, later ones are new.
+    /// Birth of mappings that appear in this list: those of the first list may be as old as the
+    /// process, later ones are new.
     pub(crate) fn born_of_news(&self, now: Nanos) -> Nanos {
         self.fingerprint.map_or(self.born, |_| now)
     }
 
-    /// Hints of it were lost. Whether that counts: all its regions are gone through then.
+    /// Hints of it were lost. Returns whether that counts: if so, all its regions are read again.
     pub(crate) fn loses_hints(&mut self, now: Nanos) -> bool {
         let counts = self
             .lost_hints_at
@@ -179,9 +180,9 @@ impl Space {
         counts
     }
 
-    /// It has so many anonymous pages: more than before, or fewer. A small change counts once it
-    /// has added up: it is no reason to have holes read. But the last pages of what is being filled
-    /// are a small change, too.
+    /// Compares its number of anonymous pages with the last one that counted. Small changes count
+    /// once they have added up: a small change is no reason to read holes. While the space is being
+    /// filled, a smaller change counts, because its last pages are a small change, too.
     pub(crate) fn compare_size(&mut self, anon_pages: u64) -> Ordering {
         let change = anon_pages.abs_diff(self.anon_pages);
         let part = self.anon_pages / CHANGE_DIVISOR;
@@ -221,7 +222,7 @@ impl Spaces {
         self.unread += 1;
     }
 
-    /// Whether any space has one.
+    /// Whether any space has a sparse mapping.
     pub(crate) fn has_sparse_mappings(&self) -> bool {
         self.sparse > 0
     }
@@ -241,7 +242,7 @@ impl Spaces {
         }
     }
 
-    /// Bytes that they take beside their regions. Costs a pass over them.
+    /// Bytes of all spaces without their regions. Costs a pass over the spaces.
     pub(crate) fn bytes(&self) -> usize {
         let ids = self.iter().map(|space| space.regions.capacity());
         ids.sum::<usize>() * size_of::<RegionId>()
@@ -268,24 +269,24 @@ impl Spaces {
             .expect("a region's space is there")
     }
 
-    /// As [`Spaces::get`].
+    /// Like [`Spaces::get`], mutable.
     pub(crate) fn get_mut(&mut self, slot: SpaceSlot) -> &mut Space {
         self.slots[slot.index()]
             .as_mut()
             .expect("a region's space is there")
     }
 
-    /// The space in a slot, if that is in use: for what was noted earlier.
+    /// The space in a slot, if the slot is still in use.
     pub(crate) fn find_mut(&mut self, slot: SpaceSlot) -> Option<&mut Space> {
         self.slots.get_mut(slot.index())?.as_mut()
     }
 
-    /// The name of the space in a slot that is in use.
+    /// The id of the space in a slot that is in use.
     pub(crate) fn id(&self, slot: SpaceSlot) -> SpaceId {
         self.get(slot).id
     }
 
-    /// Slots that there are, in use or not.
+    /// Number of slots, in use or not.
     pub(crate) fn slots(&self) -> usize {
         self.slots.len()
     }
@@ -305,7 +306,7 @@ impl Spaces {
         self.iter().flat_map(|space| space.regions.iter().copied())
     }
 
-    /// A space came; none if it is known.
+    /// Adds a space; none if it is known already.
     pub(crate) fn add(&mut self, id: SpaceId, kind: u64, born: Nanos) -> Option<SpaceSlot> {
         if self.by_id.contains_key(&id) {
             return None;
@@ -334,7 +335,7 @@ impl Spaces {
         Some(slot)
     }
 
-    /// A space without regions goes.
+    /// Removes a space that has no regions.
     ///
     /// # Panics
     /// If the slot is not in use.
@@ -344,7 +345,7 @@ impl Spaces {
         self.free.push(slot);
     }
 
-    /// The space is left with nothing; gives the regions it had.
+    /// Removes all regions and sparse mappings of the space; returns the regions.
     pub(crate) fn clear(&mut self, slot: SpaceSlot) -> Vec<RegionId> {
         let space = self.slots[slot.index()].as_mut().expect("it was there");
         self.sparse -= space.sparse.len();
@@ -354,9 +355,9 @@ impl Spaces {
         std::mem::take(&mut space.regions)
     }
 
-    /// What this mapping list changes in a space whose regions are `known`, with mappings cut into
-    /// as many regions as there is room for, and that room. Sparse mappings that are gone are
-    /// dropped. `regions` are those of all spaces.
+    /// The changes that this mapping list makes to a space whose regions are `known`, with mappings
+    /// cut into as many regions as there is room for, and that room. Sparse mappings that are gone
+    /// are dropped. `regions` is the number of regions of all spaces.
     pub(crate) fn changes(
         &mut self,
         slot: SpaceSlot,
@@ -389,7 +390,7 @@ impl Spaces {
         answer
     }
 
-    /// A sparse mapping was found in a space. [`Spaces::set_regions`] must follow.
+    /// Adds a sparse mapping to a space. A call of [`Spaces::set_regions`] must follow.
     pub(crate) fn add_sparse(
         &mut self,
         slot: SpaceSlot,
@@ -404,7 +405,7 @@ impl Spaces {
         self.sparse += 1;
     }
 
-    /// The space has these regions by address, and so many pages are left out.
+    /// Sets the regions of a space, by address, and the number of pages that are left out.
     pub(crate) fn set_regions(&mut self, slot: SpaceSlot, regions: Vec<RegionId>, left_out: u64) {
         let space = self.get_mut(slot);
         space.sparse.sort_by_key(SparseMapping::range);
@@ -414,15 +415,16 @@ impl Spaces {
         space.crowded = left_out > 0;
     }
 
-    /// A region of the space was found, to be at this place by address.
+    /// Inserts a region of the space at this index of the order by address.
     pub(crate) fn insert_region(&mut self, slot: SpaceSlot, at: usize, region: RegionId) {
         let regions = &mut self.get_mut(slot).regions;
         room::reserve(regions);
         regions.insert(at, region);
     }
 
-    /// There is a page at this address of a sparse mapping: the part of it to make a region of, if
-    /// it is none yet and there is room. `regions` are those of all spaces.
+    /// A page was found at this address of a sparse mapping. Returns the part of the mapping that
+    /// should become a region, unless it is one already or there is no room. `regions` is the
+    /// number of regions of all spaces.
     pub(crate) fn find_part(
         &mut self,
         slot: SpaceSlot,
@@ -444,8 +446,8 @@ impl Spaces {
         mapping.find_part(address)
     }
 
-    /// The next addresses to look at in sparse mappings, at most `most`: of one space after the
-    /// other, and in each of one mapping after the other.
+    /// The next addresses to probe in sparse mappings, at most `most`, with spaces in turn, and in
+    /// each space its mappings in turn.
     pub(crate) fn sparse_probes(&mut self, most: usize) -> Vec<(SpaceSlot, SpaceId, u64)> {
         if self.sparse == 0 {
             return vec![];
@@ -476,7 +478,7 @@ impl Spaces {
     }
 }
 
-/// What distinguishes a mapping list from another.
+/// A hash of a mapping list.
 pub(crate) fn fingerprint(mappings: &[Mapping]) -> u64 {
     mappings.iter().fold(mappings.len() as u64, |sum, mapping| {
         mix(sum ^ mapping.start).wrapping_add(mix(mapping.end ^ mapping.kind.rotate_left(32)))

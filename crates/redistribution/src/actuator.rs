@@ -1,18 +1,18 @@
-//! What makes a member larger or smaller.
+//! The actuator, which makes a member larger or smaller.
 //!
 //! # Problem
-//! Members are control groups and virtual machines. Either can vanish, refuse, or not do what it
-//! said.
+//! Members are control groups and virtual machines. Either can vanish, refuse, or fail to do what
+//! it accepted.
 //!
 //! # Approach
-//! One trait: look, set, put back. What was asked and what it really came to are two things, so a
-//! look tells the real size. An error is one line that names the file or socket. No call may wait
-//! for ever, but any may wait: callers have a thread for each member.
+//! One trait: look, set, put back. The size asked and the real size can differ, so a look returns
+//! the real size. An error is one line that names the file or socket. No call may wait for ever,
+//! but any may wait: callers have a thread for each member.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Why a member cannot be changed, or seen.
+/// The reason why a member cannot be changed, or seen.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read or written.
@@ -23,13 +23,13 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
-    /// The member is not there: it has nothing.
+    /// The member is gone: it holds no memory.
     #[error("{}: no such control group", path.display())]
     Gone {
         /// Its folder.
         path: PathBuf,
     },
-    /// A file or an answer does not say what it should, or a member cannot be used.
+    /// A file or an answer has unexpected contents, or a member cannot be used.
     #[error("{}: {what}", path.display())]
     Wrong {
         /// The file or socket.
@@ -47,7 +47,7 @@ impl Error {
         }
     }
 
-    /// Whether the member is not there, so that it has nothing that others could be waiting for.
+    /// Whether the member is gone, so that it holds no memory that others could be waiting for.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         match self {
@@ -68,30 +68,30 @@ impl Error {
     }
 }
 
-/// How large a member is.
+/// The size of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sizes {
-    /// What it really has: a balloon's size read back, or what a control group uses.
+    /// Its real size: a balloon's size read back, or the memory that a control group uses.
     pub real: u64,
-    /// Its processes: whose merging is its own.
+    /// Its processes, whose merging counts for it.
     pub processes: Vec<u32>,
 }
 
 /// Something whose size can be changed.
 pub trait Actuator: Send {
-    /// How large it is.
+    /// Its size.
     ///
     /// # Errors
     /// It cannot be seen.
     fn look(&mut self) -> Result<Sizes, Error>;
 
-    /// Asks it to have this size. It may take its time to get there, or never do.
+    /// Asks it to have this size. It may reach it late or never.
     ///
     /// # Errors
     /// It cannot be asked, or refused.
     fn set(&mut self, bytes: u64) -> Result<(), Error>;
 
-    /// Puts back what was there before the first [`Actuator::set`], if there was one.
+    /// Puts back the value before the first [`Actuator::set`], if there was one.
     ///
     /// # Errors
     /// It cannot be asked, or refused.

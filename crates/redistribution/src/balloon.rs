@@ -1,18 +1,18 @@
 //! A member that is a virtual machine: its balloon, over QMP.
 //!
 //! # Problem
-//! A guest is made smaller by its balloon driver, which takes memory from it as it can: at once,
-//! slowly, or never. QEMU may hang, close its socket, speak to somebody else, or be newer than what
-//! is known here.
+//! A guest is made smaller by its balloon driver, which takes memory from it at once, slowly, or
+//! never. QEMU may hang, close its socket, serve another client, or be newer than the protocol
+//! known here.
 //!
 //! # Approach
 //! The crate `qapi` has the protocol and its types. It reads through [`Answers`], which bounds time
-//! and length and leaves events out, so that nothing that QEMU says can hold this up or end it. The
-//! connection is kept while all is well; after any error a new one is made at the next call,
-//! because an answer that came late would be taken for the next one. The size is always read back.
+//! and length and leaves events out, so that no output of QEMU can block or end the daemon. The
+//! connection is kept until an error; then a new one is made at the next call, because a late
+//! answer would be taken for the next one. The size is always read back.
 //!
 //! # Units
-//! Bytes. A call takes [`TIMEOUT`] for each command at most.
+//! Bytes. A call takes at most [`TIMEOUT`] for each command.
 //!
 //! # Source
 //! QEMU Machine Protocol: `balloon`, `query-balloon`.
@@ -35,10 +35,10 @@ use socket_path::SocketFile;
 mod answers;
 mod socket_path;
 
-/// QEMU answers a command within so long.
+/// The time within which QEMU must answer a command.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Most that is shown of an error, which may hold words of the monitor, in bytes.
+/// Limit of the shown part of an error, which may contain text of the monitor.
 const MAX_WORDS_BYTES: usize = 400;
 
 /// A virtual machine's balloon.
@@ -48,13 +48,13 @@ pub(crate) struct Balloon {
     connection: Option<Connection>,
     place: Place,
     book: Book,
-    /// The size before the first change, and of which machine.
+    /// The size before the first change, and the identity of its machine.
     before: Option<(Identity, u64)>,
     /// The size that was asked for last.
     asked: Option<u64>,
 }
 
-/// A monitor that has greeted.
+/// A connection to a monitor, after its greeting.
 struct Connection {
     monitor: Qmp<Answers>,
     /// The machine's process.
@@ -62,7 +62,7 @@ struct Connection {
 }
 
 impl Balloon {
-    /// The one of the machine whose monitor listens here.
+    /// The balloon of the machine whose monitor listens at this socket.
     pub(crate) fn new(socket: &Path, book: &Book) -> Balloon {
         Balloon {
             place: Place::Machine {
@@ -86,7 +86,7 @@ impl Balloon {
 
     fn reach(&self) -> std::io::Result<UnixStream> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-        // It bounds connecting as well: a monitor that accepts nobody has a queue.
+        // It bounds connecting as well: a monitor that does not accept has a queue.
         socket.set_write_timeout(Some(self.timeout))?;
         let file = SocketFile::open(&self.socket)?;
         socket.connect(&SockAddr::unix(file.path())?)?;
@@ -99,7 +99,7 @@ impl Balloon {
             .map_err(|error| Error::file(&self.socket, error))?;
         let peer = getsockopt(&stream, PeerCredentials)
             .map_err(|errno| Error::file(&self.socket, errno.into()))?;
-        // The kernel says zero of a process outside the own PID namespace.
+        // The kernel returns 0 for a process outside the own PID namespace.
         let pid = u32::try_from(peer.pid()).ok().filter(|&pid| pid > 0);
         let pid = pid.ok_or_else(|| {
             self.fault(&"its QEMU is outside this PID namespace, where no process can be told")
@@ -112,7 +112,7 @@ impl Balloon {
         Ok(Connection { monitor, pid })
     }
 
-    /// Has QEMU do something, on the connection there is or a new one.
+    /// Executes a command, on the existing connection or a new one.
     fn execute<C: qapi::Command>(&mut self, command: &C) -> Result<C::Ok, Error> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -147,8 +147,8 @@ impl Balloon {
         Ok(Identity::of(&found))
     }
 
-    /// The size before the first change: what it is now, if there was none, which may be known
-    /// already.
+    /// The size before the first change: the present size, if there was no change; `now` if it is
+    /// known already.
     fn before(&mut self, now: Option<u64>) -> Result<(Identity, u64), Error> {
         let identity = self.identity()?;
         if let Some(known) = self.before
@@ -166,8 +166,8 @@ impl Balloon {
 
     fn put_back(&mut self) -> Result<(), Error> {
         let identity = self.identity()?;
-        // A machine that was started anew has its own size, and of one that is not written down
-        // nothing was changed.
+        // A machine that was started anew has its own size, and one without an entry was not
+        // changed.
         let before = self.book.find(&self.place, identity);
         match before.and_then(|text| text.parse().ok()) {
             Some(before) => self.ask(before),
@@ -175,7 +175,7 @@ impl Balloon {
         }
     }
 
-    /// Whether nobody has the socket any more.
+    /// Whether no process has the socket any more.
     fn is_gone(&self) -> bool {
         let error = self.reach().err();
         error.is_some_and(|error| Error::file(&self.socket, error).is_gone())
@@ -202,7 +202,7 @@ impl Actuator for Balloon {
     fn set(&mut self, bytes: u64) -> Result<(), Error> {
         let (identity, before) = self.before(None)?;
         self.book.note(&self.place, identity, &before.to_string())?;
-        // A machine that was started anew behind the same socket has forgotten it.
+        // A machine that was started anew behind the same socket does not know the size.
         if self.asked == Some(bytes) && self.connection.is_some() {
             return Ok(());
         }

@@ -1,16 +1,15 @@
-//! What was there before the first change, kept in a file until it is put back.
+//! The values before the first change, kept in a file until they are put back.
 //!
 //! # Problem
 //! A daemon that is killed leaves limits and balloons as it had set them. The next one would take
-//! that for what the operator had set, and if nobody is given anything any more, they would stay
-//! for ever.
+//! these for the operator's values, and without redistribution they would stay for ever.
 //!
 //! # Approach
-//! What was there is written down before it is changed for the first time, and crossed out when it
-//! was put back: a file that is there at the start tells what an earlier daemon left. Nothing is
-//! changed that could not be written down. A limit is known by its path and by the identity of what
-//! is there: a control group that was made anew, or a machine that was started anew, never had what
-//! its predecessor had. The file is replaced as a whole, and only its owner may write it.
+//! A value is recorded before it is changed for the first time, and its entry removed when it was
+//! put back: a file that exists at the start lists the changes that an earlier daemon left. Without
+//! a record, nothing is changed. A limit is identified by its path and by the identity of the
+//! object there: a control group that was made anew, or a machine that was started anew, never had
+//! its predecessor's value. The file is replaced as a whole, and only its owner may write it.
 //!
 //! # Units
 //! Values are as the kernel, or QEMU, has them: bytes, or `max`.
@@ -28,19 +27,19 @@ use uksm_input::own_file::{self, Bar};
 use crate::actuator::Error;
 use crate::settings::Place;
 
-/// Longest file that is read: some 300,000 limits, more than a host has control groups.
+/// The longest file that is read: some 300,000 limits, more than a host has control groups.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Which of those that there were at a path.
+/// The identity of an object among those that existed at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     inode: u64,
-    /// Nanoseconds since 1970, where the file system knows.
+    /// Birth in nanoseconds since 1970, where the file system records it.
     born: Option<u64>,
 }
 
 impl Identity {
-    /// Of what was found at a path.
+    /// The identity of the object found at a path.
     pub(crate) fn of(found: &fs::Metadata) -> Identity {
         let born = found.created().ok();
         let born = born.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
@@ -65,13 +64,13 @@ struct Inner {
     entries: Vec<Entry>,
 }
 
-/// All that was changed and not put back.
+/// All changes that were not put back.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Book(Arc<Mutex<Inner>>);
 
 impl Book {
-    /// What is kept in this file. One that cannot be used is replaced at the first change; why not
-    /// comes back, too.
+    /// The entries in this file. A file that cannot be used is replaced at the first change; the
+    /// reason is returned, too.
     pub(crate) fn of(file: &Path) -> (Book, Option<Error>) {
         let (entries, error) = match read(file) {
             Ok(entries) => (entries, None),
@@ -86,12 +85,12 @@ impl Book {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of it.
+    /// All entries.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         self.inner().entries.clone()
     }
 
-    /// What was there before this one was changed, if it was.
+    /// The value before the first change of this place, if it was changed.
     pub(crate) fn find(&self, place: &Place, identity: Identity) -> Option<String> {
         let inner = self.inner();
         let mut entries = inner.entries.iter();
@@ -99,10 +98,10 @@ impl Book {
         Some(entry.value.clone())
     }
 
-    /// Writes down what is there before it is changed.
+    /// Records a value before it is changed.
     ///
     /// # Errors
-    /// It cannot be written down: it is not to be changed.
+    /// It cannot be recorded, and must not be changed.
     pub(crate) fn note(&self, place: &Place, identity: Identity, value: &str) -> Result<(), Error> {
         if self.find(place, identity).is_some() {
             return Ok(());
@@ -118,10 +117,10 @@ impl Book {
         inner.replace(entries)
     }
 
-    /// It was put back, or is gone.
+    /// Removes an entry that was put back, or whose place is gone.
     ///
     /// # Errors
-    /// It cannot be crossed out, and may be put back once more.
+    /// The entry cannot be removed, and may be put back once more.
     pub(crate) fn forget(&self, place: &Place) -> Result<(), Error> {
         let mut inner = self.inner();
         let mut entries = inner.entries.clone();
@@ -136,7 +135,7 @@ impl Book {
 impl Inner {
     fn replace(&mut self, entries: Vec<Entry>) -> Result<(), Error> {
         if let Some(file) = &self.file {
-            // Not one of a file that is not there, which would be a member that is gone.
+            // Not as a missing file, which would mean that the member is gone.
             write(file, &entries).map_err(|error| Error::wrong(file, error.to_string()))?;
         }
         self.entries = entries;

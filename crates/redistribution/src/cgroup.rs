@@ -6,13 +6,13 @@
 //! kind than it should.
 //!
 //! # Approach
-//! The value that was there is remembered at the first look and put back at the end. `memory.high`
-//! is written as asked: the kernel reclaims while it writes, and slows the processes down until
-//! they fit. Before `memory.max` is lowered below what is in use, the kernel is asked to reclaim
-//! the difference (`memory.reclaim`), and then the limit goes only as low as what is left in use
-//! and [`MARGIN`]: nobody is killed by a limit that moves. It goes further with the next step. A
-//! value that somebody else wrote is written over. Each call opens the control group once, so that
-//! all it does is done to the same one.
+//! The original value is remembered at the first look and put back at the end. `memory.high` is
+//! written as asked: the kernel reclaims while it writes, and slows the processes down until they
+//! fit. Before `memory.max` is lowered below the memory in use, the kernel is asked to reclaim the
+//! difference (`memory.reclaim`), and then the limit falls only to the memory still in use plus
+//! [`MARGIN`]: a moving limit kills no process. It falls further with the next step. A value that
+//! another program wrote is overwritten. Each call opens the control group once, so that all its
+//! operations are on the same one.
 //!
 //! # Units
 //! Bytes.
@@ -28,7 +28,7 @@ use crate::cgroup_tree::{CgroupTree, Folder};
 use crate::processes;
 use crate::settings::{Limit, Place};
 
-/// `memory.max` stays so far above what is in use while it is lowered.
+/// The distance that `memory.max` keeps above the memory in use while it is lowered.
 const MARGIN: u64 = 4 << 20;
 
 /// A control group.
@@ -39,12 +39,12 @@ pub(crate) struct Cgroup {
     limit: Limit,
     place: Place,
     book: Book,
-    /// What the limit was before the first change, and of which control group.
+    /// The limit before the first change, and the identity of its control group.
     before: Option<(Identity, String)>,
 }
 
 impl Cgroup {
-    /// The one of this folder of the tree.
+    /// The control group in this folder of the tree.
     pub(crate) fn new(tree: &CgroupTree, folder: &Path, limit: Limit, book: &Book) -> Cgroup {
         Cgroup {
             tree: tree.clone(),
@@ -85,7 +85,7 @@ impl Cgroup {
         written.map_err(|error| self.why(name, error))
     }
 
-    /// Says what is wrong with a control group that has no such file.
+    /// The error for a control group that has no such file.
     fn why(&self, name: &str, error: std::io::Error) -> Error {
         let path = self.folder.join(name);
         if error.kind() != std::io::ErrorKind::NotFound {
@@ -109,7 +109,7 @@ impl Cgroup {
         Ok(Identity::of(&found))
     }
 
-    /// What was there before the first change; now, if there was none.
+    /// The limit before the first change: the present one, if there was no change.
     fn before(&mut self, folder: &Folder) -> Result<(Identity, String), Error> {
         let identity = self.identity(folder)?;
         if let Some(known) = &self.before
@@ -124,7 +124,7 @@ impl Cgroup {
         Ok(self.before.insert((identity, value)).clone())
     }
 
-    /// The limit as it is: bytes or `max`.
+    /// The present limit: bytes or `max`.
     fn limit(&self, folder: &Folder) -> Result<String, Error> {
         let name = self.limit.file();
         let value = self.read(folder, name)?;
@@ -134,7 +134,7 @@ impl Cgroup {
         }
     }
 
-    /// What is in a file is nobody's business who sees an error.
+    /// An error must not disclose the contents of a file.
     fn no_number(&self, name: &str) -> Error {
         Error::wrong(&self.folder.join(name), "has no number of bytes")
     }
@@ -142,8 +142,8 @@ impl Cgroup {
     fn put_back(&mut self) -> Result<(), Error> {
         let folder = self.open()?;
         let identity = self.identity(&folder)?;
-        // Nothing is known of one that was made anew, and nothing was changed of one that is not
-        // written down.
+        // Nothing is known of a control group that was made anew, and one without an entry was not
+        // changed.
         let Some(before) = self.book.find(&self.place, identity) else {
             return Ok(());
         };
@@ -159,15 +159,15 @@ impl Cgroup {
         text.parse().map_err(|_| self.no_number(name))
     }
 
-    /// The lowest that the limit may now go to without anybody being killed.
+    /// The lowest value that the limit may have now without killing a process.
     fn lowest(&self, folder: &Folder, wanted: u64) -> Result<u64, Error> {
         let used = self.used(folder)?;
         let too_much = used.saturating_add(MARGIN).saturating_sub(wanted);
         if self.limit == Limit::High || too_much == 0 {
             return Ok(wanted);
         }
-        // That not all of it could be reclaimed, or that this kernel has no such file, shows in
-        // what is used then.
+        // If not all of it was reclaimed, or this kernel has no such file, the memory in use shows
+        // it.
         let _ = self.write(folder, "memory.reclaim", &too_much.to_string());
         let lowest = self.used(folder)?.saturating_add(MARGIN).max(wanted);
         Ok(lowest)
@@ -176,7 +176,7 @@ impl Cgroup {
     fn lower_or_raise(&self, folder: &Folder, wanted: u64) -> Result<(), Error> {
         let present = self.limit(folder)?.parse::<u64>().unwrap_or(u64::MAX);
         let lowest = self.lowest(folder, wanted)?;
-        // It is not raised because of what is used.
+        // Memory in use is no reason to raise it.
         let goal = if wanted < present {
             lowest.min(present)
         } else {

@@ -1,17 +1,18 @@
 //! The tree of control groups (version 2), opened by descriptors beneath its mount.
 //!
 //! # Problem
-//! Paths of control groups come from a configuration, from requests of those who may ask the
-//! daemon, and from `/proc`. The daemon writes as root below them. A path with `..`, or a link in
-//! it, leads anywhere.
+//! Paths of control groups come from a configuration, from requests of authorised clients, and from
+//! `/proc`. The daemon writes as root below them. A path with `..`, or a link in it, may lead
+//! anywhere.
 //!
 //! # Approach
 //! A path is a list of names below the root; a name that is empty, `.` or `..` is refused. Each
-//! name is opened in the folder before it, and a link is not followed. What is reached must lie in
-//! a file system of control groups. No file is created, and no error has what is in a file.
+//! name is opened in the folder before it, and a link is not followed. The folder that is reached
+//! must lie in a file system of control groups. No file is created, and no error shows the contents
+//! of a file.
 //!
-//! openat2(2) would do the same in one call, but a unit of systemd with `RestrictSUIDSGID=` has no
-//! such call.
+//! openat2(2) would do the same in one call, but a unit of systemd with `RestrictSUIDSGID=` may not
+//! use it.
 //!
 //! # Units
 //! Bytes.
@@ -31,22 +32,22 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstatfs, mkdirat, open, o
 /// `CGROUP2_SUPER_MAGIC` of `linux/magic.h`.
 const MAGIC: i64 = 0x6367_7270;
 
-/// Most bytes that are read of a file: 4096 process ids take less.
+/// Limit of bytes that are read from a file: 4096 process ids take less.
 const MAX_FILE_BYTES: u64 = 64 << 10;
 
-/// Most folders below one that are listed.
+/// Limit of listed folders below one.
 const MAX_CHILDREN: usize = 4096;
 
 /// A tree of control groups.
 #[derive(Debug, Clone)]
 pub struct CgroupTree {
     root: PathBuf,
-    /// Made of ordinary folders and files.
+    /// Whether it consists of ordinary folders and files.
     is_fake: bool,
 }
 
 impl CgroupTree {
-    /// The one that is mounted here.
+    /// The tree that is mounted here.
     #[must_use]
     pub fn mounted_at(root: &Path) -> CgroupTree {
         CgroupTree {
@@ -56,7 +57,7 @@ impl CgroupTree {
     }
 
     /// For tests: a folder in which folders and files look like control groups. No configuration
-    /// leads here.
+    /// leads to it.
     #[doc(hidden)]
     #[must_use]
     pub fn fake(root: &Path) -> CgroupTree {
@@ -69,8 +70,8 @@ impl CgroupTree {
     /// Opens a control group by the whole path of its folder.
     ///
     /// # Errors
-    /// The path is none of a control group, leads through a link or out of the tree, or there is no
-    /// such folder.
+    /// The path is not that of a control group, leads through a link or out of the tree, or there
+    /// is no such folder.
     pub fn open(&self, folder: &Path) -> io::Result<Folder> {
         let names = self.names(folder)?;
         let mut here = open(&self.root, FOLDER, Mode::empty())?;
@@ -84,7 +85,7 @@ impl CgroupTree {
         Ok(Folder(here))
     }
 
-    /// The names that lead there from the root.
+    /// The names on the way from the root to the folder.
     fn names<'a>(&self, folder: &'a Path) -> io::Result<Vec<&'a [u8]>> {
         let refuse = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
         let bytes = folder.as_os_str().as_bytes();
@@ -105,19 +106,18 @@ impl CgroupTree {
     }
 }
 
-/// How a folder is opened.
+/// The flags with which a folder is opened.
 const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// A control group that is open. What is done with it concerns that one, also when another one is
-/// made at its path.
+/// An open control group. Operations apply to this one, even if another one is made at its path.
 #[derive(Debug)]
 pub struct Folder(OwnedFd);
 
 impl Folder {
-    /// What the file of this name has, at most 64 KiB of whole lines.
+    /// The contents of the file of this name, at most 64 KiB of whole lines.
     ///
     /// # Errors
     /// There is no such file, or it cannot be read.
@@ -165,8 +165,8 @@ impl Folder {
         }
     }
 
-    /// Names of those in it; at most [`MAX_CHILDREN`]. They are not opened: a member has as many
-    /// as it likes, and each takes a descriptor.
+    /// Names of the control groups in it; at most [`MAX_CHILDREN`]. They are not opened: a member
+    /// may have any number, and each takes a descriptor.
     pub(crate) fn child_names(&self) -> Vec<OsString> {
         let entries = Dir::read_from(&self.0).into_iter().flatten().flatten();
         let folders = entries.filter(|entry| {
@@ -177,12 +177,12 @@ impl Folder {
         names.take(MAX_CHILDREN).collect()
     }
 
-    /// Opens the one of this name in it.
+    /// Opens the control group of this name in it.
     pub(crate) fn child(&self, name: &OsStr) -> io::Result<Folder> {
         Ok(Folder(openat(&self.0, name, FOLDER, Mode::empty())?))
     }
 
-    /// What the file system knows of it.
+    /// Its metadata.
     pub(crate) fn metadata(&self) -> io::Result<std::fs::Metadata> {
         File::from(self.0.try_clone()?).metadata()
     }

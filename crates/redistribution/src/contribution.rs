@@ -1,20 +1,21 @@
-//! What each member's merging freed.
+//! The memory that each member's merging freed.
 //!
 //! # Problem
-//! A member is entitled to what its merging freed: its merged pages less its part of the frames.
-//! What a group freed is told by process, of which some are nobody's that is given anything.
+//! A member is entitled to the memory that its merging freed: its merged pages less its part of the
+//! frames. A group's freed memory is reported by process, and some processes belong to no member.
 //!
 //! # Approach
-//! All that the group freed is split by what the processes of each member freed. What nobody of
-//! them freed is thereby divided likewise: it is the group's. If no process of any member freed
-//! anything, as where members are not who is merged, or a machine's monitor does not tell its
-//! process, it is split evenly.
+//! All memory that the group freed is split in proportion to the memory that the processes of each
+//! member freed. Memory freed by other processes is thereby divided likewise: it is the group's. If
+//! no process of any member freed memory, because members are not merged, or a machine's monitor
+//! does not report its process, it is split evenly.
 
 use std::collections::BTreeMap;
 
 use crate::share::{Claim, share};
 
-/// What each freed of what the group freed, by what each process freed and whose that is.
+/// The part of each member in the group's freed memory, from the part of each process and the
+/// processes of each member.
 pub(crate) fn contributions(
     freed: u64,
     by_process: &BTreeMap<u32, u64>,

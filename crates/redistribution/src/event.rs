@@ -1,8 +1,8 @@
-//! What redistribution did, for the log.
+//! Events of redistribution, for the log.
 //!
 //! # Approach
-//! Each event is one line when printed. Errors are told when they begin, change and end, and not
-//! each second.
+//! Each event is one line when printed. Errors are reported when they begin, change and end, and
+//! not each second.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::guard::Transition;
 /// Something that happened in a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The guard went into another phase.
+    /// The guard changed its phase.
     Guard(Transition),
     /// A member was asked to have another size.
     Asked {
@@ -24,7 +24,7 @@ pub enum Event {
         /// The size that was asked.
         to: u64,
     },
-    /// A member cannot be seen or changed, or not as it was.
+    /// A member cannot be seen or changed, or its original value cannot be put back.
     Failed {
         /// Its group.
         group: String,
@@ -40,16 +40,16 @@ pub enum Event {
         /// Its name.
         member: String,
     },
-    /// What an earlier daemon had changed was put back, of somebody who is no member any more.
+    /// A change by an earlier daemon was undone, at a place that is no member any more.
     PutBack {
         /// The limit or balloon.
         place: String,
-        /// What was there.
+        /// The original value.
         value: String,
-        /// Why it could not be, in one line; it is tried again.
+        /// Why it could not be undone, in one line; it is tried again.
         error: Option<String>,
     },
-    /// What was there before cannot be read or kept.
+    /// Original values cannot be read or kept.
     Unkept {
         /// Why, in one line.
         error: String,
@@ -60,15 +60,15 @@ pub enum Event {
         group: String,
         /// Its name.
         member: String,
-        /// What was asked, in bytes.
+        /// The size asked, in bytes.
         asked: u64,
-        /// What it has.
+        /// Its real size.
         real: u64,
     },
 }
 
 impl Event {
-    /// Whether somebody should look at it.
+    /// Whether an operator should look at it.
     #[must_use]
     pub fn is_warning(&self) -> bool {
         match self {

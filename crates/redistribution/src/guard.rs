@@ -1,24 +1,24 @@
 //! The headroom guard: whether memory may be given, or must come back.
 //!
 //! # Problem
-//! What merging freed was given away. Whenever merged pages are written, each is two pages again,
-//! and the host has to have the memory for them. When it is short, nothing more may be given, and
-//! then what was given must come back, before the host suffers.
+//! Memory that merging freed was given away. Merged pages that are written need their own memory
+//! again, and the host must have it. When memory is short, nothing more may be given, and then
+//! given memory must come back, before the host suffers.
 //!
 //! # Approach
-//! A state machine of three phases, in whose order it moves one at a time: giving, holding, taking
-//! back. It looks at what memory is available and at how long tasks waited for memory (PSI): in the
-//! last ten seconds as the kernel averages it, and since the last look, which shows a sudden stall
-//! sooner. Merged pages that are written take memory faster than those averages show: what they
-//! will take soon counts as taken. Towards safety it goes at once; back only after a calm time, and
-//! only when there is more memory and less waiting than what it left for. Where nobody can tell how
-//! the host is, it holds.
+//! A state machine of three phases, which it changes one at a time and in this order: giving,
+//! holding, taking back. Its inputs are the available memory and the waiting of tasks for memory
+//! (PSI): the kernel's average of the last ten seconds, and the waiting since the last look, which
+//! shows a sudden stall sooner. Merged pages that are written take memory faster than those
+//! averages show: their expected memory counts as taken. It moves towards safety at once; back only
+//! after a calm time, and only with more memory and less waiting than at the mark that it crossed.
+//! If the state of the host is unknown, it holds.
 //!
 //! # Units
 //! Memory in bytes, times in [`Nanos`], waiting as a share of time from 0 to 1.
 //!
 //! # Source
-//! Euro-Par'11 §5.2: what was reprovisioned can be wanted back at any time. Kernel documentation,
+//! Euro-Par'11 §5.2: reprovisioned memory can be wanted back at any time. Kernel documentation,
 //! `accounting/psi.rst`.
 
 use std::fmt;
@@ -30,16 +30,16 @@ pub type Nanos = u64;
 
 const MILLISECONDS: Nanos = 1_000_000;
 
-/// What may be done.
+/// The phase of redistribution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// What was freed is given.
+    /// Freed memory is given.
     Giving,
     /// Nothing more is given.
     #[default]
     Holding,
-    /// What was given comes back.
+    /// Given memory comes back.
     TakingBack,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// How long tasks waited for memory.
+/// The waiting of tasks for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Waiting {
     /// Share of the last ten seconds.
@@ -65,51 +65,51 @@ pub struct Waiting {
 /// Pressure of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Pressure {
-    /// Some task waited.
+    /// Time in which some task waited.
     pub some: Waiting,
-    /// All tasks that could run waited.
+    /// Time in which all tasks that could run waited.
     pub full: Waiting,
 }
 
-/// How the host is.
+/// The state of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Observation {
     /// Memory of the host.
     pub total: u64,
-    /// What new work could have without anybody being hurt.
+    /// Memory that new work could have without harm to other work.
     pub available: u64,
-    /// Where the kernel tells it.
+    /// Pressure, where the kernel reports it.
     pub pressure: Option<Pressure>,
-    /// Bytes of merged pages that were copied because they were written, since the host started;
+    /// Bytes of merged pages that were copied because they were written, since the host started,
     /// where the kernel counts them.
     pub copied: Option<u64>,
 }
 
-/// When the phase changes.
+/// The marks at which the phase changes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Marks {
     /// With less available than this share of memory, nothing more is given.
     pub hold_below: f64,
-    /// With less available than this share, what was given comes back.
+    /// With less available than this share, given memory comes back.
     pub take_below: f64,
-    /// So much more than the mark must be available to give again.
+    /// The factor by which available memory must exceed the mark to give again.
     pub regain: f64,
     /// With some task waiting for more than this share of time, nothing more is given.
     pub some_above: f64,
-    /// With all waiting for more than this share, what was given comes back.
+    /// With all waiting for more than this share, given memory comes back.
     pub full_above: f64,
-    /// Waiting is the host's only with less available than this share: tasks that wait while there
-    /// is memory wait at limits of their own, as members do that are to be given something.
+    /// Waiting counts only with less available than this share: tasks that wait while there is
+    /// memory wait at limits of their own, as members do that need more memory.
     pub waiting_below: f64,
     /// Memory that writes of merged pages take within this time, at the rate since the last look,
     /// counts as not available.
     pub copies_ahead: Nanos,
-    /// So long it must be calm to go back a phase.
+    /// The calm time that is needed to go back a phase.
     pub calm: Nanos,
 }
 
 impl Marks {
-    /// What suits a host that runs other things as well.
+    /// Marks for a host that runs other work as well.
     #[must_use]
     pub fn standard() -> Marks {
         Marks {
@@ -125,14 +125,14 @@ impl Marks {
     }
 }
 
-/// The phase was left, and why.
+/// A change of phase, and its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transition {
-    /// It was in this one.
+    /// The phase before.
     pub from: Phase,
-    /// And is in this one now.
+    /// The phase now.
     pub to: Phase,
-    /// Why, in some words.
+    /// The reason, in a few words.
     pub reason: String,
 }
 
@@ -150,14 +150,14 @@ pub struct Guard {
     marks: Marks,
     phase: Phase,
     reason: String,
-    /// Since when going back a phase would be right.
+    /// Since when going back a phase would be allowed.
     better_since: Option<Nanos>,
     last: Option<(Nanos, Pressure)>,
     last_copied: Option<(Nanos, u64)>,
 }
 
 impl Guard {
-    /// One that gives until it sees a reason not to.
+    /// A guard that gives until there is a reason not to.
     #[must_use]
     pub fn new(marks: Marks) -> Guard {
         Guard {
@@ -170,19 +170,19 @@ impl Guard {
         }
     }
 
-    /// What may be done now.
+    /// The phase now.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Why it is in this phase.
+    /// The reason of the phase.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// Takes in how the host is, or why nobody can tell. At most one phase further at a time.
+    /// Takes the state of the host, or the reason why it is unknown. Moves by at most one phase.
     pub fn observe(&mut self, now: Nanos, seen: Result<&Observation, &str>) -> Option<Transition> {
         let (need, why) = match seen {
             Ok(seen) => self.need(now, seen),
@@ -222,7 +222,7 @@ impl Guard {
         Transition { from, to, reason }
     }
 
-    /// The worst that is seen, and what it is.
+    /// The most urgent need, and its reason.
     fn need(&mut self, now: Nanos, seen: &Observation) -> (Need, String) {
         let marks = self.marks;
         let copies = self.copies_ahead(now, seen.copied);
@@ -272,7 +272,7 @@ impl Guard {
         (of_waiting, waiting)
     }
 
-    /// Bytes that writes of merged pages will take soon, if they go on as since the last look.
+    /// Bytes that writes of merged pages will take soon, at the rate since the last look.
     fn copies_ahead(&mut self, now: Nanos, copied: Option<u64>) -> u64 {
         let last = std::mem::replace(&mut self.last_copied, copied.map(|copied| (now, copied)));
         let (Some(copied), Some((then, before))) = (copied, last) else {
@@ -283,8 +283,8 @@ impl Guard {
         u64::try_from(ahead / u128::from(elapsed)).unwrap_or(u64::MAX)
     }
 
-    /// The shares of time that some and all waited: of the last ten seconds, or since the last look
-    /// if that is more.
+    /// The shares of time in which some and all tasks waited: of the last ten seconds, or since the
+    /// last look if that is more.
     fn waited(&mut self, now: Nanos, pressure: &Pressure) -> (f64, f64) {
         let last = self.last.replace((now, *pressure));
         let Some((then, before)) = last.filter(|(then, _)| *then < now) else {

@@ -1,14 +1,14 @@
 //! One member's actuator, in a thread of its own.
 //!
 //! # Problem
-//! A monitor that hangs takes seconds to be given up, and a limit that is lowered is written only
-//! when the kernel has reclaimed. The supervisor must wait for neither, nor one member for another.
+//! A call to a monitor that hangs takes seconds to time out, and the write that lowers a limit ends
+//! only when the kernel has reclaimed. The supervisor must wait for neither, nor one member for
+//! another.
 //!
 //! # Approach
-//! A thread for each member does what was ordered last. An order that nobody has begun is replaced
-//! by the next one, so that there is never more than one waiting. What the last one came to can be
-//! read at any time. A thread that is stuck in the kernel is left behind at the end, after a
-//! bounded wait.
+//! A thread for each member executes the last order. An order that has not begun is replaced by the
+//! next one, so that at most one waits. The result of the last one can be read at any time. A
+//! thread that is stuck in the kernel is abandoned at the end, after a bounded wait.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,12 +22,12 @@ enum Order {
     Release,
 }
 
-/// What is known of a member.
+/// The last report of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Report {
-    /// How large it was at the last look that worked; none if it is not there.
+    /// Its size at the last successful look; none if it is gone.
     pub(crate) sizes: Option<Sizes>,
-    /// Why the last order could not be done.
+    /// Why the last order failed.
     pub(crate) error: Option<String>,
     /// Orders done.
     pub(crate) done: u64,
@@ -48,12 +48,12 @@ struct Shared {
 
 impl Shared {
     fn desk(&self) -> MutexGuard<'_, Desk> {
-        // Nothing under this lock can be left half done.
+        // Every change under this lock is complete in itself.
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The thread of a member. Dropped, it puts back what was there, which nobody waits for.
+/// The thread of a member. When dropped, it puts back the original value, without a wait.
 #[derive(Debug)]
 pub(crate) struct Hand {
     shared: Arc<Shared>,
@@ -74,7 +74,7 @@ impl Hand {
         Ok(Hand { shared })
     }
 
-    /// Asks for a size, and a look at what it came to.
+    /// Asks for a size, and a look at the result.
     pub(crate) fn set(&self, bytes: u64) {
         self.order(Order::Set(bytes));
     }
@@ -89,24 +89,25 @@ impl Hand {
         self.shared.change.notify_all();
     }
 
-    /// What is known now.
+    /// The last report.
     pub(crate) fn report(&self) -> Report {
         self.shared.desk().report.clone()
     }
 
-    /// Puts back what was there.
+    /// Orders to put back the original value.
     pub(crate) fn release(&self) {
         self.order(Order::Release);
     }
 
-    /// What became of [`Hand::release`], as soon as that is known.
+    /// The result of [`Hand::release`], once it is known.
     pub(crate) fn released(&self) -> Option<Result<(), String>> {
         let desk = self.shared.desk();
         let error = || desk.report.error.clone().map_or(Ok(()), Err);
         desk.is_released.then(error)
     }
 
-    /// Waits until what was there is put back, or until then, and says why it was not.
+    /// Waits until the original value is put back, or until the deadline, and returns why it was
+    /// not.
     pub(crate) fn await_release(&self, deadline: Instant) -> Result<(), String> {
         let mut desk = self.shared.desk();
         while !desk.is_released {
@@ -184,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// One that waits for a word before each set, and tells what it was asked.
+    /// An actuator that waits for a message before each set, and reports the size asked.
     struct Slow {
         go: Receiver<()>,
         told: Sender<u64>,

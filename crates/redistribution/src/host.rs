@@ -1,8 +1,8 @@
-//! How the host is: memory available, and pressure, for the guard.
+//! The state of the host for the guard: available memory, and pressure.
 //!
 //! # Problem
-//! The guard must know each second, at next to no cost, and must not take an unreadable file for a
-//! calm host.
+//! The guard needs the state each second, at next to no cost, and must not take an unreadable file
+//! for a calm host.
 //!
 //! # Approach
 //! Two small files of `/proc`, read by the crate procfs-core, and one number of `/proc/vmstat`.
@@ -10,7 +10,7 @@
 //! read is one. The root is a path, so that a test can use a folder.
 //!
 //! # Units
-//! PSI has percent and microseconds; bytes, shares and [`Nanos`](crate::Nanos) come out.
+//! PSI has percent and microseconds; results are bytes, shares and [`Nanos`](crate::Nanos).
 //!
 //! # Source
 //! proc(5), kernel documentation `accounting/psi.rst`.
@@ -24,13 +24,13 @@ use crate::actuator::Error;
 use crate::guard::{Observation, Pressure, Waiting};
 use crate::policy::PAGE;
 
-/// What an open of a PSI file answers where PSI is turned off.
+/// The error of opening a PSI file where PSI is turned off.
 const NOT_SUPPORTED: i32 = 95;
 
-/// Reads how the host is.
+/// Reads the state of the host.
 ///
 /// # Errors
-/// A file cannot be read, or does not say what it should.
+/// A file cannot be read, or has unexpected contents.
 pub(crate) fn observe(proc_root: &Path) -> Result<Observation, Error> {
     let path = proc_root.join("meminfo");
     let text = std::fs::read(&path).map_err(|error| Error::file(&path, error))?;
@@ -58,12 +58,12 @@ fn copied(path: &Path) -> Result<Option<u64>, Error> {
     Ok(pages.map(|pages| pages.saturating_mul(PAGE)))
 }
 
-/// None where the kernel does not tell it.
+/// None where the kernel does not report it.
 pub(crate) fn pressure(path: &Path) -> Result<Option<Pressure>, Error> {
     pressure_of(std::fs::read(path), path)
 }
 
-/// The same, of what was read of this file.
+/// Pressure from the text that was read from this file.
 pub(crate) fn pressure_of(
     read: std::io::Result<Vec<u8>>,
     path: &Path,

@@ -1,12 +1,12 @@
-//! What an earlier daemon changed and did not put back, of those who are no members any more.
+//! Changes that an earlier daemon did not undo, at places that are no members any more.
 //!
 //! # Problem
-//! A daemon was killed, and the next one is configured otherwise: nobody would ever put those
-//! limits and balloons back.
+//! A daemon was killed, and the next one has another configuration: those limits and balloons would
+//! never be put back.
 //!
 //! # Approach
 //! Each has a thread that puts it back, as members have; one that does not answer is tried again
-//! after [`PAUSE`]. Who is gone needs nothing.
+//! after [`PAUSE`]. Places that are gone need nothing.
 //!
 //! # Units
 //! [`Nanos`].
@@ -21,25 +21,25 @@ use crate::hand::Hand;
 use crate::place_actuator::actuator;
 use crate::settings::Place;
 
-/// One that could not be put back is tried again after so long.
+/// The time after which one that could not be put back is tried again.
 const PAUSE: Nanos = 30_000_000_000;
 
 #[derive(Debug)]
 struct Leftover {
     entry: Entry,
-    /// Puts it back; none while it pauses.
+    /// The thread that puts it back; none during a pause.
     hand: Option<Hand>,
-    /// When it is tried again.
+    /// The time of the next try.
     due: Nanos,
     told: Option<String>,
 }
 
-/// All of them.
+/// All leftovers.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers(Vec<Leftover>);
 
 impl Leftovers {
-    /// Those of the book that are none of these places.
+    /// The entries of the book without those of these places.
     pub(crate) fn of(book: &Book, members: &[&Place]) -> Leftovers {
         let mut entries = book.entries();
         entries.retain(|entry| !members.contains(&&entry.place));
@@ -56,12 +56,12 @@ impl Leftovers {
         self.0.is_empty()
     }
 
-    /// Leaves those alone that have become members.
+    /// Drops those that have become members.
     pub(crate) fn leave(&mut self, members: &[&Place]) {
         self.0.retain(|left| !members.contains(&&left.entry.place));
     }
 
-    /// Goes on with it, and says what became of each.
+    /// Continues, and returns the results.
     pub(crate) fn turn(&mut self, now: Nanos, (tree, book): (&CgroupTree, &Book)) -> Vec<Event> {
         let mut events = Vec::new();
         self.0.retain_mut(|left| {
@@ -87,7 +87,7 @@ impl Leftovers {
         events
     }
 
-    /// Waits until all have been tried, or until then.
+    /// Waits until all have been tried, or until the deadline.
     pub(crate) fn await_all(&mut self, deadline: Instant, own: (&CgroupTree, &Book)) -> Vec<Event> {
         let mut events = self.turn(0, own);
         for left in &self.0 {

@@ -1,19 +1,19 @@
-//! Redistribution: what a group's merging freed goes back to its members.
+//! Redistribution: memory freed by a group's merging goes back to its members.
 //!
 //! # Problem
-//! Memory that merging frees is the host's, although the members of one group made it. They are to
-//! have it: as larger limits of their control groups, or as larger virtual machines. It is theirs
-//! only as long as pages stay merged, so it must come back in time, and nobody may lose what is its
-//! own.
+//! Memory that merging frees is the host's, although the members of one group earned it. They
+//! should get it: as larger limits of their control groups, or as larger virtual machines. It is
+//! theirs only as long as pages stay merged, so it must come back in time, and no member may lose
+//! its own memory.
 //!
 //! # Approach
-//! [`policy`] and [`guard`] decide: how large each member is to be, and whether anything may be
-//! given now. They are pure, know neither clock nor file, and the same input gives the same output.
+//! [`policy`] decides the size of each member, and [`guard`] whether memory may be given now. They
+//! are pure, use neither clock nor file, and the same input gives the same output.
 //! [`Redistribution`] is the loop between them and the [`Actuator`]s, each of which has a thread of
-//! its own, so that one that hangs delays nobody.
+//! its own, so that one that hangs does not delay others.
 //!
-//! [`rates`] decides how much of a processor the merging of each group may use: how fast it has
-//! anything to give.
+//! [`rates`] decides the share of a processor that the merging of each group may use, and so how
+//! fast it frees memory.
 //!
 //! # Units
 //! Sizes are bytes. Times are [`Nanos`] of one monotonic clock.

@@ -7,7 +7,7 @@ use crate::cgroup::Cgroup;
 use crate::cgroup_tree::CgroupTree;
 use crate::settings::Place;
 
-/// What makes this one larger and smaller.
+/// The actuator that makes this place larger and smaller.
 pub(crate) fn actuator(place: &Place, tree: &CgroupTree, book: &Book) -> Box<dyn Actuator> {
     match place {
         Place::Cgroup { folder, limit } => Box::new(Cgroup::new(tree, folder, *limit, book)),

@@ -1,21 +1,21 @@
-//! How large each member is to be: from what was freed, and from how large it is now.
+//! The size of each member, from the freed memory and its present size.
 //!
 //! # Problem
-//! Memory that merging freed is lent. It goes to those who are to have it, and comes back when
-//! pages are written and are two again. Both at once would move the same bytes to and fro, or give
-//! what is not there yet.
+//! Memory that merging freed is lent. It goes to members, and comes back when merged pages are
+//! written and copied. Both at once would move the same bytes to and fro, or give memory that has
+//! not come back yet.
 //!
 //! # Approach
-//! Members of a group, or of all groups together (the paper's NOGRP), have one pool of what was
-//! freed ([`share`]). Each is to have its base and its share. Whoever has more than that goes down
-//! at once, by a step; only then others go up, by a step, and only by what is left of the pool
-//! after all that anybody still holds: what was asked of a member, or what it really has if that is
-//! more. A rise smaller than the least change waits. A fall does not wait: it is owed. So a pool
-//! that flickers by less than the least change moves nothing after its lowest value was seen.
-//! Nobody falls below its base, whatever happens: that is the lower bound that the paper promises.
+//! Members of a group, or of all groups together (the paper's NOGRP), have one pool of freed memory
+//! ([`share`]). Each should have its base and its share. A member above that falls at once, by a
+//! step; only then others rise, by a step, and only by the rest of the pool that no member still
+//! holds. A member holds the size that was asked of it, or its real size if that is more. A rise
+//! smaller than `least` waits. A fall does not wait: it is owed. So a pool that fluctuates by less
+//! than `least` settles at its lowest value and then causes no changes. No member ever falls below
+//! its base: that is the lower bound that the paper promises.
 //!
 //! # Units
-//! Bytes; what is given is in whole pages. Nothing here knows time: one call is one step.
+//! Bytes; memory is given in whole pages. Nothing here depends on time: one call is one step.
 //!
 //! # Source
 //! Euro-Par'11 §3.2 (equal), §4.1 (NOGRP-equal, NOGRP-SE), §5.2 (best effort with a lower bound).
@@ -25,46 +25,46 @@ use serde::{Deserialize, Serialize};
 use crate::guard::Phase;
 use crate::share::{Claim, share};
 
-/// A page; what is given is a multiple.
+/// A page; memory is given in multiples of it.
 pub const PAGE: u64 = 4096;
 
-/// By what parts a pool is divided.
+/// The rule by which a pool is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
-    /// All have the same.
+    /// All have equal parts.
     Equal,
-    /// Each has what its own merging freed ("sharing entitlement").
+    /// Each has the memory that its own merging freed ("sharing entitlement").
     Entitlement,
-    /// By the weights that were configured.
+    /// Parts are the configured weights.
     Weights,
 }
 
-/// Who is given something.
+/// A member of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// Its size without anything given; it is never less.
+    /// Its size without given memory, and its smallest size.
     pub base: u64,
     /// Its largest size.
     pub ceiling: u64,
     /// Its part under [`Rule::Weights`].
     pub weight: u64,
-    /// What merging of its pages freed: those merged, less its part of the frames.
+    /// Memory that merging of its pages freed: its merged pages, less its part of the frames.
     pub freed: u64,
     /// The size that was last asked of it.
     pub asked: u64,
-    /// The size that it really has; more than `asked` while it has not given back.
+    /// Its real size; more than `asked` while it has not given memory back.
     pub real: u64,
-    /// Whether it can be asked: one that does not answer keeps what it has.
+    /// Whether it can be asked: one that does not answer keeps its size.
     pub answers: bool,
-    /// Most bytes to change at once.
+    /// Limit of a change at once.
     pub step: u64,
-    /// Least bytes worth a rise.
+    /// Smallest rise.
     pub least: u64,
 }
 
 impl Member {
-    /// What it holds of what was freed, when `asked` is asked of it.
+    /// The freed memory that it holds, when `asked` is asked of it.
     fn held(&self, asked: u64) -> u64 {
         asked.max(self.real).saturating_sub(self.base)
     }
@@ -74,7 +74,7 @@ impl Member {
     }
 }
 
-/// What the members of a pool are due at last, in their order: base and share.
+/// The final sizes of the members of a pool, in their order: base and share.
 #[must_use]
 pub fn due(rule: Rule, members: &[Member]) -> Vec<u64> {
     let claim = |member: &Member| Claim {
@@ -91,15 +91,15 @@ pub fn due(rule: Rule, members: &[Member]) -> Vec<u64> {
     members.iter().zip(shares).map(size).collect()
 }
 
-/// What merging freed in a pool.
+/// The freed memory of a pool.
 fn freed(members: &[Member]) -> u64 {
     members
         .iter()
         .fold(0, |sum, member| sum.saturating_add(member.freed))
 }
 
-/// What is now asked of the members of a pool, in their order: a step from what was asked towards
-/// what they are due.
+/// The sizes that are now asked of the members of a pool, in their order: a step from the sizes
+/// asked before towards the final ones.
 #[must_use]
 pub fn asked(rule: Rule, members: &[Member], phase: Phase) -> Vec<u64> {
     let due = match phase {
@@ -134,7 +134,7 @@ pub fn asked(rule: Rule, members: &[Member], phase: Phase) -> Vec<u64> {
     asked
 }
 
-/// What a member would rise by, if it is worth it.
+/// The rise of a member, if it is large enough.
 fn rise(member: &Member, asked: u64, due: u64) -> Claim {
     let lack = due.saturating_sub(asked);
     if !member.answers || lack < member.least {

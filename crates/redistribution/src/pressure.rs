@@ -1,12 +1,13 @@
-//! How long tasks have waited for processors or memory: of the host, or of a control group.
+//! The time for which tasks of the host, or of a control group, have waited for processors or
+//! memory.
 //!
 //! # Problem
-//! Of a group, only its control groups tell how it is. One may be gone, or the kernel may not
+//! Only the control groups of a group show its pressure. One may be gone, or the kernel may not
 //! count.
 //!
 //! # Approach
-//! PSI's total of "some": the time in which at least one task waited. It only grows, so two looks
-//! give the share of the time between them. Where nobody tells, nobody waits.
+//! PSI's total of "some" is the time in which at least one task waited. It only grows, so two
+//! readings give the share of the time between them. Without PSI, no task counts as waiting.
 //!
 //! # Units
 //! [`Nanos`] since the control group was made.
@@ -20,7 +21,7 @@ use crate::cgroup_tree::CgroupTree;
 use crate::guard::{Nanos, Pressure};
 use crate::host;
 
-/// What tasks wait for.
+/// The resource that tasks wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
     /// Processors.
@@ -38,7 +39,7 @@ impl Resource {
     }
 }
 
-/// How long tasks of a control group of this tree have waited; none if nobody tells.
+/// The time for which tasks of a control group of this tree have waited; none if it is not counted.
 #[must_use]
 pub fn of_cgroup(tree: &CgroupTree, folder: &Path, resource: Resource) -> Option<Nanos> {
     let name = format!("{}.pressure", resource.name());
@@ -47,7 +48,7 @@ pub fn of_cgroup(tree: &CgroupTree, folder: &Path, resource: Resource) -> Option
     waited(pressure.ok()?)
 }
 
-/// How long tasks of the host have waited; none if nobody tells.
+/// The time for which tasks of the host have waited; none if it is not counted.
 #[must_use]
 pub fn of_host(proc_root: &Path, resource: Resource) -> Option<Nanos> {
     let path = proc_root.join("pressure").join(resource.name());

@@ -1,26 +1,27 @@
 //! The processes of a control group.
 //!
 //! # Problem
-//! A member is a whole tree of control groups, and what it freed is told by process.
+//! A member is a whole tree of control groups, and its freed memory is reported by process.
 //!
 //! # Approach
-//! `cgroup.procs` of each, down to a bounded depth. Who ends meanwhile is listed and freed nothing.
+//! `cgroup.procs` of each is read, down to a bounded depth. A process that ends meanwhile is listed
+//! and freed nothing.
 //!
 //! # Units
-//! At most [`MAX_PROCESSES`] of a member, in at most [`MAX_FOLDERS`] control groups, are looked
-//! at: of more, what the others freed is divided as the group's.
+//! At most [`MAX_PROCESSES`] of a member, in at most [`MAX_FOLDERS`] control groups, are read:
+//! memory that further ones freed is divided as the group's.
 //!
 //! # Source
 //! Kernel documentation, `admin-guide/cgroup-v2.rst`.
 
 use crate::cgroup_tree::Folder;
 
-/// So many processes of a member are looked at.
+/// Limit of processes of a member that are read.
 const MAX_PROCESSES: usize = 4096;
-/// Control groups below control groups below a member are followed so deep.
+/// Depth to which control groups below a member are followed.
 const DEEPEST: usize = 16;
 
-/// Most control groups of a member that are looked at.
+/// Limit of control groups of a member that are read.
 const MAX_FOLDERS: usize = 4096;
 
 /// All processes in a control group and below it.
@@ -45,7 +46,7 @@ fn collect(folder: &Folder, depth: usize, pids: &mut Vec<u32>, folders_left: &mu
         if pids.len() == MAX_PROCESSES || *folders_left == 0 {
             return;
         }
-        // One is open of each level.
+        // One folder of each level is open.
         if let Ok(child) = folder.child(&name) {
             *folders_left -= 1;
             collect(&child, depth + 1, pids, folders_left);

@@ -1,37 +1,39 @@
-//! Dynamic rates: what share of a processor each group's merging may use now.
+//! Dynamic rates: the share of a processor that each group's merging may use now.
 //!
 //! # Problem
-//! A second of processor frees many pages in a group whose processes have just loaded the same
-//! data, and none in another. A group that is short of memory gains from each page that comes soon;
-//! one that computes loses time to merging and has memory enough. Both change, so no fixed shares
-//! are right for long. Shares must not swing, workers that sleep must not be told anything, and all
-//! together may never use more than the host allows.
+//! A second of processor time frees many pages in a group whose processes have just loaded the same
+//! data, and none in another. A group that is short of memory gains from each page that is freed
+//! soon; one that computes loses time to merging and has enough memory. Both change, so no fixed
+//! shares are right for long. Shares must not swing, sleeping workers must not get messages, and
+//! all together may never use more than the host allows.
 //!
 //! # Approach
-//! A turn is fed what each group did since the last one. All of it is smoothed over [`MEMORY`], or
-//! over the time that a group has been seen, and what it used over [`MEMORY_OF_USE`].
+//! The input of a turn is the work of each group since the last one. All of it is smoothed over
+//! [`MEMORY`], or over the time that a group has been seen, but processor use over
+//! [`MEMORY_OF_USE`].
 //!
-//! - *Yield*: pages freed for a second of processor. Of a group of which little was seen lately,
-//!   [`PRIOR`] seconds at the mean of all count as seen: who was not looked at for long is one of
-//!   the middle, and looked at again. Nobody gets less than its least.
-//! - *Need*: a group's part is its yield, up to [`NEED`] times more the longer its tasks wait for
-//!   memory.
+//! - *Yield*: pages freed per second of processor time. [`PRIOR`] seconds at the mean of all groups
+//!   are added to those of a group: one with little recent evidence counts as average, and gets
+//!   another try. No group gets less than its least.
+//! - *Need*: a group's part is its yield, and up to [`NEED`] times more, in proportion to the time
+//!   for which its tasks wait for memory.
 //! - *Giving way*: a group whose tasks wait for processors may have less than its most, down to its
-//!   least; as far as they wait for memory as well, merging is what helps them, and it stays.
-//! - *Use*: a group is to have at most twice what it used, and never less than [`LOOK`] of an equal
-//!   part if it may: what is not used others have, and who begins to use what it has doubles it
-//!   each turn. What is left then goes to whoever can have more.
+//!   least. Waits for memory are subtracted, because merging helps against them.
+//! - *Use*: a group should have at most twice its use, and at least an equal part divided by
+//!   [`LOOK`], if its limits allow: others get the unused rest, and a group that begins to use its
+//!   share doubles it each turn. The remainder then goes to groups that can have more.
 //!
-//! What a group should have is not yet told to it. A fall or a rise is told from [`WORTH`] of its
-//! size on, and a rise only to who uses most of what it has. Others fall by less only if a rise
-//! needs it. The sum of what was told is therefore never more than the total.
+//! A group is not sent every change. A fall or a rise is sent if it is at least the share divided
+//! by [`WORTH`], and a rise only to groups that use most of their share. Smaller falls are sent
+//! only if a rise needs them. The sum of the shares that were sent is therefore never more than the
+//! total.
 //!
 //! # Units
-//! Shares are millionths of a core ([`Share`]), times nanoseconds, yield pages for a second.
+//! Shares are millionths of a core ([`Share`]), times nanoseconds, yields pages per second.
 //!
 //! # Source
-//! Euro-Par'11 §5.3: the two measures, reclaimed pages and processor use of a group's workload. How
-//! they are joined is our own.
+//! Euro-Par'11 §5.3: the two measures, reclaimed pages and processor use of a group's workload.
+//! Their combination is our own.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,64 +51,64 @@ pub type Share = u64;
 /// One core.
 pub const CORE: Share = 1_000_000;
 
-/// What was seen so long ago counts half.
+/// Evidence of this age counts half.
 pub const MEMORY: Nanos = 5_000_000_000;
-/// What was used so long ago counts half: who begins to work is to have more soon.
+/// Use of this age counts half: a group that begins to work should have more soon.
 pub const MEMORY_OF_USE: Nanos = 1_500_000_000;
-/// So many seconds of processor at the mean yield are added to what was seen.
+/// Seconds of processor time at the mean yield that are added to the evidence.
 pub const PRIOR: f64 = 0.05;
-/// How many times more a group's yield counts whose tasks wait for memory for [`MUCH`] of the time
-/// or more.
+/// The factor by which the yield of a group counts more if its tasks wait for memory for [`MUCH`]
+/// of the time or more.
 pub const NEED: f64 = 8.0;
-/// Who waits for memory so long is as short of it as can be.
+/// The part of the time of waiting for memory at which the need is largest.
 pub const MUCH: f64 = 0.25;
-/// The part of an equal share that is kept for who uses nothing.
+/// A group that uses nothing keeps an equal share divided by this.
 pub const LOOK: u64 = 4;
-/// A change by less than one of so many parts is not told.
+/// A change by less than a share divided by this is not sent.
 pub const WORTH: u64 = 16;
-/// Less use than one of so many parts of the time is none.
+/// Use of at most the time divided by this counts as none.
 pub const WORK: u64 = 1000;
 
-/// What was configured for a group.
+/// The configuration of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// It has never less.
+    /// Its smallest share.
     pub least: Share,
-    /// It has never more.
+    /// Its largest share.
     pub most: Share,
-    /// Its part at the beginning.
+    /// Its part of the rest at the beginning.
     pub start: Share,
 }
 
-/// What a group did since the last turn.
+/// The work of a group since the last turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Seen {
-    /// Since when.
+    /// The time since the last turn.
     pub time: Nanos,
-    /// What its worker used.
+    /// Processor time that its worker used.
     pub cpu: Nanos,
     /// Pages that its merging freed.
     pub reclaimed: u64,
-    /// How long its tasks waited for a processor.
+    /// Time for which its tasks waited for a processor.
     pub cpu_waited: Nanos,
-    /// How long its tasks waited for memory.
+    /// Time for which its tasks waited for memory.
     pub memory_waited: Nanos,
 }
 
-/// What decides of a group's share.
+/// The reason of a group's share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// Nothing was seen yet: the parts at the beginning.
+    /// No evidence yet: the parts at the beginning.
     #[default]
     Start,
     /// It uses less.
     Use,
     /// Its tasks wait for processors.
     Waiting,
-    /// What it frees for a second of processor.
+    /// Its yield.
     Yield,
-    /// The same, and that its tasks wait for memory.
+    /// Its yield, and that its tasks wait for memory.
     Need,
 }
 
@@ -122,21 +124,21 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A share that was told anew.
+/// A changed share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The group.
     pub group: String,
-    /// What it had.
+    /// The share before.
     pub from: Share,
-    /// What it has now.
+    /// The share now.
     pub to: Share,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
 impl Change {
-    /// Whether an operator would want to know: it has twice, or half.
+    /// Whether it is worth reporting to an operator: the share doubled or halved, or more.
     #[must_use]
     pub fn is_large(&self) -> bool {
         self.to >= self.from.saturating_mul(2) || self.from >= self.to.saturating_mul(2)
@@ -157,20 +159,20 @@ impl fmt::Display for Change {
     }
 }
 
-/// How a group stands.
+/// The status of a group.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Status {
-    /// What of a core it may use now.
+    /// Share of a core that it may use now.
     pub share: f64,
-    /// It may never use less.
+    /// Its smallest share.
     pub least: f64,
-    /// It may never use more.
+    /// Its largest share.
     pub most: f64,
-    /// What decided that.
+    /// The reason of its share.
     pub reason: Reason,
-    /// What of a core it used lately.
+    /// Share of a core that it used lately.
     pub used_share: f64,
-    /// Pages that it frees for a second of processor.
+    /// Pages that it frees per second of processor time.
     pub freed_per_second: f64,
     /// The part of the time that its tasks wait for processors.
     pub cpu_waited: f64,
@@ -190,24 +192,24 @@ struct Group {
     terms: Terms,
     told: Share,
     reason: Reason,
-    /// Pages freed, and seconds used, that still count.
+    /// Pages freed, and seconds used, as far as they still count.
     freed: f64,
     seconds: f64,
     /// Parts of the time.
     used: f64,
     cpu_waited: f64,
     memory_waited: f64,
-    /// How long it has been seen.
+    /// Time for which it has been seen.
     seen: Nanos,
 }
 
 impl Rates {
-    /// Takes over these groups, and what they may use together. Without a change nothing happens;
-    /// with one all begin with their parts at the beginning, and what was seen of them counts on.
+    /// Sets the groups and their total. Without a change nothing happens; with one all begin with
+    /// their parts at the beginning, and keep their evidence.
     ///
     /// # Panics
-    /// If the least of all is more than the total, or a group's terms contradict each other:
-    /// whoever reads a configuration has refused that.
+    /// If the least of all is more than the total, or a group's terms contradict each other: the
+    /// configuration is checked for that.
     pub fn follow(&mut self, total: Share, terms: &BTreeMap<String, Terms>) -> Vec<Change> {
         let same = |(name, own): (&String, &Group)| terms.get(name) == Some(&own.terms);
         if self.total == total && self.groups.len() == terms.len() && self.groups.iter().all(same) {
@@ -239,8 +241,8 @@ impl Rates {
         changes
     }
 
-    /// One turn, with what was seen of each group; one that is missing was not looked at, and did
-    /// nothing. Who has another share now comes back.
+    /// One turn, with the work of each group; a group that is missing was not observed, and did
+    /// nothing. Returns the changed shares.
     pub fn turn(&mut self, seen: &BTreeMap<String, Seen>) -> Vec<Change> {
         for (name, group) in &mut self.groups {
             if let Some(seen) = seen.get(name) {
@@ -251,26 +253,26 @@ impl Rates {
         self.tell(&due)
     }
 
-    /// What a group may use now.
+    /// The share of a group now.
     #[must_use]
     pub fn share(&self, group: &str) -> Option<Share> {
         Some(self.groups.get(group)?.told)
     }
 
-    /// Whether there is no such group.
+    /// Whether there are no groups.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// How a group stands.
+    /// The status of a group.
     #[must_use]
     pub fn status(&self, group: &str) -> Option<Status> {
         let mean = self.mean_yield();
         Some(self.groups.get(group)?.status(mean))
     }
 
-    /// Pages for a second of processor, of all together.
+    /// Pages per second of processor time, of all groups together.
     fn mean_yield(&self) -> f64 {
         let sum = |of: fn(&Group) -> f64| self.groups.values().map(of).sum::<f64>();
         let seconds = sum(|group| group.seconds);
@@ -281,7 +283,8 @@ impl Rates {
         }
     }
 
-    /// What each should have, in the order of names, and why. The sum is at most the total.
+    /// The share that each group should have, in the order of names, with the reason. The sum is at
+    /// most the total.
     fn due(&self) -> Vec<(Share, Reason)> {
         let groups = || self.groups.values();
         let mean = self.mean_yield();
@@ -289,7 +292,7 @@ impl Rates {
         let look = self.total / LOOK / (self.groups.len().max(1) as u64);
         let mut rest = self.total.saturating_sub(least);
         let mut has: Vec<Share> = groups().map(|group| group.terms.least).collect();
-        // First what each uses, then what is left.
+        // First by use, then the remainder.
         let uses = groups().map(|group| group.ceiling().min(group.use_of(look)));
         let ceilings = groups().map(Group::ceiling);
         for bounds in [uses.collect::<Vec<_>>(), ceilings.collect()] {
@@ -383,13 +386,13 @@ impl Group {
         let time = seen.time as f64;
         let before = self.seen;
         self.seen = self.seen.saturating_add(seen.time);
-        // At first all that was seen counts alike.
+        // At first all evidence counts alike.
         let old_of = |memory: Nanos| {
             let memory = memory.min(before) as f64;
             memory / (memory + time)
         };
         let old = old_of(MEMORY);
-        // These are sums, of which all stays at first.
+        // These are sums, which do not decay at first.
         let kept = if before < MEMORY { 1.0 } else { old };
         self.freed = self.freed * kept + seen.reclaimed as f64;
         self.seconds = self.seconds * kept + seen.cpu as f64 / SECOND;
@@ -400,12 +403,12 @@ impl Group {
         self.memory_waited = part(self.memory_waited, seen.memory_waited, old);
     }
 
-    /// Pages that it frees for a second of processor, as far as is known.
+    /// Estimated pages that it frees per second of processor time.
     fn yields(&self, mean: f64) -> f64 {
         (self.freed + mean * PRIOR) / (self.seconds + PRIOR)
     }
 
-    /// Its part as against others'.
+    /// Its part, in proportion to the parts of others.
     fn part(&self, mean: f64) -> u64 {
         let need = (self.memory_waited / MUCH).min(1.0);
         let part = self.yields(mean).max(1.0) * (1.0 + NEED * need);
@@ -413,14 +416,14 @@ impl Group {
         whole(part * 1e3)
     }
 
-    /// The most that it may have while its tasks wait for processors as long as they do.
+    /// Its largest share, given the waits of its tasks for processors.
     fn ceiling(&self) -> Share {
         let waited = (self.cpu_waited - self.memory_waited).clamp(0.0, 1.0);
         let room = (self.terms.most - self.terms.least) as f64;
         self.terms.least + whole(room * (1.0 - waited))
     }
 
-    /// What is enough for what it does, and for a start.
+    /// Enough for its use, and for a start.
     fn use_of(&self, look: Share) -> Share {
         let twice = whole(2.0 * self.used * CORE as f64);
         twice.max(look).clamp(self.terms.least, self.terms.most)
@@ -455,7 +458,7 @@ impl Group {
     }
 }
 
-/// What is whole of a number that is not negative.
+/// The whole part of a nonnegative number.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -465,7 +468,7 @@ fn whole(number: f64) -> u64 {
     number as u64
 }
 
-/// A share of a core as millionths of it, as close as it gets.
+/// A share of a core, rounded to millionths.
 #[must_use]
 pub fn millionths(share: f64) -> Share {
     whole((share * CORE as f64).round())

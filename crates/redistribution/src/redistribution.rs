@@ -1,16 +1,15 @@
 //! The loop between policy, guard and members: one turn a second.
 //!
 //! # Problem
-//! What a group freed changes all the time; members answer late or not at all; groups come and go
-//! when a configuration is read again.
+//! Freed memory changes all the time; members answer late or not at all; groups come and go when a
+//! configuration is read again.
 //!
 //! # Approach
-//! A turn takes in what each group freed, reads what each member's thread saw last, lets guard and
-//! policy decide, and leaves orders with the threads. It never waits. What a group freed counts on
-//! for [`KNOWN_FOR`] if its worker does not answer: its frames are there still. A member that was
-//! configured anew is begun with; until it was seen, or could not be, nobody who divides with it is
-//! given more, because what it holds is not known. One that is configured no more puts back what
-//! was there.
+//! A turn takes the figures of freed memory, reads the last report of each member's thread, calls
+//! guard and policy, and leaves orders with the threads. It never waits. Freed memory counts for
+//! [`KNOWN_FOR`] if a group's worker does not answer: its frames still exist. Until a new member
+//! was seen, or could not be, no member of its pool is given more, because its size is unknown. A
+//! member that is removed from the configuration gets its original limit back.
 //!
 //! # Units
 //! Bytes, [`Nanos`].
@@ -37,37 +36,37 @@ use crate::status::{GroupStatus, MemberStatus, Status};
 
 const SECOND: Nanos = 1_000_000_000;
 
-/// What a group freed is believed for so long after it was last told.
+/// The report of a group's freed memory is valid for this time.
 const KNOWN_FOR: Nanos = 60 * SECOND;
-/// A member that has more than asked for so long is told of.
+/// A member that has more than asked for this time is reported.
 const LATE_AFTER: Nanos = 30 * SECOND;
 
-/// A failure of a member that follows another one is told after this time at the soonest.
+/// The shortest time between two reported failures of a member.
 const MIN_FAILURE_GAP_NS: Nanos = 60 * SECOND;
-/// At the end, so long is waited for members to put back what was there.
+/// The longest wait at the end for members to put back the original values.
 const RELEASE_TIME: Duration = Duration::from_secs(3);
 
-/// What each group's merging freed, by its name. A group that is missing is not known now.
+/// The memory freed by each group, by name. For a missing group it is unknown now.
 pub type Freed = BTreeMap<String, FreedBy>;
 
-/// What one group's merging freed.
+/// The memory freed by the merging of one group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FreedBy {
     /// Bytes, of all its processes.
     pub bytes: u64,
-    /// What of that each process freed, in any unit: only the proportion counts.
+    /// The part of each process, in any unit: only the proportion counts.
     pub by_process: BTreeMap<u32, u64>,
 }
 
-/// Where files are.
+/// The locations of files.
 #[derive(Debug, Clone)]
 pub struct Roots {
     /// The process file system.
     pub proc: PathBuf,
     /// The control groups of members.
     pub cgroups: CgroupTree,
-    /// What was there before the first change is kept in this file, for the next daemon if this one
-    /// is killed.
+    /// The file that keeps the values before the first change, for the next daemon if this one is
+    /// killed.
     pub before: PathBuf,
 }
 
@@ -80,7 +79,7 @@ pub struct Redistribution {
     book: Book,
     /// None before the first configuration.
     leftovers: Option<Leftovers>,
-    /// What is to be said in the next turn.
+    /// Events to return from the next turn.
     pending: Vec<Event>,
     available: u64,
 }
@@ -90,7 +89,7 @@ pub struct Redistribution {
 struct Giving {
     settings: Group,
     members: Vec<Held>,
-    /// What it freed, and when that was told.
+    /// Its freed memory, and the time of that report.
     freed: Option<(Nanos, FreedBy)>,
 }
 
@@ -100,21 +99,21 @@ struct Held {
     settings: Member,
     /// None if there was no thread for it.
     hand: Option<Hand>,
-    /// What was asked last; none before it was seen, and while it is not there.
+    /// The size that was asked last; none before it was seen, and while it is gone.
     asked: Option<u64>,
     freed: u64,
     wanted: u64,
-    /// Why it could not be seen or changed, by its last report.
+    /// The error of its last report, if it could not be seen or changed.
     error: Option<String>,
-    /// The error that was last told in an event, and when one was.
+    /// The error of the last event, and the time of the last failure event.
     told: Option<String>,
     failed_at: Option<Nanos>,
-    /// What its thread had to say at the beginning of this turn.
+    /// The report of its thread at the beginning of this turn.
     seen: Report,
     late: Option<Late>,
 }
 
-/// Since when a member has more than was asked.
+/// A member that has more than was asked, and since when.
 #[derive(Debug, Clone, Copy)]
 struct Late {
     since: Nanos,
@@ -122,7 +121,7 @@ struct Late {
 }
 
 impl Redistribution {
-    /// One without groups, whose guard has these marks.
+    /// A redistribution without groups, whose guard has these marks.
     #[must_use]
     pub fn new(roots: Roots, marks: Marks) -> Redistribution {
         let (book, error) = Book::of(&roots.before);
@@ -140,8 +139,8 @@ impl Redistribution {
         }
     }
 
-    /// Takes over these groups. Members that are as they were go on. The first time, what an
-    /// earlier daemon left is put back where nobody is a member any more.
+    /// Sets the groups. Unchanged members continue. The first time, changes that an earlier daemon
+    /// left are undone at places that are no members any more.
     pub fn follow(&mut self, groups: &[Group]) {
         let members = groups.iter().flat_map(|group| &group.members);
         let places: Vec<_> = members.map(|member| &member.place).collect();
@@ -165,7 +164,7 @@ impl Redistribution {
             .collect();
     }
 
-    /// Whether there is nobody to give anything, nor anything to put back.
+    /// Whether there are no groups, and nothing to put back.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.groups.is_empty()
@@ -173,8 +172,8 @@ impl Redistribution {
             && self.leftovers.as_ref().is_some_and(Leftovers::is_empty)
     }
 
-    /// Puts back what an earlier daemon left, and waits for that a bounded time: for a daemon that
-    /// gives nothing to anybody.
+    /// Undoes the changes that an earlier daemon left, and waits for that a bounded time: for a
+    /// daemon without redistribution.
     #[must_use]
     pub fn put_back_only(roots: Roots) -> Vec<Event> {
         let mut own = Redistribution::new(roots, Marks::standard());
@@ -187,7 +186,7 @@ impl Redistribution {
         events
     }
 
-    /// One turn. What happened comes back; nothing is waited for.
+    /// One turn. Returns the events; never waits.
     pub fn turn(&mut self, now: Nanos, freed: &Freed) -> Vec<Event> {
         let mut events = std::mem::take(&mut self.pending);
         if let Some(leftovers) = &mut self.leftovers {
@@ -211,7 +210,7 @@ impl Redistribution {
         events
     }
 
-    /// Groups, by their place, that divide what they freed together.
+    /// Groups, by index, that divide their freed memory together.
     fn pools(&self) -> Vec<Vec<usize>> {
         let of_all = |at: &usize| self.groups[*at].settings.scope == Scope::All;
         let (all, single): (Vec<usize>, Vec<usize>) = (0..self.groups.len()).partition(of_all);
@@ -228,7 +227,7 @@ impl Redistribution {
         let groups = || pool.iter().map(|&at| &self.groups[at]);
         let members: Vec<policy::Member> = groups().flat_map(Giving::for_policy).collect();
         let phase = match self.guard.phase() {
-            // What one that was never seen holds, and freed, is not known.
+            // The size of a member that was never seen, and the memory it freed, are unknown.
             Phase::Giving if !groups().all(Giving::is_seen) => Phase::Holding,
             phase => phase,
         };
@@ -246,8 +245,8 @@ impl Redistribution {
         }
     }
 
-    /// Puts everything back as it was, also what an earlier daemon left, and waits for that a
-    /// bounded time.
+    /// Undoes all changes, also those that an earlier daemon left, and waits for that a bounded
+    /// time.
     pub fn release(&mut self) -> Vec<Event> {
         let leftovers = self.leftovers.take();
         let groups = std::mem::take(&mut self.groups);
@@ -274,13 +273,13 @@ impl Redistribution {
                 });
             }
         }
-        // Before the first configuration all of it is an earlier daemon's.
+        // Before the first configuration, all entries are an earlier daemon's.
         let mut leftovers = leftovers.unwrap_or_else(|| Leftovers::of(&self.book, &[]));
         events.extend(leftovers.await_all(deadline, (&self.roots.cgroups, &self.book)));
         events
     }
 
-    /// What there is to say.
+    /// The status of all groups.
     #[must_use]
     pub fn status(&self) -> Status {
         Status {
@@ -292,7 +291,7 @@ impl Redistribution {
     }
 }
 
-/// A group, with the members that it had.
+/// The new state of a group, with its old members.
 fn take_over(group: &Group, old: &mut [Giving], own: (&CgroupTree, &Book)) -> Giving {
     let mut before = old.iter_mut().find(|own| own.settings.name == group.name);
     let freed = before.as_ref().and_then(|own| own.freed.clone());
@@ -320,7 +319,7 @@ fn take_over(group: &Group, old: &mut [Giving], own: (&CgroupTree, &Book)) -> Gi
 }
 
 impl Giving {
-    /// Takes in what it freed, and what is known of its members.
+    /// Takes its freed memory, and the reports of its members.
     fn take_in(&mut self, now: Nanos, freed: &Freed, events: &mut Vec<Event>) {
         if let Some(freed) = freed.get(&self.settings.name) {
             self.freed = Some((now, freed.clone()));
@@ -339,7 +338,7 @@ impl Giving {
         }
     }
 
-    /// Whether each member has been looked at, or could not be.
+    /// Whether each member has been seen, or could not be.
     fn is_seen(&self) -> bool {
         let mut members = self.members.iter();
         members.all(|member| member.hand.is_none() || member.seen.done > 0)
@@ -402,7 +401,7 @@ impl Held {
         self.seen = hand.report();
         let report = self.seen.clone();
         let member = || (group.to_owned(), self.settings.name.clone());
-        // A monitor may say something else each second, or fail and answer in turns.
+        // A monitor may report another error each second, or fail and answer in turns.
         let is_due = report.error.is_none()
             || self
                 .failed_at
@@ -423,7 +422,7 @@ impl Held {
             });
         }
         let Some(sizes) = report.sizes else {
-            // It holds nothing, and begins anew if it comes back.
+            // It holds no memory, and starts over if it comes back.
             (self.asked, self.late) = (None, None);
             self.error = report.error;
             return;
@@ -468,7 +467,8 @@ impl Held {
         }
     }
 
-    /// Leaves the order with its thread, each turn anew: somebody else may have written over it.
+    /// Leaves the order with its thread in each turn: another program may have overwritten the
+    /// limit.
     fn ask(&mut self, group: &str, size: u64) -> Option<Event> {
         let hand = self.hand.as_ref()?;
         let Some(from) = self.asked else {

@@ -1,4 +1,4 @@
-//! What an operator says of redistribution in a group.
+//! The operator's settings of redistribution in a group.
 //!
 //! # Units
 //! Bytes; weights have none.
@@ -10,48 +10,48 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::policy::Rule;
 
-/// Among whom what a group freed is divided.
+/// The members among which a group's freed memory is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
     /// The members of the group.
     #[default]
     Group,
-    /// The members of all groups of this scope, which put together what they freed (NOGRP in
+    /// The members of all groups of this scope, which pool their freed memory (NOGRP in
     /// Euro-Par'11).
     All,
 }
 
-/// A group whose members are given what was freed.
+/// A group whose members are given freed memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     /// The group's name.
     pub name: String,
-    /// By what parts.
+    /// The rule of division.
     pub rule: Rule,
-    /// Among whom.
+    /// The members among which it is divided.
     pub scope: Scope,
-    /// Most bytes that a member changes by at once.
+    /// Limit of bytes by which a member changes at once.
     pub step: u64,
-    /// Least bytes worth a rise.
+    /// Smallest rise.
     pub least: u64,
     /// Its members.
     pub members: Vec<Member>,
 }
 
-/// A member changes by at most this at once, by default.
+/// Default limit of a member's change at once.
 pub const DEFAULT_STEP_BYTES: u64 = 64 << 20;
-/// A rise by less than this is not made, by default.
+/// Default of the smallest rise.
 pub const DEFAULT_MIN_RISE_BYTES: u64 = 4 << 20;
 
-/// Which limit of a control group moves.
+/// The limit of a control group that moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Limit {
-    /// `memory.high`: whoever is above is slowed down.
+    /// `memory.high`: processes above it are slowed down.
     #[default]
     #[serde(rename = "memory.high")]
     High,
-    /// `memory.max`: whoever would go above is killed.
+    /// `memory.max`: processes that would exceed it are killed.
     #[serde(rename = "memory.max")]
     Max,
 }
@@ -73,7 +73,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// What is made larger and smaller.
+/// The object that is made larger and smaller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
@@ -81,7 +81,7 @@ pub enum Place {
     Cgroup {
         /// The folder.
         folder: PathBuf,
-        /// Which limit moves.
+        /// The limit that moves.
         limit: Limit,
     },
     /// A virtual machine, by the socket of its monitor.
@@ -105,12 +105,12 @@ impl fmt::Display for Place {
 pub struct Member {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// The object that is made larger and smaller.
     pub place: Place,
-    /// Its size without anything given, which it never falls below.
+    /// Its size without given memory, which it never falls below.
     pub base: u64,
     /// Its largest size.
     pub ceiling: u64,
-    /// Its part where weights decide.
+    /// Its part where the rule is by weights.
     pub weight: u64,
 }

@@ -1,28 +1,27 @@
-//! Divides bytes among those who have a part in them.
+//! Divides bytes among claims.
 //!
 //! # Problem
-//! What was freed is divided by parts: equal ones, weights, or what each contributed. Who may not
-//! grow further leaves his part to the others. The order in which members were named must not
-//! matter, and nothing may be divided that is not there.
+//! Freed memory is divided by parts: equal ones, weights, or contributions. A member that may not
+//! grow further leaves its part to the others. The order of members must not matter, and the sum
+//! must not exceed the bytes.
 //!
 //! # Approach
-//! Water filling: whoever's part reaches what it may have at most gets that, all such at once; the
-//! rest is divided anew among the others. Divisions are rounded down, so the last few bytes stay
-//! undivided.
+//! Water filling: all claims whose part reaches their limit get the limit at once; the rest is
+//! divided anew among the others. Divisions are rounded down, so the last few bytes stay undivided.
 //!
 //! # Units
 //! Bytes; parts have none, only their proportion counts.
 
-/// One who has a part.
+/// A claim to a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
-    /// Its part, as against the others'.
+    /// Its part, in proportion to the parts of others.
     pub part: u64,
-    /// It takes no more than so many bytes.
+    /// The limit of its bytes.
     pub most: u64,
 }
 
-/// What each gets of so many bytes, in the order of the claims. The sum is at most `bytes`.
+/// The bytes of each claim, in their order. The sum is at most `bytes`.
 #[must_use]
 pub fn share(bytes: u64, claims: &[Claim]) -> Vec<u64> {
     let mut shares = vec![0; claims.len()];
@@ -30,7 +29,7 @@ pub fn share(bytes: u64, claims: &[Claim]) -> Vec<u64> {
     let mut open: Vec<usize> = (0..claims.len())
         .filter(|&at| claims[at].part > 0)
         .collect();
-    // Each time round at least one is satisfied, or all are.
+    // In each round at least one claim reaches its limit, or all are served.
     loop {
         let parts: u128 = open.iter().map(|&at| u128::from(claims[at].part)).sum();
         if parts == 0 {

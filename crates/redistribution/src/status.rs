@@ -1,4 +1,4 @@
-//! What redistribution says of itself.
+//! The status of redistribution.
 //!
 //! # Units
 //! Bytes.
@@ -9,16 +9,16 @@ use crate::guard::Phase;
 use crate::policy::Rule;
 use crate::settings::Scope;
 
-/// The whole.
+/// The status of all groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Status {
-    /// What may be done now.
+    /// The phase of the guard.
     pub phase: Phase,
     /// Why.
     pub reason: String,
-    /// Memory of the host that is available; 0 if that is not known.
+    /// Available memory of the host; 0 if unknown.
     pub available_bytes: u64,
-    /// The groups whose members are given something.
+    /// The groups whose members are given memory.
     pub groups: Vec<GroupStatus>,
 }
 
@@ -27,13 +27,13 @@ pub struct Status {
 pub struct GroupStatus {
     /// Its name.
     pub name: String,
-    /// By what parts.
+    /// The rule of division.
     pub rule: Rule,
-    /// Among whom.
+    /// The members among which it is divided.
     pub scope: Scope,
-    /// What its merging freed.
+    /// Memory that its merging freed.
     pub freed_bytes: u64,
-    /// What of it, or of others' in one scope, its members hold.
+    /// Freed memory that its members hold, its own or that of others in one scope.
     pub given_bytes: u64,
     /// Its members.
     pub members: Vec<MemberStatus>,
@@ -44,15 +44,15 @@ pub struct GroupStatus {
 pub struct MemberStatus {
     /// Its name.
     pub name: String,
-    /// Its size without anything given.
+    /// Its size without given memory.
     pub base_bytes: u64,
-    /// What of what the group freed is reckoned as freed by it.
+    /// Its part of the memory that the group freed.
     pub freed_bytes: u64,
-    /// What was asked of it, less its base.
+    /// The size asked of it, less its base.
     pub given_bytes: u64,
-    /// What it is to have in the end.
+    /// Its final size.
     pub wanted_bytes: u64,
-    /// What it really has: what its control group uses, or its machine's size. Null if that was
+    /// Its real size: the memory that its control group uses, or its machine's size. Null if it was
     /// never seen.
     pub real_bytes: Option<u64>,
     /// Why it could not be seen or changed the last time; null if it could.

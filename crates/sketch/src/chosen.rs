@@ -1,10 +1,10 @@
-//! Which pages are in a sample: each by chance, with one probability for all.
+//! The pages of a sample: each by chance, with one probability for all.
 //!
 //! # Approach
-//! Between two pages that are chosen, the number of those that are not is geometric. So the
-//! generator draws gaps, and the time goes with what is chosen, not with what there is. The draws
-//! are hashes of a counter with the run's salt: one seed chooses the same places, and nobody who
-//! does not know it can place pages where they are chosen.
+//! The number of pages between two chosen ones is geometric. So the generator draws gaps, and its
+//! time is proportional to the chosen pages, not to all. The draws are hashes of a counter with the
+//! run's salt: one seed chooses the same places, and without it no process can place pages where
+//! they are chosen.
 //!
 //! # Units
 //! Pages, numbered from 0.
@@ -18,7 +18,7 @@ use crate::content::Salt;
 #[derive(Debug, Clone)]
 pub struct Chosen {
     salt: Salt,
-    /// Whose pages.
+    /// The owner of the pages.
     of: u64,
     draws: u64,
     rate: f64,
@@ -26,7 +26,7 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// Of somebody's pages, each with this probability.
+    /// Chooses each page of an owner with this probability.
     ///
     /// # Panics
     /// The rate is not above 0, or above 1.
@@ -42,7 +42,7 @@ impl Chosen {
         }
     }
 
-    /// How many pages are passed over before the next.
+    /// The number of pages before the next one.
     fn gap(&mut self) -> u64 {
         if self.rate >= 1.0 {
             return 0;

@@ -1,12 +1,13 @@
-//! What a page holds, as a sketch knows it.
+//! The content of a page, as a sketch knows it.
 //!
 //! # Problem
-//! A known hash can be collided with, and a list of hashes tells whoever finds it which contents a
-//! process had.
+//! A process can make collisions with a known hash, and a list of hashes discloses the contents of
+//! a process to its finder.
 //!
 //! # Approach
-//! XXH3 of the whole page with a salt that is drawn anew for each run and kept nowhere. Hashes of
-//! two runs cannot be compared. Pages of zeros are told apart: they need no partner and no group.
+//! XXH3 of the whole page with a salt that is drawn anew for each run and stored nowhere. Hashes of
+//! two runs cannot be compared. Pages of zeros are distinguished: they need no partner and no
+//! group.
 //!
 //! # Source
 //! xxHash's XXH3, 64 bits. With 2^24 pages two different contents have one hash with a probability
@@ -22,11 +23,11 @@ const ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
 /// A page's hash; uniform over all 64 bits.
 pub type Hash = u64;
 
-/// What makes hashes of one run its own.
+/// The salt of the hashes of one run.
 #[derive(Clone, Copy)]
 pub struct Salt(u64);
 
-/// What a page holds.
+/// The content of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// Zeros only.
@@ -36,13 +37,13 @@ pub enum Content {
 }
 
 impl Salt {
-    /// From a number that nobody can guess.
+    /// A salt from a number that cannot be guessed.
     #[must_use]
     pub fn new(random: u64) -> Salt {
         Salt(random)
     }
 
-    /// What a page holds.
+    /// The content of a page.
     #[must_use]
     pub fn content(self, page: &[u8]) -> Content {
         if page == ZEROS {
@@ -52,7 +53,7 @@ impl Salt {
         }
     }
 
-    /// A number from others that looks random, for choices that contents must not steer.
+    /// A pseudorandom number from others, for choices that contents must not steer.
     #[must_use]
     pub fn mix(self, numbers: [u64; 2]) -> u64 {
         let mut bytes = [0; 16];
@@ -64,7 +65,7 @@ impl Salt {
 }
 
 impl std::fmt::Debug for Salt {
-    /// Says nothing of the number.
+    /// Hides the number.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Salt")
     }

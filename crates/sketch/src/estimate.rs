@@ -1,11 +1,11 @@
-//! An estimate and how far it may be off.
+//! An estimate and its standard error.
 //!
 //! # Approach
 //! Each content that was kept stands for `1 / q` contents if it was kept with probability `q`
-//! (Horvitz and Thompson); what it adds to the variance is `(1 - q) / q²`. The error counts one
-//! content more than was kept: that nothing was kept does not prove that there is nothing.
-//! Estimates that come from the same contents are not independent. So errors of a sum are added,
-//! not squared: the sum's error is never too small.
+//! (Horvitz and Thompson); its contribution to the variance is `(1 - q) / q²`. The error counts one
+//! content more than was kept: an empty sample does not prove that there are no contents. Estimates
+//! that come from the same contents are not independent. So errors of a sum are added, not squared:
+//! the sum's error is never too small.
 
 use std::ops::Add;
 
@@ -25,7 +25,7 @@ impl Estimate {
         Estimate { pages, error: 0.0 }
     }
 
-    /// At most so much.
+    /// This, limited to `pages`.
     #[must_use]
     pub fn at_most(self, pages: f64) -> Estimate {
         Estimate {
@@ -34,7 +34,7 @@ impl Estimate {
         }
     }
 
-    /// Whether it is more than chance: two standard errors above nothing.
+    /// Whether it is more than chance: two standard errors above 0.
     #[must_use]
     pub fn is_sure(self) -> bool {
         self.pages > 2.0 * self.error
@@ -58,7 +58,7 @@ impl std::iter::Sum for Estimate {
     }
 }
 
-/// Adds up what was kept by chance.
+/// Adds up contents that were kept by chance.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sampled {
     pages: f64,
@@ -66,7 +66,7 @@ pub(crate) struct Sampled {
 }
 
 impl Sampled {
-    /// Nothing yet, of contents that are seen at least with this probability.
+    /// An empty sum of contents that are each seen with at least this probability.
     pub(crate) fn new(probability: f64) -> Sampled {
         Sampled {
             pages: 0.0,
@@ -74,7 +74,7 @@ impl Sampled {
         }
     }
 
-    /// So many pages, which were seen with this probability.
+    /// Adds `pages` pages, which were seen with this probability.
     pub(crate) fn add(&mut self, pages: f64, probability: f64) {
         let estimated = pages / probability;
         self.pages += estimated;

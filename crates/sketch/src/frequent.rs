@@ -1,14 +1,14 @@
 //! Contents that a process has very often.
 //!
 //! # Problem
-//! A sketch keeps one content in many. One that a process has a hundred thousand times (memory that
-//! an allocator or a guest fills with a pattern) is probably not kept, and nothing that was kept
-//! tells of it.
+//! A sketch keeps one content in many. A content that a process has a hundred thousand times
+//! (memory that an allocator or a guest fills with a pattern) is probably not kept, and the kept
+//! ones do not show it.
 //!
 //! # Approach
 //! A fixed number of counters. A page whose content has none takes a free one; if there is none
-//! free, each counter loses one. A content's counter lacks at most what was lost, and whatever
-//! makes up more than one page in [`COUNTERS`] is left with one.
+//! free, each counter loses one. A content's counter lacks at most the number lost, and a content
+//! of more than one page in [`COUNTERS`] keeps its counter.
 //!
 //! # Source
 //! J. Misra and D. Gries, "Finding repeated elements", 1982.
@@ -25,7 +25,7 @@ const COUNTERS: usize = 256;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Frequent {
     counters: BTreeMap<Hash, Tally>,
-    /// What each counter lacks at most.
+    /// The most that a counter may lack.
     lost: u64,
 }
 
@@ -53,7 +53,7 @@ impl Frequent {
         counters.map(|(&hash, &counter)| (hash, counter)).collect()
     }
 
-    /// What each counter lacks at most.
+    /// The most that a counter may lack.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }

@@ -1,20 +1,20 @@
-//! Which processes should be a group.
+//! Proposals of groups of processes.
 //!
 //! # Problem
 //! One group of all saves most: no page that two processes share is lost. But each process of a
-//! group can learn what the others hold, each is searched for partners it does not have, and a
-//! worker takes memory. So a group should have those that share much, and nobody else.
+//! group can learn the contents of the others, each is searched for partners it does not have, and
+//! a worker takes memory. So a group should consist of processes that share much.
 //!
 //! # Approach
 //! Agglomeration: each process begins alone, and the two sets whose joining gains most are joined,
 //! over and over, as long as a share of the smaller one's memory has partners in the other, and the
-//! gain is more than chance. The gain itself is no measure for that: of two sets of clones it is
-//! one copy, however large they are. A set that saves less than a group costs is no group, and its
+//! gain is more than chance. The gain itself is no measure for that: for two sets of clones it is
+//! one copy, at any size of the sets. A set that saves less than a group costs is no group, and its
 //! processes are left alone. The same sketches give the same groups: among equal gains the first
 //! processes win.
 //!
-//! Only pairs that have a content in common are looked at; a content that n processes have is
-//! looked at n² times.
+//! Only pairs that have a content in common are examined; a content that n processes have is
+//! examined n² times.
 //!
 //! # Units
 //! Pages. Processes are numbers in the slice of sketches.
@@ -31,12 +31,12 @@ use crate::holders::{Common, Holders};
 use crate::sharing::{Joint, Which, among, within};
 use crate::sketch::Sketch;
 
-/// What a group must be worth.
+/// The minimum worth of a group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Worth {
     /// Two sets are joined if this share of the pages of the smaller one has partners in the other.
     pub least_share: f64,
-    /// A group saves at least so many pages.
+    /// A group saves at least this many pages.
     pub least_pages: f64,
 }
 
@@ -47,22 +47,22 @@ pub struct Group {
     pub members: Vec<usize>,
     /// Pages of all of them, copies included, without those of zeros.
     pub pages: f64,
-    /// What would be saved, all in all.
+    /// Total savings.
     pub saved: Estimate,
-    /// How much of that within single processes.
+    /// Savings within single processes.
     pub within: Estimate,
-    /// How much of what would be saved is shared already, by fork or because it was merged.
+    /// Savings that exist already, by fork or by earlier merges.
     pub already: Estimate,
 }
 
-/// What is proposed for the processes of one boundary.
+/// The proposal for the processes of one boundary.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Proposal {
     /// The groups, the one that saves most first.
     pub groups: Vec<Group>,
-    /// The processes that are in none, ascending.
+    /// The processes in no group, ascending.
     pub alone: Vec<usize>,
-    /// What one group of all would save beyond these groups.
+    /// Savings of one group of all beyond these groups.
     pub lost: Estimate,
 }
 
@@ -75,7 +75,7 @@ struct Set {
 /// Two sets that could be joined, ordered by gain, then the first ones.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Pair {
-    /// The bits of a float that is not negative are in its order.
+    /// The bits of a nonnegative float, which sort like the float.
     gain: u64,
     sets: Reverse<(usize, usize)>,
 }
@@ -86,7 +86,7 @@ pub fn propose(sketches: &[Sketch], worth: Worth) -> Proposal {
     let mut sets = join(sketches, worth);
     let own: Vec<Estimate> = sketches.iter().map(|one| within(one, Which::All)).collect();
     let mut proposal = Proposal::default();
-    // The contents of each group, and of each process in none: what is between these is lost.
+    // The contents of each group, and of each process in none: sharing between these is lost.
     let mut apart = Vec::new();
     for Set { mut members, joint } in sets.drain(..) {
         members.sort_unstable();

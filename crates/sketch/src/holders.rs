@@ -1,13 +1,13 @@
-//! Which sets have a content, and so what one more set has in common with each of them.
+//! The sets that have a content, and so the overlap of one more set with each of them.
 //!
 //! # Problem
-//! To intersect each set with each other takes time for all of what they have, though most pairs
-//! share little.
+//! Intersecting each set with each other takes time for all their contents, though most pairs share
+//! little.
 //!
 //! # Approach
-//! For each content that was kept, the sets that have it. A set that comes is looked up content by
-//! content, and what it has in common with all others is added up on the way: the time goes with
-//! what is in common.
+//! For each kept content, the sets that have it are recorded. A new set is looked up content by
+//! content, and its overlaps with all others are added up on the way: the time is proportional to
+//! the overlaps.
 //!
 //! # Units
 //! Pages. Sets are numbers.
@@ -26,7 +26,7 @@ struct Holder {
     kept: Kept,
 }
 
-/// What is known of a set besides its contents.
+/// The properties of a set besides its contents.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     bound: Option<Hash>,
@@ -44,39 +44,38 @@ impl From<&Joint> for Known {
     }
 }
 
-/// What a set has in common with another.
+/// The overlap of a set with another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Common {
-    /// The other.
+    /// The other set.
     pub(crate) set: usize,
-    /// Contents that both have: what joining them gains.
+    /// Contents that both have: the gain of joining them.
     pub(crate) gain: Estimate,
     /// The share of the smaller one's pages whose contents the other has. A content counts for each
     /// process that has it.
     pub(crate) share: f64,
 }
 
-/// What is added up of two sets.
+/// The sums for two sets.
 #[derive(Debug, Clone, Copy)]
 struct Sum {
     set: usize,
     probability: f64,
     gain: Sampled,
-    /// Pages of the one that comes and of the one that is there that have a partner on the other
-    /// side.
+    /// Pages of the new set and of the recorded one that have a partner on the other side.
     partners: [f64; 2],
 }
 
 /// The sets by content.
 #[derive(Debug, Default)]
 pub(crate) struct Holders {
-    /// Looked up only: its order decides nothing.
+    /// Used for lookups only: its order decides nothing.
     of: HashMap<Hash, Vec<Holder>>,
     sets: HashMap<usize, Known>,
 }
 
 impl Holders {
-    /// Takes in a set.
+    /// Adds a set.
     pub(crate) fn enter(&mut self, set: usize, joint: &Joint) {
         self.sets.insert(set, joint.into());
         for &(hash, kept) in joint.kept() {
@@ -84,7 +83,7 @@ impl Holders {
         }
     }
 
-    /// Lets go of a set.
+    /// Removes a set.
     pub(crate) fn leave(&mut self, set: usize, joint: &Joint) {
         self.sets.remove(&set);
         for (hash, _) in joint.kept() {
@@ -97,8 +96,7 @@ impl Holders {
         }
     }
 
-    /// What a set that was not taken in has in common with those that were, as far as they have
-    /// anything.
+    /// The overlaps of a set that was not added with those that were, without empty ones.
     pub(crate) fn common(&self, joint: &Joint) -> Vec<Common> {
         let own = Known::from(joint);
         let mut sums: Vec<Sum> = Vec::new();
@@ -169,7 +167,7 @@ mod tests {
             common.iter().map(row).collect()
         };
         assert_eq!(common(&holders, &c), [(1, 10.0, 0.25)]);
-        // A content that two have counts twice on their side, and once for what joining gains.
+        // A content of two clones counts twice on their side, and once for the gain of joining.
         let clones = a.with(&a);
         assert_eq!(common(&holders, &clones), [(0, 100.0, 1.0), (1, 50.0, 0.5)]);
         holders.leave(1, &b);

@@ -1,21 +1,21 @@
-//! Sketches of what processes hold in memory, and which of them should be grouped.
+//! Sketches of the memory contents of processes, and proposals of groups.
 //!
 //! # Problem
-//! Which processes would share how much is asked before anything is merged. To keep every page of
-//! every process for the answer takes as much as the index of a daemon; to compare all pairs of
-//! pages takes longer than to merge them.
+//! An estimate of sharing between processes is needed before any merge. Keeping every page of every
+//! process for it takes as much memory as the index of a daemon; comparing all pairs of pages takes
+//! longer than merging them.
 //!
 //! # Approach
 //! [`content`] gives each page a salted hash. A [`sketch`] keeps the pages of a process whose
 //! hashes lie below a bound, so that two processes keep the same contents and can be compared by
-//! what they kept; `frequent` counts what a process has very often, which a sample by content
+//! them; `frequent` counts the very frequent contents of a process, which a sample by content
 //! misses. [`sharing`] estimates from sketches, each [`estimate`] with its standard error.
-//! [`grouping`] joins processes that have much in common, which `holders` tells.
+//! [`grouping`] joins processes that have much in common, by the index in `holders`.
 //!
 //! Where there is no time to read everything, a sample of pages is [`chosen`] by their places;
-//! [`redundancy`] counts how often what they hold was met and where, and [`occupancy`] bounds what
-//! that says of all pages. [`lifetime`] tells how long pages stay as they are from some that are
-//! read twice.
+//! [`redundancy`] counts the meetings of their contents by place, and [`occupancy`] bounds the
+//! inference from these to all pages. [`lifetime`] estimates how long pages stay unchanged, from
+//! pages that are read twice.
 //!
 //! This crate reads nothing, has no clock and no random source.
 //!
@@ -23,7 +23,7 @@
 //! Pages of 4 KiB; shares are parts of one.
 //!
 //! # Source
-//! Euro-Par'11 §5.1 and §5.2: groups by sharing opportunities, told by fingerprints of memory.
+//! Euro-Par'11 §5.1 and §5.2: groups by sharing opportunities, found by fingerprints of memory.
 //! Bottom-k samples: E. Cohen and H. Kaplan, "Summarizing data using bottom-k sketches", PODC'07.
 
 pub mod chosen;

@@ -1,18 +1,18 @@
-//! How long pages keep what they hold, told from pages that were read twice.
+//! How long pages keep their contents, estimated from pages that were read twice.
 //!
 //! # Problem
-//! Merging pays by the time for which pages stay as they are. To watch a page until it changes may
-//! take days; to read it a second time says only whether it has changed by then, and the time
-//! between the two readings differs from page to page.
+//! Merging pays by the time for which pages stay unchanged. Watching a page until it changes may
+//! take days; a second reading shows only whether it has changed by then, and the time between the
+//! two readings differs from page to page.
 //!
 //! # Approach
 //! Pages that are read twice are drawn uniformly from those read once. So the share of them that
-//! was lost, changed or gone, is a binomial share of all, whatever the pages of one process have in
-//! common, and has the interval of Clopper and Pearson, which is exact: it holds the true share in
-//! 95 of 100 draws at least. (Drawing without putting back only makes it narrower.) This part
-//! assumes nothing.
+//! was lost, changed or gone, is a binomial share of all, even if the pages of a process are alike,
+//! and has the interval of Clopper and Pearson, which is exact: it holds the true share in at least
+//! 95 of 100 draws. (Drawing without putting back only makes it narrower.) This part assumes
+//! nothing.
 //!
-//! What a share means for another time than the one that passed takes an assumption: that all pages
+//! Applying a share to another time than the one that passed takes an assumption: that all pages
 //! are lost at one constant rate. A page with a time `t` between its readings is then lost with the
 //! probability `1 - exp(-rate t)`, and the rate is the one by which the mean of these is the share.
 //! That mean rises with the rate, so that the bounds of the share are those of the rate as well. If
@@ -35,17 +35,16 @@ use statrs::distribution::{Beta, ContinuousCDF as _};
 /// The probability with which each side of an interval fails.
 const DOUBT: f64 = 0.025;
 
-/// Halvings of an interval that contains what is looked for: to a part in 10^9, or a rate to one in
-/// 10^7.
+/// Halvings of an interval that contains the solution: to a part in 10^9, or a rate to one in 10^7.
 const HALVINGS: u32 = 32;
 
-/// No rate is looked for beyond: a page is lost within a microsecond.
+/// The largest rate that is tried: a page is lost within a microsecond.
 const FASTEST: f64 = 1e6;
 
 /// An estimate, and its interval of 95 %.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
-    /// What is most likely.
+    /// The most likely value.
     pub value: f64,
     /// No less.
     pub low: f64,
@@ -63,7 +62,8 @@ impl Estimate {
     }
 }
 
-/// The share of all that are so, of which so many were met among so many; none of none.
+/// The share of all pages with a property, of which `are_so` were met among `of`; none if `of` is
+/// 0.
 #[must_use]
 pub fn share(are_so: u64, of: u64) -> Option<Estimate> {
     if of == 0 {
@@ -82,8 +82,8 @@ pub fn share(are_so: u64, of: u64) -> Option<Estimate> {
     })
 }
 
-/// Losses in a second by which, after these times, such a share of pages is lost; infinite if all
-/// are. None if there are no times, or none passed.
+/// The losses per second that lead to this share of lost pages after these times; infinite if all
+/// are lost. None if there are no times, or none passed.
 #[must_use]
 pub fn rate(share: Estimate, seconds: &[f64]) -> Option<Estimate> {
     if !seconds.iter().any(|&passed| passed > 0.0) {
@@ -98,8 +98,7 @@ pub fn rate(share: Estimate, seconds: &[f64]) -> Option<Estimate> {
         // More than is lost at any rate: some were read twice at once.
         share if share >= lost(FASTEST) => f64::INFINITY,
         share => {
-            // From some order of magnitude on, by its logarithm: rates of a day and of a
-            // millisecond are as exact.
+            // By its logarithm, so that rates of a day and of a millisecond are equally exact.
             let ends = [1e-12f64.ln(), FASTEST.ln()];
             let width = ends[1] - ends[0];
             let at = |part: f64| (ends[0] + part * width).exp();
@@ -108,13 +107,13 @@ pub fn rate(share: Estimate, seconds: &[f64]) -> Option<Estimate> {
     }))
 }
 
-/// The share that is lost within so many seconds by a rate.
+/// The share that is lost within `seconds` at a rate.
 #[must_use]
 pub fn lost_within(rate: Estimate, seconds: f64) -> Estimate {
     rate.map(|rate| -(-rate * seconds).exp_m1())
 }
 
-/// After how many seconds half is lost by a rate.
+/// The seconds after which half is lost at a rate.
 #[must_use]
 pub fn half_life(rate: Estimate) -> Estimate {
     let half = |rate: f64| std::f64::consts::LN_2 / rate;
@@ -125,7 +124,7 @@ pub fn half_life(rate: Estimate) -> Estimate {
     }
 }
 
-/// The end, below `most`, of what `is_below` holds for.
+/// The end, below `most`, of the range for which `is_below` holds.
 fn rising(most: f64, is_below: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (0.0, most);
     for _ in 0..HALVINGS {
@@ -161,14 +160,14 @@ mod tests {
         assert_eq!((all.value, all.high), (1.0, 1.0));
         near(all.low, 0.025f64.powf(1.0 / 50.0));
         let some = share(7, 40).unwrap();
-        // At each bound, what was met or more, or less, has the probability that is allowed.
+        // At each bound, the counts that were met or more, or less, have the allowed probability.
         let upto = |share: f64, met| Binomial::new(share, 40).unwrap().cdf(met);
         near(upto(some.high, 7), 0.025);
         near(1.0 - upto(some.low, 6), 0.025);
         assert_eq!(share(0, 0), None);
     }
 
-    /// Of each true share, the probability of all counts whose interval has it.
+    /// For each true share, the probability of all counts whose interval contains it.
     #[test]
     fn intervals_hold_the_truth_as_often_as_they_say() {
         for truth in [0.001, 0.02, 0.3, 0.5, 0.97] {

@@ -1,39 +1,39 @@
-//! How many pages are copies, told from a sample of pages.
+//! The number of pages that are copies, estimated from a sample of pages.
 //!
 //! # Problem
-//! To read all memory of a host takes minutes of a processor. Of a sample of its pages, copies are
-//! hard to tell: two equal pages are both in a sample of one in twenty once in four hundred times,
-//! and a content that was met once may have one page or thirty. No function of the sample tells the
+//! Reading all memory of a host takes minutes of a processor. A sample of its pages shows few
+//! copies: two equal pages are both in a sample of one in twenty once in four hundred times, and a
+//! content that was met once may have one page or thirty. No function of the sample estimates the
 //! number of contents well for every memory (Charikar and others, theorem 1), so an estimate
 //! without a bound is worth nothing.
 //!
 //! # Approach
-//! Each page is in the sample with the same probability, the *rate* `r`, whatever is in it and in
-//! others. Then a content of `m` pages is met `j` times with the binomial probability `B(j; m, r)`,
-//! and the number of contents met `j` times has the mean `Σ g(m) B(j; m, r)`, where `g(m)` is how
-//! many contents have `m` pages. That is linear in what is not known. So:
+//! Each page is in the sample with the same probability, the *rate* `r`, independent of all
+//! contents. Then the probability that a content of `m` pages is met `j` times is binomial, `B(j;
+//! m, r)`, and the number of contents met `j` times has the mean `Σ g(m) B(j; m, r)`, where `g(m)`
+//! is the number of contents with `m` pages. That is linear in the unknown `g`. So:
 //!
-//! 1. What was met is counted in [`BINS`] bins of `j`. For the mean of each count there is a
-//!    confidence interval, and one for the number of all pages.
+//! 1. Contents that were met are counted in [`BINS`] bins of `j`. There is a confidence interval
+//!    for the mean of each count, and one for the number of all pages.
 //! 2. A linear programme finds the fewest and the most copies, `Σ (m - 1) g(m)`, of all `g` whose
 //!    means lie in all the intervals. The true `g` is one of these unless an interval fails, so the
-//!    true number lies between the two as surely as all intervals hold together. The intervals
-//!    share [`DOUBT`] (Bonferroni): half for all pages, half for the bins. They are Poisson's: the
-//!    counts are sums of independent indicators, whose tails are no heavier (Hoeffding).
-//! 3. The estimate is of that `g` whose means are nearest to what was counted, by the sum of
+//!    true number lies between the two with at least the probability that all intervals hold
+//!    together. The intervals share [`DOUBT`] (Bonferroni): half for all pages, half for the bins.
+//!    They are Poisson's: the counts are sums of independent indicators, whose tails are no heavier
+//!    (Hoeffding).
+//! 3. The estimate is that of the `g` whose means are nearest to the counts, by the sum of
 //!    distances over standard deviations.
 //!
 //! # Bias
-//! Where the sample does not tell (at a low rate a pair cannot be told from one of three) the
-//! estimate is of the simplest `g` that fits, and can be off in either direction; the interval is
-//! as wide as what is not known, and no wider than what the sample excludes by itself: copies that
-//! were met are there, and so are the contents. At rate 1 all are counted, and nothing is
-//! estimated.
+//! Where the sample does not decide (at a low rate a pair looks like a content of three pages) the
+//! estimate is that of the simplest `g` that fits, and can be off in either direction; the interval
+//! covers all that is unknown, except for numbers that the sample excludes by itself: copies and
+//! contents that were met exist. At rate 1 all are counted, and nothing is estimated.
 //!
 //! # Rejected
-//! To count pairs that were met and divide by `r²` ([`crate::sharing`] does, for two processes) is
-//! without bias for contents of two pages only. Goodman's estimator is without bias for all, and
-//! has a standard deviation far above the memory. To keep contents by their hashes
+//! Counting pairs that were met and dividing by `r²` ([`crate::sharing`] does, for two processes)
+//! is without bias for contents of two pages only. Goodman's estimator is without bias for all, and
+//! has a standard deviation far above the memory. Keeping contents by their hashes
 //! ([`crate::sketch`]) saves room, not reading: to know a page's hash, it must be read.
 //!
 //! # Units
@@ -51,29 +51,29 @@ use std::collections::BTreeMap;
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Variable};
 use statrs::distribution::{Binomial, ContinuousCDF as _, DiscreteCDF as _, Normal};
 
-/// The probability that an interval fails. A difference of two intervals fails with twice that at
-/// most, 5 %.
+/// The probability that an interval fails. A difference of two intervals fails with at most twice
+/// that, 5 %.
 const DOUBT: f64 = 0.025;
 
-/// Bins of how often a content was met: 1 to 5 times, then twice as wide each, and the last without
-/// an end.
+/// Number of bins for the times that a content was met: 1 to 5, then each bin twice as wide, and
+/// the last without an end.
 const BINS: usize = 17;
 
-/// How often a content of the first bins was met, each.
+/// Number of bins for a single number of times.
 const SINGLE: u64 = 5;
 
-/// Each number of pages up to this is tried for a content; beyond, in steps of a twelfth.
+/// Each number of pages up to this is tried for a content; beyond, steps of a twelfth.
 const EACH: u64 = 24;
 
-/// How often contents were met.
+/// The numbers of times that contents were met.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Met {
-    /// So many contents were met so many times.
+    /// The number of contents, by the times that they were met.
     contents: BTreeMap<u64, u64>,
 }
 
 impl Met {
-    /// One more content, which was met so many times.
+    /// Adds a content that was met `times` times.
     pub fn add(&mut self, times: u64) {
         if times > 0 {
             *self.contents.entry(times).or_default() += 1;
@@ -99,7 +99,7 @@ impl Met {
     }
 }
 
-/// A number of pages, and where it lies in 95 of 100 runs.
+/// A number of pages, and its interval in 95 of 100 runs.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Range {
     /// The estimate.
@@ -121,7 +121,7 @@ impl Range {
         }
     }
 
-    /// What this has beyond another, which is a part of it.
+    /// This number less another, which is a part of it.
     #[must_use]
     pub fn beyond(self, part: Range) -> Range {
         Range {
@@ -131,7 +131,7 @@ impl Range {
         }
     }
 
-    /// This and another.
+    /// The sum of this and another.
     #[must_use]
     pub fn and(self, other: Range) -> Range {
         Range {
@@ -141,9 +141,9 @@ impl Range {
         }
     }
 
-    /// Numbers of which each is a part of the next, as they are told from one sample: what one
-    /// bound says of a number holds for all that are parts of it, or of which it is a part.
-    /// Estimates that are in no order are both taken for their mean.
+    /// Narrows numbers from one sample of which each is a part of the next: an upper bound holds
+    /// for all parts as well, and a lower bound for all wholes. Estimates in the wrong order are
+    /// replaced by their mean.
     #[must_use]
     pub fn nested<const LEVELS: usize>(mut levels: [Range; LEVELS]) -> [Range; LEVELS] {
         for outer in (1..LEVELS).rev() {
@@ -152,7 +152,7 @@ impl Range {
         for outer in 1..LEVELS {
             levels[outer].low = levels[outer].low.max(levels[outer - 1].low);
         }
-        // Pools of levels with one estimate: its sum, and how many there are.
+        // Pools of levels with one estimate: their sum, and their number.
         let mut pools: Vec<(f64, usize)> = Vec::new();
         for level in levels {
             let mut pool = (level.pages, 1);
@@ -183,16 +183,16 @@ impl Range {
     }
 }
 
-/// What a rate of sampling means for what is met.
+/// The relation of contents to meetings, at one rate of sampling.
 #[derive(Debug, Clone)]
 pub struct Occupancy {
     rate: f64,
-    /// Numbers of pages of a content that are tried, ascending, and with what probability such a
-    /// content is met as often as each bin says.
+    /// Numbers of pages of a content that are tried, ascending, and the probability of each bin for
+    /// such a content.
     tried: Vec<(u64, [f64; BINS])>,
 }
 
-/// What is looked for in all that fits.
+/// The solution wanted among all that fit.
 #[derive(Clone, Copy, PartialEq)]
 enum Wanted {
     Fewest,
@@ -201,7 +201,7 @@ enum Wanted {
 }
 
 impl Occupancy {
-    /// Of pages that were in the sample with this probability.
+    /// For pages that were in the sample with this probability.
     ///
     /// # Panics
     /// The rate is not above 0, or above 1.
@@ -226,7 +226,7 @@ impl Occupancy {
         self.rate
     }
 
-    /// How many pages there are of those of which so many were met.
+    /// The number of pages of a kind of which `met` were met.
     #[must_use]
     pub fn pages(&self, met: u64) -> Range {
         self.pages_but_for(met, DOUBT)
@@ -249,7 +249,7 @@ impl Occupancy {
         }
     }
 
-    /// How many pages are copies: beyond the first of each content.
+    /// The number of copies: pages beyond the first of each content.
     #[must_use]
     pub fn copies(&self, met: &Met) -> Range {
         let sure = met.copies() as f64;
@@ -257,7 +257,7 @@ impl Occupancy {
             return Range::exact(sure);
         }
         let all = self.pages_but_for(met.pages(), DOUBT / 2.0);
-        // Without any model: what was met is there.
+        // Without any model: pages that were met exist.
         let most = (all.high - met.distinct() as f64).max(sure);
         let held =
             |found: Option<f64>, otherwise: f64| found.unwrap_or(otherwise).clamp(sure, most);
@@ -271,8 +271,8 @@ impl Occupancy {
         }
     }
 
-    /// The copies of what is wanted of all that fits; none if nothing does, or the solver finds
-    /// nothing: then only what the sample excludes by itself is excluded.
+    /// The copies of the wanted solution; none if nothing fits, or the solver finds none: then only
+    /// numbers that the sample excludes by itself are excluded.
     fn found(&self, met: &Met, wanted: Wanted) -> Option<f64> {
         let doubt = DOUBT / 2.0 / BINS as f64 / 2.0;
         let counts = counts(met);
@@ -282,7 +282,7 @@ impl Occupancy {
             Wanted::Fewest | Wanted::Nearest => OptimizationDirection::Minimize,
         };
         let mut problem = Problem::new(direction);
-        // The part of all pages that are of contents of so many pages.
+        // The part of all pages that belongs to contents of this number of pages.
         let mut parts: Vec<(f64, [f64; BINS], Variable)> = Vec::new();
         let last = self.tried.last().map_or(1, |&(pages, _)| pages) as f64;
         let mut beyond = [0.0; BINS];
@@ -352,7 +352,7 @@ fn counts(met: &Met) -> [u64; BINS] {
     counts
 }
 
-/// With what probability a content of so many pages is met as often as each bin says.
+/// The probability of each bin for a content of `pages` pages.
 fn bins(pages: u64, rate: f64) -> [f64; BINS] {
     let mut bins = [0.0; BINS];
     let Ok(times) = Binomial::new(rate, pages) else {

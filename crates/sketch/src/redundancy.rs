@@ -1,14 +1,14 @@
 //! Where the copies of a sample lie: within processes, within groups of processes, across groups.
 //!
 //! # Approach
-//! The sampled pages are sorted once, by content, group and process, so that the pages of one
-//! content in one process are neighbours, those in one group as well, and all of it as well. How
-//! often contents were met is counted at each of the three levels. What can be saved at a level is
-//! the copies ([`crate::occupancy`]) at it beyond those at the one below.
+//! The sampled pages are sorted once, by content, group and process, so that all pages of a content
+//! are neighbours, within these the pages of a group, and within these the pages of a process.
+//! Meetings of contents are counted at each of the three levels. The possible savings at a level
+//! are its copies ([`crate::occupancy`]) beyond those of the level below.
 //!
-//! For each process and group that is asked for, it is counted how often its contents were met in
-//! itself, and how many of its pages hold what was met elsewhere as well. The latter is no estimate
-//! for a sample, which meets the partner of a page only sometimes: it is the least that is there.
+//! For each process and group, meetings of its contents in itself are counted, and its pages whose
+//! contents were met elsewhere as well. For a sample, which meets the partner of a page only
+//! sometimes, the latter is a lower bound and no estimate.
 //!
 //! # Units
 //! Pages. Processes and groups are numbers.
@@ -16,27 +16,27 @@
 use crate::content::Hash;
 use crate::occupancy::Met;
 
-/// A page of the sample, which is no page of zeros.
+/// A sampled page, not of zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page {
-    /// What it holds.
+    /// The hash of its content.
     pub hash: Hash,
-    /// Whose it is.
+    /// Its process.
     pub process: u32,
     /// Whether in-kernel KSM may merge it.
     pub is_offered: bool,
 }
 
-/// How often the contents of a process or group were met.
+/// The meetings of the contents of a process or group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Part {
     /// In itself.
     pub met: Met,
-    /// So many of its pages hold what was met in another one, too.
+    /// Number of its pages whose contents were met in another one, too.
     pub elsewhere: u64,
 }
 
-/// How often contents were met.
+/// The meetings of contents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Redundancy {
     /// In each process by itself.
@@ -47,17 +47,17 @@ pub struct Redundancy {
     pub in_all: Met,
     /// In all pages that in-kernel KSM may merge.
     pub offered: Met,
-    /// Of each process.
+    /// Meetings for each process.
     pub by_process: Vec<Part>,
-    /// Of each group.
+    /// Meetings for each group.
     pub by_group: Vec<Part>,
 }
 
 impl Redundancy {
-    /// Of a sample, where each process is in the group that `groups` says.
+    /// Counts a sample, where `groups` has the group of each process.
     ///
     /// # Panics
-    /// A page is of a process that `groups` does not have.
+    /// The process of a page is not in `groups`.
     #[must_use]
     pub fn of(mut pages: Vec<Page>, groups: &[u32]) -> Redundancy {
         let group = |page: &Page| groups[page.process as usize];
@@ -89,7 +89,7 @@ impl Redundancy {
 }
 
 impl Part {
-    /// A content that was met so many times here, of so many in all.
+    /// Adds a content that was met `times` times here, of `all` in all.
     fn add(&mut self, times: u64, all: u64) {
         self.met.add(times);
         if all > times {

@@ -1,26 +1,26 @@
-//! How many pages would be saved: within one process, and between several.
+//! The number of pages that merging would save: within one process, and between several.
 //!
 //! # Problem
-//! What a group saves is its pages less its distinct contents. A difference of two large estimates
-//! is mostly error.
+//! The savings of a group are its pages less its distinct contents. A difference of two large
+//! estimates is mostly error.
 //!
 //! # Approach
-//! Savings are taken apart, and each part is estimated by itself:
+//! Savings have two parts, and each is estimated by itself:
 //! - *self-sharing*: the copies within one process, beyond the first of each content. It is
 //!   estimated from the process's own sketch, and exact for a small process. Frequent contents are
 //!   counted, not sampled.
-//! - *inter-sharing*: of each content the processes that have it, beyond the first. It is estimated
-//!   below the lowest of their bounds, where all sketches are complete.
+//! - *inter-sharing*: for each content, the processes that have it, beyond the first. It is
+//!   estimated below the lowest of their bounds, where all sketches are complete.
 //!
-//! What a group saves is the sum. The same is done with only the pages that are shared already, by
-//! fork or because they were merged, of which each content is taken for one frame.
+//! The savings of a group are the sum. The same is done for the pages that are shared already, by
+//! fork or by earlier merges; each content of these is assumed to be one frame.
 //!
-//! Where processes were read in part: of two that have a content once, both were met with the
-//! product of the parts read, so one such pair stands for the inverse of that. A content met in
-//! three processes or more is taken for met in one pair at the least, and each of its processes
-//! stands for the inverse of its part. So contents that lie in many processes, or several times in
-//! one, are overestimated, by at most some times; self-sharing of contents that occur only a few
-//! times is underestimated.
+//! Processes may have been read in part. If two have a content once, the probability that both
+//! pages were met is the product of the parts read, so one such pair stands for the inverse of it.
+//! A content met in three processes or more is assumed to be met in at least one pair, and each of
+//! its processes stands for the inverse of its part. So contents that lie in many processes, or
+//! several times in one, are overestimated, by at most some times; self-sharing of contents that
+//! occur only a few times is underestimated.
 //!
 //! # Units
 //! Pages.
@@ -34,7 +34,7 @@ use crate::estimate::{Estimate, Sampled};
 use crate::sketch::{Sketch, lower, probability};
 use crate::tally::Tally;
 
-/// Which pages are counted.
+/// The pages that are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     /// All.
@@ -57,13 +57,13 @@ impl Which {
 pub fn within(sketch: &Sketch, which: Which) -> Estimate {
     let part = sketch.part_read();
     let copies = |pages: f64| (pages / part - 1.0).max(0.0);
-    // A content met once says nothing of copies.
+    // A content met once is no evidence of copies.
     let excess = |tally: Tally| match which.count(tally) {
         0 | 1 => 0.0,
         pages => copies(pages as f64),
     };
     let probability = probability(sketch.bound());
-    // With all contents kept there is nothing to count besides.
+    // With all contents kept, frequent ones are counted already.
     let mut frequent = match sketch.bound() {
         Some(_) => sketch.frequent().sure(),
         None => Default::default(),
@@ -95,9 +95,9 @@ pub fn within(sketch: &Sketch, which: Which) -> Estimate {
 /// A content that one process has, or several.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kept {
-    /// For how many contents it stands, because others were not met.
+    /// The number of contents it stands for, because others were not met.
     pub(crate) weight: f64,
-    /// In how many processes it is, each with its weight.
+    /// The number of processes that have it, each with its weight.
     pub(crate) processes: f64,
 }
 
@@ -113,7 +113,7 @@ pub struct Joint {
 }
 
 impl Joint {
-    /// Those of a process.
+    /// The contents of a process.
     #[must_use]
     pub fn of(sketch: &Sketch, which: Which) -> Joint {
         let part = sketch.part_read();
@@ -137,7 +137,7 @@ impl Joint {
         }
     }
 
-    /// Those of both together.
+    /// The contents of both together.
     #[must_use]
     pub fn with(&self, other: &Joint) -> Joint {
         let bound = lower(self.bound, other.bound);
@@ -163,7 +163,7 @@ impl Joint {
         }
     }
 
-    /// Pages they have, copies included, without those of zeros.
+    /// Their pages, copies included, without those of zeros.
     #[must_use]
     pub fn pages(&self) -> f64 {
         self.pages
@@ -174,7 +174,7 @@ impl Joint {
         &self.kept
     }
 
-    /// What was not kept begins here.
+    /// Contents from here on were not kept.
     pub(crate) fn bound(&self) -> Option<Hash> {
         self.bound
     }
@@ -185,7 +185,7 @@ impl Joint {
     }
 }
 
-/// The inter-sharing of several.
+/// The inter-sharing of several processes.
 #[must_use]
 pub fn among(joints: &[&Joint]) -> Estimate {
     let bound = joints

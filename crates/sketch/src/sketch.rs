@@ -1,20 +1,21 @@
-//! A sketch: some of a process's contents, chosen by the contents themselves.
+//! A sketch: some of a process's contents, chosen by their hashes.
 //!
 //! # Problem
-//! Of a sample of pages, those of two processes hardly ever meet: of two equal pages both are in a
-//! sample of one in a hundred once in ten thousand times.
+//! Equal pages of two processes hardly ever meet in a sample of pages: both are in a sample of one
+//! in a hundred once in ten thousand times.
 //!
 //! # Approach
-//! A content is kept if its hash lies below a bound, so that all processes keep the same ones. How
-//! often each occurs is counted. There are at most [`Sketch::MAX_CONTENTS`] contents: if more lie
-//! below the bound, the bound goes down to the largest, which is dropped. A process with fewer
+//! A content is kept if its hash lies below a bound, so that all processes keep the same ones.
+//! Occurrences of each are counted. There are at most [`Sketch::MAX_CONTENTS`] contents: if more
+//! lie below the bound, the bound goes down to the largest, which is dropped. A process with fewer
 //! contents than that has all of them in its sketch, and is known exactly. The probability that a
-//! content is kept is the bound over 2^64; that the bound depends on the contents biases nothing,
-//! since it is the hash of a content that was dropped (rank conditioning, Cohen and Kaplan §4).
+//! content is kept is the bound over 2^64; the dependence of the bound on the contents causes no
+//! bias, since the bound is the hash of a content that was dropped (rank conditioning, Cohen and
+//! Kaplan §4).
 //!
-//! Of a process of which only a part of the pages was read, a content that was met once is taken
-//! for one that it has once, and that was met by chance; one that was met several times would have
-//! been met in any case.
+//! If only a part of the pages of a process was read, a content that was met once is assumed to
+//! occur once, and to be met by chance; one that was met several times would have been met in any
+//! case.
 //!
 //! # Units
 //! Pages. A hash below the bound is kept, one at the bound is not.
@@ -25,14 +26,14 @@ use crate::content::{Content, Hash};
 use crate::frequent::Frequent;
 use crate::tally::Tally;
 
-/// What is known of one process's contents.
+/// The sketch of one process's contents.
 #[derive(Debug, Clone, Default)]
 pub struct Sketch {
     kept: BTreeMap<Hash, Tally>,
-    /// What is not below it was not kept; none if everything was.
+    /// Hashes from here on were not kept; none if all were kept.
     bound: Option<Hash>,
     frequent: Frequent,
-    /// Pages read: all, those that hash, those of zeros that are the process's own.
+    /// Pages read: all, those with a hash, and the process's own pages of zeros.
     read: u64,
     hashed: u64,
     zero: u64,
@@ -41,10 +42,10 @@ pub struct Sketch {
 }
 
 impl Sketch {
-    /// Contents of one process that are kept, at most.
+    /// Limit of contents of one process that are kept.
     pub const MAX_CONTENTS: usize = 4096;
 
-    /// One page that was read. `shared` says that somebody else maps it.
+    /// Adds a page that was read. `shared` says that another process maps it, too.
     pub fn add(&mut self, content: Content, shared: bool) {
         let page = Tally {
             pages: 1,
@@ -53,7 +54,7 @@ impl Sketch {
         self.read += 1;
         match content {
             // The kernel's own page of zeros takes no memory of the process, and a shared one is
-            // taken for that.
+            // assumed to be that.
             Content::Zero if shared => {}
             Content::Zero => self.zero += 1,
             Content::Hashed(hash) => {
@@ -70,18 +71,18 @@ impl Sketch {
         }
     }
 
-    /// How many pages there are, of which those added are a sample.
+    /// Sets the number of pages, of which those added are a sample.
     pub fn set_present(&mut self, present: u64) {
         self.present = present;
     }
 
-    /// Pages there are that are not zero, as far as is known from those read.
+    /// Number of pages that are not zero, estimated from those read.
     #[must_use]
     pub fn pages(&self) -> f64 {
         self.hashed as f64 / self.part_read()
     }
 
-    /// Pages of zeros, as far as is known from those read.
+    /// Number of pages of zeros, estimated from those read.
     #[must_use]
     pub fn zero_pages(&self) -> f64 {
         self.zero as f64 / self.part_read()
@@ -97,24 +98,24 @@ impl Sketch {
         }
     }
 
-    /// How many contents were kept.
+    /// The number of contents that were kept.
     #[must_use]
     pub fn len(&self) -> usize {
         self.kept.len()
     }
 
-    /// Whether nothing was kept: there were pages of zeros at most.
+    /// Whether no content was kept: there were only pages of zeros, if any.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// What was kept, by hash.
+    /// The contents that were kept, by hash.
     pub(crate) fn kept(&self) -> impl Iterator<Item = (Hash, Tally)> + '_ {
         self.kept.iter().map(|(&hash, &tally)| (hash, tally))
     }
 
-    /// What was not kept begins here.
+    /// Contents from here on were not kept.
     pub(crate) fn bound(&self) -> Option<Hash> {
         self.bound
     }

@@ -1,13 +1,13 @@
-//! How often a process has a content.
+//! The occurrences of a content in a process.
 
 use std::ops::AddAssign;
 
-/// How often a process has a content.
+/// The occurrences of a content in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     /// Pages of this content.
     pub pages: u64,
-    /// How many of these somebody maps besides: shared by fork, or merged already.
+    /// Pages of these that another process maps, too: shared by fork, or merged already.
     pub shared: u64,
 }
 

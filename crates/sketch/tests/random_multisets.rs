@@ -9,7 +9,7 @@ use uksm_sketch::grouping::{Worth, propose};
 use uksm_sketch::sharing::{Joint, Which, among, within};
 use uksm_sketch::sketch::Sketch;
 
-/// The contents of a process, with how many pages it has of each.
+/// The contents of a process, with its number of pages of each.
 type Contents = BTreeMap<u64, u64>;
 
 fn sketch(contents: &Contents, salt: u64) -> Sketch {
@@ -150,7 +150,7 @@ fn the_error_is_what_it_says() {
     }
 }
 
-/// Sketches of two runs tell nothing of each other.
+/// Sketches of two runs cannot be compared.
 #[test]
 fn another_salt_makes_sketches_incomparable() {
     let contents: Contents = (0..5_000).map(|number| (number, 1)).collect();

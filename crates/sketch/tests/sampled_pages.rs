@@ -1,10 +1,10 @@
-//! Copies told from samples of pages, against exact counts: simulated memory of several shapes, a
-//! hundred seeded samples each.
+//! Estimates of copies from samples of pages, against exact counts: simulated memory of several
+//! shapes, a hundred seeded samples each.
 
 use uksm_sketch::content::Salt;
 use uksm_sketch::occupancy::{Met, Occupancy, Range};
 
-/// How many contents have how many pages.
+/// Numbers of contents, with their numbers of pages.
 type Shape = Vec<(u64, u64)>;
 
 fn copies(shape: &Shape) -> f64 {
@@ -21,9 +21,9 @@ fn pages(shape: &Shape) -> f64 {
         .sum::<u64>() as f64
 }
 
-/// The shapes of memory that are told apart: name, contents, and how wide an interval of a
-/// twentieth of the pages may be on average, as a part of all pages. What is not asked for would be
-/// held by an interval of everything.
+/// The shapes of memory: name, contents, and the width that an interval from a twentieth of the
+/// pages may have on average, as a part of all pages. Without this bound, an interval of everything
+/// would pass.
 fn shapes() -> Vec<(&'static str, Shape, f64)> {
     // The content of rank k has some 9400/k pages: a few are everywhere, and thousands once.
     let zipf = (1..=9_000).map(|rank| (1, 1 + 9_400 / rank)).collect();
@@ -105,7 +105,7 @@ fn the_truth_lies_in_at_least_95_of_100_intervals_of_each_shape() {
     }
 }
 
-/// Pages of zeros are told from each other by nothing: each that is met counts.
+/// Pages of zeros do not differ: each that is met counts.
 #[test]
 fn the_number_of_pages_of_a_kind_lies_in_at_least_95_of_100_intervals() {
     for (pages, rate, widest) in [(30_000, 0.05, 0.12), (400, 0.02, 2.0), (30_000, 0.5, 0.03)] {
@@ -130,7 +130,7 @@ fn the_number_of_pages_of_a_kind_lies_in_at_least_95_of_100_intervals() {
     }
 }
 
-/// An interval that forgot what it does not know would fail here: the check above can fail.
+/// An interval that ignored the unknown would fail here: the check above can fail.
 #[test]
 fn a_tenth_of_the_interval_holds_the_truth_in_fewer_than_95() {
     let shape = vec![(50_000, 2)];
@@ -140,7 +140,7 @@ fn a_tenth_of_the_interval_holds_the_truth_in_fewer_than_95() {
     assert!(held < 95, "{held}");
 }
 
-/// What the whole memory holds is bounded by what the sample has by itself.
+/// The contents of the whole memory are bounded by those of the sample itself.
 #[test]
 fn nothing_is_claimed_that_the_sample_excludes() {
     let occupancy = Occupancy::new(0.1);

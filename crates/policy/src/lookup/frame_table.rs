@@ -1,15 +1,15 @@
 //! Values by number of a frame.
 //!
 //! # Problem
-//! Something is looked up or noted for each page that is merged, by the number of its frame; a
-//! hash table of single frames took longer for that than all other bookkeeping of a merge. With
-//! millions of frames each byte beside the values counts.
+//! Each merged page causes lookups and updates by the number of its frame; a hash table of single
+//! frames took longer for them than all other bookkeeping of a merge. With millions of frames each
+//! byte beside the values counts.
 //!
 //! # Approach
-//! The machine hands out numbers densely, the lowest first. So values lie in blocks of [`BLOCK`]
+//! The machine assigns numbers densely, the lowest first. So values lie in blocks of [`BLOCK`]
 //! neighbours, and two levels of arrays lead to a block, as in the kernel's radix trees. A block
-//! lives as long as a value in it; what leads to it, as long as the table. Nothing is moved when
-//! the table grows.
+//! lives as long as a value in it; the arrays above it live as long as the table. Nothing is moved
+//! when the table grows.
 //!
 //! # Units
 //! A value takes its size and a quarter of a byte; with numbers that are scattered widely, as much
@@ -30,7 +30,7 @@ pub(crate) const LEAF_BYTES: usize = LEAF as usize * size_of::<usize>();
 
 #[derive(Debug, Clone)]
 struct Block<T> {
-    /// Which of its numbers have values, a bit each.
+    /// One bit for each of its numbers that has a value.
     present: [u64; 2],
     values: [T; BLOCK as usize],
 }
@@ -66,7 +66,7 @@ impl<T> Default for FrameTable<T> {
     }
 }
 
-/// Where a frame's value is: the leaf, the block in that, the place in that.
+/// The position of a frame's value: the leaf, the block in it, the index in the block.
 #[inline]
 fn split(frame: FrameId) -> (usize, usize, usize) {
     let block = frame.0 / BLOCK;

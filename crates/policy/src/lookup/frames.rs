@@ -1,24 +1,25 @@
-//! The frames of the domain: who shares them, and when to look after them.
+//! The frames of the domain: their sharers, and when to list them.
 //!
 //! # Problem
-//! Only the machine knows how many mappings a frame has and whether it can be freed. Asking for
-//! all frames costs time that must not be felt when nothing happens, and a worker that starts in a
-//! domain full of frames must learn them before it makes others of the same contents.
+//! Only the machine knows how many mappings a frame has and whether it can be freed. Listing all
+//! frames must cost next to nothing while nothing happens, and a worker that starts in a domain
+//! full of frames must learn them before it makes others of the same contents.
 //!
 //! # Approach
 //! A listing passes over all frames in pieces of [`PIECE`], freeing those without mappings: at the
 //! start, to learn; then at intervals that double while nothing is freed, at a share of the bottom
-//! level's time. Where so many mappings are known to have gone that the frames to be freed are
-//! worth it, as after the end of a large process, a listing does not wait for its share. Between
-//! listings, outcomes of merges are counted. For each frame the space that made it is kept, to tell
-//! pages merged within a process from those merged across.
+//! level's time. Where enough mappings are known to be gone that the expected freed frames are
+//! worth a listing, as after the end of a large process, the listing does not wait for its share.
+//! Between listings, outcomes of merges are counted. For each frame its maker is kept, the space
+//! whose page became the frame, to distinguish pages merged within a process from those merged
+//! across processes.
 //!
-//! A frame takes so many mappings and no more. A page that is sent to a full frame cannot be merged
-//! with it, so room is *reserved* for a page when it begins to wait, and released with its outcome.
+//! A frame has a limit of mappings. A page that is sent to a full frame cannot be merged with it,
+//! so room is *reserved* for a page when it begins to wait, and released with its outcome.
 //!
-//! The machine frees frames by itself when memory is short, and gives their ids to others. So
-//! whatever is heard of an id is believed, and replaces what was known of it. A piece of a listing
-//! has all frames of its numbers, in order, so it also tells which are gone.
+//! The machine frees frames by itself when memory is short, and reuses their ids. So every report
+//! about an id replaces the earlier ones. A piece of a listing has all frames of its range of ids,
+//! in order, so it also shows which frames are gone.
 //!
 //! # Units
 //! Mappings; nanoseconds. Eight bytes a frame, and a quarter.
@@ -33,24 +34,24 @@ use crate::report::FrameReport;
 pub(crate) const PIECE: u32 = 2048;
 const FIRST_INTERVAL: Nanos = 4 * SECOND;
 const LAST_INTERVAL: Nanos = 256 * SECOND;
-/// Frames that may be listed for one that is freed: that takes about as long as to merge a page.
+/// Frames that may be listed per freed frame: listing them takes about as long as merging a page.
 const LISTED_A_FREED: f64 = 16.0;
-/// Frames freed for a mapping that goes: before anything is known of it, and at least.
+/// Frames freed per mapping that goes: the initial estimate, and the minimum.
 const FIRST_YIELD: f64 = 0.5;
 const MIN_YIELD: f64 = 1.0 / 64.0;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
-    /// The space whose page it was, 0 if it was made before the engine began.
+    /// The space whose page became the frame, 0 if that happened before the engine began.
     maker: u32,
     sharers: u16,
-    /// Pages that wait to be merged with it, of which a batch holds at most 512.
+    /// Pages that wait to be merged with it; a batch holds at most 512.
     reserved: u16,
 }
 
 const _: () = assert!(size_of::<Known>() == 8 && MAX_SHARERS < 1 << u16::BITS);
 
-/// What is known of the frames.
+/// The known frames.
 #[derive(Debug, Clone)]
 pub(crate) struct Frames {
     known: FrameTable<Known>,
@@ -61,16 +62,16 @@ pub(crate) struct Frames {
     interval: Nanos,
     due: Nanos,
     freed_before: u64,
-    /// Mappings seen to go since the last listing began, and of those the ones that went before the
-    /// listing under way.
+    /// Mappings seen to go that no complete listing covers yet, and those of them that went before
+    /// the listing under way.
     gone: u64,
     gone_before: u64,
-    /// Frames freed for each of them, as the last listings found.
+    /// Frames freed per mapping that went, learnt from the last listings.
     freed_a_gone: f64,
 }
 
 impl Frames {
-    /// None known; a first listing is due at once.
+    /// No frames; a first listing is due at once.
     pub(crate) fn new() -> Frames {
         Frames {
             known: FrameTable::default(),
@@ -92,12 +93,12 @@ impl Frames {
         self.due
     }
 
-    /// Where the listing goes on, 0 if none is under way.
+    /// Where the listing continues, 0 if none is under way.
     pub(crate) fn cursor(&self) -> u32 {
         self.cursor
     }
 
-    /// Whether a listing can be expected to free so many frames that it is worth what it costs.
+    /// Whether a listing is expected to free enough frames to be worth its cost.
     pub(crate) fn is_listing_worthwhile(&self) -> bool {
         let freed = convert::float(self.gone) * self.freed_a_gone;
         self.gone > 0 && freed * LISTED_A_FREED >= convert::float(self.known.len() as u64)
@@ -113,7 +114,7 @@ impl Frames {
         self.known.bytes()
     }
 
-    /// A page of `space` became the frame. What was known of its id is of another frame.
+    /// A page of `space` became the frame. Earlier knowledge of its id concerned another frame.
     pub(crate) fn made(&mut self, frame: FrameId, space: SpaceId) {
         let known = Known {
             maker: space.0,
@@ -140,8 +141,8 @@ impl Frames {
         (maker == space.0, sharers)
     }
 
-    /// Reserves room in the frame for one page, if it takes `most` and has some left; whether it
-    /// has. Nothing is known to be full that is not known at all.
+    /// Reserves room in the frame for one page, if it has fewer than `most` mappings and
+    /// reservations; returns whether it has room. An unknown frame is assumed to have room.
     pub(crate) fn reserve(&mut self, frame: FrameId, most: u32) -> bool {
         let Some(known) = self.known.get_mut(frame) else {
             return true;
@@ -151,7 +152,7 @@ impl Frames {
         is_room
     }
 
-    /// The outcome of a page for which room was reserved is there.
+    /// Ends the reservation for one page.
     pub(crate) fn release(&mut self, frame: FrameId) {
         if let Some(known) = self.known.get_mut(frame) {
             known.reserved = known.reserved.saturating_sub(1);
@@ -165,7 +166,7 @@ impl Frames {
             .map_or(0, |known| known.sharers.into())
     }
 
-    /// So many mappings of frames are gone: the next listing may find something.
+    /// `mappings` mappings of frames are gone: the next listing may free frames.
     pub(crate) fn expect_freed(&mut self, mappings: u32, now: Nanos) {
         self.gone += u64::from(mappings);
         if self.interval > FIRST_INTERVAL {
@@ -181,8 +182,8 @@ impl Frames {
         }
     }
 
-    /// A piece of a listing came back: all frames whose numbers are `from` at least and below `to`,
-    /// in order; 0 is the end. Calls `gone` for those that were freed.
+    /// A piece of a listing came back: all frames whose numbers are at least `from` and below `to`,
+    /// in order; a `to` of 0 is the end. Calls `gone` for those that were freed.
     pub(crate) fn listed(
         &mut self,
         frames: &[Frame],
@@ -198,7 +199,7 @@ impl Frames {
             while listed.next_if(|listed| listed < frame).is_some() {}
             listed.next_if_eq(frame).is_none()
         };
-        // A frame that the piece does not have was freed by the machine.
+        // A frame that is missing in the piece was freed by the machine.
         let last = to.wrapping_sub(1);
         let known = self.known.range(from..=last).map(|(frame, _)| frame);
         let missed: Vec<FrameId> = known.filter(missed).collect();
@@ -230,7 +231,7 @@ impl Frames {
         self.due = now + self.interval;
     }
 
-    /// A listing has ended: learns how many of the frames were freed whose mappings had gone.
+    /// A listing has ended: learns the number of freed frames per mapping that went.
     fn learn_yield(&mut self) {
         let gone = std::mem::take(&mut self.gone_before);
         self.gone -= gone;
@@ -253,7 +254,7 @@ impl Frames {
         }
     }
 
-    /// A frame has so many sharers. If it was not known, who made it is not, either.
+    /// Sets the sharers of a frame. The maker of a new one is unknown.
     fn set(&mut self, frame: FrameId, sharers: u32) {
         let old = self.known.get(frame).copied().unwrap_or_default();
         let sharers = u16::try_from(sharers).unwrap_or(u16::MAX);
@@ -261,7 +262,7 @@ impl Frames {
         self.count(old.sharers.into(), sharers.into());
     }
 
-    /// A frame had so many sharers and has so many now.
+    /// The sharers of a frame changed from `before` to `now`.
     fn count(&mut self, before: u32, now: u32) {
         self.sharers = self.sharers - u64::from(before) + u64::from(now);
         self.unshared = self.unshared - u64::from(before == 1) + u64::from(now == 1);

@@ -1,15 +1,14 @@
 //! Frames by the hash of all their lines.
 //!
 //! # Problem
-//! Frames of one partial hash and other contents hide each other: of hundreds only a few are tried
-//! for a page.
+//! Frames of equal partial hash and different contents hide each other: only a few of hundreds are
+//! tried for a page.
 //!
 //! # Approach
-//! Of the frames of hashes that collide ([`crate::merge::collisions`]) the full hash is known,
-//! beside the partial one: either the machine hashed the lines that are missing, or a page was
-//! merged with the frame that had been read in full. It holds as long as the frame does, whatever
-//! the strength. A full hash is no other's partial one, so who asks for the frames of a hash is
-//! told of both.
+//! For frames of hashes that collide ([`crate::merge::collisions`]), the full hash is kept beside
+//! the partial one: either the machine hashed the missing lines, or a page that had been read in
+//! full was merged with the frame. It is valid for the frame's life, at any strength. A full hash
+//! never equals the partial hash of other contents, so a lookup of a hash covers both.
 //!
 //! # Source
 //! UKSM §6.2.
@@ -17,12 +16,12 @@
 use super::merged::Merged;
 use crate::command::FrameId;
 
-/// Frames known by their full hash, if there are any.
+/// Frames by their full hash, if any.
 #[derive(Debug, Default)]
 pub(super) struct InFull(Option<Merged>);
 
 impl InFull {
-    /// The frame has this hash, and takes sharers or not.
+    /// Records the frame's full hash, and whether it takes sharers.
     pub(super) fn know(&mut self, frame: FrameId, hash: u64, is_open: bool) {
         let known = self.0.get_or_insert_default();
         known.insert(hash, frame);
@@ -55,7 +54,7 @@ impl InFull {
         };
     }
 
-    /// Bytes that they take.
+    /// Bytes it takes.
     pub(super) fn bytes(&self) -> usize {
         self.0.as_ref().map_or(0, Merged::bytes)
     }

@@ -1,17 +1,17 @@
 //! The index of merged pages: exact, one entry a frame.
 //!
 //! # Problem
-//! A page that equals a frame must find it, always: each miss is a saving lost and a second frame
-//! of the same contents made. Several frames can have one hash, because a frame takes a limited
-//! number of sharers, or because a weak hash does not tell their contents apart.
+//! A page that equals a frame must always find it: each miss loses a saving and makes a second
+//! frame of the same contents. Several frames can have one hash, because a frame takes a limited
+//! number of sharers, or because a weak hash does not distinguish their contents.
 //!
 //! # Approach
 //! Entries lie in a table by the number of their frame ([`FrameTable`]) and are chained by hash, in
-//! both directions, so that an entry goes at once however many have its hash. A frame without room
-//! for sharers is in no chain: thousands of full frames of one content cost a lookup nothing. The
-//! chain heads are as many as the entries and grow one by one, by linear hashing: a new head takes
-//! its part of one chain. With millions of frames, to chain all of them anew would hold up
-//! everything for a tenth of a second and more. No entry is ever moved.
+//! both directions, so that an entry is removed at constant cost even if many share its hash. A
+//! frame without room for sharers is in no chain: thousands of full frames of one content cost a
+//! lookup nothing. There are as many chain heads as entries; they are added one by one, by linear
+//! hashing: a new head takes its part of one chain. With millions of frames, rebuilding all chains
+//! would block the engine for a tenth of a second and more. No entry is ever moved.
 //!
 //! Contents of a frame never change, so a change of strength shifts its hash by a difference that
 //! the machine reports: [`Merged::shift`].
@@ -27,12 +27,12 @@ use crate::command::FrameId;
 use crate::hash::mix;
 use crate::lookup::frame_table::FrameTable;
 
-/// Most bytes an entry takes with everything that belongs to it, once there are thousands whose
-/// numbers are neighbours: 16 and a quarter in the table, 4 for its chain head, a quarter more of
+/// Limit of bytes of an entry with its share of the table and the heads, once there are thousands
+/// of neighbouring numbers: 16 and a quarter in the table, 4 for its chain head, a quarter more of
 /// that when just grown.
 pub const BYTES_A_FRAME: usize = 22;
 
-/// Chain heads that there are at first.
+/// Initial number of chain heads.
 pub const MIN_HEADS: usize = 1024;
 
 /// Ends a chain.
@@ -101,11 +101,11 @@ impl Merged {
         self.entries.bytes() + self.heads.capacity() * size_of::<u32>() + size_of::<Merged>()
     }
 
-    /// Enters a frame, open to sharers. A frame that is there gets the new hash and is open again:
-    /// its number was given to another one.
+    /// Enters a frame, open to sharers. A known frame gets the new hash and is open again: its
+    /// number names another frame now.
     ///
     /// # Panics
-    /// If the frame's number is one of the last two of 32 bits, which no machine hands out.
+    /// If the frame's number is one of the last two of 32 bits, which no machine uses.
     pub fn insert(&mut self, hash: u64, frame: FrameId) {
         assert!(frame.0 < FULL, "frames are numbered below 2^31");
         let entry = Entry {
@@ -126,16 +126,16 @@ impl Merged {
         }
     }
 
-    /// The frames of this hash that are open to sharers, the newest first. All must be tried: a
-    /// hash says less than the contents.
+    /// The frames of this hash that are open to sharers, the newest first. All must be tried: equal
+    /// hashes do not prove equal contents.
     pub fn candidates(&self, hash: u64) -> impl Iterator<Item = FrameId> + '_ {
         self.chain(self.first_of_hash(hash))
             .filter(move |(_, entry)| entry.hash == hash)
             .map(|(frame, _)| frame)
     }
 
-    /// For each of `hashes` that has [`Merged::candidates`] calls `found` with its place among them
-    /// and the first, the cache misses overlapped.
+    /// For each of `hashes` that has [`Merged::candidates`], calls `found` with its index in
+    /// `hashes` and the first candidate. Cache misses overlap.
     pub fn newest_batch(&self, hashes: &[u64], mut found: impl FnMut(usize, FrameId)) {
         const TOGETHER: usize = 16;
         let mut number = 0;
@@ -144,7 +144,7 @@ impl Merged {
             for (first, &hash) in first.iter_mut().zip(together) {
                 *first = self.first_of_hash(hash);
             }
-            // Most chains are empty where most pages are no frame's.
+            // Most chains are empty where most pages equal no frame.
             let touched = first
                 .iter()
                 .filter(|&&first| first != NONE)
@@ -178,7 +178,7 @@ impl Merged {
         self.entries.get(frame).map(|entry| entry.hash)
     }
 
-    /// Takes the frame out; says whether it was there.
+    /// Removes the frame; returns whether it was there.
     pub fn remove(&mut self, frame: FrameId) -> bool {
         let Some(entry) = self.entries.remove(frame) else {
             return false;
@@ -187,19 +187,19 @@ impl Merged {
         true
     }
 
-    /// The frame takes no more sharers: it is no candidate until [`Merged::mark_open`]. Says
+    /// The frame takes no more sharers: it is no candidate until [`Merged::mark_open`]. Returns
     /// whether it is there.
     pub fn mark_full(&mut self, frame: FrameId) -> bool {
         self.mark(frame, true)
     }
 
-    /// The frame lost sharers and takes new ones. Says whether it is there.
+    /// The frame lost sharers and takes new ones. Returns whether it is there.
     pub fn mark_open(&mut self, frame: FrameId) -> bool {
         self.mark(frame, false)
     }
 
-    /// Adds `difference` to the frame's hash, modulo 2^64; says whether it is there. With the hash
-    /// of the lines `a..b` this takes it from strength `a` to `b`, with its negative back.
+    /// Adds `difference` to the frame's hash, modulo 2^64; returns whether it is there. With the
+    /// hash of the lines `a..b` this takes it from strength `a` to `b`, with its negative back.
     pub fn shift(&mut self, frame: FrameId, difference: u64) -> bool {
         let Some(&old) = self.entries.get(frame) else {
             return false;
@@ -262,7 +262,7 @@ impl Merged {
         }
     }
 
-    /// Takes what was an entry out of its chain, unless it is full and in none.
+    /// Removes an entry from its chain, unless it is full and in none.
     fn unlink(&mut self, entry: Entry) {
         if entry.is_full() {
             return;
@@ -273,7 +273,7 @@ impl Merged {
         }
     }
 
-    /// `next` follows the frame `before` in the chain of `hash`, or begins it.
+    /// Makes `next` follow the frame `before` in the chain of `hash`, or begin the chain.
     fn point(&mut self, before: u32, hash: u64, next: u32) {
         if before == NONE {
             let head = self.head_of(hash);

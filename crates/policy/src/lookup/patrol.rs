@@ -1,14 +1,14 @@
-//! When frames are seen to still hold what they held.
+//! The schedule of checks that frames still have their contents.
 //!
 //! # Problem
-//! A bit that flips in a frame is wrong for everybody who shares it. To hash all frames takes time,
-//! and nothing hurries: memory that fails without a word is rare.
+//! A flipped bit in a frame is wrong for all processes that share it. Hashing all frames takes
+//! time, and is not urgent: memory that fails silently is rare.
 //!
 //! # Approach
 //! All frames are listed now and then anyway, to free those without mappings. At intervals of hours
 //! such a pass checks them, too, in pieces that take no longer than others, and within the same
-//! share. Where other listings took the place of that one, as after each change of strength, it
-//! begins by itself.
+//! share. Where other listings replaced that pass, as after each change of strength, the check
+//! starts a pass itself.
 //!
 //! # Units
 //! Nanoseconds.
@@ -22,16 +22,16 @@ const CHECKED: u32 = PIECE / 16;
 /// The checks.
 #[derive(Debug, Clone)]
 pub(super) struct Patrol {
-    /// Between two; 0 if there are none.
+    /// Time between two checks; 0 if there are none.
     interval: Nanos,
-    /// When the next one is due, once there were frames.
+    /// When the next check is due, once there were frames.
     due: Option<Nanos>,
     is_under_way: bool,
     checked: u64,
 }
 
 impl Patrol {
-    /// One at each `interval`; 0: none.
+    /// One check each `interval`; 0 for none.
     pub(super) fn every(interval: Nanos) -> Patrol {
         Patrol {
             interval,
@@ -41,13 +41,13 @@ impl Patrol {
         }
     }
 
-    /// There are frames now.
+    /// Schedules the first check, now that there are frames.
     pub(super) fn begins(&mut self, now: Nanos) {
         let interval = self.interval;
         self.due.get_or_insert_with(|| now.saturating_add(interval));
     }
 
-    /// When a pass is due that checks, if one is.
+    /// When a pass with checks is due, if any.
     pub(super) fn due(&self) -> Option<Nanos> {
         self.due.filter(|_| self.interval > 0)
     }
@@ -58,7 +58,7 @@ impl Patrol {
         self.is_under_way = self.due().is_some_and(|due| now >= due);
     }
 
-    /// Whether the pass checks what it lists.
+    /// Whether the pass under way checks the frames that it lists.
     pub(super) fn is_under_way(&self) -> bool {
         self.is_under_way
     }
@@ -68,7 +68,7 @@ impl Patrol {
         if self.is_under_way { CHECKED } else { PIECE }
     }
 
-    /// A piece of so many frames was listed, which was the last one of a pass if `is_through`.
+    /// A piece of `frames` frames was listed, the last one of a pass if `is_through`.
     pub(super) fn listed(&mut self, frames: usize, is_through: bool, now: Nanos) {
         if !self.is_under_way {
             return;
@@ -95,7 +95,7 @@ mod tests {
         let mut patrol = Patrol::every(100);
         let pass = |patrol: &mut Patrol, now| {
             patrol.pass_begins(now);
-            // The first piece could not be had for want of memory, and is asked for again.
+            // The first piece failed for lack of memory, and is asked for again.
             patrol.pass_begins(now);
             let does = patrol.is_under_way();
             patrol.listed(10, false, now + 5);

@@ -1,17 +1,18 @@
-//! Who maps which frame, where no two pages of one space may map the same one.
+//! The spaces that map each frame, where no two pages of a space may map the same frame.
 //!
 //! # Problem
-//! Neither the kernel nor the module keeps a list of who maps a frame: a process would have to be
-//! walked through for each page that joins one.
+//! Neither the kernel nor the module keeps a list of the mappings of a frame: for each page that
+//! joins a frame, the whole process would have to be searched.
 //!
 //! # Approach
-//! A pair for each page that was merged, or waits for it, since its frame was made; and for each
-//! that was seen to map it, as children of a fork do. A page that only waits, and is not merged
-//! after all, takes its pair along; but not the pair of a page that maps the frame by now: the
-//! machine frees frames by itself, and an id can name another one, made in the same call that the
-//! page waited for. A frame whose making was not seen has no list that is complete, and takes no
-//! sharers (see [`super::Lookup::learn_frames`]). A pair stays until the frame is gone: a page that
-//! was written, and holds the same again, meets others and makes another frame with them.
+//! There is a pair of frame and space for each page that was merged with the frame, or waits for
+//! that, since the frame was made, and for each page that was seen to map it, as children of a fork
+//! do. If a waiting page is not merged, its pair is removed, but not the pair of a page that maps
+//! the frame by now: the machine frees frames by itself, and an id can name another frame, made in
+//! the same call that the page waited for. The list of a frame whose making was not seen is
+//! incomplete, so it takes no sharers (see [`super::Lookup::learn_frames`]). A pair stays until the
+//! frame is gone: a page that was written, and has the same contents again, meets others and makes
+//! another frame with them.
 //!
 //! # Units
 //! About 16 bytes for each page that is merged, and nothing with other policies.
@@ -20,10 +21,10 @@ use std::collections::BTreeMap;
 
 use crate::command::{FrameId, SpaceId};
 
-/// Bytes that a pair takes in a tree, about.
+/// Approximate bytes of a pair in a tree.
 const PAIR_BYTES: usize = 16;
 
-/// What a page of the space is to the frame.
+/// The relation of a page of the space to the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pair {
     Waits,
@@ -42,17 +43,17 @@ impl Sharers {
         self.pairs.contains_key(&(frame, space))
     }
 
-    /// One does.
+    /// Records that a page of the space maps the frame.
     pub(super) fn add(&mut self, frame: FrameId, space: SpaceId) {
         self.pairs.insert((frame, space), Pair::Maps);
     }
 
-    /// One waits to.
+    /// Records that a page of the space waits to map the frame.
     pub(super) fn waits(&mut self, frame: FrameId, space: SpaceId) {
         self.pairs.entry((frame, space)).or_insert(Pair::Waits);
     }
 
-    /// The one that waited does not.
+    /// Removes the pair of a page that waited and was not merged.
     pub(super) fn gave_up(&mut self, frame: FrameId, space: SpaceId) {
         let pair = (frame, space);
         if self.pairs.get(&pair) == Some(&Pair::Waits) {
@@ -69,7 +70,7 @@ impl Sharers {
         }
     }
 
-    /// What they take.
+    /// Bytes they take.
     pub(super) fn bytes(&self) -> usize {
         self.pairs.len() * PAIR_BYTES
     }

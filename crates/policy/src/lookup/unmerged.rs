@@ -1,28 +1,28 @@
-//! The index of unmerged pages: in proportion to what is followed, lossy, forgetting.
+//! The index of unmerged pages: lossy, forgetting, in proportion to the followed memory.
 //!
 //! # Problem
 //! A sampled page should meet a page of equal hash that was sampled before, on a host of any size,
-//! within a small part of its memory and at constant cost. What the index knows is stale from the
-//! moment it is written: pages change, regions die. A tree over such pages is wrong about its own
-//! order (XLH §4.4), and keeping every page costs memory that deduplication was to save.
+//! within a small part of its memory and at constant cost. Entries are stale from the moment they
+//! are written: pages change, regions die. A tree over such pages is wrong about its own order (XLH
+//! §4.4), and keeping every page costs memory that deduplication should save.
 //!
 //! # Approach
 //! A table of buckets of one cache line, each with [`WAYS`] entries of 64 bits ([`entry`]), so an
 //! operation touches one cache line. A newcomer takes an empty entry, else one of another era, else
-//! the oldest, which goes to the [`overflow`], a twelfth of the room; a lookup touches a line of
-//! that, too, while it holds something. There is no deletion but by replacement and by
+//! the oldest, which goes to the [`overflow`], a twelfth of the room; while that is not empty, a
+//! lookup touches a line of it, too. Entries are deleted only by replacement and by
 //! [`Unmerged::remove`], so the engine must be ready for a place that is gone.
 //!
-//! The table grows whenever two fifths of it are taken, up to a bound that follows the pages that
-//! may be entered, without forgetting, and shrinks when the bound falls ([`size`],
-//! [`linear_hashing`]). No step waits for long, and memory that nobody samples costs nothing here.
+//! The table grows, without forgetting, whenever two fifths of it are taken, up to a bound that
+//! follows the number of pages that may be entered, and shrinks when the bound falls ([`size`],
+//! [`linear_hashing`]). No step waits for long, and memory that is not sampled costs nothing here.
 //!
 //! Where the bound does not allow an entry for each page, only pages whose hash is below a
 //! threshold are *kept*. The hash decides, so the same contents are kept wherever they are, and two
-//! pages that are equal meet as surely as in a table with room for all, if they are kept at all. A
-//! table that took every page would forget the first half of a region while it reads the second,
-//! and two large clones that are read in turn would not meet at all. All hashes are looked up: what
-//! was entered before the threshold fell is found until its room is needed.
+//! equal pages that are kept meet as surely as in a table with room for all. A table that took
+//! every page would forget the first half of a region while the second is read, and two large
+//! clones that are read in turn would not meet at all. All hashes are looked up: entries made
+//! before the threshold fell are found until their room is needed.
 //!
 //! The era is the strength the hash was taken with. Entries of another era do not match and are
 //! the first to be replaced, but they live until then: a control that tries another strength and
@@ -33,10 +33,10 @@
 //!
 //! # Units
 //! 8 bytes an entry, [`BYTES_PER_PAGE`] for a page. A tag has 19 bits by default, and at least 14,
-//! beside those that the bucket tells. A hash that is not there looks like one of the bucket's
-//! once in 12,000 lookups by default, and in 400 at worst; as often again for each doubling of the
-//! table, because old entries know less of their hash. Such a match costs a comparison: the
-//! module finds the partner's hash to be another one (reason STALE), so it is not taken for two
+//! beside those that follow from the bucket. A hash that is not there matches an entry of its
+//! bucket once in 12,000 lookups by default, and in 400 at worst; as often again for each doubling
+//! of the table, because old entries know less of their hash. Such a match costs a comparison: the
+//! module finds that the partner's hash differs (reason STALE), so this does not count as two
 //! contents of one hash.
 //!
 //! # Source
@@ -55,33 +55,33 @@ pub use linear_hashing::WAYS;
 use linear_hashing::{Address, BUCKET_BYTES, Bucket, Moved, Table};
 use overflow::Overflow;
 
-/// Room in the index for a page that may be entered: an entry and half of one.
+/// Room in the index for a page that may be entered: one and a half entries.
 pub const BYTES_PER_PAGE: u64 = 12;
 
 /// Lookups whose buckets are loaded together: enough to overlap every miss a core can have
 /// outstanding, few enough that all stay in its first cache.
 const TOGETHER: usize = 16;
 
-/// One bucket of so many is for entries that have no room in theirs.
+/// One bucket in this many is for entries that have no room in their own.
 const OVERFLOW: usize = 12;
-/// The threshold below which hashes are kept, if all are.
+/// The threshold below which hashes are kept, if all of them are.
 const ALL: u32 = 1 << 16;
 
-/// What a page met.
+/// The result of looking up a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
     /// Another page of equal hash. The page looked up was not entered.
     Partner {
-        /// Where the other page was.
+        /// The place of the other page when it was sampled.
         place: Place,
         /// Rounds since it was last seen there, in steps of four, modulo 64.
         age: u16,
     },
     /// Its own entry, which is fresh again.
     Refreshed,
-    /// Nothing; it was entered, if need be over another entry, which is forgotten.
+    /// No match; the page was entered, if need be over another entry, which is forgotten.
     Inserted,
-    /// Nothing; it was not entered, because its hash is not one of those that are kept.
+    /// No match; the page was not entered, because its hash is not kept.
     LeftOut,
 }
 
@@ -105,7 +105,7 @@ pub struct Unmerged {
     era: u8,
     /// Entries by era, less one.
     entries: Box<[u64; 64]>,
-    /// Most buckets the table may grow to.
+    /// Limit of buckets of the table.
     most_buckets: usize,
     /// Mixed hashes whose low 16 bits are below are kept.
     kept: u32,
@@ -123,7 +123,7 @@ impl std::fmt::Debug for Unmerged {
 }
 
 impl Unmerged {
-    /// An index that takes `bytes`, rounded down to whole buckets, and at least four of them. It
+    /// An index of `bytes` bytes, rounded down to whole buckets, and at least four of them. It
     /// begins in era 1.
     #[must_use]
     pub fn with_bytes(bytes: usize, layout: Layout) -> Unmerged {
@@ -141,8 +141,9 @@ impl Unmerged {
         }
     }
 
-    /// From now on so many pages may be entered: the table may grow to hold them, within
-    /// `most_bytes`. If that is too little, so many hashes are kept that their pages fit.
+    /// From now on `pages` pages may be entered: the table may grow to hold them, within
+    /// `most_bytes`. If that is too little, the threshold falls until the pages of the kept hashes
+    /// fit.
     pub fn fit(&mut self, pages: u64, most_bytes: usize) {
         let wanted = pages.saturating_mul(BYTES_PER_PAGE);
         let most = wanted.min(most_bytes as u64);
@@ -152,7 +153,7 @@ impl Unmerged {
         self.overflow.set_bound(overflow, &mut self.entries);
         let fitting = (u128::from(ALL) * u128::from(most)).checked_div(u128::from(wanted));
         let fitting = fitting.map_or(ALL, |fitting| u32::try_from(fitting).unwrap_or(ALL));
-        // Hashes that are kept anew have to be sampled again, so the threshold does not rise often.
+        // Newly kept hashes have to be sampled again, so the threshold does not rise often.
         if fitting < self.kept || fitting == ALL || fitting > self.kept / 4 * 5 {
             self.kept = fitting;
         }
@@ -164,7 +165,7 @@ impl Unmerged {
         self.table.buckets() * WAYS
     }
 
-    /// Bytes it takes now, all told.
+    /// Bytes it takes now, in total.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.table.bytes()
@@ -179,7 +180,7 @@ impl Unmerged {
         self.entries[usize::from(self.era)]
     }
 
-    /// Of so many pages one is entered by its hash, rounded up.
+    /// Number of pages per page that is entered, rounded up.
     #[must_use]
     pub fn pages_per_entry(&self) -> u32 {
         ALL.div_ceil(self.kept.max(1))
@@ -209,9 +210,9 @@ impl Unmerged {
         met
     }
 
-    /// As [`Unmerged::look_up`], in another one of the entries that a hash can have where pages
-    /// wait until several spaces hold their contents. Rung 0 is that of `look_up`. All rungs of a
-    /// hash are kept, or none.
+    /// As [`Unmerged::look_up`], on a rung: a hash has several entries where pages wait until
+    /// several spaces hold their contents. Rung 0 is that of `look_up`. All rungs of a hash are
+    /// kept, or none.
     pub fn look_up_rung(&mut self, hash: u64, rung: u32, place: Place, round: u32) -> Match {
         let mixed = on_rung(mix(hash), rung);
         let met = self.look_up_at(self.table.address(mixed), mixed, place, round);
@@ -219,7 +220,7 @@ impl Unmerged {
         met
     }
 
-    /// As [`Unmerged::look_up`], for a hash of this address and mixture.
+    /// As [`Unmerged::look_up`], for a mixed hash and its address.
     #[inline]
     fn look_up_at(&mut self, to: Address, mixed: u64, place: Place, round: u32) -> Match {
         let entry = self.layout.entry(to.tag, self.era, round, place);
@@ -239,8 +240,8 @@ impl Unmerged {
         Match::Inserted
     }
 
-    /// Puts an entry that is not there into its bucket, which is that of this hash. What has no
-    /// room there any more goes on to the overflow.
+    /// Puts a new entry into its bucket, which is that of this hash. The entry that it displaces
+    /// goes to the overflow.
     #[inline]
     fn put_in(&mut self, entry: Entry, bucket: Bucket, mixed: u64, round: u32) {
         if let Some(pushed) = self.put(entry, bucket, round) {
@@ -251,7 +252,7 @@ impl Unmerged {
         }
     }
 
-    /// As [`Unmerged::look_up_at`], where entries are that had no room in their bucket.
+    /// As [`Unmerged::look_up_at`], among the entries that had no room in their bucket.
     #[inline(never)]
     fn look_in_overflow(&mut self, mixed: u64, place: Place, round: u32) -> Option<Match> {
         let to = self.overflow.address(mixed);
@@ -259,8 +260,8 @@ impl Unmerged {
         meet(self.overflow.ways_mut(to), entry, round, self.layout)
     }
 
-    /// Puts an entry that is not there into its bucket, over another one if need be. Gives that one
-    /// if it is of this era: it is counted still.
+    /// Puts a new entry into its bucket, over another one if need be. Returns the displaced entry
+    /// if it is of this era: it is still counted.
     #[inline]
     fn put(&mut self, entry: Entry, bucket: Bucket, round: u32) -> Option<Entry> {
         let ways = self.table.bucket_mut(bucket);
@@ -272,12 +273,12 @@ impl Unmerged {
         self.put_over(entry, bucket, round)
     }
 
-    /// As [`Unmerged::put`], into a bucket that is full, as few are.
+    /// As [`Unmerged::put`], into a full bucket, which is rare.
     #[inline(never)]
     fn put_over(&mut self, entry: Entry, bucket: Bucket, round: u32) -> Option<Entry> {
         let (layout, era) = (self.layout, self.era);
         let ways = self.table.bucket_mut(bucket);
-        // Equally old ones go by the tag, so that no way is favoured.
+        // The tag decides among equally old ones, so that no way is favoured.
         let mut victim = (entry.tag(layout) >> 1) as usize % WAYS;
         let mut best = Entry(ways[victim]).rank(era, round, layout);
         for (number, way) in ways.iter().enumerate() {
@@ -304,8 +305,8 @@ impl Unmerged {
                 let mixed = mix(query.hash);
                 *address = (self.table.address(mixed), mixed);
             }
-            // These loads do not wait for each other; those of the lookups would. There is little
-            // between them, so that a core looks ahead to as many as it can.
+            // These loads do not wait for each other; those of the lookups would. Little code is
+            // between them, so that a core can overlap as many as possible.
             let mut touched = 0;
             for (address, _) in &addresses[..together.len()] {
                 touched ^= self.table.bucket(address.bucket)[0];
@@ -341,7 +342,7 @@ impl Unmerged {
             .map(|entry| (entry.place(layout), rounds(entry.age(round, layout))))
     }
 
-    /// Forgets the page of this hash if it is at `place`; says whether it was.
+    /// Forgets the page of this hash if it is at `place`; returns whether it was.
     pub fn remove(&mut self, hash: u64, place: Place) -> bool {
         self.remove_rung(hash, 0, place)
     }
@@ -361,8 +362,8 @@ impl Unmerged {
         true
     }
 
-    /// Puts `new` where the page of this hash at `old` was, which turned out to be gone; says
-    /// whether it was there.
+    /// Replaces the page of this hash at `old`, which turned out to be gone, by `new`; returns
+    /// whether `old` was there.
     pub fn replace(&mut self, hash: u64, old: Place, new: Place, round: u32) -> bool {
         self.replace_on_rung((hash, 0), old, new, round)
     }
@@ -382,7 +383,7 @@ impl Unmerged {
         true
     }
 
-    /// The entry of a page of this mixed hash, and the tag that it has where it is.
+    /// The entry of a page of this mixed hash, and its tag in its bucket.
     fn way_mut(&mut self, mixed: u64, place: Place) -> Option<(&mut u64, u64)> {
         let to = self.table.address(mixed);
         let wanted = self.layout.entry(to.tag, self.era, 0, place);
@@ -390,7 +391,7 @@ impl Unmerged {
         Some((way, to.tag))
     }
 
-    /// As [`Unmerged::way_mut`], if it had no room in its bucket.
+    /// As [`Unmerged::way_mut`], in the overflow.
     fn overflow_way_mut(&mut self, mixed: u64, place: Place) -> Option<(&mut u64, u64)> {
         if !self.overflow.may_have(mixed) {
             return None;
@@ -402,7 +403,7 @@ impl Unmerged {
     }
 }
 
-/// What a page meets in a bucket, if anything: its own entry is fresh again.
+/// The match of a page in a bucket, if any: its own entry becomes fresh again.
 #[inline(always)]
 fn meet(ways: &mut [u64; WAYS], entry: Entry, round: u32, layout: Layout) -> Option<Match> {
     let mut ways = ways.iter_mut();
@@ -426,8 +427,8 @@ fn find_way(ways: &mut [u64; WAYS], wanted: Entry, layout: Layout) -> Option<&mu
     })
 }
 
-/// The mixed hash by which an entry of another rung is found. The bits that tell whether it is kept
-/// are those of the hash.
+/// The mixed hash of an entry on a rung. The bits that decide whether it is kept are those of the
+/// hash.
 fn on_rung(mixed: u64, rung: u32) -> u64 {
     match rung {
         0 => mixed,
@@ -435,8 +436,8 @@ fn on_rung(mixed: u64, rung: u32) -> u64 {
     }
 }
 
-/// Whether a page of this mixed hash is entered, where those below the threshold are. The bits are
-/// not those that tell the bucket.
+/// Whether a page of this mixed hash is entered, given the threshold. The bits are not those that
+/// choose the bucket.
 fn is_kept(mixed: u64, threshold: u32) -> bool {
     mixed & u64::from(ALL - 1) < u64::from(threshold)
 }

@@ -1,22 +1,22 @@
-//! Pages of which the hash in use does not tell what they hold: they are read in full.
+//! Pages whose contents the hash in use does not distinguish: they are read in full.
 //!
 //! # Problem
 //! Pages that are mostly zeros, or begin alike, have one partial hash and many contents. A page of
-//! such a hash is compared with what the index has of it, which is one page, and with a few frames;
-//! its twin is likely not among them. So comparisons are in vain, and merges are lost until a
-//! stronger hash is tried, at which all memory would have to be read again for some pages.
+//! such a hash is compared with the one page that the index has of it, and with a few frames; its
+//! twin is likely not among them. So comparisons are in vain, and merges are lost until a stronger
+//! hash is tried, for which all memory would have to be read again because of some pages.
 //!
 //! # Approach
-//! A page that was given up makes its hash one that *collides*. Pages of such a hash are not
-//! compared any more. They are gathered, read in full, some hundred with a call, and looked up by
-//! the hash of that, as are the frames of that hash, once, by what the machine says of the lines
-//! that are missing (`lookup/in_full.rs`). Another strength has collisions of its own.
+//! When a page is given up, its hash is marked as one that *collides*. Pages of such a hash are not
+//! compared any more. They are gathered, read in full, some hundred in a call, and looked up by
+//! their full hash. The frames of that hash are hashed in full once, from the missing lines that
+//! the machine hashes (`lookup/in_full.rs`). Each strength has its own collisions.
 //!
-//! Where the published UKSM orders pages of one hash in a second tree, by their full hash, this is
-//! the same with the two indexes that there are: a full hash is no other's partial one.
+//! The published UKSM orders pages of one hash in a second tree, by their full hash. Here the two
+//! existing indexes serve for both: a full hash never equals the partial hash of other contents.
 //!
 //! # Units
-//! At most [`MAX_HASHES`] hashes and [`MAX_WAITING`] pages, 32 bytes each; what is more is treated
+//! At most [`MAX_HASHES`] hashes and [`MAX_WAITING`] pages, 32 bytes each; further ones are treated
 //! as before.
 //!
 //! # Source
@@ -35,15 +35,15 @@ use crate::lookup::Place;
 const MAX_HASHES: usize = 1 << 14;
 /// Pages that wait to be read in full.
 const MAX_WAITING: usize = 1 << 14;
-/// Fewer are not worth a call while there is something else to do.
+/// Pages that are worth a call while there is other work.
 const WORTH_A_CALL: usize = 256;
-/// Frames that one call hashes: those of neighbouring ids.
+/// Limit of frames that one call hashes, with neighbouring ids.
 const MAX_FRAMES: u32 = 64;
-/// Bits of the filter that most hashes do not pass.
+/// Bits of the filter, which rules most hashes out.
 const FILTER: usize = 1 << 14;
 
-/// Who pays for reading a page in full: whoever found it. What the bottom level finds in calm must
-/// not cost more than that level may.
+/// The finder of a page pays for reading it in full. Pages that the bottom level finds in calm must
+/// not cost more than that level may use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Finder {
     /// The bottom level.
@@ -57,7 +57,7 @@ impl Finder {
     /// All of them.
     pub(crate) const ALL: [Finder; 2] = [Finder::Bottom, Finder::Other];
 
-    /// By who paid for the sample that found the page.
+    /// The finder, by the payer of the sample that found the page.
     pub(crate) fn of(payer: Payer) -> Finder {
         match payer {
             Payer::Level(0) => Finder::Bottom,
@@ -75,17 +75,17 @@ pub(crate) struct Colliding {
     pub(crate) partial: u64,
 }
 
-/// The hashes that collide, and what is read because of that.
+/// The hashes that collide, and the pages that are read because of them.
 #[derive(Debug, Default)]
 pub(crate) struct Collisions {
     hashes: BTreeSet<u64>,
-    /// Of each hash a bit is set; empty without hashes.
+    /// One bit is set for each hash; empty without hashes.
     filter: Vec<u64>,
     /// By [`Finder`].
     waiting: [VecDeque<Colliding>; Finder::ALL.len()],
-    /// The places of those.
+    /// Their places.
     places: BTreeSet<Place>,
-    /// What was asked for, the answer, and how far that has been worked through.
+    /// The pages that were asked for, the answer, and the index of its next page.
     reading: Vec<Colliding>,
     finder: Finder,
     pages: Vec<Page>,
@@ -97,7 +97,7 @@ pub(crate) struct Collisions {
 }
 
 impl Collisions {
-    /// A page of this hash was given up: whether that is the first one.
+    /// A page of this hash was given up. Returns whether it is the first one.
     pub(crate) fn collides(&mut self, hash: u64) -> bool {
         if self.hashes.len() >= MAX_HASHES || !self.hashes.insert(hash) {
             return false;
@@ -118,7 +118,7 @@ impl Collisions {
         self.filter[word] & bit != 0 && self.hashes.contains(&hash)
     }
 
-    /// The page waits to be read in full, if its hash collides.
+    /// Queues the page to be read in full, if its hash collides.
     pub(crate) fn wait(&mut self, page: Colliding, finder: Finder) {
         let is_room = self.places.len() < MAX_WAITING;
         if is_room && self.has(page.partial) && self.places.insert(page.place) {
@@ -126,19 +126,21 @@ impl Collisions {
         }
     }
 
-    /// Frames of a hash that collides: they are hashed in full before any page of that is read.
+    /// Queues the frames of a colliding hash: they are hashed in full before pages of the hash are
+    /// read.
     pub(crate) fn want_frames(&mut self, frames: impl Iterator<Item = FrameId>) {
         self.frames.extend(frames);
     }
 
-    /// Whether pages of a finder wait and nothing is under way: so many that it is worth a call, or
-    /// any.
+    /// Whether pages of a finder wait and nothing is under way: enough to be worth a call, or any
+    /// number if there is no other work.
     pub(crate) fn waits(&self, finder: Finder, is_anything_else: bool) -> bool {
         let least = if is_anything_else { WORTH_A_CALL } else { 1 };
         self.reading.is_empty() && self.waiting[finder as usize].len() >= least
     }
 
-    /// The next frames to be hashed in full: the first, and over how many ids they extend.
+    /// The next frames to be hashed in full: the first, and the number of ids that they extend
+    /// over.
     pub(crate) fn next_frames(&self) -> Option<(FrameId, u32)> {
         let first = *self.frames.first()?;
         let last = self
@@ -148,13 +150,13 @@ impl Collisions {
         Some((first, last.0 - first.0 + 1))
     }
 
-    /// The answer for these came: those that were wanted.
+    /// The answer for these ids came. Returns the wanted frames among them.
     pub(crate) fn take_frames(&mut self, first: FrameId, ids: u32) -> BTreeSet<FrameId> {
         let behind = self.frames.split_off(&FrameId(first.0 + ids));
         std::mem::replace(&mut self.frames, behind)
     }
 
-    /// Takes at most so many pages of a finder that wait.
+    /// Takes at most `most` waiting pages of a finder.
     pub(crate) fn take(&mut self, finder: Finder, most: usize) -> Vec<Colliding> {
         let waiting = &mut self.waiting[finder as usize];
         let most = most.min(waiting.len());
@@ -165,18 +167,18 @@ impl Collisions {
         taken
     }
 
-    /// These of a finder are read, in this order.
+    /// Records that these pages of a finder are being read, in this order.
     pub(crate) fn read(&mut self, finder: Finder, pages: Vec<Colliding>) {
         self.reading = pages;
         self.finder = finder;
     }
 
-    /// What is read: the pages, each a run of one.
+    /// The pages being read, each a run of one.
     pub(crate) fn reading(&self) -> impl Iterator<Item = (RegionId, u32)> + '_ {
         self.reading.iter().map(|page| (page.place.region, 1))
     }
 
-    /// Who found the pages that are read.
+    /// The finder of the pages being read.
     pub(crate) fn finder(&self) -> Finder {
         self.finder
     }
@@ -191,12 +193,12 @@ impl Collisions {
         }
     }
 
-    /// Whether pages were read that wait to be looked up.
+    /// Whether pages that were read wait to be looked up.
     pub(crate) fn is_under_way(&self) -> bool {
         !self.pages.is_empty()
     }
 
-    /// The next page that was read; none at the end, where all that was read is forgotten.
+    /// The next page that was read; none at the end, where the answer is forgotten.
     pub(crate) fn next(&mut self) -> Option<(Colliding, Page)> {
         let next = self.reading.get(self.next).zip(self.pages.get(self.next));
         let next = next.map(|(&page, &read)| (page, read));
@@ -213,7 +215,7 @@ impl Collisions {
         self.read
     }
 
-    /// Hashes are of another strength.
+    /// The strength of hashes changed: forgets all but the count.
     pub(crate) fn forget(&mut self) {
         *self = Collisions {
             read: self.read,

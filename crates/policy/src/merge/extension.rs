@@ -1,21 +1,22 @@
-//! A match is extended: where the samples of a region meet those of another at the same distance,
-//! the pages between are read and compared, and never looked up.
+//! Extends matches: where samples of a region meet pages of another region at a constant distance,
+//! the pages between are read and compared, without lookups.
 //!
 //! # Problem
-//! Forks, restored snapshots and processes that did the same hold the same pages in the same order.
-//! To read both, enter one in the index and look the other up costs as much as to merge them.
+//! Forks, restored snapshots and processes with the same history hold the same pages in the same
+//! order. Reading both, entering one in the index and looking the other up costs as much as merging
+//! them.
 //!
 //! # Approach
-//! Pairs of pages that proved equal lie on one *diagonal* if they are as far from each other on
-//! both sides. If three of four samples, spread over a region, met pages of one other region on one
-//! diagonal, the rest of it most likely does, too. It is read, so that the hash of each page is
-//! known; each is proposed as the twin of the page at the same distance on the other side, which is
-//! not read. The module hashes that one before it makes a frame of it, so a wrong proposal is found
-//! by a hash and makes no frame; its page is looked up then. Where fewer than half of the proposals
-//! prove equal, the rest is left to sweeps.
+//! Pairs of equal pages lie on one *diagonal* if the difference of their page numbers is the same.
+//! If three of four samples, spread over a region, met pages of one other region on one diagonal,
+//! the rest of the region most likely does, too. It is read, so that the hash of each page is
+//! known; each page is proposed as the twin of the page on the diagonal, which is not read. The
+//! module hashes that one before it makes a frame of it, so a wrong proposal is found by a hash and
+//! makes no frame; its page is looked up then. Where fewer than half of the proposals prove equal,
+//! the rest is left to sweeps.
 //!
 //! # Units
-//! Pages. A stretch is a run of neighbours of which the twins are neighbours, too.
+//! Pages. A stretch is a run of neighbours whose twins are neighbours, too.
 //!
 //! # Source
 //! File deduplicators extend matches in this way; `docs/decisions/0026`.
@@ -27,27 +28,27 @@ use crate::convert;
 use crate::ids::RegionId;
 use crate::lookup::Place;
 
-/// Fewer pairs on a diagonal are no evidence.
+/// Pairs on a diagonal that are needed as evidence.
 const MIN_PAIRS: u32 = 4;
-/// They are to be spread over one of so many parts of a region: neighbours share a fate.
+/// They must extend over at least this part of a region: neighbours share a fate.
 const SPREAD: u32 = 4;
 /// Regions for which pairs are counted.
 const MAX_EVIDENCE: usize = 1024;
-/// Most stretches that wait; what comes later is left to sweeps.
+/// Limit of waiting stretches; later ones are left to sweeps.
 const MAX_WAITING: usize = 4096;
 /// Pages of a stretch.
 const STRETCH_PAGES: u32 = 1024;
-/// So many proposals tell whether extending a region pays.
+/// Proposals after which it is judged whether extending a region pays.
 const TELLING: u32 = 256;
 
-/// Neighbours that may equal others, which are neighbours, too.
+/// A run of neighbours that may equal another run of neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stretch {
     /// The first page, which is read.
     pub(crate) place: Place,
-    /// Its twin, which is not.
+    /// Its twin, which is not read.
     pub(crate) twin: Place,
-    /// How many.
+    /// Number of pages.
     pub(crate) pages: u32,
 }
 
@@ -58,11 +59,11 @@ pub(crate) struct Extended {
     pub(crate) place: Place,
     /// Its twin, perhaps.
     pub(crate) twin: Place,
-    /// What was read.
+    /// The page that was read.
     pub(crate) page: Page,
 }
 
-/// A region of which pages proved equal.
+/// A region with pages that proved equal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sampled {
     /// Its length.
@@ -71,13 +72,13 @@ pub(crate) struct Sampled {
     pub(crate) samples: u32,
 }
 
-/// On which diagonal a region seems to lie.
+/// The diagonal on which a region seems to lie.
 #[derive(Debug, Clone, Copy)]
 struct Evidence {
-    /// The region of the twins, and their page number less the page's.
+    /// The region of the twins, and their page number minus the page's.
     twins: RegionId,
     diagonal: i64,
-    /// Pairs on this diagonal, and those less the pairs on others.
+    /// Pairs on this diagonal, and the votes for it, less those for others.
     pairs: u32,
     lead: u32,
     /// The first and the last page of these pairs.
@@ -88,21 +89,21 @@ struct Evidence {
     is_extended: bool,
 }
 
-/// What waits to be read, and what was read and waits to be proposed.
+/// The stretches that wait to be read, and the pages that wait to be proposed.
 #[derive(Debug, Default)]
 pub(crate) struct Extension {
     evidence: BTreeMap<RegionId, Evidence>,
     waiting: VecDeque<Stretch>,
     /// The stretches of the call under way or of its answer, as they were asked for.
     reading: Vec<Stretch>,
-    /// The answer, and how far it was proposed: a stretch, a page of it, and a page of the answer.
+    /// The answer, and the next proposal: a stretch, a page of it, and a page of the answer.
     pages: Vec<Page>,
     next: (usize, u32, usize),
-    /// Lately proposed, and of these merged.
+    /// Recent proposals, and those of them that were merged.
     proposed: u32,
     merged: u32,
-    /// The region of which the call under way has the first stretch and no other, and the last one
-    /// that was tried so.
+    /// The region of which the call under way has only the first stretch, and the last region that
+    /// was tried in this way.
     on_trial: Option<RegionId>,
     tried: Option<RegionId>,
 }
@@ -113,10 +114,10 @@ impl Extension {
         Extension::default()
     }
 
-    /// A page of a region of which this is known and its twin, in a region of `twin_pages`, proved
-    /// equal after they met by their hash. If that is evidence enough, all of the region that may
-    /// have twins there waits to be read. Of several diagonals the one is kept that most pairs lie
-    /// on, if most do (Boyer and Moore's majority vote).
+    /// A page of this region and its twin, in a region of `twin_pages`, met by their hash and
+    /// proved equal. With enough evidence, all pages of the region that may have twins there are
+    /// queued to be read. Among several diagonals, the one with the majority of pairs is kept, if
+    /// there is one (Boyer and Moore's majority vote).
     pub(crate) fn proved(&mut self, place: Place, region: Sampled, twin: Place, twin_pages: u32) {
         let diagonal = i64::from(twin.page) - i64::from(place.page);
         let first = Evidence {
@@ -160,7 +161,7 @@ impl Extension {
         }
     }
 
-    /// All pages of the region that may have twins wait to be read.
+    /// Queues all pages of the region that may have twins.
     fn extend(
         &mut self,
         (region, pages): (RegionId, u32),
@@ -192,10 +193,10 @@ impl Extension {
         self.reading.is_empty() && !self.waiting.is_empty()
     }
 
-    /// Takes the next stretch for a call, which has none so far if it `is_first`. Of a region that
-    /// has several, a call has the first one alone, so that it is known what that was worth before
-    /// the rest is read: three of four samples are evidence, and no proof. If proposals did not
-    /// pay, the other stretches of the region are left out.
+    /// Takes the next stretch for a call, its first one if `is_first`. The first of several
+    /// stretches of a region has a call of its own, so that its yield is known before the rest is
+    /// read: three of four samples are evidence, and no proof. If proposals did not pay, the other
+    /// stretches of the region are dropped.
     pub(crate) fn take(&mut self, is_first: bool) -> Option<Stretch> {
         if self.proposed >= TELLING && 2 * self.merged < self.proposed {
             (self.proposed, self.merged) = (0, 0);
@@ -215,7 +216,7 @@ impl Extension {
         self.waiting.pop_front()
     }
 
-    /// These are read, in this order.
+    /// Records that these stretches are being read, in this order.
     pub(crate) fn read(&mut self, stretches: Vec<Stretch>) {
         self.tried = self.on_trial.take().or(self.tried);
         self.reading = stretches;
@@ -223,7 +224,7 @@ impl Extension {
         self.next = (0, 0, 0);
     }
 
-    /// What is read: of which region, and how many pages each.
+    /// The regions being read, and the number of pages of each stretch.
     pub(crate) fn reading(&self) -> impl Iterator<Item = (RegionId, u32)> + '_ {
         let reading = self.reading.iter();
         reading.map(|part| (part.place.region, part.pages))
@@ -237,12 +238,12 @@ impl Extension {
         }
     }
 
-    /// Whether pages were read that wait to be proposed.
+    /// Whether pages that were read wait to be proposed.
     pub(crate) fn is_under_way(&self) -> bool {
         !self.pages.is_empty()
     }
 
-    /// The next page that was read; none at the end, where all that was read is forgotten.
+    /// The next page that was read; none at the end, where the answer is forgotten.
     pub(crate) fn next(&mut self) -> Option<Extended> {
         let (mut at, mut offset, page) = self.next;
         while self
@@ -278,12 +279,13 @@ impl Extension {
         }
     }
 
-    /// A page that had been proposed was merged.
+    /// A proposed page was merged.
     pub(crate) fn count_merged(&mut self) {
         self.merged += 1;
     }
 
-    /// Hashes are of another strength: what was read is worthless, and waits to be read again.
+    /// The strength of hashes changed: the answer is worthless, and its stretches are queued to be
+    /// read again.
     pub(crate) fn read_again(&mut self) {
         self.tried = None;
         self.pages.clear();
@@ -312,7 +314,8 @@ mod tests {
         }
     }
 
-    /// Pages of B at these places equal those of A, which are so many pages further on.
+    /// Pages of B at these places proved equal to the pages of A that are `diagonal` pages further
+    /// on.
     fn proved(extension: &mut Extension, pages: &[u32], diagonal: i64, samples: u32) {
         for &page in pages {
             let twin = u32::try_from(i64::from(page) + diagonal).unwrap();
@@ -421,7 +424,7 @@ mod tests {
         proved(&mut extension, &[7, 2000, 30, 900], 100, 4);
         let lone = extension.take(true).unwrap();
         assert_eq!(extension.take(false), None);
-        // Nothing of it was to be read, so the next one is on trial.
+        // No page of it had to be read, so the next one is on trial.
         assert_eq!(extension.take(true).unwrap().place.page, 1024);
         assert_eq!(extension.take(false), None);
         extension.read(vec![lone]);

@@ -1,4 +1,4 @@
-//! What is found in an answer that is worked through.
+//! Finds in the answer that is being processed.
 
 use super::trail::Trail;
 use crate::command::FrameId;
@@ -16,11 +16,11 @@ pub(crate) struct Candidate {
     pub(crate) huge: bool,
     /// Its whole block is read.
     pub(crate) in_block: bool,
-    /// For which hint it was read, if for one.
+    /// The hint for which it was read, if any.
     pub(crate) ticket: Option<Ticket>,
 }
 
-/// What a candidate met.
+/// The partner that a candidate met.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Partner {
     /// The zero page.
@@ -31,7 +31,7 @@ pub(super) enum Partner {
     Page(Place),
 }
 
-/// A candidate that met something.
+/// A candidate that met a partner.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
     pub(super) place: Place,
@@ -40,12 +40,12 @@ pub(super) struct Found {
     pub(super) ticket: Option<Ticket>,
 }
 
-/// What was found in the answer that is worked through.
+/// The finds in the answer that is being processed.
 #[derive(Debug, Default)]
 pub(crate) struct Finds {
-    /// Found in huge pages of the block that is being worked through.
+    /// Finds in huge pages of the block that is being processed.
     pub(super) in_huge: Vec<Found>,
-    /// Regions of which something was learnt.
+    /// Regions whose estimates changed.
     touched: Vec<RegionId>,
     /// Where the pages follow their twins.
     pub(super) trail: Trail<Candidate>,
@@ -57,21 +57,21 @@ pub(crate) struct Finds {
 }
 
 impl Finds {
-    /// Another answer begins.
+    /// Prepares for another answer.
     pub(crate) fn clear(&mut self) {
         self.touched.clear();
         self.in_huge.clear();
         self.trail = Trail::default();
     }
 
-    /// Something was learnt of a region; often of the same one many times.
+    /// The estimates of a region changed; often called many times for the same one.
     pub(crate) fn touch(&mut self, region: RegionId) {
         if self.touched.last() != Some(&region) {
             self.touched.push(region);
         }
     }
 
-    /// The regions of which something was learnt, each once.
+    /// The regions whose estimates changed, each once.
     pub(crate) fn take_touched(&mut self) -> Vec<RegionId> {
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();

@@ -1,13 +1,13 @@
 //! Pages that were read in full look for partners, by their full hash.
 //!
 //! # Problem
-//! See [`super::collisions`]: of the partial hash of such a page there are many contents.
+//! See [`super::collisions`]: the partial hash of such a page stands for many contents.
 //!
 //! # Approach
-//! As every page: a set that waits, then frames, then unmerged pages, where it is entered if it is
-//! the first. It was counted as sampled before, and its merge is expected, because the hash is of
-//! all lines. The module checks the partial hash, which costs less and tells as well whether the
-//! page was written meanwhile.
+//! Lookups are those of every page: a set that waits, then frames, then unmerged pages, where the
+//! page is entered if it is the first. It was counted as sampled before, and its merge is expected,
+//! because the hash covers all lines. The module checks the partial hash, which costs less and
+//! shows as well whether the page was written meanwhile.
 
 use super::collisions::Colliding;
 use super::matching::Matching;
@@ -16,7 +16,7 @@ use crate::lookup::Match;
 use crate::region::duplication::Scale;
 
 impl Matching<'_> {
-    /// Looks a page up that was read, and has this hash. Says whether it waits to be merged.
+    /// Looks up a page that was read and has this hash. Returns whether it waits to be merged.
     pub(crate) fn look_up_in_full(&mut self, page: Colliding, hash: u64, scale: &Scale) -> bool {
         let Colliding { place, partial } = page;
         if !self.is_unmerged(place) || !self.may_merge(place) {

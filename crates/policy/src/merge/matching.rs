@@ -1,19 +1,19 @@
-//! Sampled pages look for partners: frames, and each other. What matches is queued.
+//! Finds partners for sampled pages: frames, and each other. Matches are queued.
 //!
 //! # Problem
-//! A candidate may equal the zero page, a frame, or a page sampled before. That one may be gone by
-//! now, may not be split, or may not be merged for other reasons. And every hit counts for the
+//! A candidate may equal the zero page, a frame, or a page sampled before. The latter may be gone
+//! by now, may not be split, or may not be merged for other reasons. And every hit counts for the
 //! duplication estimate of the regions.
 //!
 //! # Approach
-//! The zero page first, then frames with room, then unmerged pages, so that a page joins what
-//! exists. A page that turns out to have other contents goes on in that order at once: pages whose
-//! hash is that of a frame by chance must meet each other all the same. The number of such tries is
-//! bounded, because a hash that is too weak has many contents.
+//! The zero page is tried first, then frames with room, then unmerged pages, so that a page joins
+//! existing frames. A page that turns out to have other contents goes on in that order at once:
+//! pages whose hash is that of a frame by chance must meet each other all the same. The number of
+//! such tries is bounded, because a hash that is too weak has many contents.
 //!
 //! Finds in huge pages wait until their block can be decided about. A partner that cannot be merged
-//! gives its place in the index to the page that met it. What is merged without a hash that was met
-//! is in [`super::proposals`].
+//! is replaced in the index by the page that met it. Merges without a matching hash are in
+//! [`super::proposals`].
 //!
 //! # Source
 //! UKSM §5.3 (`Tr_s`, then `Tr_us`).
@@ -37,9 +37,10 @@ use crate::spaces::Spaces;
 pub(crate) const PIECE: usize = 64;
 /// Room the merge queue must have for a piece: two for each page.
 pub(crate) const PIECE_ROOM: usize = 2 * PIECE;
-/// Frames of one hash that are tried for one page, and that are asked for room each time.
+/// Limit of frames of one hash that are tried for one page, and of frames that are asked for room
+/// each time.
 pub(super) const MAX_FRAMES: u8 = 4;
-/// Sets of one hash that are tried for one page.
+/// Limit of sets of one hash that are tried for one page.
 const MAX_SETS: u8 = 2;
 
 /// The parts that matching works on, for one step.
@@ -48,24 +49,24 @@ pub(crate) struct Matching<'a> {
     pub(crate) regions: &'a mut Regions,
     /// The spaces of the regions.
     pub(crate) spaces: &'a Spaces,
-    /// What pages meet.
+    /// The frames and unmerged pages that pages meet.
     pub(crate) lookup: &'a mut Lookup,
     /// Where matches are queued.
     pub(crate) merge: &'a mut Merge,
     /// Hashes whose pages are read in full.
     pub(crate) collisions: &'a mut Collisions,
-    /// What was found before in this answer.
+    /// Earlier finds in this answer.
     pub(crate) finds: &'a mut Finds,
     /// The moment of the step.
     pub(crate) at: Moment<'a>,
-    /// Who pays for what is found.
+    /// The payer of the finds.
     pub(crate) payer: Payer,
     /// The hash of a page of zeros.
     pub(crate) zero: u64,
 }
 
 impl Matching<'_> {
-    /// Looks the candidates of a piece up in what is indexed.
+    /// Looks up the candidates of a piece in the indexes.
     pub(crate) fn look_up(&mut self, candidates: &[Candidate], scale: &Scale) {
         if !self.may_share() {
             return self.look_for_zeros(candidates, scale);
@@ -98,8 +99,8 @@ impl Matching<'_> {
         let is_crowded = self.lookup.is_crowded();
         let is_limited = self.is_limited();
         for (candidate, frame) in candidates.iter().zip(&frames) {
-            // What was known is indexed, or an equal page is. Where not all is, a page that is not
-            // may be as it was.
+            // A known page is indexed, or an equal page is. In a crowded index, a page that is not
+            // indexed may be unchanged.
             let mut is_changed = false;
             let partner = if self.may_be_zero(candidate) {
                 Some(Partner::Zero)
@@ -142,7 +143,7 @@ impl Matching<'_> {
         self.finds.matches = matches;
     }
 
-    /// Whether the hash of a candidate says too little: it waits to be read in full then.
+    /// Whether the hash of a candidate collides: it waits to be read in full then.
     fn is_to_be_read_in_full(&mut self, candidate: &Candidate, partner: Option<Partner>) -> bool {
         let &Candidate { place, hash, .. } = candidate;
         let is_tried = candidate.huge || matches!(partner, Some(Partner::Zero));
@@ -157,7 +158,7 @@ impl Matching<'_> {
         true
     }
 
-    /// Whether pages may share what somebody wrote.
+    /// Whether pages may share contents other than zeros.
     fn may_share(&self) -> bool {
         self.at.params.merge != Contents::Zero
     }
@@ -180,7 +181,7 @@ impl Matching<'_> {
         candidate.hash == self.zero && self.region(candidate.place).takes_zero_page()
     }
 
-    /// Whether there can be a page that is not merged.
+    /// Whether there may be an unmerged page at this place.
     pub(super) fn is_unmerged(&self, place: Place) -> bool {
         let region = self.regions.find_ranked(place.region, place.page);
         region.is_some_and(|region| !region.is_merged(place.page))
@@ -191,7 +192,7 @@ impl Matching<'_> {
         self.permission(place) == Permission::Open && !self.is_waiting(place)
     }
 
-    /// The indexed page if it can still be there; else the page of `new` takes its place.
+    /// The indexed page if it may still be there; else the page of `new` replaces it.
     pub(super) fn valid_partner(&mut self, hash: u64, new: Place, indexed: Place) -> Option<Place> {
         if self.is_unmerged(indexed) {
             return Some(indexed);
@@ -200,8 +201,7 @@ impl Matching<'_> {
         None
     }
 
-    /// The page of `new` takes the place of an indexed one, which would hide it from others that it
-    /// could be merged with.
+    /// The page of `new` replaces an indexed one, which would hide it from its partners.
     pub(super) fn replace(&mut self, hash: u64, indexed: Place, new: Place) {
         let round = self.at.round_number;
         self.lookup.unmerged().replace(hash, indexed, new, round);
@@ -228,7 +228,7 @@ impl Matching<'_> {
             Partner::Page(_) => self.merge.queue().set_of(candidate.hash),
             Partner::Zero | Partner::Frame(_) => None,
         };
-        // What I/O has touched says nothing about the rest of a region.
+        // Pages touched by I/O are no sample of the rest of a region.
         let is_sample = candidate.ticket.is_none() || candidate.in_block;
         let duplication = self.regions[place.region].duplication_mut();
         match partner {
@@ -236,8 +236,8 @@ impl Matching<'_> {
             _ if !is_sample => {}
             Partner::Page(other) if set.is_none() => {
                 duplication.met(scale);
-                // Of a region that was swept all is indexed, if there is room: it is met by others,
-                // and need not be read again for that.
+                // All pages of a swept region are indexed, if there is room: others meet them, and
+                // they need not be read again for that.
                 let is_known = self.region(other).was_swept()
                     && !self.lookup.is_crowded()
                     && !self.is_limited();
@@ -282,8 +282,8 @@ impl Matching<'_> {
             .may_split(place.page, params.thp, params.thp_share)
     }
 
-    /// Decides about a block of a huge page, which was read whole, and queues what is worth it as
-    /// far as there is room.
+    /// Decides about a block of a huge page, which was read whole, and queues its finds, as far as
+    /// there is room, if the split is worth it.
     pub(crate) fn decide_block(&mut self) {
         let place = self.finds.in_huge[0].place;
         let is_here = self.regions.find(place.region, place.page).is_some();
@@ -324,8 +324,8 @@ impl Matching<'_> {
         self.permission(place) != Permission::Closed && !self.is_waiting(place)
     }
 
-    /// Queues a merge. `set` is the one that waits for pages of this hash; `is_counted` says
-    /// whether the hit was counted for the region.
+    /// Queues a merge. `set` waits for pages of this hash; `is_counted` is whether the hit was
+    /// counted for the region.
     fn enqueue(&mut self, found: Found, set: Option<u16>, is_counted: bool) {
         let Found {
             place,
@@ -370,7 +370,7 @@ impl Matching<'_> {
         }
     }
 
-    /// A page that begins to wait; whoever samples now pays.
+    /// A page that begins to wait, paid by the payer of the sample.
     pub(super) fn queued_page(
         &self,
         place: Place,
@@ -425,7 +425,7 @@ impl Matching<'_> {
         }
     }
 
-    /// Queues the page to be merged with an unmerged one, for which the hit was so counted.
+    /// Queues the page to be merged with an unmerged one, whose hit was counted as `counted`.
     pub(super) fn join_page(&mut self, page: &QueuedPage, first: Place, counted: Counted) {
         if !self.may_share() || !self.merge.may_make_frames(self.at.now) {
             return;
@@ -446,7 +446,7 @@ impl Matching<'_> {
     }
 
     /// The page has no frame to join: it meets unmerged pages of its hash, and is indexed if there
-    /// are none. `other` is known to have other contents. Says whether the page waits now.
+    /// are none. `other` is known to have other contents. Returns whether the page waits now.
     fn join_unmerged(&mut self, page: &QueuedPage, other: Option<Place>) -> bool {
         let before = self.merge.len();
         if let Some(set) = self.merge.queue().set_of(page.hash) {
@@ -459,7 +459,7 @@ impl Matching<'_> {
             return false;
         };
         if other == Some(place) {
-            // The next of this hash meets this one.
+            // The next page of this hash meets this one.
             self.replace(page.hash, place, page.place);
         } else if let Some(first) = self.valid_partner(page.hash, page.place, place) {
             if self.may_be_first(first) && self.may_split(first) {
@@ -471,8 +471,8 @@ impl Matching<'_> {
         self.merge.len() > before
     }
 
-    /// The page could not be merged with what it was tried with, and goes on to the next of its
-    /// hash: frames, then unmerged pages. Says whether it waits again.
+    /// The page could not be merged with its partner, and is tried with the next one of its hash:
+    /// frames, then unmerged pages. Returns whether it waits again.
     pub(crate) fn try_another(&mut self, page: &Waiting) -> bool {
         if !self.may_share() {
             return false;
@@ -493,7 +493,7 @@ impl Matching<'_> {
             }
             FoldKind::Frame(tried) => {
                 queued.failed_frames += 1;
-                // Frames change their order, so that only their number tells that all were tried.
+                // The order of frames changes, so that only their number shows that all were tried.
                 let is_another = queued.failed_frames < MAX_FRAMES;
                 let next = self.frame_after(tried, hash).filter(|_| is_another);
                 if self.join_frame(&queued, next) {
@@ -513,7 +513,7 @@ impl Matching<'_> {
         self.join_unmerged(&queued, other)
     }
 
-    /// The page takes the place of the indexed one of its hash, which was tried before.
+    /// The page replaces the indexed one of its hash, which was tried before.
     fn replace_indexed(&mut self, place: Place, hash: u64) {
         let round = self.at.round_number;
         let index = self.lookup.unmerged();

@@ -1,4 +1,4 @@
-//! What became of pages that were to be merged: the counts and their equation.
+//! The outcomes of pages that were to be merged: the counts and their equation.
 //!
 //! Problem: every page tried must be accounted for, or savings cannot be believed. Approach: one
 //! counter for each status of the contract, and `tried` counted apart. Units: pages.

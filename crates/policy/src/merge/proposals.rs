@@ -1,15 +1,14 @@
-//! Merges that are proposed without a hash that was met: neighbours of a match, and pages of files
-//! of which the same place was read before.
+//! Merges that are proposed without a matching hash: neighbours of a match, and pages of files of
+//! which the same place was read before.
 //!
 //! # Problem
-//! Where not all is indexed, a page that met nothing may have a twin all the same (see
-//! [`super::trail`]). And what two processes read from one place of a file is equal before it is
-//! read.
+//! In a crowded index, a page that met nothing may have a twin all the same (see [`super::trail`]).
+//! And pages that two processes read from one place of a file are known to be equal before they are
+//! sampled.
 //!
 //! # Approach
-//! A proposal is queued like a match. The module compares; a proposal that is wrong costs a
-//! comparison, and counts neither as a false match of the hash nor for a region's duplication
-//! estimate.
+//! A proposal is queued like a match. The module compares; a wrong proposal costs a comparison, and
+//! counts neither as a false match of the hash nor for a region's duplication estimate.
 
 use super::finds::{Candidate, Partner};
 use super::matching::{Matching, PIECE_ROOM};
@@ -18,7 +17,7 @@ use crate::lookup::Place;
 use crate::region::duplication::Scale;
 
 impl Matching<'_> {
-    /// Takes in what a candidate met, in the order of the answer, and proposes its neighbours.
+    /// Records the partner of a candidate, in the order of the answer, and proposes its neighbours.
     pub(super) fn extend(&mut self, candidate: Candidate, partner: Option<Partner>) {
         let mut trail = std::mem::take(&mut self.finds.trail);
         trail.go_to(candidate.place, self.lookup.pages_per_entry());
@@ -40,8 +39,8 @@ impl Matching<'_> {
         self.finds.trail = trail;
     }
 
-    /// Queues a candidate to be merged with a page that may be equal, if there is one and it may
-    /// be merged. Says whether it waits now.
+    /// Queues a candidate to be merged with a page that may be equal, if there is one and it may be
+    /// merged. Returns whether it waits now.
     fn propose(&mut self, candidate: Candidate, twin: Place) -> bool {
         let place = candidate.place;
         // The rest of the piece needs its room.
@@ -62,9 +61,9 @@ impl Matching<'_> {
         self.merge.len() > before
     }
 
-    /// Queues a page that was read, and not looked up: with what is known of its hash, else with
-    /// the page that should be its twin. Where a frame is known the twin joins it when it is read:
-    /// two frames of one content never meet. Says whether it waits now.
+    /// Queues a page that was read, and not looked up: with a known frame or set of its hash, else
+    /// with its presumed twin. Where a frame is known, the twin joins it when it is read: two
+    /// frames of one content never meet. Returns whether it waits now.
     pub(crate) fn merge_extended(
         &mut self,
         place: Place,
@@ -99,8 +98,8 @@ impl Matching<'_> {
         waits
     }
 
-    /// Queues a page that was not read, but is expected to have a hash, if there is something of
-    /// this hash that it can be merged with. Says whether it waits now.
+    /// Queues a page that was not read, but is expected to have a hash, if there is a partner of
+    /// this hash. Returns whether it waits now.
     pub(crate) fn merge_expected(&mut self, candidate: &Candidate) -> bool {
         let Candidate {
             place,

@@ -1,14 +1,14 @@
-//! Pages that are to be merged, gathered into batches the module likes.
+//! The queue of pages to merge, in batches that cost the module least.
 //!
 //! # Problem
 //! A call costs as much as a dozen merges, and a page alone under its page-table lock costs nearly
-//! twice what it costs among neighbours. But what waits too long has changed meanwhile.
+//! twice as much as among neighbours. But pages that wait too long change meanwhile.
 //!
 //! # Approach
-//! At most [`ROOM`] pages wait. Pages of one hash that have no frame yet are a *set*; further
-//! ones join it, so that all are merged in one call. A batch is sorted by (space, address), with
-//! the *firsts* in front: the page of each set that was seen longest ago and becomes the frame.
-//! A set is never torn apart.
+//! At most [`ROOM`] pages wait. Pages of one hash that have no frame yet are a *set*; further ones
+//! join it, so that all are merged in one call. A batch is sorted by (space, address), with the
+//! *firsts* in front: the page of each set that was seen longest ago and becomes the frame. A set
+//! is never split.
 //!
 //! # Source
 //! UKSM §5.3; `UKSM_IOC_FOLD` of the contract.
@@ -36,19 +36,19 @@ pub(crate) struct QueuedPage {
     /// Its hash at the strength in use, which the module checks: the same, unless it was read in
     /// full.
     pub(crate) partial: u64,
-    /// Who pays for it.
+    /// Its payer.
     pub(crate) payer: Payer,
-    /// Frames with which it was tried, and were of other contents or full.
+    /// Frames with which it was tried, and that had other contents or were full.
     pub(crate) failed_frames: u8,
     /// Sets in which it met pages of other contents.
     pub(crate) failed_sets: u8,
-    /// As what kind of hit it was counted for its region.
+    /// The kind of hit as which it was counted for its region.
     pub(crate) counted: Counted,
-    /// For which hint it was read, if for one.
+    /// The hint for which it was read, if any.
     pub(crate) ticket: Option<Ticket>,
 }
 
-/// As what kind of hit a page was counted, see [`crate::region::duplication`].
+/// The kind of hit as which a page was counted, see [`crate::region::duplication`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counted {
     /// Not at all.
@@ -59,14 +59,15 @@ pub(crate) enum Counted {
     Extended,
     /// Not at all: it was not read, but its place in a file held this before.
     Expected,
-    /// With a page that was indexed.
+    /// As a match with an indexed page.
     Met,
-    /// With what is known to have partners.
+    /// As a match with contents that are known to have partners.
     Sure,
 }
 
 impl Counted {
-    /// Whether it was proposed, and no hash met: that it differs says nothing about hash or region.
+    /// Whether it was proposed without a matching hash: a difference is no evidence about hash or
+    /// region.
     pub(crate) fn is_proposed(self) -> bool {
         matches!(self, Counted::Guess | Counted::Extended | Counted::Expected)
     }
@@ -84,7 +85,7 @@ pub(crate) struct Waiting {
     pub(crate) failed_sets: u8,
     pub(crate) counted: Counted,
     pub(crate) ticket: Option<Ticket>,
-    /// The frame of its set is made of it.
+    /// Whether it becomes the frame of its set.
     pub(crate) is_first: bool,
     /// The first of its set; itself if it is in none.
     pub(crate) first: Place,
@@ -116,7 +117,7 @@ impl Waiting {
 /// The queue.
 #[derive(Debug)]
 pub(crate) struct MergeQueue {
-    /// Pages of which frames are made, by set, and the others. Kept apart because each comes
+    /// Pages that become frames, by set, and the others. They are separate because each list is
     /// nearly sorted, which makes sorting cheap.
     firsts: Vec<Waiting>,
     others: Vec<Waiting>,
@@ -146,17 +147,17 @@ impl MergeQueue {
         self.firsts.len() + self.others.len()
     }
 
-    /// Pages that still have room.
+    /// Number of pages that can still be queued.
     pub(crate) fn room(&self) -> usize {
         ROOM - self.len()
     }
 
-    /// The page is to be merged with a frame.
+    /// Queues a page to be merged with a frame.
     pub(crate) fn push_frame(&mut self, page: &QueuedPage, frame: FrameId) {
         self.push(page, FoldKind::Frame(frame), page.place, false);
     }
 
-    /// The page is to be merged with the zero page.
+    /// Queues a page to be merged with the zero page.
     pub(crate) fn push_zero(&mut self, page: &QueuedPage) {
         self.push(page, FoldKind::Zero, page.place, false);
     }
@@ -185,8 +186,8 @@ impl MergeQueue {
     }
 
     /// The page joins a set, unless it was the last to do so. It is not indexed, so it comes again
-    /// if it is read again; and if its partner turned out to be another page, it would be merged
-    /// with itself.
+    /// if it is read again; and if its partner turned out to have other contents, it would be
+    /// merged with itself.
     pub(crate) fn join_set(&mut self, page: &QueuedPage, set: u16) {
         let last = &mut self.joined[usize::from(set)];
         if std::mem::replace(last, page.place) == page.place {
@@ -208,9 +209,9 @@ impl MergeQueue {
         self.firsts[usize::from(set)].entry.space == space || self.others.iter().any(is_in)
     }
 
-    /// Takes all pages: the batch, and what is known of each entry, in its order. With
-    /// `frames_first` nothing becomes a frame before all pages were tried that wait for one: an id
-    /// that was freed meanwhile cannot be that of a frame which the same call made.
+    /// Takes all pages: the batch, and the waiting page of each entry, in its order. With
+    /// `frames_first`, no page becomes a frame before all pages that wait for one were tried: an id
+    /// that was freed meanwhile cannot name a frame that the same call made.
     pub(crate) fn take(&mut self, frames_first: bool) -> (FoldBatch, Vec<Waiting>) {
         let is_of_set = |page: &Waiting| matches!(page.entry.kind, FoldKind::Set(_));
         let by_address = |page: &Waiting| (page.entry.space, page.entry.address);

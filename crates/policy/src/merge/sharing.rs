@@ -1,22 +1,24 @@
-//! Who may share what, where not all that is equal may be merged.
+//! Limits of sharing, where not all equal pages may be merged.
 //!
 //! # Problem
-//! A group can want that no two pages of one space map one frame (`merge = "between"`), or that a
-//! frame holds only what at least k spaces hold (`merge_spaces = k`). Two pages that meet are then
-//! not enough: they have to wait for others, in a bounded index that has one page of each hash.
+//! A group can want that no two pages of one space map one frame (`merge = "between"`), or that
+//! only contents of at least k spaces become frames (`merge_spaces = k`). Two pages that meet are
+//! then not enough: they have to wait for others, in a bounded index that has one page of each
+//! hash.
 //!
 //! # Approach
 //! A hash has k - 1 entries then, its *rungs*, each for a page of another space. A page climbs past
-//! those of others, and waits on the first rung that is free. If its own space is on a rung, it is
-//! there already. A page that finds all rungs taken by others is the k-th: all of them are queued
-//! as one set, which one call merges; the module counts the spaces again. What waits behind a page
-//! of its own space is not indexed, and is met when it is read again. A page on a rung that turns
-//! out to be gone, or may not be merged, gives its place to the one that met it.
+//! the rungs of other spaces, and waits on the first free one, unless its own space is on a rung
+//! already. A page that finds all rungs taken by others is the k-th: all of them are queued as one
+//! set, which one call merges; the module counts the spaces again. A page whose space is on a rung
+//! is not indexed, and meets others when it is read again. A page on a rung that turns out to be
+//! gone, or may not be merged, is replaced by the one that met it.
 //!
-//! Whatever joins a set or a frame passes [`Matching::joinable_set`] or `Lookup::reserve_room`,
-//! which ask who is in it. What exists as a frame was held by enough spaces when it was made.
+//! Every page that joins a set or a frame passes [`Matching::joinable_set`] or
+//! `Lookup::reserve_room`, which check the spaces in it. The contents of a frame were held by
+//! enough spaces when it was made.
 //!
-//! Nothing of this is looked at where all may be merged.
+//! None of this is checked where all equal pages may be merged.
 
 use super::finds::{Candidate, Partner};
 use super::matching::{MAX_FRAMES, Matching};
@@ -26,7 +28,7 @@ use crate::lookup::{Match, Place};
 use crate::params::Contents;
 
 impl Matching<'_> {
-    /// Whether not all that is equal may be merged.
+    /// Whether not all equal pages may be merged.
     pub(super) fn is_limited(&self) -> bool {
         self.spaces_needed() > 1
     }
@@ -48,7 +50,7 @@ impl Matching<'_> {
         self.spaces.id(self.regions[place.region].space())
     }
 
-    /// What of that which a candidate met it may be merged with now. If that is nothing, it waits.
+    /// The partner with which a candidate may be merged now. If there is none, it waits.
     pub(super) fn permitted(
         &mut self,
         candidate: &Candidate,
@@ -66,7 +68,7 @@ impl Matching<'_> {
         }
     }
 
-    /// The first frame that a page of the space may join, from one on.
+    /// The first frame, from `first` on, that a page of the space may join.
     fn frame_for(&self, first: FrameId, hash: u64, space: SpaceId) -> Option<FrameId> {
         let next = |tried: &FrameId| self.frame_after(*tried, hash);
         std::iter::successors(Some(first), next)
@@ -74,7 +76,7 @@ impl Matching<'_> {
             .find(|&frame| self.lookup.may_join(frame, space))
     }
 
-    /// One of the pages that it may be merged with, if there are enough; else it waits.
+    /// One of the pages that the page may be merged with, if there are enough; else it waits.
     fn partner_page(&mut self, hash: u64, place: Place) -> Option<Place> {
         let space = self.space_of(place);
         if let Some(set) = self.merge.queue().set_of(hash) {
@@ -90,8 +92,8 @@ impl Matching<'_> {
         (!is_twice).then_some(set)
     }
 
-    /// Pages of other spaces that have this hash, and may be merged, if with this one there are
-    /// enough. Else it waits on a rung.
+    /// Pages of other spaces that have this hash and may be merged, if they are enough together
+    /// with this one. Else it waits on a rung.
     pub(super) fn climb(&mut self, hash: u64, place: Place) -> Option<Vec<Place>> {
         let own = self.space_of(place);
         let round = self.at.round_number;
@@ -104,7 +106,7 @@ impl Matching<'_> {
             };
             let is_good =
                 self.is_unmerged(other) && self.may_be_first(other) && self.may_split(other);
-            // Two rungs can come to have pages of one space, when one of them is replaced.
+            // Two rungs can have pages of one space, after one of them was replaced.
             let is_twice = is_good && {
                 let space = self.space_of(other);
                 others.iter().any(|&one| self.space_of(one) == space)
@@ -122,7 +124,7 @@ impl Matching<'_> {
         Some(others)
     }
 
-    /// Queues the page with all that it needs to be merged with, if they are there.
+    /// Queues the page with all its partners, if there are enough.
     pub(super) fn join_enough(&mut self, page: &QueuedPage, counted: Counted) {
         if self.merge.queue().set_of(page.hash).is_some() {
             return;
@@ -159,7 +161,7 @@ impl Matching<'_> {
         queue.join_set(page, set);
     }
 
-    /// A page was left out because others of its set were not there any more: it waits again.
+    /// A page was not merged because other pages of its set were gone: it waits again.
     pub(crate) fn waits_again(&mut self, hash: u64, place: Place) {
         if self.is_limited() {
             self.climb(hash, place);

@@ -1,18 +1,18 @@
-//! A match is extended: the neighbours of two equal pages are proposed as equal, too.
+//! Extends matches: the neighbours of two equal pages are proposed as equal, too.
 //!
 //! # Problem
 //! Equal pages of real memory come in runs: files read by two guests, heaps of two like processes.
-//! An index that is smaller than the memory holds one page of a run or another, so that the rest of
-//! the run is not met.
+//! An index that is smaller than the memory holds only some pages of a run, so that the rest of the
+//! run is not met.
 //!
 //! # Approach
 //! Blocks are read in order. Once a page has met its twin, the page after it is proposed as the
 //! twin of the page after the twin, without being looked up; the module compares. And the pages
-//! before it, which met nothing, are proposed backwards. How far depends on how many pages have one
-//! entry. A trail that is met again in the index goes on for as long again as it has come, so that
-//! a long run costs few lookups and a chance match a few compares. This is done only when the index
-//! has no room for all pages: else a page that met nothing has no twin. Deduplication of files
-//! extends matches in this way.
+//! before it, which met nothing, are proposed backwards. The reach depends on the number of pages
+//! per entry of the index. A trail that is met again in the index is followed for as long again as
+//! its length so far, so that a long run costs few lookups and a chance match a few comparisons.
+//! Matches are extended only when the index has no room for all pages: else a page that met nothing
+//! has no twin. Deduplication of files extends matches in this way.
 //!
 //! # Units
 //! A proposal that fails costs a comparison that ends at the first difference.
@@ -22,17 +22,17 @@ use std::collections::VecDeque;
 use crate::convert;
 use crate::lookup::Place;
 
-/// So many entries of the index are to be missed in a run until a trail ends.
+/// Number of missed entries of the index in a run after which a trail ends.
 const MISSES: u32 = 4;
-/// Most pages that are proposed after a chance match, and before it.
+/// Limit of pages that are proposed after a chance match, and before it.
 const MAX_GUESSES: u32 = 256;
 
-/// Where the pages of an answer follow their twins. `C` is what is kept of a page that met nothing.
+/// The pages of an answer that follow their twins. `C` is kept for a page that met nothing.
 #[derive(Debug)]
 pub(super) struct Trail<C> {
     /// The last page.
     last: Option<Place>,
-    /// Its twin, or what was proposed as that.
+    /// Its twin, or the page proposed as its twin.
     twin: Option<Place>,
     /// Pages from the first match to the last one.
     length: u32,
@@ -40,7 +40,7 @@ pub(super) struct Trail<C> {
     guesses: u32,
     /// Pages right before the next one that met nothing, at most `reach`.
     unmatched: VecDeque<C>,
-    /// So many pages are proposed after a match, and before it, whatever else is known.
+    /// Pages that are proposed after a match, and before it, at any length of the trail.
     reach: u32,
 }
 
@@ -58,8 +58,8 @@ impl<C> Default for Trail<C> {
 }
 
 impl<C> Trail<C> {
-    /// The next page is this one: the trail ends if it is not the neighbour of the last. Of
-    /// `pages_per_entry` pages one is in the index.
+    /// Moves to the next page: the trail ends if it is not the neighbour of the last. One of
+    /// `pages_per_entry` pages is in the index.
     pub(super) fn go_to(&mut self, place: Place, pages_per_entry: u32) {
         self.reach = pages_per_entry.saturating_mul(MISSES).min(MAX_GUESSES);
         if self.last.and_then(after) != Some(place) {
@@ -69,7 +69,7 @@ impl<C> Trail<C> {
         self.last = Some(place);
     }
 
-    /// The page met `twin`. If that is not where it was expected, another trail begins.
+    /// The page met `twin`. If that is not the expected place, another trail begins.
     pub(super) fn meet(&mut self, twin: Place) {
         if self.twin.and_then(after) == Some(twin) {
             self.length += self.guesses + 1;
@@ -81,13 +81,13 @@ impl<C> Trail<C> {
         self.unmatched.clear();
     }
 
-    /// The page met what others are merged with: its twin is merged, too, and the run may go on.
+    /// The page met a frame or the zero page: its twin is merged, too, and the run may go on.
     pub(super) fn pass(&mut self) {
         self.twin = self.twin.and_then(after);
         self.unmatched.clear();
     }
 
-    /// The twin that is to be proposed for a page that met nothing.
+    /// The twin to propose for a page that met nothing.
     pub(super) fn guess(&self) -> Option<Place> {
         let is_worth_it = self.guesses < self.length.max(self.reach);
         self.twin.filter(|_| is_worth_it).and_then(after)

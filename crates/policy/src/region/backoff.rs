@@ -2,7 +2,7 @@
 //! may be queued again after much of it was busy.
 //!
 //! Each failed promotion doubles the wait. A sweep that met many busy pages makes the region wait,
-//! too, and then nothing of it is queued before its time.
+//! too, and no page of it is queued during that wait.
 
 use crate::command::Nanos;
 
@@ -12,17 +12,17 @@ const MAX_FAILED: u32 = 7;
 /// The waits of one region.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Backoff {
-    /// Merges when it was last promoted from the bottom.
+    /// Number of merges at its last promotion from the bottom.
     merges_at_promotion: Option<u64>,
-    /// Promotions in a row that led to too few merges.
+    /// Number of promotions in a row that led to too few merges.
     failed: u32,
     until: Nanos,
-    /// Much of it was busy when it was last swept.
+    /// Whether much of it was busy at its last sweep.
     was_busy: bool,
 }
 
 impl Backoff {
-    /// Whether a region with so many merges may be promoted `now`: if its last promotion gained
+    /// Whether a region with `merges` merges may be promoted `now`: if its last promotion gained
     /// `worth` pages, or was long enough ago.
     pub(crate) fn may_promote(
         &mut self,
@@ -46,7 +46,7 @@ impl Backoff {
         true
     }
 
-    /// Forgets that partners were not found: there is reason to believe that there are some now.
+    /// Forgets failed promotions: there is reason to expect partners now.
     pub(crate) fn forget_failed_promotions(&mut self) {
         self.merges_at_promotion = None;
         if !self.was_busy {
@@ -59,17 +59,17 @@ impl Backoff {
         self.merges_at_promotion = None;
     }
 
-    /// A sweep is over: whether it met many busy pages.
+    /// A sweep is over; `was_busy` if it met many busy pages.
     pub(crate) fn set_busy(&mut self, was_busy: bool) {
         self.was_busy = was_busy;
     }
 
-    /// Until when the region is left alone because it was busy, or was.
+    /// The end of the region's current or last wait because it was busy.
     pub(crate) fn busy_until(&self) -> Option<Nanos> {
         self.was_busy.then_some(self.until)
     }
 
-    /// Whether the region was busy, and is to be left alone at `now`.
+    /// Whether the region waits at `now` because it was busy.
     pub(crate) fn is_waiting(&self, now: Nanos) -> bool {
         self.was_busy && now < self.until
     }

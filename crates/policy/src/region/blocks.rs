@@ -1,12 +1,11 @@
-//! What is known of a region's blocks: how far it is swept, which of its pages settled, which are
-//! huge.
+//! The state of a region's blocks: its sweep, its settled pages, its huge pages.
 //!
 //! # Problem
-//! A host has tens of thousands of regions of a few pages each, of which hardly any is being swept.
+//! A host has tens of thousands of regions of a few pages each, hardly any of which is being swept.
 //!
 //! # Approach
-//! All this is allocated when first needed, and let go when nothing of it is known: a region of one
-//! block has it only from when its sweep begins until something was decided by that.
+//! The state is allocated when first needed, and freed when it is empty: a region of one block has
+//! it only from the beginning of its sweep until the decision about it.
 
 use super::collapse::Collapses;
 use super::huge::HugeBlocks;
@@ -17,10 +16,10 @@ use super::walk::BlockWalk;
 /// The blocks of one region.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Blocks {
-    /// Which is read next.
+    /// The order of reading.
     pub(super) walk: BlockWalk,
     pub(super) sweep: Sweep,
-    /// Pages that were merged before the sweep, if it is one because the region was rewritten.
+    /// Merges before the sweep, if its reason is that the region was rewritten.
     pub(super) merges_before: Option<u64>,
     pub(super) settled: Settled,
     pub(super) huge: Option<HugeBlocks>,
@@ -29,7 +28,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Whether nothing is known.
+    /// Whether the state is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.walk == BlockWalk::default()
             && self.sweep == Sweep::default()

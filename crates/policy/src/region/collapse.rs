@@ -7,19 +7,19 @@
 //! too. It makes no huge page of a range that has a frame in it.
 //!
 //! # Approach
-//! A page that is believed to be merged, and is found in a huge page and full of zeros, tells that
-//! of its whole block: no page of it is merged any more. From then on zeros are no reason to split
-//! that block, for [`FIRST_WAIT`] rounds at first and four times as long each time after. The block
-//! starts anew if the zeros had lasted for as long as the first wait: a huge page that comes hours
-//! later is worth another split. When they were undone is not known, only that they were merged
-//! when last looked at, and were not now: the middle is taken.
+//! A page that is believed to be merged, and is found in a huge page and full of zeros, shows that
+//! no page of its block is merged any more. From then on zeros are no reason to split that block,
+//! for [`FIRST_WAIT`] rounds at first and four times as long each time after. The block starts anew
+//! if the zeros had lasted for as long as the first wait: a huge page that is made hours later is
+//! worth another split. The time at which the merges were undone is unknown: the middle between the
+//! last look that found them merged and now is taken.
 //!
-//! One page tells of a whole block, so that the other blocks of the region are checked by one page
-//! each, at most once a round ([`Collapses::next_check`]).
+//! One page is evidence for a whole block, so the other blocks of the region are checked by one
+//! page each, at most once a round ([`Collapses::next_check`]).
 //!
 //! A large folio of less than 2 MiB looks the same, if the process gave up merged pages and touched
-//! the range again. Then pages that are still merged are believed not to be, until they are next
-//! read.
+//! the range again. Then pages that are still merged are believed to be unmerged, until they are
+//! next read.
 //!
 //! # Units
 //! Nanoseconds; rounds. About 40 bytes a block that was made huge again; nothing for others.
@@ -33,10 +33,10 @@ const FIRST_WAIT: u64 = 64;
 /// The longest wait is [`FIRST_WAIT`] times four to the power of this number.
 const MAX_TIMES: u8 = 5;
 
-/// What is known of one block.
+/// The state of one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Collapse {
-    /// How often in a row it was made huge again too soon.
+    /// Number of times in a row that it was made huge again too soon.
     times: u8,
     /// Zeros are no reason to split it before this.
     until: Nanos,
@@ -44,7 +44,7 @@ struct Collapse {
     merged: Option<(Nanos, Nanos)>,
 }
 
-/// What is known of the blocks of one region.
+/// The state of the blocks of one region.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Collapses {
     blocks: BTreeMap<u32, Collapse>,
@@ -93,13 +93,13 @@ impl Collapses {
         }
     }
 
-    /// Until when zeros are no reason to split the block, if that is to come.
+    /// Until when zeros are no reason to split the block, if that time is in the future.
     pub(super) fn waits_until(&self, block: u32, now: Nanos) -> Option<Nanos> {
         let until = self.blocks.get(&block)?.until;
         (now < until).then_some(until)
     }
 
-    /// How many blocks wait, and until when the last of them does. Costs a pass over them.
+    /// The number of waiting blocks, and the end of the last wait. Costs a pass over them.
     pub(super) fn waiting(&self, now: Nanos) -> (u64, Nanos) {
         let waits = self.blocks.values().filter(|known| now < known.until);
         waits.fold((0, 0), |(count, last), known| {
@@ -107,18 +107,18 @@ impl Collapses {
         })
     }
 
-    /// The other blocks are to be checked: from when on.
+    /// The other blocks are to be checked; returns from when on.
     pub(super) fn next_check(&mut self, now: Nanos, round: Nanos) -> Nanos {
         self.cursor.get_or_insert(0);
         self.checked_at.map_or(now, |at| now.max(at + round))
     }
 
-    /// The block from which on blocks are to be checked now, if they are.
+    /// The next block to check, if blocks are being checked.
     pub(super) fn cursor(&self) -> Option<u32> {
         self.cursor
     }
 
-    /// Blocks were checked at `now`; the next one, or none at the end.
+    /// Blocks were checked at `now`; `next` is the next one, or none at the end.
     pub(super) fn set_cursor(&mut self, next: Option<u32>, now: Nanos) {
         self.cursor = next;
         self.checked_at = Some(now);
@@ -169,7 +169,7 @@ mod tests {
         collapses.found(0, 2 * FIRST + 2 * SECOND, ROUND);
         assert_eq!(collapses.waits_until(0, 2 * FIRST + 2 * SECOND), None);
         assert_eq!(collapses.waiting(0).0, 1, "it was made huge at that time");
-        // What did not last waits as at first.
+        // A merge that did not last waits as at first.
         collapses.merged(0, 3 * FIRST);
         collapses.found(0, 3 * FIRST + SECOND, ROUND);
         let until = collapses.waits_until(0, 3 * FIRST + SECOND).unwrap();

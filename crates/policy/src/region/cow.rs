@@ -1,25 +1,25 @@
 //! Whether merged pages of a region are written again too soon (UKSM §5.2, V_cow).
 //!
 //! # Problem
-//! Merging a page that is about to be written costs the merge and the process a copy. No hook tells
-//! of the writes, and the number of a frame's mappings cannot tell a write from an unmap.
+//! Merging a page that is about to be written costs the merge and the process a copy. No hook
+//! reports the writes, and the number of a frame's mappings does not distinguish a write from an
+//! unmap.
 //!
 //! # Approach
-//! Pages believed to be merged are looked at again as sampling comes by: one that has its own
-//! copy was broken. Each look says something about the time since the page was last known to be
-//! merged (`held.rs`): a page that lasted was exposed to writes for all of it, a broken one for
-//! half, not knowing when. Breaks ÷ exposure is the rate, and the rate gives the share that is
-//! broken in one global round, which is what V_cow is about: that a sixth is broken in an hour is
-//! no reason to leave a region alone. No look counts for more rounds than the slowest rate of
-//! interest takes, so that a calm past does not hide what happens now.
+//! Sampling checks pages that are believed to be merged: a page that has its own copy was broken.
+//! Each look is evidence for the time since the page was last known to be merged
+//! (`merged_pages.rs`): a page that lasted was exposed to writes for all of it, a broken one for
+//! half on average. Breaks ÷ exposure is the rate, and the rate gives the share that is broken in
+//! one global round, which is compared with V_cow: a sixth broken in an hour is no reason to leave
+//! a region alone. No look counts for more rounds than the slowest rate of interest takes, so that
+//! a calm past does not hide present writes.
 //!
 //! A region above V_cow is left alone, each time for twice as long (*strikes*), also if it was open
-//! for no longer than that in between. Meanwhile it is watched (`watch.rs`): the ban ends when no
-//! page seems to be written. When its time is over a few of its pages are merged on trial and
-//! looked at a round later; only if those hold is it open again, so that a lapsed ban costs a few
-//! pages and not a sweep. Where fewer can be merged they are looked at all the same: if the region
-//! was read in full for its trial, so that no more will come, a round later too, else later and
-//! more than once.
+//! in between for no longer than the last ban. Meanwhile it is watched (`watch.rs`): the ban ends
+//! when no page seems to be written. When the ban is over, a few of its pages are merged on trial
+//! and looked at later; only if those hold is it open again, so that a lapsed ban costs a few pages
+//! and not a sweep. Fewer pages are judged as well: at the usual time if the region was read in
+//! full for its trial, so that no more will come, else later and more than once.
 //!
 //! # Units
 //! Nanoseconds; shares 0 to 1, a round; ages and exposure in rounds.
@@ -35,16 +35,16 @@ use crate::convert;
 const MIN_CHECKS: u32 = 8;
 /// Pages merged on trial.
 pub(crate) const TRIAL_PAGES: usize = 16;
-/// The longest ban is 2^(2 + this) rounds.
+/// The longest ban is 2^(1 + this) rounds.
 const MAX_STRIKES: u8 = 10;
-/// A look after less than a quarter of a round counts for that: what was broken in a blink says
-/// little about a round.
+/// A look after less than a quarter of a round counts as one after a quarter: a break within
+/// moments is weak evidence about a round.
 const MIN_AGE: f64 = 0.25;
-/// If all is broken, this long ago ÷ V_cow, the share is still far below V_cow.
+/// A page broken after this many rounds ÷ V_cow still means a share far below V_cow.
 const AGE_OF_INTEREST: f64 = 8.0;
 /// Looks after which the older ones count half.
 const MEMORY: u32 = 1024;
-/// A trial that is checked before a round is over may have one broken page in this many at most.
+/// A trial that is checked before a round is over may have at most one broken page in this many.
 const EARLY_BROKEN_DIVISOR: u32 = 16;
 /// A trial of fewer pages than half of [`TRIAL_PAGES`] waits for this many rounds for more.
 const FEW_PAGES_WAIT: u64 = 8;
@@ -60,17 +60,17 @@ pub(crate) enum Permission {
     Closed,
 }
 
-/// What was decided just now.
+/// The result of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ruling {
-    /// As it was.
+    /// No change.
     Nothing,
     /// It is left alone, and tried again then.
     Closed {
         /// Until this time.
         until: Nanos,
     },
-    /// What was merged on trial has held.
+    /// Pages merged on trial have held.
     Opened,
 }
 
@@ -81,25 +81,26 @@ impl Ruling {
     }
 }
 
-/// What is known of one region.
+/// The evidence about one region.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cow {
     checked: u32,
     broken: u32,
-    /// Rounds that the pages looked at were exposed to writes.
+    /// Sum of the rounds for which the checked pages were exposed to writes.
     exposure: f64,
-    /// Until when it is left alone, or was; or since when it is open again.
+    /// The end of its current or last ban; or since when it is open again.
     closed_until: Nanos,
-    /// How often in a row it was closed, 0 if it is open; and how often before it was opened.
+    /// Number of closings in a row, 0 if it is open; and that number before it was opened.
     strikes: u8,
     past: u8,
-    /// Its ban was ended because no page seemed to be written; and that they are does not show.
+    /// Whether its ban ended early because no page seemed to be written; and whether such looks
+    /// have misled before.
     ended_early: bool,
     was_misled: bool,
     trial: Option<Box<Trial>>,
 }
 
-/// Nothing is known of a region of which nothing was merged: it is open.
+/// A region without merged pages, of which nothing is known: it is open.
 pub(super) static UNTRIED: Cow = Cow {
     checked: 0,
     broken: 0,
@@ -117,7 +118,7 @@ struct Trial {
     pages: Vec<u32>,
     /// When the last of them was known to be merged.
     known_at: Nanos,
-    /// Those that were looked at last.
+    /// Number of pages of the last look, if no more will come.
     looked_at: u32,
 }
 
@@ -131,16 +132,16 @@ impl Cow {
         }
     }
 
-    /// Whether this page of so many can be merged on trial. Pages on trial are spread over the
-    /// region: what writes one page after the other is met.
+    /// Whether this page of `pages` can be merged on trial. Pages on trial are spread over the
+    /// region, so that a writer that goes from page to page is noticed.
     pub(crate) fn trial_has_room(&self, page: u32, pages: u32) -> bool {
         let part = |page: u32| u64::from(page) * TRIAL_PAGES as u64 / u64::from(pages);
         let is_taken = |trial: &Trial| trial.pages.iter().any(|&other| part(other) == part(page));
         self.trial.as_ref().is_none_or(|trial| !is_taken(trial))
     }
 
-    /// `page` of so many was merged, or merged before and found so; says whether it is the first
-    /// page on trial.
+    /// `page` of `pages` was merged, or found still merged; returns whether it is the first page on
+    /// trial.
     #[inline]
     pub(crate) fn merged(&mut self, page: u32, pages: u32, now: Nanos) -> bool {
         self.permission(now) == Permission::Trial && self.merged_on_trial(page, pages, now)
@@ -168,8 +169,8 @@ impl Cow {
         on_trial * 2 >= TRIAL_PAGES
     }
 
-    /// When the pages merged on trial should be looked at, if there are some. `is_all_read` says
-    /// that the region was read in full since it may be tried, so that no more will come.
+    /// When the pages merged on trial should be looked at, if any. `is_all_read` says that the
+    /// region was read in full since it may be tried, so that no more will come.
     pub(crate) fn trial_due_at(
         &self,
         v_cow: f64,
@@ -216,7 +217,7 @@ impl Cow {
         }
     }
 
-    /// So many pages that were known to be merged `age` rounds ago are merged still.
+    /// `pages` pages that were known to be merged `age` rounds ago are still merged.
     pub(crate) fn lasted(&mut self, pages: u32, age: f64, v_cow: f64) {
         self.exposure += exposed(age, v_cow) * f64::from(pages);
         self.checked += pages;
@@ -245,7 +246,7 @@ impl Cow {
         let Some(v_cow) = v_cow else {
             return Ruling::Nothing;
         };
-        // Where no more can be tried, those few tell.
+        // Where no more can be tried, these few decide.
         let few = self.trial.as_ref().map_or(0, |trial| trial.looked_at);
         let enough = if few > 0 {
             few.min(MIN_CHECKS)
@@ -269,7 +270,7 @@ impl Cow {
                 until: self.closed_until,
             };
         }
-        // A look before a round is over says enough if nearly all have held.
+        // A look before a round is over suffices if nearly all have held.
         let is_early = self.exposure < f64::from(self.checked);
         let is_clear = !is_early || self.broken * EARLY_BROKEN_DIVISOR <= self.checked;
         if self.permission(now) == Permission::Trial && is_clear {
@@ -282,17 +283,17 @@ impl Cow {
         Ruling::Nothing
     }
 
-    /// Until when it is left alone, or was.
+    /// The end of its current or last ban.
     pub(crate) fn closed_until(&self) -> Nanos {
         self.closed_until
     }
 
-    /// How often in a row it was closed.
+    /// Number of closings in a row.
     pub(crate) fn strikes(&self) -> u8 {
         self.strikes
     }
 
-    /// When it was opened last, or 0.
+    /// Time of its last opening, or 0.
     pub(crate) fn opened_at(&self) -> Nanos {
         if self.strikes == 0 {
             self.closed_until
@@ -306,8 +307,8 @@ impl Cow {
         !self.was_misled
     }
 
-    /// While it is left alone its pages seem to be written, or not: then it may be tried from now
-    /// on, unless they seemed so when what was merged on trial was broken. Whether it may.
+    /// A look during the ban: if no page seems to be written, it may be tried from now on, unless
+    /// its last ban ended so and the trial was broken. Returns whether it may.
     pub(crate) fn watched(&mut self, is_calm: bool, now: Nanos) -> bool {
         let was_calm = std::mem::take(&mut self.ended_early);
         self.was_misled |= is_calm && was_calm;
@@ -323,19 +324,19 @@ impl Cow {
         self.strikes > 0 && self.closed_until == then
     }
 
-    /// A new sweep merges: what was seen before is no longer about its pages.
+    /// A new sweep merges: earlier checks do not concern its pages.
     pub(crate) fn forget_checks(&mut self) {
         (self.checked, self.broken, self.exposure) = (0, 0, 0.0);
         self.trial = None;
     }
 }
 
-/// How long a region is left alone that was closed so often in a row.
+/// The ban of a region that was closed `strikes` times in a row.
 fn ban(strikes: u8, round: Nanos) -> Nanos {
     round << (1 + strikes)
 }
 
-/// The rounds that count of `age`.
+/// The rounds of `age` that count.
 fn exposed(age: f64, v_cow: f64) -> f64 {
     age.clamp(MIN_AGE, AGE_OF_INTEREST / v_cow)
 }
@@ -371,7 +372,7 @@ mod tests {
 
     #[test]
     fn slow_writes_do_not_close() {
-        // However many were broken, within an hour they are few a round.
+        // Any number of breaks within an hour is few a round.
         for broken in [2, 7, 10] {
             let mut cow = Cow::default();
             checked(&mut cow, broken, 10, 1800.0);
@@ -397,7 +398,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_that_of_pages_of_any_ages() {
-        // A tenth is broken a round, whatever the time between looks.
+        // A tenth is broken a round, at any time between looks.
         let mut cow = Cow::default();
         for (age, broken) in [(1.0, 10), (2.0, 19), (4.0, 34)] {
             checked(&mut cow, broken, 100, age);

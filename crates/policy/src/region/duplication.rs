@@ -1,27 +1,27 @@
-//! How much of a region has partners, estimated from few samples (UKSM's duplication ratio).
+//! The share of a region that has partners, estimated from few samples (UKSM's duplication ratio).
 //!
 //! # Problem
 //! A region is promoted if more than V_dup of its pages have partners. But a sample finds its
-//! partner only if that one has been sampled, too: two clones sampled at a hundredth each meet
-//! in a ten-thousandth, so hits ÷ samples says "no duplicates" of a region that has nothing else.
+//! partner only if the partner has been sampled, too: two clones sampled at a hundredth each meet
+//! in a ten-thousandth, so hits ÷ samples means "no duplicates" for a region that consists of them.
 //!
 //! # Approach
-//! Two kinds of hits are counted apart. A *sure* hit is with what is known to have partners: a
-//! frame, the zero page, or a hash that met before. Its chance is the share of duplicates. A *met*
-//! hit is with a page that was sampled before; its chance is that share times the *coverage*, the
-//! part of the possible partners that is indexed. Both pages of a meeting are credited, the older
-//! one too, so that hits ÷ (samples × coverage) is unbiased at the coverage of the moment, whoever
-//! was sampled first. An index that keeps only some hashes lowers the coverage and nothing else: it
-//! keeps both pages of a pair or neither.
+//! Two kinds of hits are counted apart. A *sure* hit is with contents that are known to have
+//! partners: a frame, the zero page, or a hash that met before. Its chance is the share of
+//! duplicates. A *met* hit is with a page that was sampled before; its chance is that share times
+//! the *coverage*, the part of the possible partners that is indexed. Both pages of a meeting are
+//! credited, the older one too, so that hits ÷ (samples × coverage) is unbiased at the coverage of
+//! the moment, in any order of sampling. An index that keeps only some hashes lowers the coverage
+//! and nothing else: it keeps both pages of a pair or neither.
 //!
-//! The decision is sequential: each sample moves the log of the likelihood of "V_dup" against
-//! "a quarter of it"; at [`STEP`] the region climbs a level, at [`LEAP`] it leaps to the top. The
-//! sums never fall below [`FLOOR`], so that a region that was unique for a day shows as fast as
-//! a new one (Page's cumulative sum). Shared samples at equal offsets only make hits likelier.
+//! The decision is sequential: each sample moves the log of the likelihood of "V_dup" against "a
+//! quarter of it"; at [`STEP`] the region climbs a level, at [`LEAP`] it leaps to the top. The sums
+//! never fall below [`FLOOR`], so that a region that was unique for a day is noticed as fast as a
+//! new one (Page's cumulative sum). Shared samples at equal offsets only make hits likelier.
 //!
 //! # Units
 //! Natural logarithms of likelihood ratios, in 2^32nds: two are added for every page sampled, and
-//! whole numbers are added everywhere alike. Shares 0 to 1.
+//! sums of whole numbers are equal on all machines. Shares 0 to 1.
 //!
 //! # Source
 //! UKSM §5.2, §5.3; Wald, "Sequential Analysis"; Page, "Continuous inspection schemes".
@@ -32,18 +32,18 @@ use crate::convert;
 const UNIT: i64 = 1 << 32;
 /// One false promotion in a hundred.
 const STEP: i64 = 46 * UNIT / 10;
-/// One in ten thousand: no level in between is needed to tell.
+/// One false promotion in ten thousand: no level in between is needed for more evidence.
 const LEAP: i64 = 2 * STEP;
-/// No more is held for a region: nothing is decided beyond.
+/// Limit of the evidence for a region: there is no decision beyond.
 const CEILING: i64 = 1000 * UNIT;
-/// How much is held against a region at most.
+/// Limit of the evidence against a region.
 const FLOOR: i64 = -2 * UNIT;
 /// From this on the case against a region is closed.
 const CLOSED: i64 = FLOOR + UNIT / 100;
-/// Counts are halved beyond this, so that the estimate follows what happens.
+/// Counts are halved beyond this, so that the estimate follows changes.
 const MEMORY: u32 = 4096;
 
-/// What a hit and a miss of each kind weigh, at one coverage.
+/// The weights of a hit and a miss of each kind, at one coverage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
     sure_miss: i64,
@@ -67,7 +67,7 @@ impl Scale {
     }
 }
 
-/// How much likelier a miss is at chance `high` than at a quarter of it: below 0.
+/// Log likelihood ratio of a miss, for chance `high` against a quarter of it: below 0.
 fn miss(high: f64) -> i64 {
     let high = high.min(0.999);
     fixed(((1.0 - high) / (1.0 - high / 4.0)).ln())
@@ -101,13 +101,13 @@ pub(crate) struct DuplicationEstimate {
     for_met: i64,
     /// At most [`MEMORY`].
     samples: u16,
-    /// Hits of them, and of pages that were met by others: more of those than fit are no estimate.
+    /// Hits of them, and of pages that were met by others. Hits beyond the range do not count.
     sure: u16,
     met: u16,
 }
 
 impl DuplicationEstimate {
-    /// So many candidates were looked at. Follow with the kind of hit for each that was one.
+    /// `count` candidates were sampled. A call for the kind of hit follows for each hit.
     pub(crate) fn sampled(&mut self, count: u32, scale: &Scale) {
         let misses = i64::from(count);
         self.for_sure = (self.for_sure + misses * scale.sure_miss).max(FLOOR);
@@ -121,7 +121,7 @@ impl DuplicationEstimate {
         self.samples = u16::try_from(samples).expect("at most MEMORY");
     }
 
-    /// The sample equals what is known to have partners.
+    /// The sample equals contents that are known to have partners.
     pub(crate) fn sure(&mut self, scale: &Scale) {
         self.for_sure = (self.for_sure + scale.hit - scale.sure_miss).min(CEILING);
         self.sure = self.sure.saturating_add(1);
@@ -144,7 +144,7 @@ impl DuplicationEstimate {
         }
     }
 
-    /// Candidates looked at.
+    /// Candidates sampled.
     pub(crate) fn samples(&self) -> u32 {
         u32::from(self.samples)
     }
@@ -217,7 +217,7 @@ mod tests {
                 (twin(&mut random), first(&mut random), second(&mut random));
             if in_first {
                 duplication.sampled(1, &scale);
-                // Whoever comes second meets the other; both are credited.
+                // The second page meets the first; both are credited.
                 if is_twin && in_second && is_kept(&mut random) {
                     duplication.met(&scale);
                 }

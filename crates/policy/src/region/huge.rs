@@ -2,14 +2,14 @@
 //!
 //! # Problem
 //! Pages inside a huge page can be merged only if it is split, which costs the process its
-//! translations for good. Left whole, nothing merges where the system makes every page huge.
+//! translations for good. If all are left whole, no page is merged where the system makes every
+//! page huge.
 //!
 //! # Approach
 //! Sampled sub-pages count for the duplication estimate like others, but are merged only from full
 //! sweeps of their 2 MiB block, and only if a share of `thp_share` of the block's pages has
 //! partners. A partner may be found from the other side: the sweep of a second block credits the
-//! first. So counts are kept by block, and a pair is merged when neither side would be split for
-//! too little.
+//! first. So counts are kept by block, and a pair is merged only if each split that it needs pays.
 //!
 //! # Units
 //! Pages; 68 bytes a block, in regions with huge pages only.
@@ -21,7 +21,7 @@ use crate::convert;
 struct BlockCount {
     swept: u16,
     huge: bool,
-    /// One bit a page: found from both sides it still counts once.
+    /// One bit a page: a page that is found from both sides counts once.
     partners: [u64; 8],
 }
 
@@ -30,7 +30,7 @@ struct BlockCount {
 pub(crate) struct HugeBlocks(Box<[BlockCount]>);
 
 impl HugeBlocks {
-    /// None of `blocks` counted yet.
+    /// Counts of 0 for `blocks` blocks.
     pub(crate) fn new(blocks: u32) -> HugeBlocks {
         HugeBlocks(vec![BlockCount::default(); convert::index(blocks)].into_boxed_slice())
     }
@@ -47,7 +47,7 @@ impl HugeBlocks {
         count.swept = count.swept.saturating_add(1);
     }
 
-    /// The block is huge. Until it is swept, it counts as if all of it had been.
+    /// The block is huge. Until it is swept, all its pages count as swept.
     pub(crate) fn note(&mut self, block: u32) {
         let count = &mut self.0[convert::index(block)];
         if !count.huge {
@@ -67,7 +67,7 @@ impl HugeBlocks {
         self.0[convert::index(block)].huge
     }
 
-    /// Whether enough of the block's pages have partners; so it is if it was not huge.
+    /// Whether enough of the block's pages have partners; true for a block that was not huge.
     pub(crate) fn is_worth_splitting(&self, block: u32, share: f64) -> bool {
         let count = &self.0[convert::index(block)];
         let partners: u32 = count.partners.iter().map(|word| word.count_ones()).sum();

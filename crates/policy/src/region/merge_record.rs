@@ -1,12 +1,12 @@
-//! What is known of the pages of a region that were merged, or were to be.
+//! The record of the pages of a region that were merged, or should have been.
 //!
 //! # Problem
-//! Of tens of thousands of small regions of an idle host hardly any has a page that was merged.
+//! Hardly any of the tens of thousands of small regions of an idle host has a page that was merged.
 //!
 //! # Approach
-//! All this is allocated with the first page that is, or that was to be and was busy; and when a
-//! region has to wait for something, because promotions led to nothing, its pages are refused, or
-//! its mapping is lost.
+//! The record is allocated with the first page that is merged, or was busy when it should be; and
+//! when a region has to wait, because promotions led to no merges, its pages are refused, or its
+//! mapping is lost.
 
 use super::backoff::Backoff;
 use super::cow::Cow;
@@ -14,11 +14,11 @@ use super::merged_pages::MergedPages;
 use super::watch::Watch;
 use crate::command::Nanos;
 
-/// What is known of the pages of one region that were merged, or were to be.
+/// The record of the pages of one region that were merged, or should have been.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MergeRecord {
     pub(super) pages: Option<MergedPages>,
-    /// Pages merged since it is known.
+    /// Pages merged so far.
     pub(super) merges: u64,
     /// Pages that were busy when tried.
     pub(super) busy: u64,
@@ -30,14 +30,14 @@ pub(super) struct MergeRecord {
 }
 
 impl MergeRecord {
-    /// Whether nothing is known of a region that is on the ladder: what is broken was merged
-    /// before.
+    /// Whether the record of a region on the ladder is empty; `cow` needs no test, because broken
+    /// pages were merged before.
     pub(super) fn is_empty(&self) -> bool {
         let was_any_tried = self.pages.is_some() || self.merges + self.busy > 0;
         !was_any_tried && self.watch.is_none() && self.backoff == Backoff::default()
     }
 
-    /// It has so many pages now.
+    /// Sets its number of pages.
     pub(super) fn resize(&mut self, pages: u32) {
         if let Some(merged) = &mut self.pages {
             merged.resize(pages);

@@ -1,16 +1,15 @@
-//! Which pages of a region are believed to be merged, and since when that is known.
+//! The pages of a region that are believed to be merged, and the times of the last evidence.
 //!
 //! # Problem
-//! Merged pages are written too soon or not by the time that they had:
-//! of pages that were merged an hour ago some will have been written. But a region's pages are
-//! merged and looked at at all times, and a time for each page would take as much memory as the
-//! index.
+//! Whether merged pages are written too soon depends on the time that they had: some pages that
+//! were merged an hour ago will have been written. But a region's pages are merged and checked at
+//! all times, and a time for each page would take as much memory as the index.
 //!
 //! # Approach
 //! One bit a page. For each *stretch* of neighbours, the number of merged pages and the mean of the
-//! times at which they were last known to be merged: merged just then, or looked at and found
-//! merged. Neighbours are mostly merged and looked at together, by a sweep, and have one time
-//! then; where they are not, each moves the mean by its part.
+//! times at which they were last known to be merged: merged just then, or checked and found merged.
+//! Mostly a sweep merges or checks neighbours together, and they have one time; otherwise each page
+//! moves the mean by its part.
 //!
 //! # Units
 //! Pages; nanoseconds. A bit a page and 32 bytes a stretch, in regions with merged pages only.
@@ -38,7 +37,7 @@ impl Stretch {
         mean.map_or(0, |mean| Nanos::try_from(mean).expect("a mean of times"))
     }
 
-    /// So many of its merged pages are known to be merged now.
+    /// `pages` of its merged pages are known to be merged now.
     fn seen_again(&mut self, pages: u32, now: Nanos) {
         let before = self.known_at();
         self.known -= u128::from(before) * u128::from(pages);
@@ -55,7 +54,7 @@ pub(crate) struct MergedPages {
 }
 
 impl MergedPages {
-    /// None of `pages` is merged.
+    /// A record of `pages` pages, none of them merged.
     pub(crate) fn new(pages: u32) -> MergedPages {
         MergedPages {
             bits: vec![0; convert::index(pages.div_ceil(WORD))].into_boxed_slice(),
@@ -75,7 +74,7 @@ impl MergedPages {
         self.bits[convert::index(page / WORD)] & 1 << (page % WORD) != 0
     }
 
-    /// About when the page, which is merged, was last known to be.
+    /// The approximate time at which the page, which is merged, was last known to be merged.
     pub(crate) fn known_at(&self, page: u32) -> Nanos {
         self.stretches[convert::index(page / TABLE_PAGES)].known_at()
     }
@@ -112,7 +111,7 @@ impl MergedPages {
         }
     }
 
-    /// The page is merged, and known to be now; says whether that is news.
+    /// The page is merged, as known `now`; returns whether it was not before.
     #[inline]
     pub(crate) fn add(&mut self, page: u32, now: Nanos) -> bool {
         let stretch = &mut self.stretches[convert::index(page / TABLE_PAGES)];
@@ -130,8 +129,8 @@ impl MergedPages {
         is_new
     }
 
-    /// The first of `pages`, all of which are merged, are known to be now: how many are of one
-    /// stretch, and about when they were last known to be.
+    /// The first of `pages`, all of which are merged, are known to be merged now. Returns the
+    /// number of them in one stretch, and about when they were last known to be merged.
     pub(crate) fn seen_again(&mut self, pages: Range<u32>, now: Nanos) -> (u32, Nanos) {
         let count = pages.end.min((pages.start / TABLE_PAGES + 1) * TABLE_PAGES) - pages.start;
         let stretch = &mut self.stretches[convert::index(pages.start / TABLE_PAGES)];
@@ -140,7 +139,7 @@ impl MergedPages {
         (count, known_at)
     }
 
-    /// The page is no longer merged; says whether that is news.
+    /// The page is no longer merged; returns whether it was before.
     pub(crate) fn remove(&mut self, page: u32) -> bool {
         let has = self.has(page);
         if has {
@@ -153,7 +152,7 @@ impl MergedPages {
         has
     }
 
-    /// None of `pages` is merged; how many were.
+    /// None of `pages` is merged; returns the number that were.
     pub(crate) fn remove_all(&mut self, pages: Range<u32>) -> u32 {
         let before = self.len;
         let mut next = pages.start;

@@ -1,4 +1,4 @@
-//! Which pages of a region are merged, what becomes of them, and what the region has to wait for.
+//! The merged pages of a region, their fate, and the waits of the region.
 
 use std::ops::Range;
 
@@ -12,14 +12,14 @@ use crate::clock::Moment;
 use crate::command::Nanos;
 use crate::convert;
 
-/// What is read of a region that is looked at because it was written.
+/// The pages to read in a look at a region that was written.
 #[derive(Debug)]
 pub(crate) enum Look {
-    /// It is no longer looked at.
+    /// No page: it is no longer looked at.
     Nothing,
-    /// Nothing before this time.
+    /// No page before this time.
     Later(Nanos),
-    /// Pages that are watched; when they are looked at next.
+    /// Watched pages, and the time of the next look.
     Watch {
         /// Their numbers.
         pages: Vec<u32>,
@@ -28,18 +28,18 @@ pub(crate) enum Look {
     },
     /// Pages that were merged on trial.
     Trial(Vec<u32>),
-    /// Merged pages, one of each block, to see whether the block is huge again. It is looked at
-    /// again at once.
+    /// Merged pages, one of each block, to check whether the block is huge again. The next look
+    /// follows at once.
     Merged(Vec<u32>),
 }
 
 impl Region {
-    /// What is known of its merged pages, to learn more.
+    /// The record of its merged pages, allocated if need be.
     pub(super) fn merging_mut(&mut self) -> &mut MergeRecord {
         self.merging.get_or_insert_default()
     }
 
-    /// It is on the ladder: what it had to wait for until then is over.
+    /// It is on the ladder: its waits before that are over.
     pub(super) fn waits_no_more(&mut self) {
         if self
             .merging
@@ -64,7 +64,7 @@ impl Region {
         self.merged_pages().is_some_and(|merged| merged.has(page))
     }
 
-    /// Notes that the page is merged, as seen `now`, or no longer is; whether that is news.
+    /// Records whether the page is merged, as seen `now`; returns whether that changed.
     pub(super) fn set_merged(&mut self, page: u32, is_merged: bool, now: Nanos) -> bool {
         if is_merged {
             let pages = self.pages;
@@ -79,7 +79,7 @@ impl Region {
         merged.is_some_and(|merged| merged.remove(page))
     }
 
-    /// Pages merged since it is known.
+    /// Pages merged in it so far.
     pub(super) fn merges(&self) -> u64 {
         self.merging.as_ref().map_or(0, |merging| merging.merges)
     }
@@ -100,7 +100,8 @@ impl Region {
         self.merging.as_ref().map_or(0, |merging| merging.busy)
     }
 
-    /// A page of it was merged; whether it is to be looked at, as the first on trial.
+    /// A page of it was merged. Returns whether it is the first on trial, so that a look is to be
+    /// scheduled.
     pub(crate) fn count_merge(&mut self, page: u32, now: Nanos, is_cow_on: bool) -> bool {
         let pages = self.pages;
         let merging = self.merging_mut();
@@ -108,8 +109,8 @@ impl Region {
         is_cow_on && merging.cow.merged(page, pages, now)
     }
 
-    /// All of these pages, which are believed to be merged, were found so `now`. With `v_cow` that
-    /// tells how fast merged pages are broken, in rounds of `round`.
+    /// All of these pages, which are believed to be merged, were found merged `now`. With `v_cow`
+    /// this is evidence of how fast merged pages are broken, in rounds of `round`.
     pub(crate) fn lasted(
         &mut self,
         mut pages: Range<u32>,
@@ -134,8 +135,9 @@ impl Region {
         }
     }
 
-    /// A page was read: if it was believed to be merged, that tells how fast such pages are broken.
-    /// Whether it is to be looked at again, as the first page that is on trial again.
+    /// A page was read: if it was believed to be merged, this is evidence of how fast such pages
+    /// are broken. Returns whether it is the first page on trial again, so that a look is to be
+    /// scheduled.
     pub(crate) fn check_merged(
         &mut self,
         page: u32,
@@ -156,7 +158,7 @@ impl Region {
         if is_trial {
             known_at = cow.trial_known_at().unwrap_or(known_at);
         } else if known_at < cow.opened_at() {
-            // When it was broken is not known: it may have been before that.
+            // The time of the break is unknown: it may have been before the opening.
             return false;
         }
         let age = convert::ratio(now.saturating_sub(known_at), round);
@@ -177,7 +179,7 @@ impl Region {
         self.cow().trial_has_room(page, self.pages)
     }
 
-    /// It is time to look at it: what is read.
+    /// It is time for a look: the pages to read.
     pub(crate) fn look(&mut self, permutations: &Permutations, at: Moment<'_>) -> Look {
         if let Some(pages) = self.pages_of_blocks(at.now) {
             return Look::Merged(pages);
@@ -212,7 +214,7 @@ impl Region {
         let was_swept = self.was_swept;
         match self.cow().trial_due_at(v_cow, at.round, was_swept) {
             None => Look::Nothing,
-            // If more pages come, it is sooner.
+            // If more pages are tried, the look is sooner.
             Some(due) if due > at.now => Look::Later(due.min(at.now + at.round / 2)),
             Some(_) => Look::Trial(self.merging_mut().cow.take_trial(was_swept)),
         }
@@ -226,22 +228,22 @@ impl Region {
         self.merging.as_mut()?.watch.as_deref_mut()
     }
 
-    /// It is not watched any more.
+    /// Ends watching.
     pub(super) fn watch_no_more(&mut self) {
         if let Some(merging) = &mut self.merging {
             merging.watch = None;
         }
     }
 
-    /// A page that is watched holds this.
+    /// A watched page was read, with this hash.
     pub(crate) fn saw(&mut self, page: u32, content: u64) {
         if let Some(watch) = self.watch_mut() {
             watch.saw(page, content);
         }
     }
 
-    /// If a look at it has shown no writes: it is to be read again, and if it was left alone it may
-    /// be tried from now on. Whether that is so.
+    /// If a look at it has shown no writes, it is to be read again, and if it was left alone, it
+    /// may be tried from now on. Returns whether its ban ends.
     pub(crate) fn ends_ban(&mut self, v_cow: Option<f64>, now: Nanos) -> bool {
         let Some(is_calm) = self.watch_mut().and_then(Watch::take_calm) else {
             return false;
@@ -258,13 +260,14 @@ impl Region {
         }
     }
 
-    /// How its merged pages fare, as a test says.
+    /// Access to the evidence about its merged pages, for tests.
     #[cfg(test)]
     pub(crate) fn cow_mut(&mut self) -> &mut Cow {
         &mut self.merging_mut().cow
     }
 
-    /// Whether it is left alone from now on, because its merged pages are broken, or opened.
+    /// Decides whether it is left alone from now on, because its merged pages are broken, or
+    /// opened.
     pub(crate) fn rule(&mut self, at: Moment<'_>) -> Ruling {
         let merging = self.merging.as_mut();
         merging.map_or(Ruling::Nothing, |merging| {
@@ -280,7 +283,8 @@ impl Region {
         }
     }
 
-    /// Whether its last promotion was worth it, or long enough ago; starts to count for the next.
+    /// Whether its last promotion gained enough, or was long enough ago; starts to count for the
+    /// next.
     pub(crate) fn may_promote(&mut self, v_dup: f64, now: Nanos, round: Nanos) -> bool {
         let worth = v_dup / 4.0 * f64::from(self.resident().max(1));
         let merging = self.merging_mut();
@@ -297,19 +301,19 @@ impl Region {
         merging.is_some_and(|merging| merging.backoff.is_waiting(now))
     }
 
-    /// Until when it is left alone because much of it was busy, or was.
+    /// The end of its current or last wait because much of it was busy.
     pub(crate) fn busy_until(&self) -> Option<Nanos> {
         self.merging.as_ref()?.backoff.busy_until()
     }
 
-    /// Its sweep is over: whether that met many busy pages.
+    /// Its sweep is over; `was_busy` if it met many busy pages.
     pub(super) fn set_busy(&mut self, was_busy: bool) {
         if was_busy || self.merging.is_some() {
             self.merging_mut().backoff.set_busy(was_busy);
         }
     }
 
-    /// There is reason to believe that it has partners now.
+    /// Forgets failed promotions: there is reason to expect partners now.
     pub(super) fn forget_failed_promotions(&mut self) {
         if let Some(merging) = &mut self.merging {
             merging.backoff.forget_failed_promotions();

@@ -1,10 +1,9 @@
-//! A keyed order in which to look at the pages of a region (UKSM §5.3).
+//! A keyed order in which to sample the pages of a region (UKSM §5.3).
 //!
 //! # Problem
-//! Sampling a region must not look at a page twice before it has looked at all of them, must not
-//! follow an order that content follows too, and must not keep a list of pages: a region may have
-//! billions. Regions of one shape should be looked at in one order, so that thin samples of two
-//! clones meet.
+//! Sampling a region must not read a page twice before all others, must not follow an order that
+//! content follows too, and must not keep a list of pages: a region may have billions. Regions of
+//! one shape should be sampled in one order, so that thin samples of two clones meet.
 //!
 //! # Approach
 //! Steps that are each a bijection of the `b`-bit numbers (add a key, multiply by an odd number,
@@ -29,9 +28,9 @@ pub struct Permutation {
     len: u64,
     /// `2^b - 1`, where `2^b` is the first power of two not below `len`.
     mask: u64,
-    /// Half of `b`, rounded up, at least 1: by how much the high half moves down.
+    /// Half of `b`, rounded up, at least 1: the shift that folds the high half.
     shift: u32,
-    /// What each step adds, and the odd number it multiplies by.
+    /// The summand and the odd factor of each step.
     steps: [(u64, u64); STEPS],
 }
 
@@ -49,7 +48,7 @@ impl Permutation {
         }
     }
 
-    /// How many pages are ordered.
+    /// The number of pages.
     #[must_use]
     #[expect(
         clippy::len_without_is_empty,

@@ -1,4 +1,4 @@
-//! How a region is read: what comes next, what was found, and when a pass is over.
+//! The progress of reading a region: the next pages, the pages found, and the end of a pass.
 
 use std::ops::Range;
 
@@ -10,13 +10,13 @@ use super::{MAX_FILLINGS, Region, State};
 use crate::command::Nanos;
 use crate::report::Standing;
 
-/// A region of so few pages is swept though its anchors found nothing.
+/// A region of at most this many pages is swept even if its anchors found no page.
 const SMALL: u32 = 64;
 /// Merged pages between others that a sweep reads rather than begin another run.
 const MAX_BRIDGED: u32 = 4;
-/// Blocks of settled pages that are passed over for one that is read.
+/// Limit of blocks of settled pages that are passed over for one that is read.
 const MAX_PASSED: u32 = 4096;
-/// A region that grew is taken to be filled when its anchors were read so often since.
+/// A region that grew is assumed to be filled when its anchors were read this many times since.
 const CALM_FILLINGS: u8 = 4;
 
 /// A check reads one page in this many, within the two bounds.
@@ -35,8 +35,8 @@ impl Region {
         self.walk.next_anchor(self.pages, permutations)
     }
 
-    /// The next block to sweep, and whether it is the last of the sweep. Blocks all of whose pages
-    /// are settled count as read, except for the last.
+    /// The next block to sweep, and whether it is the last of the sweep. Blocks whose pages are all
+    /// settled count as read, except for the last.
     pub(crate) fn next_block(&mut self, permutations: &Permutations, now: Nanos) -> (u32, bool) {
         let blocks = self.blocks();
         if self.sweep().blocks() == 0 {
@@ -76,8 +76,8 @@ impl Region {
         }
     }
 
-    /// Pages of a sweep are worked through. `may_settle` says whether what is taken in is merged,
-    /// or will be.
+    /// The answer of a sweep is processed from now on. `may_settle` says whether pages that are
+    /// taken in are merged, or will be.
     pub(crate) fn begin_answer(&mut self, may_settle: bool, now: Nanos) {
         // A region of one block has none to pass over.
         if self.blocks() > 1 {
@@ -106,21 +106,20 @@ impl Region {
         runs
     }
 
-    /// A sweep leaves out so many pages, which are in memory.
+    /// A sweep passes over `pages` pages, which are in memory.
     fn pass_over(&mut self, pages: u32) {
         self.swept(pages);
         self.blocks_mut().settled.passed(pages);
     }
 
-    /// The pages that sweeps have left out since this was last asked for: they have shown no
-    /// partner.
+    /// The pages that sweeps have passed over since the last call: they showed no partner.
     pub(crate) fn take_passed(&mut self) -> u32 {
         self.blocks
             .as_mut()
             .map_or(0, |known| known.settled.take_passed())
     }
 
-    /// What of these runs is not settled, and the first and the last page of `count` from `first`
+    /// The unsettled parts of these runs, and the first and the last page of `count` from `first`
     /// on.
     fn unsettled_runs(&self, first: u32, count: u32, runs: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
         let settled = self.blocks.as_ref().map(|known| &known.settled);
@@ -137,8 +136,8 @@ impl Region {
         unsettled
     }
 
-    /// Runs of the pages from `first` on which hold all of them that are not merged, or were last
-    /// known to be before `since`, and the first and the last.
+    /// Runs that cover all of the `count` pages from `first` on that are not merged, or were last
+    /// known to be merged before `since`, and the first and the last page.
     pub(crate) fn unmerged_runs(&self, first: u32, count: u32, since: Nanos) -> Vec<(u32, u32)> {
         let Some(merged) = self.merged_pages() else {
             return vec![(first, count)];
@@ -152,7 +151,7 @@ impl Region {
         runs
     }
 
-    /// Blocks that its sweep has left.
+    /// Blocks that its sweep has still to read.
     pub(crate) fn blocks_left(&self) -> u32 {
         self.blocks() - self.sweep().blocks()
     }
@@ -162,13 +161,13 @@ impl Region {
         self.pages <= SMALL
     }
 
-    /// Whether it is to be swept though nothing is known for it: it never was in this era, or
-    /// more of it is in memory now.
+    /// Whether it is to be swept without evidence of duplicates: it was not swept in this era, more
+    /// of it is in memory now, or it was rewritten.
     pub(crate) fn is_sweep_due(&self) -> bool {
         let resident = self.resident();
         let is_due = match self.met() {
             None => resident > 0 || self.is_small(),
-            // A guess is no reason to read all again.
+            // A guess of its residency is no reason to read all again.
             Some(met) => {
                 self.residency.seen_of(self.pages) > met + self.pages / 16
                     || (self.grew && self.fillings >= CALM_FILLINGS)
@@ -178,15 +177,15 @@ impl Region {
         is_due || self.is_first_sweep_under_way()
     }
 
-    /// A page of it that is no find was sampled, while all that was swept is indexed: it holds
-    /// something else than then, or not.
+    /// A page of it was sampled outside of sweeps and hints. `is_changed` says whether its contents
+    /// changed since the sweep, as far as the index shows.
     pub(crate) fn sampled_again(&mut self, is_changed: bool, now: Nanos) {
         if self.is_at_rest() {
             self.rewritten.sampled(is_changed, self.swept_at, now);
         }
     }
 
-    /// A page of it that is no part of its sweep was merged, though all that could be was.
+    /// A page of it was merged outside of its sweep, though the sweep had merged all duplicates.
     pub(crate) fn merged_again(&mut self, now: Nanos) {
         if self.is_at_rest() {
             self.rewritten.merged(self.swept_at, now);
@@ -198,13 +197,12 @@ impl Region {
         self.is_known() && !self.sweep().is_over() && self.sweep().blocks() == 0
     }
 
-    /// Whether samples tell whether it was written: it was swept, and no level above reads it
-    /// anyway.
+    /// Whether samples show that it was written: it was swept, and no level above reads it anyway.
     fn is_known(&self) -> bool {
         self.level == 0 && self.was_swept
     }
 
-    /// It was swept, or a check of it has begun: when it is checked next, if it is.
+    /// It was swept, or a check of it has begun. Returns the time of the next check, if any.
     pub(crate) fn next_check(&mut self, now: Nanos) -> Option<Nanos> {
         if !self.is_known() {
             return None;
@@ -212,7 +210,8 @@ impl Region {
         self.rewritten.next_check(now)
     }
 
-    /// Something in its space has changed: when it is checked, if sooner than it would be.
+    /// Something in its space has changed. Returns the time of the next check, if it is sooner than
+    /// before.
     pub(crate) fn hasten_check(&mut self, now: Nanos) -> Option<Nanos> {
         if !self.is_known() {
             return None;
@@ -220,12 +219,13 @@ impl Region {
         self.rewritten.hasten(now)
     }
 
-    /// It may have been written since: no check that showed nothing counts.
+    /// It may have been written: earlier checks that showed no change do not count.
     pub(crate) fn expect_writes(&mut self) {
         self.rewritten.expect_writes();
     }
 
-    /// Once, if it was written and may not be swept again yet: it is to be watched until that ends.
+    /// True once if it was written and may not be swept again yet: it is to be watched until the
+    /// writes end.
     pub(crate) fn begins_to_await_calm(&mut self) -> bool {
         self.rewritten.begins_to_await_calm()
     }
@@ -240,7 +240,7 @@ impl Region {
         self.is_at_rest() && self.rewritten.is_check_due(due)
     }
 
-    /// It is checked: of how many pages.
+    /// Begins a check; returns its number of pages.
     pub(crate) fn begin_check(&mut self, now: Nanos) -> u8 {
         let samples = (self.pages / CHECKED_DIVISOR).clamp(MIN_CHECKED, MAX_CHECKED);
         let samples = u8::try_from(samples.min(self.pages)).expect("at most MAX_CHECKED");
@@ -258,7 +258,7 @@ impl Region {
         self.level == 0 && self.sweep().blocks() > 0
     }
 
-    /// Whether all of it that was in memory then was read in this era.
+    /// Whether it was read in full in this era.
     pub(crate) fn was_swept(&self) -> bool {
         self.was_swept
     }
@@ -268,7 +268,7 @@ impl Region {
         self.was_swept.then_some(self.met)
     }
 
-    /// A new era: what was indexed of the region no longer counts.
+    /// A new era: index entries of the region no longer count.
     pub(crate) fn new_era(&mut self) {
         self.walk.restart_anchors();
         self.restart_sweep();
@@ -276,33 +276,33 @@ impl Region {
         self.forget_failed_promotions();
     }
 
-    /// What was read of it no longer counts: it is to be swept.
+    /// Earlier readings no longer count: it is to be swept.
     fn expect_anything(&mut self) {
         self.was_swept = false;
         self.forget_settled();
     }
 
-    /// What was merged on trial has held: all of it may be.
+    /// Pages merged on trial have held: all of it may be merged.
     pub(crate) fn open(&mut self) {
         self.watch_no_more();
         self.expect_anything();
     }
 
-    /// It was left alone for long enough: it is read like what is new, and merged on trial.
+    /// Its ban is over: it is read like a new region, and merged on trial.
     pub(crate) fn try_again(&mut self) {
         self.expect_anything();
         self.walk.restart_anchors();
     }
 
-    /// Reads the anchors again, and counts only what is there now.
+    /// Reads the anchors again, and restarts the estimate of residency.
     fn anchor_again(&mut self) {
         self.fillings += 1;
         self.walk.restart_anchors();
         self.residency = Residency::default();
     }
 
-    /// Its space has grown: if it has holes, and no anchors are waiting, they are read again.
-    /// Whether they are.
+    /// Its space has grown: its anchors are read again if it has holes, and no anchors are waiting.
+    /// Returns whether they are.
     pub(crate) fn expect_growth(&mut self) -> bool {
         self.grew = true;
         let waits = self.walk.has_anchors_left(self.pages);
@@ -326,8 +326,8 @@ impl Region {
         self.met().is_some_and(|met| met < self.pages)
     }
 
-    /// Its anchors have been read. If they may be read again: when, after `shortest` at first and
-    /// twice as long each time.
+    /// Its anchors have been read. Returns when they are read again, if they may be: after
+    /// `shortest` at first and twice as long each time.
     pub(crate) fn await_filling(&mut self, now: Nanos, shortest: Nanos) -> Option<Nanos> {
         if self.fillings >= MAX_FILLINGS {
             return None;
@@ -336,14 +336,15 @@ impl Region {
         Some(self.filling)
     }
 
-    /// The time `due` has come. Whether it was waiting for it to be filled; if there are holes, its
-    /// anchors are read again, and `Some(true)` says so.
+    /// The time `due` has come. Returns none if the region did not wait for it; else whether there
+    /// are holes, for which its anchors are read again.
     pub(crate) fn is_filling_due(&mut self, due: Nanos) -> Option<bool> {
         if self.filling != due {
             return None;
         }
         self.filling = 0;
-        // Anchors are few: of small holes only the last sweep, and that the space grew, tell.
+        // Anchors are few: only the last sweep, and growth of the space, are evidence of small
+        // holes.
         let is_unfilled = self.residency.has_holes() || (self.grew && self.met_holes());
         if is_unfilled {
             self.anchor_again();
@@ -351,18 +352,18 @@ impl Region {
         Some(is_unfilled)
     }
 
-    /// So many samples found a page here.
+    /// `samples` samples found a page here.
     pub(crate) fn found(&mut self, samples: u32) {
         self.residency.found(samples);
     }
 
-    /// So many pages were found by its sweep.
+    /// Its sweep found `pages` pages.
     pub(crate) fn swept(&mut self, pages: u32) {
         self.blocks_mut().sweep.found(pages);
         self.residency.found(pages);
     }
 
-    /// So many samples found nothing here that could be merged.
+    /// `samples` samples found no page here that could be merged.
     pub(crate) fn missed(&mut self, samples: u32) {
         self.residency.missed(samples);
     }
@@ -372,8 +373,8 @@ impl Region {
         self.residency.of(self.pages)
     }
 
-    /// How much of its level's samples it gets: what is resident, and never nothing, so that
-    /// pages that come later are found.
+    /// Its weight in its level's samples: its resident pages, and never 0, so that later pages are
+    /// found.
     pub(crate) fn weight(&self) -> u32 {
         self.resident().max(self.pages.isqrt())
     }
@@ -388,12 +389,12 @@ impl Region {
         self.blocks_mut().sweep.broken();
     }
 
-    /// Whether all blocks of its sweep have been chosen, and nothing made it start over since.
+    /// Whether all blocks of its sweep have been chosen, and it did not start over since.
     pub(crate) fn is_sweep_over(&self) -> bool {
         self.sweep().is_over()
     }
 
-    /// The last block of its sweep has been worked through.
+    /// The last block of its sweep has been processed.
     pub(crate) fn end_sweep(
         &mut self,
         now: Nanos,
@@ -425,7 +426,7 @@ impl Region {
             Standing::Sparse
         };
         if has_large_holes || (self.grew && self.met_holes()) {
-            // A first sweep is itself due to a filling: it must not begin them anew for ever.
+            // A first sweep is itself due to a filling: it must not restart fillings for ever.
             if self.level > 0 {
                 self.fillings = 0;
             }
@@ -438,14 +439,14 @@ impl Region {
     }
 }
 
-/// What is known of its blocks.
+/// The state of its blocks.
 impl Region {
-    /// What is known of its blocks, to learn more.
+    /// The state of its blocks, allocated if need be.
     pub(super) fn blocks_mut(&mut self) -> &mut Blocks {
         self.blocks.get_or_insert_default()
     }
 
-    /// How far it is swept.
+    /// The state of its sweep.
     pub(super) fn sweep(&self) -> Sweep {
         let blocks = self.blocks.as_ref();
         blocks.map_or_else(Sweep::default, |blocks| blocks.sweep)
@@ -458,7 +459,7 @@ impl Region {
         }
     }
 
-    /// What its sweep has shown is of another level.
+    /// Forgets its sweep, which was that of another level.
     pub(super) fn forget_sweep(&mut self) {
         if let Some(blocks) = &mut self.blocks {
             blocks.sweep.reset();
@@ -475,7 +476,7 @@ impl Region {
         }
     }
 
-    /// It has other blocks now.
+    /// Its number of blocks changed.
     pub(super) fn resize_blocks(&mut self) {
         if let Some(blocks) = &mut self.blocks {
             blocks.walk = BlockWalk::default();
@@ -487,7 +488,8 @@ impl Region {
     }
 }
 
-/// Appends pages to runs of neighbours; at most so many pages between two runs make them one.
+/// Appends pages to runs of neighbours; two runs with at most `bridged` pages between them become
+/// one.
 fn append(runs: &mut Vec<(u32, u32)>, pages: Range<u32>, bridged: u32) {
     match runs.last_mut() {
         Some((from, count)) if *from + *count + bridged >= pages.start => {

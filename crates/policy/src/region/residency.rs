@@ -1,4 +1,4 @@
-//! How much of a region is in memory, estimated from the samples of it.
+//! The share of a region that is in memory, estimated from its samples.
 
 use crate::convert;
 
@@ -7,7 +7,7 @@ const MIN_SAMPLES: u32 = 8;
 /// Samples after which the older ones count half.
 const MEMORY: u32 = 8192;
 
-/// Samples of one region, and how many of them found a page.
+/// Samples of one region, and the number of them that found a page.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Residency {
     seen: u16,
@@ -15,12 +15,12 @@ pub(crate) struct Residency {
 }
 
 impl Residency {
-    /// So many samples found a page.
+    /// `samples` samples found a page.
     pub(crate) fn found(&mut self, samples: u32) {
         self.sampled(samples, samples);
     }
 
-    /// So many samples found nothing that could be merged.
+    /// `samples` samples found no page that could be merged.
     pub(crate) fn missed(&mut self, samples: u32) {
         self.sampled(samples, 0);
     }
@@ -36,7 +36,7 @@ impl Residency {
         self.present = u16::try_from(present).expect("no more than were seen");
     }
 
-    /// How many of `pages` are believed to be in memory.
+    /// The number of `pages` that are believed to be in memory.
     pub(crate) fn of(self, pages: u32) -> u32 {
         if u32::from(self.seen) < MIN_SAMPLES.min(pages) {
             return pages;
@@ -45,7 +45,7 @@ impl Residency {
         convert::narrow(convert::count(f64::from(pages) * share + 0.5))
     }
 
-    /// How many of `pages` are in memory by the samples taken, however few; 0 without any.
+    /// The number of `pages` in memory by the samples taken, however few; 0 without any.
     pub(crate) fn seen_of(self, pages: u32) -> u32 {
         let present = u64::from(pages) * u64::from(self.present);
         convert::narrow(present.checked_div(u64::from(self.seen)).unwrap_or(0))

@@ -1,23 +1,23 @@
-//! Memory that is written anew in place: samples tell, since its size does not.
+//! Detects memory that is rewritten in place, by samples, since its size does not change.
 //!
 //! # Problem
-//! What a program computes, or a guest reads into the cache that it has, changes no size and makes
-//! no event. All of it was read once, so that only thin samples would show that it holds something
-//! else, by meeting equal pages: seldom where those lie at other offsets. Meanwhile nearly all of
-//! the governor's share is left.
+//! Results of a computation, or file data that a guest reads into its existing cache, change no
+//! size and cause no event. The region was read in full before, so only thin samples would show its
+//! new contents, by meeting equal pages: seldom where those lie at other offsets. Meanwhile nearly
+//! all of the governor's share is unused.
 //!
 //! # Approach
-//! A sampled page of a region that was swept is in the index as it is, or is merged still, or was
-//! changed since. When an eighth of some samples were, the region is read again in full from what
-//! others leave, like what is new. If that finds little, the next time is four times as far, up to
+//! A sampled page of a swept region is indexed with its contents, is still merged, or has changed
+//! since. When an eighth of some samples have changed, the region is read again in full in spare
+//! time, like new memory. If that finds little, the next wait is four times as long, up to
 //! [`MAX_WAITS`]; a region that is rewritten all the time, as a buffer is, costs next to nothing.
 //! It is watched meanwhile (`watch.rs`), and read again when no page of it seems to be written any
 //! more. While nothing is rewritten, this costs nothing.
 //!
-//! Samples come as the bottom level takes them, and by *checks* of a few pages: soon after the
-//! sweep, then each time after twice as long, up to [`MAX_CALM`] times (`ladder/checks.rs`). Pages
-//! that are alike take each other's places in the index, so that some always seem to be changed:
-//! samples of which fewer than half were are confirmed by a check.
+//! Samples are those of the bottom level, and those of *checks* of a few pages: soon after the
+//! sweep, then each time after twice as long, up to [`MAX_CALM`] times (`ladder/checks.rs`). Equal
+//! pages replace each other in the index, so that some always seem to be changed: if fewer than
+//! half of the samples changed, a check must confirm it.
 //!
 //! # Source
 //! UKSM §5.3 (shares are bounds); design: a ladder that conserves work.
@@ -25,21 +25,20 @@
 use crate::command::Nanos;
 use crate::params::SECOND;
 
-/// Samples of one verdict, if the bottom level took them.
+/// Samples of a verdict, for samples of the bottom level.
 const SAMPLES_OF_VERDICT: u8 = 16;
-/// After a sweep at least so long passes, and 4^MAX_WAITS times as long at most: some 8 minutes.
+/// The shortest time after a sweep; the longest is 4^MAX_WAITS times as long, some 8 minutes.
 const WAIT: Nanos = 2 * SECOND;
 const MAX_WAITS: u8 = 4;
-/// One page in this many must be merged for the region to be read again as soon.
+/// One page in this many must be merged for the wait to return to the shortest.
 const MIN_YIELD_DIVISOR: u64 = 64;
-/// So many samples of what was swept that could be merged are as good as those that were changed:
-/// what they hold now, others had before.
+/// Merged samples of swept memory that are evidence like changed samples: their new contents
+/// existed elsewhere before.
 const SOME_MERGED: u8 = 2;
-/// Checks in a row that show nothing, after which no more come by themselves. They take two
-/// minutes.
+/// Checks in a row without a change, after which no more are scheduled. They take two minutes.
 const MAX_CALM: u8 = 6;
-/// Where so many checks in a row showed nothing, a change of the space's size is no reason for
-/// another one before 2^this times [`WAIT`].
+/// After this many checks in a row without a change, or more, a change of the space's size causes
+/// another check no sooner than 2^this times [`WAIT`] after the last.
 const MAX_CALM_DOUBLINGS: u8 = 3;
 
 /// Whether a region is to be read again when it is calm.
@@ -47,13 +46,13 @@ const MAX_CALM_DOUBLINGS: u8 = 3;
 enum Await {
     #[default]
     Nothing,
-    /// It is, and nobody watches it yet.
+    /// It is, and is not watched yet.
     Calm,
     /// It is, and it is watched.
     Watched,
 }
 
-/// What samples tell of a region.
+/// Evidence of samples about a region.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Rewritten {
     sampled: u8,
@@ -62,15 +61,15 @@ pub(super) struct Rewritten {
     merged: u8,
     /// Samples of the check that is under way, 0 for none.
     awaited: u8,
-    /// Some were changed: the next check, if it is not under way, tells.
+    /// Some samples were changed: the next check, or the one under way, decides.
     is_doubted: bool,
-    /// Times in a row that little was found.
+    /// Rereadings in a row that found little.
     waits: u8,
-    /// Checks in a row that showed nothing.
+    /// Checks in a row without a change.
     calm: u8,
     /// It is to be read again.
     is_due: bool,
-    /// It was written, and is not to be read again before that ends, or for long.
+    /// It was written, and is not to be read again before the writes end, or for long.
     awaits_calm: Await,
     /// When it was checked or swept last.
     checked_at: Nanos,
@@ -79,8 +78,8 @@ pub(super) struct Rewritten {
 }
 
 impl Rewritten {
-    /// A page that was known was sampled: it holds something else now, or not. Its last sweep ended
-    /// at `swept_at`.
+    /// A known page was sampled, and had changed or not. The region's last sweep ended at
+    /// `swept_at`.
     pub(super) fn sampled(&mut self, is_changed: bool, swept_at: Nanos, now: Nanos) {
         if self.is_doubted && self.awaited == 0 {
             return;
@@ -100,7 +99,7 @@ impl Rewritten {
         let is_rewritten = 8 * u32::from(self.changed) >= u32::from(self.sampled);
         let is_doubtful = 2 * self.changed < self.sampled;
         if is_rewritten && is_doubtful && !self.is_doubted {
-            // It is checked once more, and judged by both checks.
+            // It is checked once more, and both are judged together.
             (self.is_doubted, self.calm) = (true, 0);
             return;
         }
@@ -121,7 +120,7 @@ impl Rewritten {
         }
     }
 
-    /// Whether it is read again already, or is watched for that.
+    /// Whether it is due to be read again, or watched for that.
     fn is_known_to_be_written(&self) -> bool {
         self.is_due || self.awaits_calm != Await::Nothing
     }
@@ -135,8 +134,8 @@ impl Rewritten {
         begins
     }
 
-    /// Whether it is watched until it is calm. Each time that little was found it is watched for
-    /// longer: by this power of two.
+    /// Whether it is watched until it is calm. The interval of watching doubles with each rereading
+    /// that found little: by this power of two.
     pub(super) fn awaits_calm(&self) -> Option<u8> {
         (self.awaits_calm == Await::Watched).then_some(self.waits.saturating_sub(1))
     }
@@ -146,7 +145,7 @@ impl Rewritten {
         self.is_due |= self.awaits_calm == Await::Watched;
     }
 
-    /// A page that was known was merged.
+    /// A known page was merged.
     pub(super) fn merged(&mut self, swept_at: Nanos, now: Nanos) {
         self.merged = self.merged.saturating_add(1);
         if self.merged >= SOME_MERGED {
@@ -164,13 +163,13 @@ impl Rewritten {
         self.is_due
     }
 
-    /// A sweep begins. Whether it is one because of what samples have shown, and is judged.
+    /// A sweep begins. Returns whether it is due to changed samples, and its yield is judged.
     pub(super) fn begin(&mut self) -> bool {
         self.awaits_calm = Await::Nothing;
         std::mem::take(&mut self.is_due)
     }
 
-    /// A sweep of so many pages has ended. If it is judged: how many of them were merged.
+    /// A sweep of `pages` pages has ended. `found` of them were merged, if the sweep is judged.
     pub(super) fn end(&mut self, found: Option<u64>, pages: u32, now: Nanos) {
         self.checked_at = now;
         (self.sampled, self.changed, self.merged) = (0, 0, 0);
@@ -201,7 +200,8 @@ impl Rewritten {
         (self.check_at > 0).then_some(self.check_at)
     }
 
-    /// Something else has changed: when it is checked, if sooner than it would be.
+    /// The size of its space has changed. Returns the time of the next check, if it is sooner than
+    /// before.
     pub(super) fn hasten(&mut self, now: Nanos) -> Option<Nanos> {
         let rested = self.checked_at + (WAIT << self.calm.min(MAX_CALM_DOUBLINGS));
         let at = rested.max(now);
@@ -223,7 +223,7 @@ impl Rewritten {
         self.check_at == due
     }
 
-    /// So many of its pages are read to check it.
+    /// Begins a check of `samples` pages.
     pub(super) fn begin_check(&mut self, samples: u8, now: Nanos) {
         if !self.is_doubted {
             (self.sampled, self.changed) = (0, 0);
@@ -237,8 +237,8 @@ impl Rewritten {
 mod tests {
     use super::*;
 
-    /// So many samples, of which each `nth` was changed, and as many of the check that they lead
-    /// to; whether it is due then.
+    /// Takes samples, of which each `nth` was changed, and as many of the check that follows.
+    /// Returns whether the region is due then.
     fn sample(rewritten: &mut Rewritten, nth: u8, swept_at: Nanos, now: Nanos) -> bool {
         for at in 0..2 * SAMPLES_OF_VERDICT {
             if rewritten.is_doubted() {
@@ -284,7 +284,7 @@ mod tests {
         assert!(sample(&mut rewritten, 1, now, now + 2 * SECOND), "it paid");
     }
 
-    /// The times of the checks of a region swept at 0, each of four samples of which so many are
+    /// The times of the checks of a region swept at 0, each of four samples of which `changed` are
     /// changed.
     fn checks(rewritten: &mut Rewritten, changed: u8) -> Vec<Nanos> {
         let mut times = vec![];

@@ -1,24 +1,24 @@
 //! Pages that need not be read again while a region is being filled.
 //!
 //! # Problem
-//! A guest fills its memory little by little, anywhere in it. Each time more of it is there it is
-//! swept again, and most of what such a sweep reads was read a moment ago: every page two dozen
+//! A guest fills its memory little by little, anywhere in it. Each time more pages are present, it
+//! is swept again, and most pages of such a sweep were read a moment ago: every page two dozen
 //! times while a guest boots.
 //!
 //! # Approach
 //! A page is *settled* when a sweep took it in: as merged, or as a candidate, which is indexed or
 //! queued from then on. Later sweeps pass it over, for [`LASTS`] after the first page was settled;
-//! then all count as unread again, because pages may have been rewritten. So a sweep of what is
-//! being filled looks for new pages in the holes and reads no page twice. What is busy, locked, or
-//! in a huge page does not settle. What a sweep passes over counts as found.
+//! then all count as unread again, because pages may have been rewritten. So a sweep of a region
+//! that is being filled reads new pages in the holes and no page twice. Pages that are busy,
+//! locked, or in a huge page do not settle. Pages that a sweep passes over count as found.
 //!
 //! A region with few holes that has been swept is done. When its space grows after that, a sweep
-//! fills the holes: it passes over what settled, however long ago, so that it costs what may be
-//! new. Any other sweep of the region reads all, and so does each once the space became smaller. A
-//! region that was found full forgets its settled pages.
+//! fills the holes: it passes over settled pages of any age, so that it reads only pages that may
+//! be new. Any other sweep of the region reads all, and so does each sweep after the space became
+//! smaller. A region that was found full forgets its settled pages.
 //!
 //! # Units
-//! Pages. One bit each, once a page is settled; a region of one block has none of this.
+//! Pages. One bit each, once a page is settled; a region of one block has no such bits.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ use crate::command::Nanos;
 use crate::convert;
 use crate::params::SECOND;
 
-/// For so long after the first one settled, pages are passed over.
+/// Time after the first page settled for which pages are passed over.
 const LASTS: Nanos = 4 * SECOND;
 
 /// The settled pages of one region.
@@ -35,19 +35,20 @@ pub(super) struct Settled {
     bits: Box<[u64]>,
     /// When the first of them settled; none if only a sweep that fills holes passes them over.
     since: Option<Nanos>,
-    /// What is being taken in settles: it is merged, or will be. When, then.
+    /// The time of the answer under way, if its pages settle because they are merged, or will be.
     taken_in: Option<Nanos>,
-    /// Pages that a sweep has passed over, and that do not count as looked at yet.
+    /// Pages that a sweep has passed over, and that do not count as sampled yet.
     passed: u32,
 }
 
 impl Settled {
-    /// Pages of a sweep are worked through: whether those that are taken in are merged, or will be.
+    /// The answer of a sweep is processed from now on; `may_settle` says whether pages that are
+    /// taken in are merged, or will be.
     pub(super) fn begin(&mut self, may_settle: bool, now: Nanos) {
         self.taken_in = may_settle.then_some(now);
     }
 
-    /// These of the region's `all` pages were taken in.
+    /// These pages, of the region's `all` pages, were taken in.
     pub(super) fn took(&mut self, pages: Range<u32>, all: u32) {
         let Some(now) = self.taken_in else {
             return;
@@ -69,7 +70,7 @@ impl Settled {
         self.bits.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// Whether all of these are passed over.
+    /// Whether all of these pages are passed over.
     pub(super) fn has_all(&self, pages: Range<u32>) -> bool {
         let has = |word, mask| self.bits.get(word).is_some_and(|word| word & mask == mask);
         words(pages).all(|(word, mask)| has(word, mask))
@@ -89,17 +90,17 @@ impl Settled {
         }
     }
 
-    /// A sweep passes over so many pages.
+    /// A sweep passes over `pages` pages.
     pub(super) fn passed(&mut self, pages: u32) {
         self.passed = self.passed.saturating_add(pages);
     }
 
-    /// The pages that were passed over since this was last asked for.
+    /// The pages that were passed over since the last call.
     pub(super) fn take_passed(&mut self) -> u32 {
         std::mem::take(&mut self.passed)
     }
 
-    /// A sweep begins that reads more than what was not there: what settled long ago is forgotten.
+    /// A sweep begins that does more than fill holes: pages that settled long ago are forgotten.
     pub(super) fn begin_sweep(&mut self, now: Nanos) {
         let is_old = |since| now.saturating_sub(since) >= LASTS;
         if self.since.is_none_or(is_old) {
@@ -133,7 +134,7 @@ impl Settled {
     }
 }
 
-/// The words in which these pages have bits, and which bits.
+/// The words in which these pages have bits, and the bits.
 fn words(pages: Range<u32>) -> impl Iterator<Item = (usize, u64)> {
     let (first, last) = (pages.start / u64::BITS, pages.end.div_ceil(u64::BITS));
     (first..last).map(move |word| {
@@ -150,7 +151,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// First pages of these ranges, and what follows their last.
+    /// The first page of each range, and the page after its last.
     fn unsettled(settled: &Settled, pages: Range<u32>) -> Vec<(u32, u32)> {
         let mut ranges = Vec::new();
         settled.for_each_unsettled(pages, |range| ranges.push((range.start, range.end)));

@@ -1,4 +1,5 @@
-//! The huge pages of a region: whether they may be split, and which the kernel has made again.
+//! The huge pages of a region: whether they may be split, and whether the kernel has made them
+//! again.
 
 use super::collapse::Collapses;
 use super::huge::HugeBlocks;
@@ -67,7 +68,7 @@ impl Region {
     }
 
     /// A page was merged with the zero page, and the kernel has made its block huge again: no page
-    /// of the block is merged. How many were believed to be.
+    /// of the block is merged. Returns the number that were believed to be.
     pub(super) fn collapse(&mut self, page: u32, now: Nanos, round: Nanos) -> u32 {
         let block = self.block_of(page);
         let collapses = &mut self.blocks_mut().collapses;
@@ -79,12 +80,12 @@ impl Region {
         merged.map_or(0, |merged| merged.remove_all(first..first + pages))
     }
 
-    /// The other blocks with merged pages are to be checked by a page each: from when on.
+    /// The other blocks with merged pages are to be checked by a page each; returns from when on.
     pub(crate) fn check_blocks(&mut self, now: Nanos, round: Nanos) -> Option<Nanos> {
         Some(self.collapses_mut()?.next_check(now, round))
     }
 
-    /// The next pages by which its blocks are checked, if they are to be: at most
+    /// The next pages by which its blocks are checked, if they are being checked: at most
     /// [`WATCHED_PAGES`].
     pub(super) fn pages_of_blocks(&mut self, now: Nanos) -> Option<Vec<u32>> {
         let first = self.collapses()?.cursor()?;
@@ -124,7 +125,7 @@ impl Region {
             .is_some_and(|known| known.waits_until(self.block_of(page), now).is_some())
     }
 
-    /// How many blocks are left alone for that, and until when the last of them is.
+    /// The number of blocks that are left alone for that, and the end of the last wait.
     pub(crate) fn blocks_left_alone(&self, now: Nanos) -> (u64, Nanos) {
         self.collapses().map_or((0, 0), |known| known.waiting(now))
     }

@@ -1,13 +1,13 @@
-//! A full pass over a region's blocks, as the top level makes it, and what it has met.
+//! A full pass over a region's blocks, as the top level makes it, and its counts.
 
 use super::residency::has_holes;
 use crate::command::Nanos;
 use crate::convert;
 
-/// Sweeps in a row of one region.
+/// Limit of sweeps in a row of one region.
 const MAX_SWEEPS: u32 = 2;
 
-/// What is to happen to a region that was swept.
+/// The next step for a region that was swept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SweepEnd {
     /// It is swept again, `at_once` or in the level's next round.
@@ -15,7 +15,7 @@ pub(crate) enum SweepEnd {
         /// Without waiting for the round.
         at_once: bool,
     },
-    /// It is done, and was not full: pages may come yet.
+    /// It is done, and was not full: more pages may appear.
     Unfilled,
     /// It is done.
     Done,
@@ -28,18 +28,18 @@ pub(super) struct Sweep {
     blocks: u32,
     /// Candidates and merged pages met.
     pages: u32,
-    /// Pages that were to be merged and could not be just now.
+    /// Pages that could not be merged just now.
     failed: u32,
     /// Pages that had been merged and no longer were.
     broken: u32,
     /// Sweeps completed at this level.
     completed: u32,
-    /// The last of its blocks was chosen.
+    /// Whether the last of its blocks was chosen.
     is_over: bool,
 }
 
 impl Sweep {
-    /// Goes on to the next of `blocks`; whether that is the last one.
+    /// Goes on to the next of `blocks`; returns whether it is the last one.
     pub(super) fn next(&mut self, blocks: u32) -> bool {
         self.blocks += 1;
         let is_last = self.blocks >= blocks;
@@ -61,7 +61,7 @@ impl Sweep {
         self.pages
     }
 
-    /// All blocks are to be swept again, and what is there counted anew.
+    /// All blocks are to be swept again, and pages counted anew.
     pub(super) fn restart(&mut self) {
         self.blocks = 0;
         self.pages = 0;
@@ -78,7 +78,7 @@ impl Sweep {
         *self = Sweep::default();
     }
 
-    /// So many candidates or merged pages were met.
+    /// `pages` candidates or merged pages were met.
     pub(super) fn found(&mut self, pages: u32) {
         self.pages += pages;
     }
@@ -98,10 +98,10 @@ impl Sweep {
         has_holes(self.pages, pages)
     }
 
-    /// The sweep is over, so long after the one before: what is to happen, and whether more than
-    /// `v_dup` of the pages was busy. A busy region is swept again, [`MAX_SWEEPS`] times in all.
-    /// With the COW filter off a region of which more than `v_dup` is broken a round is swept again
-    /// and again: an operator who turns the filter off wants such pages merged.
+    /// The sweep is over, `since` after the one before. Returns the next step, and whether more
+    /// than `v_dup` of the pages was busy. A busy region is swept again, [`MAX_SWEEPS`] times in
+    /// all. With the COW filter off, a region of which more than `v_dup` is broken a round is swept
+    /// again and again: an operator who turns the filter off wants such pages merged.
     pub(super) fn end(
         &mut self,
         since: Nanos,

@@ -10,7 +10,7 @@ use crate::ids::{KEPT_BACK, RegionId};
 use crate::report::{DuplicatesReport, RegionMemory, RegionsReport};
 use crate::room;
 
-/// All regions, and what is counted over them.
+/// All regions, and sums over them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Regions {
     slots: Vec<Region>,
@@ -20,10 +20,10 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// Takes a region in; returns its id.
+    /// Adds a region; returns its id.
     ///
     /// # Panics
-    /// If there are 2^32 regions: spaces bound them.
+    /// If there are 2^32 regions: spaces limit their number.
     pub(crate) fn insert(&mut self, region: Region) -> RegionId {
         if self.free.len() > KEPT_BACK
             && let Some(id) = self.free.pop_front()
@@ -40,7 +40,7 @@ impl Regions {
         id
     }
 
-    /// Lets a region go.
+    /// Removes a region.
     ///
     /// # Panics
     /// If it is not there.
@@ -64,7 +64,7 @@ impl Regions {
         self.merged += u64::from(region.merged_now());
     }
 
-    /// Notes that a page is merged, as seen `now`, or no longer is.
+    /// Records whether a page is merged, as seen `now`.
     pub(crate) fn set_merged(&mut self, id: RegionId, page: u32, merged: bool, now: Nanos) {
         if self.slots[id.index()].set_merged(page, merged, now) {
             if merged {
@@ -94,7 +94,7 @@ impl Regions {
         self.merged
     }
 
-    /// The region of that id if it is in use and has this page: for what was noted earlier.
+    /// The region of that id, if it is still in use and has this page.
     pub(crate) fn find(&self, id: RegionId, page: u32) -> Option<&Region> {
         self.slots
             .get(id.index())
@@ -112,7 +112,7 @@ impl Regions {
         self.slots.len() - self.free.len()
     }
 
-    /// Those in use.
+    /// All regions in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Region> {
         self.slots
             .iter()
@@ -137,7 +137,7 @@ impl Regions {
         }
     }
 
-    /// What they take, and other parts for them. Costs a pass over all regions.
+    /// The memory of the regions, and of other parts for them. Costs a pass over all regions.
     pub(crate) fn report_memory(&self, others: usize) -> RegionMemory {
         RegionMemory {
             region_bytes: (self.bytes() + others) as u64,

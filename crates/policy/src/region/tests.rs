@@ -1,4 +1,4 @@
-//! What a region remembers, and in which order it is looked at.
+//! The memory of a region, and the order in which it is read.
 
 use super::*;
 use proptest::prelude::*;

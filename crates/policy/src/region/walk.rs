@@ -1,15 +1,15 @@
-//! In which order the pages of a region are read.
+//! The order in which the pages of a region are read.
 //!
 //! # Problem
 //! Thin samples of two clones should meet, dense ones should be cheap to read, and none should
 //! read a page twice before it has read all.
 //!
 //! # Approach
-//! Three cursors. The *scatter* cursor walks a permutation of the next power of two of the region's
-//! size and leaves out what lies beyond its end, so regions of similar size, and not only of equal
-//! size, are sampled in one order. The *anchors* are the first pages of that order. The *block*
-//! cursor walks a permutation of the 2 MiB blocks, each of which is read whole: neighbours share a
-//! page-table lock. It is kept apart, because most regions are in one block.
+//! There are three cursors. The *scatter* cursor walks a permutation of the next power of two of
+//! the region's size and leaves out pages beyond its end, so regions of similar size, and not only
+//! of equal size, are sampled in one order. The *anchors* are the first pages of that order. The
+//! *block* cursor walks a permutation of the 2 MiB blocks, each of which is read whole: neighbours
+//! share a page-table lock. It is separate, because most regions are in one block.
 //!
 //! # Source
 //! UKSM §5.3: a region-specific permutation with a full cycle.
@@ -18,10 +18,10 @@ use super::permutation::Permutation;
 use crate::convert;
 use crate::hash::mix;
 
-/// Places of anchors that a region has at most.
+/// Limit of places of anchors in a region.
 const MAX_ANCHORS: u32 = 64;
 
-/// The cursors of one region, but for that of its blocks.
+/// The cursors of one region, except that of its blocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Walk {
     scatter: u32,
@@ -34,7 +34,7 @@ pub(super) struct Walk {
 pub(super) struct BlockWalk(u32);
 
 impl Walk {
-    /// The next of `pages` in scattered order.
+    /// The next of `pages` pages in scattered order.
     pub(super) fn next_page(&mut self, pages: u32, permutations: &Permutations) -> u32 {
         let order = permutations.of(pages);
         loop {
@@ -64,7 +64,7 @@ impl Walk {
         None
     }
 
-    /// The first of the scattered order, at most so many: the same each time.
+    /// The first pages of the scattered order, at most `most`: the same each time.
     pub(super) fn first_pages(pages: u32, most: u32, permutations: &Permutations) -> Vec<u32> {
         let order = permutations.of(pages);
         let places = 0..order.len();
@@ -76,7 +76,7 @@ impl Walk {
             .collect()
     }
 
-    /// Whether anchors are left to be read, or at least places of some.
+    /// Whether anchors, or places of anchors, are left to be read.
     pub(super) fn has_anchors_left(self, pages: u32) -> bool {
         let places = pages.next_power_of_two();
         u32::from(self.anchored) < (places.isqrt() / 2).clamp(2, MAX_ANCHORS).min(places)
@@ -87,7 +87,8 @@ impl Walk {
         self.anchored = 0;
     }
 
-    /// The region has another length. The scatter cursor stays where it is if the order does.
+    /// The region has another length. The scatter cursor keeps its position if the order stays the
+    /// same.
     pub(super) fn resize(&mut self, before: u32, after: u32) {
         if before.next_power_of_two() != after.next_power_of_two() {
             self.scatter = 0;
@@ -96,7 +97,7 @@ impl Walk {
 }
 
 impl BlockWalk {
-    /// The next of `blocks`.
+    /// The next of `blocks` blocks.
     pub(super) fn next(&mut self, blocks: u32, permutations: &Permutations) -> u32 {
         let order = permutations.of(blocks);
         loop {

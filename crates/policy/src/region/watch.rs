@@ -1,44 +1,42 @@
-//! A region that is left alone because it is written is watched: when that ends, it is tried or
+//! Watches a region that is left alone because it is written: when the writes end, it is tried or
 //! read again.
 //!
 //! # Problem
-//! A program that starts, or loads, writes its pages again and again, and then never more. What was
-//! merged meanwhile was broken, so its regions are left alone: for some time, and each time for
-//! twice as long, though a moment after the last write all of them could be merged for good. So it
-//! is with regions that were read again, because they had been written, too often for nothing
-//! (`rewritten.rs`).
+//! A program that starts, or loads, writes its pages again and again, and then never more. Pages
+//! merged meanwhile were broken, so its regions are left alone: for some time, and each time for
+//! twice as long, though a moment after the last write all of them could be merged for good. The
+//! same holds for written regions that were read again too often in vain (`rewritten.rs`).
 //!
 //! # Approach
 //! Some pages of the region are read, and their hashes kept; after some time the same pages are
-//! read again. If none has changed, the region is tried: what is merged on trial shows whether the
-//! hashes, which are of a part of each page, have told the truth. The time between two looks is
-//! such that a region in which V_cow of the pages is written in a round would show e^-4 = 2 % of
-//! the time as one that is not; it doubles with each strike from the second on, as the ban does, so
-//! that some looks are all that a ban costs. Where what is merged on trial is broken nevertheless,
-//! and the hashes still are the same, as where memory is written with what it holds, the region is
-//! watched no more until a trial has held.
+//! read again. If none has changed, the region is tried: merging on trial shows whether the hashes,
+//! which cover a part of each page, were right. The interval is chosen so that a region of which
+//! V_cow is written in a round looks unwritten in only 2 % (e^-4) of looks; it doubles with each
+//! strike from the second on, as the ban does, so that a ban costs only some looks. Where pages
+//! merged on trial are broken nevertheless, with unchanged hashes, as where memory is written with
+//! its own contents, the region is watched no more until a trial has held.
 //!
 //! # Units
 //! Nanoseconds; shares 0 to 1, a round. A watched region takes 16 bytes for each of at most
 //! [`WATCHED_PAGES`] pages.
 //!
 //! # Source
-//! In-kernel KSM leaves pages alone of which the checksum changes from scan to scan, for the same
-//! reason.
+//! In-kernel KSM leaves pages alone whose checksum changes from scan to scan, for the same reason.
 
 use crate::command::Nanos;
 use crate::convert;
 
-/// Pages of a region that are watched, if it has so many.
+/// Limit of pages of a region that are watched.
 pub(crate) const WATCHED_PAGES: u32 = 16;
-/// What V_cow is taken for where the COW filter is off.
+/// The value used for V_cow where the COW filter is off.
 pub(super) const USUAL_V_COW: f64 = 0.5;
-/// Pages that are expected to be written between two looks where V_cow is written in a round.
+/// Expected number of watched pages that are written between two looks, where V_cow is written in a
+/// round.
 const EXPECTED: f64 = 4.0;
-/// No V_cow stands for more writes to a page in a round.
+/// Limit of the writes to a page in a round that follow from V_cow.
 const MAX_WRITES: f64 = 4.0;
 
-/// How long so many pages have to be watched: long enough for [`EXPECTED`] of them to be written,
+/// The time for which `pages` pages have to be watched for [`EXPECTED`] of them to be written,
 /// where `v_cow` of a region's pages is written in a round.
 pub(crate) fn telling(pages: u32, v_cow: f64, round: Nanos) -> Nanos {
     let writes = (-(1.0 - v_cow).max(0.0).ln()).min(MAX_WRITES);
@@ -48,15 +46,15 @@ pub(crate) fn telling(pages: u32, v_cow: f64, round: Nanos) -> Nanos {
 /// The pages of one region that are watched.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Watch {
-    /// Pages, and what each held.
+    /// Pages, and the hash of each at the last look.
     pages: Vec<(u32, u64)>,
-    /// When it is looked at next.
+    /// Time of the next look.
     next: Nanos,
     /// Pages of this look that are still to be read.
     awaited: u32,
     /// Whether this look is the first, or a page was written since the last.
     is_written: bool,
-    /// What the last look has shown, until it is taken: whether none was written.
+    /// The result of the last look, until it is taken: whether no page was written.
     is_calm: Option<bool>,
 }
 
@@ -66,14 +64,14 @@ impl Watch {
         now < self.next
     }
 
-    /// Looks at these pages, which are the same each time, until the `next` look.
+    /// Begins a look at these pages, which are the same each time; the `next` look is due then.
     pub(super) fn look(&mut self, pages: &[u32], next: Nanos) {
         self.next = next;
         self.is_written = self.pages.is_empty() || self.awaited > 0;
         self.awaited = convert::narrow(pages.len() as u64);
     }
 
-    /// A page holds this.
+    /// A page was read, with this hash.
     pub(super) fn saw(&mut self, page: u32, content: u64) {
         match self.pages.iter_mut().find(|(known, _)| *known == page) {
             Some((_, held)) => self.is_written |= std::mem::replace(held, content) != content,
@@ -86,7 +84,7 @@ impl Watch {
         self.is_calm = (self.awaited == 0).then_some(!self.is_written);
     }
 
-    /// Once for each look, when all its pages were read: whether none was written.
+    /// Whether no page was written: once for each look, when all its pages were read.
     pub(super) fn take_calm(&mut self) -> Option<bool> {
         self.is_calm.take()
     }

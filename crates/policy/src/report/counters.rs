@@ -1,7 +1,7 @@
 //! Reports that describe themselves: each counter is one row.
 //!
 //! From the row come the field, its name in JSON, its text in help and manual, and, if it has a
-//! phrase, its words in the printed status. The end of a name is the unit: `_seconds`, `_share`
+//! phrase, its text in the printed status. The end of a name is the unit: `_seconds`, `_share`
 //! (part of one core), `_bytes`, `_pages`; anything else is a plain number.
 
 /// A field of a report as help and manual show it.
@@ -68,7 +68,7 @@ impl<T: Counters> Counters for Vec<T> {
 
 /// A value that can be printed.
 pub trait Figure {
-    /// The value with the unit that its name tells; `None` if it is printed elsewhere.
+    /// The value with the unit of its name; `None` if it is printed elsewhere.
     fn text(&self, name: &str) -> Option<String>;
 }
 
@@ -124,7 +124,7 @@ impl<T> Figure for Vec<T> {
     }
 }
 
-/// A count that may not be known is printed in words of its own.
+/// A count that may be unknown is printed in words of its own.
 impl<T> Figure for Option<T> {
     fn text(&self, _: &str) -> Option<String> {
         None
@@ -231,14 +231,14 @@ macro_rules! counters {
     )+};
 }
 
-/// How a row is said; [`counters!`](crate::counters) makes it.
+/// How a row is printed in a sentence; [`counters!`](crate::counters) makes it.
 #[derive(Debug, Clone, Copy)]
 pub struct Phrase {
     /// The words behind the value.
     pub words: Option<&'static str>,
-    /// The words behind 1, if they are others.
+    /// The words behind 1, if they differ.
     pub one: Option<&'static str>,
-    /// The value that is not worth a word.
+    /// The value that a sentence leaves out.
     pub hidden: Option<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! What is merged, could be merged and was done, space by space.
+//! Merged pages, pages left to merge, and work done, by space.
 //!
 //! # Units
 //! Pages; nanoseconds of processor time.
@@ -14,21 +14,21 @@ pub struct SpaceFigures {
     pub resident: u64,
     /// Pages believed to be merged.
     pub merged: u64,
-    /// Duplicates believed to be left. Over all spaces that is
-    /// [`DuplicatesReport`](super::DuplicatesReport), but for rounding.
+    /// Duplicates believed to be left. The sum over all spaces is
+    /// [`DuplicatesReport`](super::DuplicatesReport), except for rounding.
     pub left: u64,
-    /// Pages of it that were read, since it came.
+    /// Pages of it that were read since its arrival.
     pub read: u64,
-    /// Processor time of the calls that read its pages and tried to merge them, each divided among
-    /// the pages of the call, since it came.
+    /// Processor time of the calls that read its pages and tried to merge them, since its arrival.
+    /// The time of a call is divided among its pages.
     pub work_time: Nanos,
 }
 
 /// The sums of all spaces, or of those that matter most.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpacesFigures {
-    /// Ascending by name.
+    /// The spaces, ascending by id.
     pub spaces: Vec<SpaceFigures>,
-    /// Spaces that are not among them.
+    /// Number of spaces that are not among them.
     pub left_out: u64,
 }

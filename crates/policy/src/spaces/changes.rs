@@ -1,15 +1,15 @@
-//! What changed between two lists of a space's mappings.
+//! Changes between two lists of a space's mappings.
 //!
 //! # Problem
 //! Regions must follow mappings that grow at the end (heaps), at the start (stacks), shrink, split
-//! and vanish, without losing what is known of the pages that stay; lists may have 60,000 entries.
+//! and vanish, without losing the state of the pages that stay; lists may have 60,000 entries.
 //!
 //! # Approach
 //! One pass over both sorted lists. A region lives on as far as mappings of its kind cover it
-//! without a gap from its start; one whose start is gone dies. What is covered by no region first
-//! extends the region in front of it up to the full size, and the rest is cut into regions counted
-//! from where the uncovered part begins: clones of one mapping are cut alike wherever they lie.
-//! What would be cut into more than [`MAX_PIECES`] is a *sparse mapping*, see [`super::sparse`].
+//! without a gap from its start; one whose start is gone dies. An uncovered part first extends the
+//! region in front of it up to the full size, and the rest is cut into regions counted from the
+//! start of the uncovered part: clones of one mapping are cut alike at any address. A part that
+//! would be cut into more than [`MAX_PIECES`] is a *sparse mapping*, see [`super::sparse`].
 //!
 //! # Source
 //! UKSM §5.1: regions come and go with mappings.
@@ -17,20 +17,20 @@
 use crate::command::{Mapping, PAGE_SIZE};
 use crate::ids::RegionId;
 
-/// Most regions that one mapping is cut into when it is found.
+/// Limit of regions that one mapping is cut into when it is found.
 pub(crate) const MAX_PIECES: u64 = 1024;
 
-/// A region as far as mappings concern it.
+/// The properties of a region that concern mappings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) kind: u64,
-    /// Its number.
+    /// Its id.
     pub(crate) region: RegionId,
 }
 
-/// What happens to a known region, or is new.
+/// A change of a known region, or a new region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     /// The region stays as it is.
@@ -45,9 +45,9 @@ pub(crate) enum Change {
     Sparse { start: u64, end: u64, kind: u64 },
 }
 
-/// The changes that turn `known` into what covers `mappings`, by address; both are sorted and
-/// disjoint, regions are at most `region_bytes` long. `sparse` are ranges that must not be cut,
-/// sorted and disjoint; what would be cut into more than `most_pieces` becomes one of them.
+/// The changes that turn `known` into regions that cover `mappings`, by address; both are sorted
+/// and disjoint, regions are at most `region_bytes` long. `sparse` are ranges that must not be cut,
+/// sorted and disjoint; a part that would be cut into more than `most_pieces` becomes one of them.
 /// Resized regions keep their start. Costs the length of all lists.
 pub(crate) fn changes(
     known: &[Known],
@@ -124,7 +124,7 @@ struct Kept {
     start: u64,
     end: u64,
     kind: u64,
-    /// Where its change is.
+    /// The index of its change.
     change: usize,
 }
 
@@ -134,7 +134,7 @@ fn is_sane(mapping: &Mapping) -> bool {
         && mapping.end.is_multiple_of(PAGE_SIZE)
 }
 
-/// How far mappings of the region's kind cover it from its start on.
+/// The end of the part of the region, from its start on, that mappings of its kind cover.
 fn covered_until(mappings: &[Mapping], region: &Known) -> u64 {
     let mut end = region.start;
     for mapping in mappings {
@@ -150,9 +150,9 @@ fn covered_until(mappings: &[Mapping], region: &Known) -> u64 {
     end.min(region.end)
 }
 
-/// Cuts what no region covers, by address.
+/// Cuts the parts that no region covers, by address.
 struct Cutter<'a> {
-    /// What must not be cut; what lies before the place reached is gone from it.
+    /// The ranges that must not be cut, without those before the current address.
     sparse: &'a [(u64, u64)],
     region_bytes: u64,
     most_pieces: u64,
@@ -169,7 +169,7 @@ impl Cutter<'_> {
         *change = Change::Resize { region, end };
     }
 
-    /// Cuts `from..to` into regions, leaving out what is sparse already.
+    /// Cuts `from..to` into regions, leaving out known sparse ranges.
     fn cut(&mut self, mut from: u64, to: u64, kind: u64) {
         while let Some((&(start, end), rest)) = self.sparse.split_first() {
             if start >= to {

@@ -1,31 +1,32 @@
 //! When to list processes, sizes and mappings.
 //!
 //! # Problem
-//! A host has thousands of processes, of which most change nothing, and a mapping list of each
-//! costs more than to sample it. What is new must be found within a second nevertheless, also
-//! where thousands are new at once. One space may have 60,000 mappings, whose list costs more than
-//! all sampling.
+//! A host has thousands of processes, most of which do not change, and the mapping list of a
+//! process costs more than sampling it. New memory must be found within a second nevertheless, even
+//! where thousands of processes start at once. One space may have 60,000 mappings; listing them
+//! costs more than all sampling.
 //!
 //! # Approach
-//! Three things are asked for, each when it is due and may be paid for. The *process list* finds
-//! spaces. *Sizes* tell cheaply which spaces changed ([`sizes`](super::sizes)). *Mapping lists*
-//! find the mappings of a space; they wait in three queues:
-//! - first lists, of the newest space first: a newcomer never waits for those that came before;
-//! - lists of spaces that changed, by the time since when they are due;
-//! - lists of calm spaces. If the machine is told of processes, those only repair what the sizes
-//!   missed, and are slow. If it is told of the sizes of spaces as well, because a supervisor
-//!   watches those of many groups, nothing of what is calm is asked for but once in [`WATCHED`],
-//!   from the share of repairs. If it polls, a space that changed counts as changing for twice the
-//!   time since its change before, and the interval of any other doubles.
+//! The machine is asked for three things, each when it is due and its budget allows it. The
+//! *process list* finds spaces. *Sizes* show cheaply which spaces changed
+//! ([`sizes`](super::sizes)). *Mapping lists* find the mappings of a space; they wait in three
+//! queues:
+//! - first lists, newest space first: a newcomer never waits for older spaces;
+//! - lists of spaces that changed, in the order of their due times;
+//! - lists of calm spaces. If the machine receives process events, these lists only catch changes
+//!   that the sizes missed, and are rare. If it receives the sizes of spaces as well, because a
+//!   supervisor watches the spaces of many groups, calm spaces are asked about only once in
+//!   [`WATCHED`], from the share of repairs. If it polls, a space that changed counts as changing
+//!   for twice the time since its change before, and the interval of any other doubles.
 //!
-//! Each kind has a guaranteed share of the governor's; first lists, and processes that wait to be
-//! looked at, also get what nobody else uses ([`Discovery::next_spare`]). A space whose list is
-//! dear rests for long after it, so that it does not use up the share of the others.
+//! Each kind has a guaranteed part of the governor's share; first lists, and processes that wait to
+//! be examined, also get unused time ([`Discovery::next_spare`]). A space with an expensive list
+//! rests for long after it, so that it does not use up the share of the others.
 //!
 //! # Units
-//! The longest interval is 45 % of a round, and a round for what is due together in calm. What a
-//! machine is told ends a sleep, at most once in the shortest interval, a sixteenth of a round: so
-//! a newcomer does not wait for that, and an idle host is not woken for nothing.
+//! The longest interval is 45 % of a round, and a round where calm slices are due together. An
+//! event ends a sleep at most once in the shortest interval, a sixteenth of a round: a newcomer
+//! need not wait for the next list, and an idle host is not woken for nothing.
 //!
 //! # Source
 //! UKSM §5.1; design: region discovery is part of the budget.
@@ -42,28 +43,29 @@ use crate::ids::SpaceSlot;
 use crate::params::{MILLISECOND, Params, SECOND};
 use crate::room;
 
-/// For so long at most a space counts as changing after a change.
+/// The longest time for which a space counts as changing after a change.
 const MAX_CHANGING: Nanos = 5 * SECOND;
-/// Between two lists of a calm space, if the machine is told: the budget makes it longer.
+/// Time between two lists of a calm space, if the machine receives events. The budget makes it
+/// longer.
 const REPAIR: Nanos = 30 * SECOND;
-/// So many times the cost of a mapping list pass until the next one of the same space, but no more
-/// than this: a list of 262,144 mappings takes an eighth of a second, and a machine that stands
-/// still, as long as it does.
+/// A space rests after its mapping list for this many times the cost of the list, but not longer
+/// than the maximum. A list of 262,144 mappings takes an eighth of a second, and a list read while
+/// the machine stands still takes as long as that.
 const REST: Nanos = 64;
 const MAX_REST: Nanos = 30 * SECOND;
 
-/// What is to be asked for.
+/// What to ask the machine for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Discover {
-    /// Which processes there are.
+    /// The process list.
     Processes,
-    /// How large the spaces of [`Discovery::asked`] are.
+    /// The sizes of the spaces of [`Discovery::asked`].
     Sizes,
     /// The mappings of the space in a slot.
     Mappings(SpaceSlot),
 }
 
-/// Where the next mapping list of a space waits.
+/// The queue of the next mapping list of a space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Queue {
     /// It was never listed.
@@ -73,36 +75,36 @@ enum Queue {
     Calm,
 }
 
-/// When the mappings of one space are listed.
+/// The schedule of the mapping lists of one space.
 #[derive(Debug, Clone, Copy)]
 struct Schedule {
     queue: Queue,
     born: Nanos,
     due: Nanos,
     interval: Nanos,
-    /// When it last changed, and how long after the time before.
+    /// Time of the last change, and its distance to the change before.
     changed: Nanos,
     gap: Nanos,
-    /// When something was noticed that a list must show which was read after it.
+    /// Time of the last noticed change: only a list that was read later shows it.
     noticed: Nanos,
     /// Before this time it is not listed again.
     rests_until: Nanos,
 }
 
-/// When processes are listed.
+/// The schedule of process lists.
 #[derive(Debug, Clone, Copy)]
 struct ProcessSchedule {
     /// When they were listed last.
     listed: Nanos,
     due: Nanos,
     interval: Nanos,
-    /// Some wait to be looked at.
+    /// Whether processes wait to be examined.
     more: bool,
-    /// Something was told, or seen, that the list will show.
+    /// Whether an event or an observation is known that the list will show.
     is_awaited: bool,
 }
 
-/// The times of all lists, and what they may cost.
+/// The schedules and budgets of all lists.
 #[derive(Debug)]
 pub(crate) struct Discovery {
     shortest: Nanos,
@@ -118,17 +120,17 @@ pub(crate) struct Discovery {
     /// By [`List`].
     budgets: [CpuBudget; List::COUNT],
     newcomers: CpuBudget,
-    /// What the last list that was asked for is paid from.
+    /// The budget of the last list that was asked for.
     asked_for: List,
 }
 
-/// What of a core each list may use, in the order of [`List`]; what nobody else uses is not bounded
+/// Share of a core of each list, in the order of [`List`]; the use of spare time is not bounded
 /// here.
 fn shares(params: &Params) -> [f64; List::COUNT] {
     let calm = params.bottom_cpu / 2.0;
     let part = |part: f64| (params.cpu / part).max(calm);
     [
-        // At the bottom's share a search of a busy host came once a minute.
+        // With the bottom level's share, a busy host was searched once a minute.
         part(100.0),
         part(20.0),
         part(40.0),
@@ -153,13 +155,13 @@ impl Discovery {
         self.newcomers.set_share(newcomers_share(params));
     }
 
-    /// No space is known, and the process list is due.
+    /// No spaces; the process list is due.
     pub(crate) fn new(params: &Params) -> Discovery {
         let round = params.global_round();
         let longest =
             (convert::nanos(convert::float(round) * 0.45)).clamp(20 * MILLISECOND, 10 * SECOND);
         let shortest = (round / 16).clamp(10 * MILLISECOND, longest);
-        // Lists are few and dear: each is repaid at once, not after a sleep's worth of debt.
+        // Lists are few and expensive: each is repaid at once, not after a sleep's worth of debt.
         let budget = |share: f64| CpuBudget::new(share, MILLISECOND);
         Discovery {
             shortest,
@@ -193,7 +195,7 @@ impl Discovery {
         self.shortest
     }
 
-    /// A space came into this slot, of a process born at this time: its mappings are due.
+    /// Adds the space of a process born at this time, in this slot: its mappings are due.
     pub(crate) fn add(&mut self, slot: SpaceSlot, born: Nanos, now: Nanos) {
         let schedule = Schedule {
             queue: Queue::First,
@@ -214,13 +216,13 @@ impl Discovery {
         self.sizes.add(slot, now);
     }
 
-    /// The space in this slot went.
+    /// The space in this slot is gone.
     pub(crate) fn remove(&mut self, slot: SpaceSlot) {
         self.take_out(slot);
         self.sizes.remove(slot);
     }
 
-    /// What to ask for now, if anything is due and may be paid for.
+    /// What to ask for now, if anything is due and within its budget.
     pub(crate) fn next(&mut self, now: Nanos) -> Option<Discover> {
         let by = self.processes_payer();
         if now >= self.processes.due && self.may(by, now) {
@@ -251,8 +253,8 @@ impl Discovery {
         None
     }
 
-    /// What to ask for when nobody else has anything to do: processes that wait to be looked at,
-    /// and first lists. Their share does not bound them then, only the governor's.
+    /// What to ask for in spare time: processes that wait to be examined, and first lists. Only the
+    /// governor's share bounds them then, not their own.
     pub(crate) fn next_spare(&mut self) -> Option<Discover> {
         if self.processes.more {
             return self.ask(List::Spare, Discover::Processes);
@@ -261,12 +263,13 @@ impl Discovery {
         self.ask(List::Spare, Discover::Mappings(slot))
     }
 
-    /// Who pays for what [`Discovery::next`] or [`Discovery::next_spare`] gave last.
+    /// The payer of the last result of [`Discovery::next`] or [`Discovery::next_spare`].
     pub(crate) fn payer(&self) -> Payer {
         Payer::List(self.asked_for)
     }
 
-    /// When [`Discovery::next`] or [`Discovery::next_spare`] may have something.
+    /// The earliest time at which [`Discovery::next`] or [`Discovery::next_spare`] may have a
+    /// result.
     pub(crate) fn due_at(&self, now: Nanos) -> Nanos {
         if self.processes.more || !self.first.is_empty() {
             return now;
@@ -293,7 +296,8 @@ impl Discovery {
         self.budgets[list as usize].charge(now, cost);
     }
 
-    /// Books the cost of first samples of new regions: lists must not keep them from those.
+    /// Books the cost of first samples of new regions, which have their own budget, so that lists
+    /// cannot delay them.
     pub(crate) fn charge_newcomers(&mut self, now: Nanos, cost: Nanos) {
         self.newcomers.charge(now, cost);
     }
@@ -303,7 +307,7 @@ impl Discovery {
         self.newcomers.is_ready(now)
     }
 
-    /// From when on new regions may be sampled.
+    /// The time from which new regions may be sampled.
     pub(crate) fn newcomers_at(&self, now: Nanos) -> Nanos {
         self.newcomers.ready_at(now)
     }
@@ -314,8 +318,8 @@ impl Discovery {
         lists + self.newcomers.used()
     }
 
-    /// The process list came back; `changed` if spaces came or went, `more` if some processes
-    /// still wait to be looked at.
+    /// The process list came back; `changed` if spaces came or went, `more` if some processes still
+    /// wait to be examined.
     pub(crate) fn processes_listed(&mut self, changed: bool, more: bool, told: Told, now: Nanos) {
         self.told = told;
         self.sizes.are_watched(told == Told::Spaces);
@@ -335,31 +339,31 @@ impl Discovery {
         };
     }
 
-    /// From when on a process list is worth it as soon as the machine is told of something.
+    /// The time from which an event is worth a process list.
     pub(crate) fn told_from(&self, now: Nanos) -> Nanos {
         let ready = self.budgets[List::Told as usize].ready_at(now);
         ready.max(self.processes.listed + self.shortest)
     }
 
-    /// The machine was told of something.
+    /// The machine received an event.
     pub(crate) fn told(&mut self, now: Nanos) {
         let soon = now.max(self.processes.listed + self.shortest);
         self.processes.due = self.processes.due.min(soon);
         self.processes.is_awaited = true;
     }
 
-    /// The slots of the spaces whose sizes are asked for.
+    /// The slots of the spaces that are being measured.
     pub(crate) fn asked(&self) -> &[SpaceSlot] {
         self.sizes.asked()
     }
 
-    /// Memory appears in the space: its size is asked for at once.
+    /// Memory appears in the space: it is measured at once.
     pub(crate) fn measure_soon(&mut self, slot: SpaceSlot) {
         self.sizes.ask_soon(slot);
     }
 
     /// Of the spaces whose sizes came back, this one has clearly more or fewer pages than before:
-    /// it is asked for soon again, because that may go on.
+    /// it is measured soon again, because the change may go on.
     pub(crate) fn resized(&mut self, slot: SpaceSlot) {
         self.sizes.resized(slot);
     }
@@ -383,8 +387,8 @@ impl Discovery {
         self.sizes.finish(now);
     }
 
-    /// The mapping list of a space came back, as it was at `read_at`; `changed` if it is another
-    /// one than before. It took `cost`.
+    /// The mapping list of a space came back, as it was at `read_at`; `changed` if it differs from
+    /// the one before. It took `cost`.
     pub(crate) fn mappings_listed(
         &mut self,
         slot: SpaceSlot,
@@ -401,7 +405,7 @@ impl Discovery {
         space.rests_until = now + (cost * REST).min(MAX_REST);
         let is_changing = now - space.changed <= (2 * space.gap).min(MAX_CHANGING);
         let (queue, due) = if read_at < space.noticed {
-            // A list that the machine had kept does not show what was noticed.
+            // A list that the machine had cached does not show the noticed change.
             (Queue::Changed, now + interval)
         } else if self.told == Told::Spaces {
             (Queue::Calm, now + WATCHED)
@@ -427,7 +431,7 @@ impl Discovery {
         self.put(slot, queue, now + interval);
     }
 
-    /// Something in the space is not as its last mapping list said.
+    /// The space differs from its last mapping list.
     pub(crate) fn list_mappings_soon(&mut self, slot: SpaceSlot, now: Nanos) {
         let space = &mut self.schedules[slot.index()];
         space.noticed = now;
@@ -445,7 +449,7 @@ impl Discovery {
         self.processes.is_awaited = true;
     }
 
-    /// What pays for a process list.
+    /// The budget that pays for a process list.
     fn processes_payer(&self) -> List {
         let is_repair = self.told == Told::Spaces && !self.processes.is_awaited;
         if is_repair && !self.processes.more {
@@ -457,7 +461,7 @@ impl Discovery {
         }
     }
 
-    /// What pays for sizes.
+    /// The budget that pays for sizes.
     fn sizes_payer(&self) -> List {
         if self.told == Told::Spaces && self.sizes.is_calm() {
             List::Repair
@@ -466,7 +470,7 @@ impl Discovery {
         }
     }
 
-    /// What pays for the list of a calm space.
+    /// The budget that pays for the list of a calm space.
     fn calm_payer(&self) -> List {
         if self.told == Told::Nothing {
             List::Calm

@@ -1,15 +1,15 @@
-//! What dies young is left alone (UKSM §5.2, V_life).
+//! Short-lived regions are left alone (UKSM §5.2, V_life).
 //!
 //! # Problem
-//! Looking at a region that will be unmapped in a moment is lost work, and merging its pages makes
-//! the process pay for copies. How long is "a moment" differs from program to program: a compiler
+//! Sampling a region that will be unmapped in a moment is lost work, and merging its pages makes
+//! the process pay for copies. The length of "a moment" differs from program to program: a compiler
 //! lives for a tenth of a second, a batch job's buffer for one.
 //!
 //! # Approach
-//! A region must have been there for V_life. Beyond that, deaths are counted: regions of the same
-//! program, kind of mapping and size are one *lifetime class*. Where more of a class died before
-//! [`MIN_LONG_LIFE`] than outlived it, the next one has to outlive twice the usual life first. A
-//! region that reaches [`MIN_LONG_LIFE`] is merged whatever others of its class did.
+//! A region must have existed for V_life. Beyond that, deaths are counted: regions of the same
+//! program, kind of mapping and size are one *lifetime class*. Where more regions of a class died
+//! before [`MIN_LONG_LIFE`] than outlived it, the next one has to outlive twice the usual life
+//! first. A region that reaches [`MIN_LONG_LIFE`] is merged regardless of its class.
 //!
 //! # Units
 //! Nanoseconds. [`KINDS`] kinds of 16 bytes; kinds that share a slot displace each other.
@@ -26,7 +26,7 @@ use crate::params::SECOND;
 const KINDS: usize = 4096;
 /// A region that has lived for this long is not short-lived.
 pub(crate) const MIN_LONG_LIFE: Nanos = 5 * SECOND;
-/// The longest wait of a kind: what stays for [`MIN_LONG_LIFE`] must be merged by then.
+/// The longest wait of a kind: a region that lives for [`MIN_LONG_LIFE`] must be merged by then.
 const MAX_WAIT: Nanos = 4 * SECOND;
 /// Deaths and survivals are remembered up to this number, so that a kind can change.
 const MEMORY: u8 = 8;
@@ -46,15 +46,15 @@ pub(crate) struct Lifetimes {
     kinds: Box<[Kind]>,
 }
 
-/// Names regions that are expected to live alike. Two kinds of one slot have one name by a chance
-/// of one in a million.
+/// The class of regions that are expected to have similar lifetimes. Two kinds of one slot have the
+/// same class with a chance of one in a million.
 pub(crate) fn class(space_kind: u64, mapping_kind: u64, pages: u32) -> u32 {
     let size_class = u64::from(pages.ilog2());
     convert::narrow(mix(mix(mix(space_kind) ^ mapping_kind) ^ size_class) >> 32)
 }
 
 impl Lifetimes {
-    /// Nothing seen yet; `v_life` 0 turns the filter off.
+    /// No lifetimes; a `v_life` of 0 turns the filter off.
     pub(crate) fn new(v_life: Nanos) -> Lifetimes {
         Lifetimes {
             v_life,
@@ -62,7 +62,7 @@ impl Lifetimes {
         }
     }
 
-    /// The age from which on regions of this class are looked at.
+    /// The age from which on regions of this class are sampled.
     pub(crate) fn threshold(&self, class: u32) -> Nanos {
         if self.v_life == 0 {
             return 0;

@@ -1,22 +1,23 @@
-//! Which spaces changed: how large they were, and when to ask again.
+//! Which spaces changed: their last known sizes, and when to measure them again.
 //!
 //! # Problem
-//! Nobody tells when a process unmaps memory, and that memory appears is told of large changes
-//! only, and not on every machine. To list the mappings of thousands of spaces again and again
-//! would cost more than all merging.
+//! No event reports that a process unmaps memory. Growth is reported for large changes only, and
+//! not on every machine. Listing the mappings of thousands of spaces again and again would cost
+//! more than all merging.
 //!
 //! # Approach
-//! The number and the size of a space's mappings cost a fraction of a microsecond. They are asked
-//! for in *slices* of at most 1,024 spaces, neighbours by slot. The interval of a slice falls back
-//! when something changes in it, and doubles again when nothing has for a while. A space that came
-//! is asked for at once, so that its first size is older than its first mapping list, and no change
-//! falls between the two; one that is told to have grown is, too, and if it has, its slice is asked
-//! for again soon. Slices that are due take turns with those: where spaces come or grow all the
-//! time, no other goes unseen.
+//! Reading the number and the size of a space's mappings costs a fraction of a microsecond. Spaces
+//! are measured in *slices* of at most 1,024 spaces, neighbours by slot. The interval of a slice
+//! falls to the shortest one when something in it changes, and doubles again after a while without
+//! changes. A new space is measured at once, so that its first size is older than its first mapping
+//! list, and no change falls between the two. A space that is reported to have grown is measured at
+//! once, too; if it has, its slice is measured again soon. Slices that are due take turns with such
+//! single spaces: steady arrivals and growth do not starve them.
 //!
 //! # Units
-//! Slices become due at multiples of the shortest interval, in calm of sixteen of them, a round:
-//! those that are due together share a wake-up, with the process list of a machine that is told.
+//! Slices become due at multiples of the shortest interval, calm ones at multiples of 16 of them, a
+//! round. Slices that are due together share a wake-up with each other, and with the process list
+//! of a machine that receives events.
 
 use std::collections::BTreeSet;
 
@@ -26,42 +27,42 @@ use crate::ids::SpaceSlot;
 use crate::params::SECOND;
 use crate::room;
 
-/// For so many of the shortest intervals after a change a slice is asked for at each: what comes
-/// and goes is not missed.
+/// Number of shortest intervals after a change in which a slice is measured at each one:
+/// short-lived memory is not missed.
 const ATTENTIVE: u64 = 8;
 
-/// So many of the shortest intervals are between two times at which what is calm is due.
+/// Number of shortest intervals between two times at which calm slices are due.
 const CALM: u64 = 16;
 
-/// Between two questions about what is calm and watched by somebody else, should that have missed
-/// something.
+/// Time between two measurements of a calm slice that the machine watches, in case the machine
+/// missed a change.
 pub(crate) const WATCHED: Nanos = 3600 * SECOND;
 
-/// Spaces in a slice, and at most in a call: some hundred microseconds.
+/// Spaces in a slice, and the limit of spaces in a call: some hundred microseconds.
 pub(crate) const SLICE: usize = 1024;
 
-/// What a measured size says.
+/// The meaning of a measured size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It was never measured before.
     Unknown,
-    /// Mappings are as many and as large as before.
+    /// Number and size of its mappings are as before.
     Same,
-    /// They are not.
+    /// Number or size of its mappings changed.
     Changed,
 }
 
 /// Mappings and pages of a space.
 type Size = (u64, u64);
 
-/// Spaces that are asked for together.
+/// Spaces that are measured together.
 #[derive(Debug, Clone, Copy)]
 struct Slice {
     due: Nanos,
     interval: Nanos,
-    /// Whether something in it changed when it was last asked for, as far as answered.
+    /// Whether something in it had changed at its last measurement, as far as answered.
     is_changed: bool,
-    /// When something in it changed last.
+    /// Time of the last change in it.
     changed: Nanos,
 }
 
@@ -70,17 +71,17 @@ struct Slice {
 pub(crate) struct Sizes {
     shortest: Nanos,
     longest: Nanos,
-    /// Spaces in use, with what is known of them.
+    /// By slot: none if the slot is not in use, else the last size, if known.
     known: Vec<Option<Option<Size>>>,
     slices: Vec<Slice>,
-    /// Asked for at once: never measured, or told to have grown.
+    /// Spaces to measure at once: never measured, or reported to have grown.
     soon: BTreeSet<SpaceSlot>,
-    /// The spaces that are asked for, and the slice that they are.
+    /// The spaces being measured, and their slice if they are one.
     asked: Vec<SpaceSlot>,
     asked_slice: Option<usize>,
-    /// Whether no slice was asked for since some were at once.
+    /// Whether single spaces were measured last, so that a slice is next.
     is_slices_turn: bool,
-    /// Somebody else tells which spaces have another size.
+    /// Whether the machine reports spaces whose size changed.
     are_watched: bool,
 }
 
@@ -100,8 +101,8 @@ impl Sizes {
         }
     }
 
-    /// Whether somebody else tells which spaces have another size: then what is calm is hardly
-    /// asked for.
+    /// Sets whether the machine reports spaces whose size changed: calm slices are hardly measured
+    /// then.
     pub(crate) fn are_watched(&mut self, are_watched: bool) {
         self.are_watched = are_watched;
     }
@@ -134,12 +135,12 @@ impl Sizes {
         slice.due = slice.due.min(due);
     }
 
-    /// The space in this slot is asked for at once.
+    /// The space in this slot is measured as soon as possible.
     pub(crate) fn ask_soon(&mut self, slot: SpaceSlot) {
         self.soon.insert(slot);
     }
 
-    /// The space in this slot went.
+    /// The space in this slot is gone.
     pub(crate) fn remove(&mut self, slot: SpaceSlot) {
         self.known[slot.index()] = None;
         self.soon.remove(&slot);
@@ -149,7 +150,7 @@ impl Sizes {
         }
     }
 
-    /// When some are to be asked for.
+    /// When the next measurement is due.
     pub(crate) fn due_at(&self) -> Nanos {
         if !self.soon.is_empty() {
             return 0;
@@ -158,14 +159,14 @@ impl Sizes {
         due.min().unwrap_or(Nanos::MAX)
     }
 
-    /// Whether what is due next is a slice in which nothing has changed for long.
+    /// Whether the next slice that is due has not changed for long.
     pub(crate) fn is_calm(&self) -> bool {
         let first = self.slices.iter().min_by_key(|slice| slice.due);
         self.soon.is_empty() && first.is_none_or(|slice| slice.interval >= self.longest)
     }
 
-    /// Chooses who is asked for: by turns those that came or have grown, and the slice that has
-    /// been due for longest.
+    /// Chooses the spaces to measure: in turns those that are new or have grown, and the slice that
+    /// has been due for longest.
     pub(crate) fn choose(&mut self, now: Nanos) {
         let due = (0..self.slices.len()).filter(|&slice| self.slices[slice].due <= now);
         let slice = due.min_by_key(|&slice| self.slices[slice].due);
@@ -178,12 +179,12 @@ impl Sizes {
         self.is_slices_turn = self.asked_slice.is_none();
     }
 
-    /// Who is asked for.
+    /// The spaces being measured.
     pub(crate) fn asked(&self) -> &[SpaceSlot] {
         &self.asked
     }
 
-    /// A space has this size. One that is gone stays as it was.
+    /// A space has this size. The known size of a space that is gone stays.
     pub(crate) fn measured(&mut self, slot: SpaceSlot, size: &SpaceSize) -> Verdict {
         self.soon.remove(&slot);
         if size.gone {
@@ -229,7 +230,7 @@ impl Sizes {
         };
     }
 
-    /// Of spaces that were not asked for with their slice some have changed: that may go on.
+    /// Slices of single spaces that changed are measured soon again: the change may go on.
     fn attend(&mut self, now: Nanos) {
         let due = self.tick(now + self.shortest);
         for slot in &self.asked {
@@ -242,7 +243,7 @@ impl Sizes {
         }
     }
 
-    /// When something is due about this interval from now, so that what is calm is due together.
+    /// When something is due that has this interval, rounded so that calm slices are due together.
     pub(crate) fn due_after(&self, now: Nanos, interval: Nanos) -> Nanos {
         if interval < self.longest {
             return self.tick(now + interval);
@@ -251,8 +252,8 @@ impl Sizes {
         (now / calm + 1) * calm
     }
 
-    /// When something that somebody else watches is due, about [`WATCHED`] from now: with the first
-    /// slice, so that both take one wake.
+    /// When the process list is due on a machine that watches spaces, about [`WATCHED`] from now:
+    /// with the first slice, so that both take one wake-up.
     pub(crate) fn watched_after(&self, now: Nanos) -> Nanos {
         let slice = self.due_at().max(now);
         let is_soon = slice < now + WATCHED / 2;

@@ -1,13 +1,13 @@
-//! Mappings far larger than what is in them.
+//! Mappings far larger than their contents.
 //!
 //! # Problem
-//! Some programs reserve terabytes and use a thousandth: cut into regions that would be millions of
-//! empty ones, and sampled evenly, next to nothing else would be sampled.
+//! Some programs reserve terabytes and use a thousandth. Cut into regions, these would be millions
+//! of empty ones; with even sampling, hardly any other memory would be sampled.
 //!
 //! # Approach
-//! A sparse mapping is looked into from its ends inwards in steps that double (programs begin
-//! there), and at random beyond that, a few pages a round. Where something is found, the aligned
-//! *part* around it becomes an ordinary region, and the parts beside it are looked at next.
+//! A sparse mapping is probed from its ends inwards in steps that double (programs begin there),
+//! and at random beyond that, a few pages a round. Where a page is found, the aligned *part* around
+//! it becomes an ordinary region, and the parts beside it are probed next.
 //!
 //! # Units
 //! Addresses are bytes; parts have the size of a region and are counted from the start of the
@@ -18,14 +18,14 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::command::{Mapping, Nanos, PAGE_SIZE};
 use crate::hash::SplitMix64;
 
-/// Most regions made of one sparse mapping.
+/// Limit of regions made of one sparse mapping.
 pub(crate) const MAX_PARTS: usize = 16384;
-/// Looks at a neighbouring part before it is believed to be empty.
+/// Probes of a neighbouring part before it is believed to be empty.
 const LOOKS_BESIDE: u32 = 4;
-/// Neighbours waiting to be looked at.
+/// Limit of neighbours that wait to be probed.
 const MAX_WAITING: usize = 4096;
 
-/// A part in which something was found.
+/// A part in which a page was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FoundPart {
     /// First byte.
@@ -55,8 +55,8 @@ pub(crate) struct SparseMapping {
 }
 
 impl SparseMapping {
-    /// A mapping that was just found, cut into parts of `part_bytes`. `seed` decides where it is
-    /// looked at.
+    /// A mapping that was just found, cut into parts of `part_bytes`. `seed` decides the random
+    /// probes.
     pub(crate) fn new(
         start: u64,
         end: u64,
@@ -78,7 +78,7 @@ impl SparseMapping {
         }
     }
 
-    /// The next address to look at, none if no more regions would be made of it.
+    /// The next address to probe, none if no more regions would be made of the mapping.
     pub(crate) fn next_probe(&mut self) -> Option<u64> {
         if self.found.len() >= MAX_PARTS {
             return None;
@@ -88,8 +88,8 @@ impl SparseMapping {
                 self.beside.push_back((part, looks - 1));
             }
             let (start, end) = self.part_range(part);
-            // The part that is nearer to where things were found fills first: its first page,
-            // then anywhere.
+            // A neighbouring part fills from the side of the found part: its first page, then
+            // anywhere.
             let page = if looks == LOOKS_BESIDE {
                 0
             } else {
@@ -110,7 +110,7 @@ impl SparseMapping {
                 address(pages - 1 - distance)
             }
         } else {
-            // Every so often the ends again: programs grow from there.
+            // The ends are probed again now and then: programs grow from there.
             if self.step > 64 * doublings {
                 self.step = 0;
             }
@@ -118,7 +118,8 @@ impl SparseMapping {
         })
     }
 
-    /// There is a page at `address`: the part to make a region of, if it is none yet.
+    /// A page was found at `address`. Returns the part that should become a region, unless it is
+    /// one already.
     pub(crate) fn find_part(&mut self, address: u64) -> Option<FoundPart> {
         let part = (address - self.start) / self.part_bytes;
         if self.found.len() >= MAX_PARTS || !self.found.insert(part) {
@@ -175,7 +176,7 @@ mod tests {
     const PART: u64 = 64 << 20;
     const TIB: u64 = 1 << 40;
 
-    /// Probes until regions were made of what lies in `used`, at most `most` times.
+    /// Probes until regions cover `used`, at most `most` times.
     fn explore(
         sparse_mapping: &mut SparseMapping,
         used: std::ops::Range<u64>,

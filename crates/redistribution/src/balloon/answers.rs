@@ -1,13 +1,13 @@
-//! What a monitor says, line by line, with bounds.
+//! The answers of a monitor, line by line, with bounds.
 //!
 //! # Problem
-//! A reader of lines waits for ever for a line that does not end, takes any amount of it, and the
-//! protocol's types know the events of the QEMU that they were made for only.
+//! A reader of lines waits for ever for a line that does not end, and takes any length of it. And
+//! the protocol's types know only the events of the QEMU version that they were made for.
 //!
 //! # Approach
 //! Whole lines are passed on, of at most [`LONGEST`] bytes, within the time that was allowed for a
-//! command, however it drips. Lines that are events are left out: nobody here waits for one. The
-//! end of what is said is an error, not an empty answer.
+//! command, at any speed of arrival. Lines that are events are left out: none is needed here. The
+//! end of the stream is an error, not an empty answer.
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 /// Longest line. The greeting and the answers that are asked for take some hundred bytes.
 const LONGEST: usize = 64 << 10;
 
-/// The monitor's end of a conversation.
+/// The stream of a monitor's answers.
 pub(super) struct Answers {
     stream: UnixStream,
     deadline: Instant,
-    /// What came.
+    /// Bytes received.
     heard: Vec<u8>,
-    /// So much of it is a whole line that is an answer.
+    /// Length of the first whole line in it that is an answer.
     line: usize,
-    /// So much of that was taken.
+    /// Part of the line that was taken.
     taken: usize,
 }
 
@@ -39,7 +39,7 @@ impl Answers {
         }
     }
 
-    /// From now on so much time may pass.
+    /// Sets the deadline to this time from now.
     pub(super) fn allow(&mut self, time: Duration) {
         self.deadline = Instant::now() + time;
     }
@@ -76,7 +76,7 @@ impl Answers {
         }
     }
 
-    /// Takes in what comes next.
+    /// Receives the next bytes.
     fn hear(&mut self) -> io::Result<()> {
         let time = left(self.deadline).ok_or_else(Answers::late)?;
         self.stream.set_read_timeout(Some(time))?;
@@ -141,7 +141,7 @@ impl Write for Answers {
     }
 }
 
-/// Time is left until then.
+/// The time left until the deadline, if any.
 fn left(deadline: Instant) -> Option<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     (!left.is_zero()).then_some(left)

@@ -1,13 +1,13 @@
-//! The socket of a monitor, opened by a path that others may have a part in.
+//! The socket of a monitor, opened by a path that others may change in part.
 //!
 //! # Problem
-//! A machine's QEMU mostly owns the folder in which its socket lies. One that is taken over can put
-//! a link there, to a socket that only root may connect to, or to another machine's.
+//! A machine's QEMU mostly owns the folder of its socket. A compromised QEMU can put a link there,
+//! to a socket that only root may connect to, or to another machine's.
 //!
 //! # Approach
-//! Each name of the path is opened in the folder before it. A link is followed only if nobody but
-//! root (or the user of this program) may write its folder. Connecting goes through the descriptor
-//! that was reached, so nothing can change in between. Who owns the socket's folder can still put
+//! Each name of the path is opened in the folder before it. A link is followed only if only root
+//! (or the user of this program) may write its folder. Connecting goes through the descriptor that
+//! was reached, so nothing can change in between. The owner of the socket's folder can still put
 //! another socket of its own there.
 //!
 //! # Source
@@ -24,10 +24,10 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{Mode, OFlags, open, openat, readlinkat};
 use rustix::io::Errno;
 
-/// Most links on the way.
+/// Limit of links on the way.
 const MAX_LINKS: usize = 16;
 
-/// Something that is open, and neither read nor followed.
+/// The flags for an object that is opened, but neither read nor followed.
 const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// A socket that was found.
@@ -67,7 +67,7 @@ impl SocketFile {
         Ok(SocketFile(folder))
     }
 
-    /// A path by which it is connected to, as long as this lives.
+    /// A path for connecting to it, valid as long as this lives.
     pub(super) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
@@ -99,7 +99,7 @@ fn untrusted(link: &OsStr) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, what)
 }
 
-/// Whether nobody but root, or the user of this program, may write a folder.
+/// Whether only root, or the user of this program, may write a folder.
 fn is_trusted(folder: &Metadata) -> bool {
     let own = rustix::process::geteuid().as_raw();
     (folder.uid() == 0 || folder.uid() == own) && folder.mode() & 0o022 == 0

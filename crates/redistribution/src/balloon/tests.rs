@@ -1,4 +1,4 @@
-//! Monitors that are as they should be, and others: a thread behind a socket plays each.
+//! Correct monitors and faulty ones: a thread behind a socket plays each.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
@@ -14,14 +14,14 @@ const GREETING: &str = r#"{"QMP":{"version":{"qemu":{"micro":0,"minor":2,"major"
 const EVENT: &str =
     r#"{"timestamp":{"seconds":1,"microseconds":2},"event":"NOT_KNOWN_YET","data":{"x":1}}"#;
 
-/// A socket behind which somebody plays a monitor, once for each connection.
+/// A socket behind which a thread plays a monitor, once for each connection.
 struct Machine {
     folder: tempfile::TempDir,
     thread: Option<JoinHandle<Vec<String>>>,
 }
 
 impl Machine {
-    /// `play` is handed each connection in turn, and what was said before.
+    /// `play` gets each connection in turn, and the lines received before.
     fn new(
         connections: usize,
         play: impl Fn(UnixStream, &mut Vec<String>) -> std::io::Result<()> + Send + 'static,
@@ -32,7 +32,7 @@ impl Machine {
             let mut heard = Vec::new();
             for _ in 0..connections {
                 let (stream, _) = listener.accept().unwrap();
-                // A monitor that cannot write to who has left is as dead as it.
+                // A monitor that cannot write to a closed connection has ended, too.
                 let _ = play(stream, &mut heard);
             }
             heard
@@ -49,7 +49,7 @@ impl Machine {
         balloon
     }
 
-    /// Everything that was said to it.
+    /// All lines that it received.
     fn heard(&mut self) -> Vec<String> {
         self.thread.take().unwrap().join().unwrap()
     }
@@ -60,8 +60,8 @@ fn command(line: &str) -> &str {
     behind.split('"').next().unwrap_or_default()
 }
 
-/// A monitor that does all well but what `answer` says otherwise: to a command and how often it
-/// came.
+/// A monitor that answers correctly, except where `answer` decides otherwise: for a command and the
+/// number of times that it came.
 fn play(
     stream: &UnixStream,
     heard: &mut Vec<String>,
@@ -184,12 +184,12 @@ fn words_of_a_monitor_are_one_line_and_cut() {
 /// For a monitor that does not answer.
 const SHORT: Duration = Duration::from_millis(300);
 
-/// What goes wrong, and what is said of it.
+/// The error that a monitor causes.
 fn fault(play: impl Fn(&mut UnixStream) -> std::io::Result<()> + Send + 'static) -> String {
     fault_within(Duration::from_secs(60), play)
 }
 
-/// The same of a monitor that is waited for for so long.
+/// The same, with this time for the monitor.
 fn fault_within(
     timeout: Duration,
     play: impl Fn(&mut UnixStream) -> std::io::Result<()> + Send + 'static,
@@ -217,7 +217,7 @@ fn fault_within(
     error
 }
 
-/// Waits until the other side leaves.
+/// Waits until the other side closes.
 fn wait_for_the_end(stream: &mut UnixStream) {
     let mut said = Vec::new();
     let _ = std::io::Read::read_to_end(stream, &mut said);
@@ -233,7 +233,7 @@ fn a_monitor_that_hangs_is_left_after_a_while() {
         error.ends_with("no monitor answers: no answer in time"),
         "{error}"
     );
-    // Long enough that its greeting is there by then.
+    // Long enough for its greeting to arrive.
     let error = fault_within(10 * SHORT, |stream| {
         writeln!(stream, "{GREETING}\n{{\"return\":{{}}}}")?;
         wait_for_the_end(stream);
@@ -262,7 +262,7 @@ fn a_monitor_that_vanishes_is_told_at_once() {
     let error = fault(|_| Ok(()));
     assert!(error.contains("no monitor answers"), "{error}");
     let error = fault(|stream| writeln!(stream, "{GREETING}\n{{\"return\":{{}}}}"));
-    // Whether the question or its answer found nobody is a race.
+    // Whether the question or its answer met the closed connection is a race.
     assert!(
         error.contains("closed the connection")
             || error.contains("Broken pipe")
@@ -337,7 +337,7 @@ fn monitor_bytes() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever a monitor says and then ends: a size, or one line of bounded length.
+    /// For any output of a monitor that then ends: a size, or one line of bounded length.
     #[test]
     fn any_bytes_of_a_monitor_are_a_size_or_an_error(bytes in monitor_bytes()) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();

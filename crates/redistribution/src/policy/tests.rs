@@ -1,4 +1,4 @@
-//! What must hold of sizes, whatever was freed and whoever lags behind.
+//! Invariants of sizes, for any freed memory and any members that lag behind.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn member(base: u64, freed: u64) -> Member {
     }
 }
 
-/// Asks once, and lets all do as they are asked.
+/// Asks once, and all members do as they are asked.
 fn turn(rule: Rule, members: &mut [Member], phase: Phase) -> Vec<u64> {
     let asked = asked(rule, members, phase);
     for (member, &asked) in members.iter_mut().zip(&asked) {

@@ -1,4 +1,4 @@
-//! Dynamic rates: what always holds, and that a modelled host settles.
+//! Dynamic rates: invariants, and that a modelled host settles.
 
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn two(total: Share) -> Rates {
     rates
 }
 
-/// What a group does in a second that uses all of its share.
+/// The work of a group in a second, if it uses all of its share.
 fn busy(share: Share, freed_per_second: u64) -> Seen {
     Seen {
         time: SECOND,
@@ -31,7 +31,8 @@ fn busy(share: Share, freed_per_second: u64) -> Seen {
     }
 }
 
-/// Runs turns in which `act` says what each group does with its share; what was told in each.
+/// Runs turns in which `act` returns the work of each group for its share; returns the changes of
+/// each.
 fn run(rates: &mut Rates, turns: u32, act: impl Fn(&str, Share) -> Seen) -> Vec<Vec<Change>> {
     let turn = |_| {
         let names = rates.groups.keys().cloned();
@@ -102,7 +103,7 @@ fn what_one_does_not_use_the_other_has_and_it_comes_back_in_seconds() {
     run(&mut rates, 30, only_a);
     let [a, b] = shares(&rates);
     assert!(a > 160_000 && b >= 25_000, "{a} {b}");
-    // Nothing is told to who sleeps.
+    // A sleeping group gets no message.
     let told = run(&mut rates, 100, only_a);
     assert!(told.iter().all(Vec::is_empty), "{told:?}");
     run(&mut rates, 12, |name, share| {

@@ -12,7 +12,7 @@ use crate::settings::{Limit, Rule};
 const MIB: u64 = 1 << 20;
 const BOUND: Duration = Duration::from_secs(20);
 
-/// A host with control groups, of which each uses 100 MiB.
+/// A host with control groups, each of which uses 100 MiB.
 struct Host {
     root: tempfile::TempDir,
     redistribution: Redistribution,
@@ -54,7 +54,7 @@ impl Host {
         host
     }
 
-    /// So many percent of its memory are available.
+    /// Sets the available part of its memory, in percent.
     fn has_available(&self, percent: u64) {
         let text = include_str!("../host/meminfo");
         let text = text.replace(" 252064 kB", " 100000 kB");
@@ -89,7 +89,7 @@ impl Host {
     /// The limit of a control group in MiB, or nothing if it has none.
     fn limit(&self, name: &str) -> Option<u64> {
         let text = std::fs::read_to_string(self.root.path().join(name).join("memory.high"));
-        // What is written over a longer text leaves its end.
+        // Text that is written over a longer one leaves the end of that.
         let bytes = text.unwrap().lines().next()?.parse::<u64>().ok()?;
         Some(bytes / MIB)
     }
@@ -108,7 +108,7 @@ impl Host {
         self.events.extend(events);
     }
 
-    /// Turns until something is so.
+    /// Turns until a condition holds.
     fn turn_until(&mut self, freed: &[(&str, u64)], is_so: impl Fn(&Host) -> bool) {
         let end = Instant::now() + BOUND;
         while !is_so(self) {

@@ -5,7 +5,7 @@ use crate::lookup::frame_table::LEAF_BYTES;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the index must hold: hash and whether full, by frame.
+/// The expected contents of the index: hash and whether full, by frame.
 type Model = BTreeMap<u32, (u64, bool)>;
 
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ enum Step {
     Shift(u32, u64),
 }
 
-/// Few hashes and frames, so that chains, collisions and numbers given again are common.
+/// Few hashes and frames, so that chains, collisions and reused numbers are common.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let frame = 1u32..200;
     let hash = 0u64..20;
@@ -193,7 +193,7 @@ fn chain_heads_come_one_by_one_and_not_all_together() {
     }
 }
 
-/// An index of so many frames of one weak hash, every eighth of them full.
+/// An index of `count` frames of one weak hash, every eighth of them full.
 fn alike(count: u32) -> Merged {
     let mut index = Merged::new();
     for frame in 1..=count {
@@ -205,7 +205,7 @@ fn alike(count: u32) -> Merged {
     index
 }
 
-/// Processor time for what a change of strength does: the hash of each frame moves by another
+/// Processor time for the work of a change of strength: the hash of each frame moves by another
 /// difference, and back.
 fn shifting(count: u32) -> u64 {
     let mut index = alike(count);

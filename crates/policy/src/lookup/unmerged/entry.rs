@@ -2,7 +2,7 @@
 //!
 //! # Problem
 //! The index takes more memory than all else in the policy, so each bit of an entry counts. An
-//! entry must tell where a page was, what its hash was, at which strength, and how old it is.
+//! entry must hold the place of a page, its hash, the strength of the hash, and its age.
 //!
 //! # Approach
 //! From the highest bits to the lowest:
@@ -14,9 +14,9 @@
 //! - `region_bits`: the region.
 //! - `page_bits`: the page in it.
 //!
-//! How many bits name a place follows from the parameters: a page of a region of `region_bytes`,
+//! The number of bits of a place follows from the parameters: a page of a region of `region_bytes`,
 //! and a region of `max_regions`. By default that is 14 + 20 bits, which leaves a tag of 19 bits.
-//! Era and tag are the highest bits, so that one comparison tells whether both are equal as far as
+//! Era and tag are the highest bits, so that one comparison shows whether both are equal as far as
 //! the tag is known.
 //!
 //! A word of 0 is no entry: the 1 behind the tag is in each.
@@ -29,23 +29,23 @@ use crate::ids::{MAX_PLACE_BITS, RegionId};
 
 const ERA_BITS: u32 = 6;
 const AGE_BITS: u32 = 4;
-/// So many of the first bits of a tag are known of each entry.
+/// Number of first bits of the tag that are known for each entry.
 pub(super) const KNOWN_BITS: u32 = 7;
 const MAX_AGE: u64 = (1 << AGE_BITS) - 1;
 
 /// Rounds in which the age of an entry grows by one step.
 pub(super) const AGE_STEP: u16 = 4;
 
-/// Where a page was when it was sampled.
+/// The place of a page when it was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Place {
-    /// The region. Its id may be given again: then the suggestion is wrong, and costs a check.
+    /// The region. Its id may be reused: then the suggestion is wrong, and costs a check.
     pub region: RegionId,
     /// The page in the region.
     pub page: u32,
 }
 
-/// How the bits of an entry are divided.
+/// The division of the bits of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     page_bits: u32,
@@ -53,7 +53,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// For places of so many bits.
+    /// The layout for places of this many bits.
     ///
     /// # Panics
     /// If they are more than [`MAX_PLACE_BITS`]; parameters are checked for that.
@@ -70,12 +70,12 @@ impl Layout {
         }
     }
 
-    /// Bits of a hash in an entry, beside those that its bucket tells.
+    /// Bits of a hash in an entry, beside those that follow from its bucket.
     pub(super) fn tag_bits(self) -> u32 {
         64 - ERA_BITS - 1 - AGE_BITS - self.place_bits
     }
 
-    /// Where the era and the tag begin.
+    /// The lowest bit of era and tag.
     fn label_shift(self) -> u32 {
         self.place_bits + AGE_BITS
     }
@@ -108,17 +108,17 @@ impl Entry {
         self.0 == 0
     }
 
-    /// Whether era and tag are those of `wanted`, whose tag is known in full. Of this entry, bits
-    /// of the tag that are not known may be any.
+    /// Whether era and tag are those of `wanted`, whose tag is known in full. Unknown bits of this
+    /// entry's tag match any.
     #[inline]
     pub(super) fn matches(self, wanted: Entry, layout: Layout) -> bool {
-        // What every entry knows differs in nearly all others of the bucket.
+        // The bits that every entry knows differ in nearly all other entries of the bucket.
         if (self.0 ^ wanted.0) >> (64 - ERA_BITS - KNOWN_BITS) != 0 {
             return false;
         }
         let label = self.0 >> layout.label_shift();
         let differing = label ^ (wanted.0 >> layout.label_shift());
-        // The lowest 1 is the one behind what is known; there is none if this is no entry.
+        // The lowest 1 is the one behind the known bits; there is none if this is no entry.
         let end = label & label.wrapping_neg();
         differing < end << 1
     }
@@ -149,7 +149,7 @@ impl Entry {
         (self.0 << ERA_BITS) >> (ERA_BITS + layout.label_shift())
     }
 
-    /// So many of the first bits of the tag.
+    /// The first `bits` bits of the tag.
     #[inline]
     pub(super) fn first_of_tag(self, bits: u32) -> u64 {
         (self.0 << ERA_BITS) >> (64 - bits)
@@ -167,7 +167,7 @@ impl Entry {
         (u64::from(round / u32::from(AGE_STEP)).wrapping_sub(seen) & MAX_AGE) as u16
     }
 
-    /// How gladly it is replaced: if it is of another era first, then by age.
+    /// Its rank for replacement, highest first: entries of another era, then by age.
     pub(super) fn rank(self, era: u8, round: u32, layout: Layout) -> u16 {
         u16::from(self.era() != era) << AGE_BITS | self.age(round, layout)
     }

@@ -2,31 +2,32 @@
 //!
 //! # Problem
 //! The table must grow with the memory that is followed. A table that is replaced by a larger one
-//! forgets what it held, or moves it all in one step, and takes nearly twice the memory until it
-//! has. Entries do not know their hash: they keep the few bits that their place does not tell.
+//! forgets its entries, or moves them all in one step, and takes nearly twice the memory until
+//! then. Entries do not know their hash: they keep the few bits that do not follow from their
+//! place.
 //!
 //! # Approach
 //! The buckets form 2^level *groups* of `width` buckets, 4 to 7. The first `level` bits of a hash
 //! choose the group; the five after them and two that never change, the *quarter*, choose the
 //! bucket in it ([`BUCKET`]). One step adds one bucket to one group, and moves a share of the
-//! group's entries there; groups are extended in order, so a counter (`split`) tells which were.
-//! When all groups have one more, `width` is one more. A group of eight is two groups of four of
-//! the next level, whose buckets need not be moved. So the table grows by a quarter of its size or
-//! less in one pass, no bucket has more than 1.25 times the load of another, a step touches at most
-//! eight buckets, and while the table doubles, six of seven entries are moved, once. A step back
-//! takes the last bucket away, with the same bounds.
+//! group's entries there; groups are extended in order, so a counter (`split`) separates those that
+//! were. When all groups have one bucket more, `width` grows by one. A group of eight is two groups
+//! of four of the next level, whose buckets need not be moved. So the table grows by a quarter of
+//! its size or less in one pass, no bucket has more than 1.25 times the load of another, a step
+//! touches at most eight buckets, and while the table doubles, six of seven entries are moved,
+//! once. A step back removes the last bucket, with the same bounds.
 //!
 //! Buckets are numbered in the order in which they are added, which makes memory contiguous:
 //! *segments* of 2^level buckets, one for each pass, are allocated when a pass begins. They come
 //! zeroed from the allocator, so memory is taken as buckets are used, and none is ever moved.
 //!
-//! A *tag* is what an entry keeps of the hash: the quarter, and the bits behind those of the group.
-//! When the level rises, the group tells one bit more and the tag has room for one at its end,
-//! which is not known for entries that are there. A 1 behind the last known bit marks where that
-//! is; it moves up by one place with each level. When the level falls, the tag has the group's last
-//! bit again. An entry that is seen again gets a full tag. Where too few bits are left to choose
-//! the bucket, the entry is forgotten: then the table has grown at least 128 times since the page
-//! was last seen.
+//! A *tag* is the part of the hash that an entry keeps: the quarter, and the bits behind those of
+//! the group. When the level rises, the group determines one bit more, and the tag has room for one
+//! more at its end, which is unknown for existing entries. A 1 behind the last known bit marks its
+//! position; it moves up by one place with each level. When the level falls, the tag gets the
+//! group's last bit back. An entry that is seen again gets a full tag. Where too few bits are left
+//! to choose the bucket, the entry is forgotten: the table has grown to at least 128 times its size
+//! since the page was last seen.
 //!
 //! # Units
 //! Buckets have [`WAYS`] words and begin at a cache line.
@@ -44,28 +45,28 @@ pub(super) const BUCKET_BYTES: usize = 64;
 
 /// Buckets of a group in the smallest table.
 const MIN_WIDTH: usize = 4;
-/// A group of so many buckets is two groups of the next level.
+/// A group of this many buckets is two groups of the next level.
 const FULL_WIDTH: usize = 2 * MIN_WIDTH;
 /// Bits behind those of the group that choose the bucket in it.
 const FINE_BITS: u32 = 5;
-/// Bits of a hash that do so on every level.
+/// Bits of the quarter, which choose the bucket on every level.
 const QUARTER_BITS: u32 = 2;
-/// Where they are in a hash: above those that tell whether it is kept.
+/// Their position in a hash: above the bits that decide whether it is kept.
 const QUARTER_SHIFT: u32 = 16;
-/// All that choose the bucket in the group: the first of a tag.
+/// All bits that choose the bucket in the group: the first bits of a tag.
 const CHOICE_BITS: u32 = QUARTER_BITS + FINE_BITS;
 const _: () = assert!(CHOICE_BITS == KNOWN_BITS);
 const CHOICES: usize = 1 << CHOICE_BITS;
 
-/// By width of the group, and the quarter and the fine bits of a hash: the bucket in the group.
+/// The bucket in the group, by width of the group, and by quarter and fine bits of a hash.
 ///
-/// A group of four has one bucket for each quarter, and the second half of a group of eight, which
-/// is chosen by the first of the fine bits, does, too. In between, so many of the second half have
-/// left their bucket that all are equally full, and they are in the right one of the later half if
-/// it is there.
+/// A group of four has one bucket for each quarter. So has the second half of a group of eight,
+/// which the first fine bit chooses. In between, entries of the second half have left their bucket
+/// in such numbers that all buckets are equally full, and are in their final bucket of the second
+/// half if it exists.
 const BUCKET: [[u8; CHOICES]; FULL_WIDTH + 1] = {
     const HALF: usize = 1 << (FINE_BITS - 1);
-    // So many sixteenths of the second half stay in a group of this width.
+    // The number of sixteenths of the second half that stay in a group of this width.
     const STAY: [usize; FULL_WIDTH + 1] = [0, 0, 0, 0, HALF, 10, 5, 2, 0];
     let mut table = [[0; CHOICES]; FULL_WIDTH + 1];
     let mut width = MIN_WIDTH;
@@ -94,7 +95,7 @@ const BUCKET: [[u8; CHOICES]; FULL_WIDTH + 1] = {
     table
 };
 
-/// Where a bucket is: the segment, and its place there.
+/// The position of a bucket: the segment, and its index there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Bucket {
     segment: usize,
@@ -102,7 +103,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// The bucket that is added so late.
+    /// The bucket that is added as number `number`, from 0.
     pub(super) fn numbered(number: usize) -> Bucket {
         if number < MIN_WIDTH {
             let segment = 0;
@@ -125,14 +126,14 @@ fn first_segment(level: u32) -> usize {
     1 + MIN_WIDTH * level as usize
 }
 
-/// A bucket, and what an entry in it keeps of a hash.
+/// A bucket, and the tag of an entry in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Address {
     pub(super) bucket: Bucket,
     pub(super) tag: u64,
 }
 
-/// What groups are that were extended equally often.
+/// The common shape of groups that were extended equally often.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     level: u32,
@@ -141,7 +142,8 @@ struct Shape {
     half: u32,
 }
 
-/// The groups of a table that are not extended yet to this width and one more, and those that are.
+/// The shape of the groups of a table that are not yet extended to `width` and one more, and of
+/// those that are.
 fn shapes(level: u32, width: usize) -> [Shape; 2] {
     let shape = |width, half| Shape {
         level: level - half,
@@ -170,7 +172,7 @@ impl Group {
     fn bucket(self, at: usize) -> Bucket {
         // The last four were added on this level. The first four of a group were the last four of
         // the first of its parents of which it was the second half; those of group 0 were always
-        // there. No branch depends on the hash here but that.
+        // there. No other branch here depends on the hash.
         let above = match at >= MIN_WIDTH {
             true => 0,
             false if self.number == 0 => return Bucket { segment: 0, at },
@@ -182,7 +184,7 @@ impl Group {
         }
     }
 
-    /// Which bucket in the group an entry belongs to of whose tag these are the first bits.
+    /// The bucket in the group for an entry whose tag begins with these bits.
     #[inline]
     fn place(self, choice: u64) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "seven bits are left")]
@@ -196,8 +198,8 @@ fn first_hash(number: usize, level: u32) -> u64 {
     (number as u64) << 1 << (63 - level)
 }
 
-/// Gives an entry the tag of the next level, whose group tells one bit more. It goes if too little
-/// of its hash is known to choose a bucket then.
+/// Gives an entry the tag of the next level, on which the group determines one bit more. The entry
+/// is removed if too little of its hash is known to choose a bucket then.
 fn raise(way: &mut u64, layout: Layout, moved: &mut Vec<Moved>) {
     let entry = Entry(*way);
     if entry.is_none() {
@@ -215,8 +217,8 @@ fn raise(way: &mut u64, layout: Layout, moved: &mut Vec<Moved>) {
     }
 }
 
-/// Gives an entry of group `number` the tag of the level before, on which the group tells one bit
-/// less.
+/// Gives an entry of group `number` the tag of the level before, on which the group determines one
+/// bit less.
 fn lower(way: &mut u64, number: usize, layout: Layout) {
     let entry = Entry(*way);
     if entry.is_none() {
@@ -226,12 +228,12 @@ fn lower(way: &mut u64, number: usize, layout: Layout) {
     let behind = (2 << last) - 1;
     let tag = entry.tag(layout);
     let told = (number as u64 & 1) << last;
-    // Of a full tag the last bit goes, and the mark takes its place.
+    // A full tag loses its last bit, and the mark takes its place.
     let next = (tag & !behind) | told | (tag & behind) >> 1 | (tag & 1);
     *way = entry.with_tag(next, layout).0;
 }
 
-/// Words of which buckets are cut, from the first that begins a cache line.
+/// Words of buckets, from the first one that begins a cache line.
 struct Segment {
     words: Box<[u64]>,
     skip: usize,
@@ -253,8 +255,7 @@ fn buckets_of(segment: usize) -> usize {
     }
 }
 
-/// An entry that left its bucket, and the one that it belongs to now; none if too little of its
-/// hash is known.
+/// An entry that left its bucket, and its new bucket; none if too little of its hash is known.
 pub(super) type Moved = (Entry, Option<Bucket>);
 
 /// The table.
@@ -269,7 +270,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// A table of so many buckets, or of the fewest there can be.
+    /// A table of `buckets` buckets, at least `MIN_WIDTH`.
     pub(super) fn new(buckets: usize, layout: Layout) -> Table {
         let buckets = buckets.max(MIN_WIDTH);
         let level = (buckets / MIN_WIDTH).ilog2();
@@ -322,7 +323,7 @@ impl Table {
         }
     }
 
-    /// Where a hash belongs, whose bits are evenly spread.
+    /// The address of a hash whose bits are evenly spread.
     #[inline]
     pub(super) fn address(&self, hash: u64) -> Address {
         let group = self.group_of(hash);
@@ -352,8 +353,8 @@ impl Table {
         words.expect("a segment has whole buckets")
     }
 
-    /// Where a hash belongs of which so many bits are known, and the quarter; none if they are too
-    /// few to choose a bucket.
+    /// The address of a hash of which the first `known` bits and the quarter are known; none if
+    /// these are too few to choose a bucket.
     pub(super) fn address_of_part(&self, (hash, known): (u64, u32)) -> Option<Address> {
         let behind = self.layout.tag_bits() - QUARTER_BITS;
         let known = known.checked_sub(self.group_of(hash).level)?;
@@ -366,7 +367,8 @@ impl Table {
         Some(address)
     }
 
-    /// Each entry, with what is known of its hash: the first so many bits, and the quarter.
+    /// Each entry, with the known part of its hash: its bits, which include the quarter, and the
+    /// number of first bits that are known.
     pub(super) fn entries(&self) -> impl Iterator<Item = (Entry, (u64, u32))> + '_ {
         (0..1 << self.level).flat_map(move |number| {
             let group = self.group(number);
@@ -384,18 +386,18 @@ impl Table {
         })
     }
 
-    /// What an entry knows of its hash that is in the bucket of this one.
+    /// The known part of the hash of an entry in the bucket of `hash`.
     pub(super) fn known_beside(&self, hash: u64, entry: Entry) -> (u64, u32) {
         self.known_of(self.group_of(hash), entry)
     }
 
-    /// What an entry of a group knows of its hash.
+    /// The known part of the hash of an entry of a group.
     fn known_of(&self, group: Group, entry: Entry) -> (u64, u32) {
         let behind = self.layout.tag_bits() - QUARTER_BITS;
         let tag = entry.tag(self.layout);
         let unknown = tag.trailing_zeros();
         let quarter = tag >> (behind + 1);
-        // Without the quarter, and without the 1 behind what is known.
+        // Without the quarter, and without the 1 behind the known bits.
         let bits = (tag & (tag - 1) & ((1 << (behind + 1)) - 1)) >> 1;
         let hash = first_hash(group.number, group.level)
             | bits << (64 - group.level - behind)
@@ -404,7 +406,8 @@ impl Table {
     }
 
     /// Adds a bucket to the next group. The entries that leave their bucket are appended to
-    /// `moved`: all must be put in again, into this group. Gives a hash that belongs to it.
+    /// `moved`: all must be put in again, into this group. Returns a hash that belongs to the
+    /// group.
     pub(super) fn grow(&mut self, moved: &mut Vec<Moved>) -> u64 {
         let layout = self.layout;
         let number = self.split;
@@ -440,9 +443,9 @@ impl Table {
         hash
     }
 
-    /// Takes the last bucket away, as if it had never been added. The entries that leave their
-    /// bucket are appended to `moved`: all must be put in again, into the group that had it. Gives
-    /// a hash that belongs to that.
+    /// Removes the last bucket, as if it had never been added. The entries that leave their bucket
+    /// are appended to `moved`: all must be put in again, into the group that had it. Returns a
+    /// hash that belongs to the group.
     ///
     /// # Panics
     /// If the table is the smallest there can be.
@@ -479,7 +482,7 @@ impl Table {
         first_hash(number, self.level)
     }
 
-    /// As [`Table::advance`], backwards.
+    /// The reverse of [`Table::advance`].
     fn retreat(&mut self) {
         if self.split == 0 {
             if self.width == MIN_WIDTH {

@@ -1,23 +1,23 @@
-//! Where entries go that have no room in their bucket.
+//! The table of entries that have no room in their bucket.
 //!
 //! # Problem
-//! Where the table is as large as it may be, two thirds of it are taken, and one bucket in ten is
-//! full. The oldest entry of a full bucket would be forgotten: of a region that is filled little by
-//! little, what was read first, which its twin is then not to meet.
+//! Where the table has reached its bound, two thirds of it are taken, and one bucket in ten is
+//! full. The oldest entry of a full bucket would be forgotten: in a region that is filled little by
+//! little, the pages that were read first, and their twins would not meet them.
 //!
 //! # Approach
 //! A second table of a twelfth of the room takes the entries that are pushed out of the first, by
-//! what they know of their hash; there the oldest is forgotten. A filter of 4,096 bits tells for
-//! most hashes that they are not there while it holds little, so that an index with room to grow
-//! does not pay for it. It may hold entries of several buckets that are next to each other, which
-//! are seldom full together.
+//! the known part of their hash; there the oldest is forgotten. While it holds few entries, a
+//! filter of 4,096 bits rules most hashes out, so that an index with room to grow hardly pays for
+//! it. One bucket may hold entries of several neighbouring buckets of the first table, which are
+//! seldom full together.
 //!
 //! # Units
 //! Buckets, as in the first table.
 //!
 //! # Source
-//! An overflow area as in W. Litwin, "Linear hashing", VLDB 1980; what is pushed out moves on as in
-//! a victim cache (N. P. Jouppi, ISCA 1990).
+//! An overflow area as in W. Litwin, "Linear hashing", VLDB 1980; displaced entries move on as in a
+//! victim cache (N. P. Jouppi, ISCA 1990).
 
 use super::entry::{Entry, Layout};
 use super::linear_hashing::{Address, Moved, Table, WAYS};
@@ -25,7 +25,7 @@ use crate::convert;
 
 /// Buckets of the smallest table.
 const MIN_BUCKETS: usize = 4;
-/// Buckets that are added after one call at most.
+/// Limit of buckets that are added after one call.
 const MAX_STEPS: usize = 4;
 
 /// The second table.
@@ -34,12 +34,12 @@ pub(super) struct Overflow {
     layout: Layout,
     most_buckets: usize,
     entries: usize,
-    /// One bit for each beginning of a hash of which something was taken in.
+    /// One bit for each beginning of a hash of which an entry was taken in.
     filter: Box<[u64; 64]>,
     moved: Vec<Moved>,
 }
 
-/// So many of the first bits of a hash choose a bit of the filter.
+/// Number of first bits of a hash that choose a bit of the filter.
 const FILTER_BITS: u32 = 12;
 
 /// The word of the filter for a hash, and the bit in it.
@@ -62,8 +62,8 @@ impl Overflow {
         }
     }
 
-    /// It may grow to so many buckets; with fewer than [`MIN_BUCKETS`] it takes nothing in. If it
-    /// is four times larger, it forgets all. What is forgotten is taken off `counts`, by era.
+    /// Sets the limit of buckets; below [`MIN_BUCKETS`] it takes nothing in. If it is four times
+    /// larger, it forgets all. Forgotten entries are subtracted from `counts`, by era.
     pub(super) fn set_bound(&mut self, buckets: usize, counts: &mut [u64; 64]) {
         self.most_buckets = buckets;
         if self.entries > 0 && self.table.buckets() / 4 > buckets {
@@ -76,9 +76,9 @@ impl Overflow {
         }
     }
 
-    /// Takes all entries out; they are counted still. The table that comes has all its buckets at
-    /// once: when the first table is made anew, entries come in the order of their hashes, which
-    /// would all meet in the few buckets of a small one.
+    /// Takes all entries out; they are still counted. The new table has all its buckets at once:
+    /// when the first table is rebuilt, entries come in the order of their hashes, and would all
+    /// meet in the few buckets of a small one.
     pub(super) fn take_all(&mut self) -> Table {
         self.entries = 0;
         self.filter.fill(0);
@@ -86,7 +86,7 @@ impl Overflow {
         std::mem::replace(&mut self.table, anew)
     }
 
-    /// Whether a hash may be here. That is soon told, and seldom so, while few entries are.
+    /// Whether a hash may be here: a fast check, and seldom true while there are few entries.
     #[inline]
     pub(super) fn may_have(&self, hash: u64) -> bool {
         let (word, bit) = filtered(hash);
@@ -102,7 +102,7 @@ impl Overflow {
         self.table.bytes()
     }
 
-    /// Where a hash belongs here.
+    /// The address of a hash in this table.
     #[inline]
     pub(super) fn address(&self, mixed: u64) -> Address {
         self.table.address(mixed)
@@ -114,7 +114,7 @@ impl Overflow {
         self.table.bucket(to.bucket)
     }
 
-    /// As [`Overflow::ways`].
+    /// Like [`Overflow::ways`], mutable.
     #[inline]
     pub(super) fn ways_mut(&mut self, to: Address) -> &mut [u64; WAYS] {
         self.table.bucket_mut(to.bucket)
@@ -128,8 +128,8 @@ impl Overflow {
         }
     }
 
-    /// Takes in an entry of which this is known. What is forgotten for it, it itself if there is no
-    /// room at all, is taken off `counts`, by era.
+    /// Takes in an entry with the `known` part of its hash. The entry that is forgotten for it, or
+    /// it itself if there is no room at all, is subtracted from `counts`, by era.
     pub(super) fn take_in(
         &mut self,
         entry: Entry,

@@ -1,15 +1,15 @@
 //! When the table grows and shrinks, and how.
 //!
 //! # Problem
-//! The table follows the pages that may be entered, and nothing else may wait for it.
+//! The table must follow the number of pages that may be entered, without long steps.
 //!
 //! # Approach
-//! A large table changes by single buckets, a few after each call. A small one is made anew where
-//! it may become much larger at once, which is cheaper for each entry. While memory is being filled
-//! the bound rises a little with each batch: then a small table grows by single buckets, too. What
-//! had no room in its bucket gets another chance each time it has grown by a sixteenth: otherwise,
-//! since the table is as full as it may be all the while, the overflow would fill up, and what came
-//! first would be forgotten.
+//! A large table changes by single buckets, a few after each call. A small table is rebuilt where
+//! it may become much larger at once, which is cheaper for each entry. While memory is being
+//! filled, the bound rises a little with each batch: then a small table grows by single buckets,
+//! too. Each time it has grown by 1/16, entries of the overflow are put in again; otherwise the
+//! overflow would fill up, since the table stays as full as allowed all the while, and its oldest
+//! entries would be forgotten.
 //!
 //! # Units
 //! Buckets of 64 bytes.
@@ -21,22 +21,22 @@ use super::linear_hashing::{Moved, Table};
 /// A table of at most this many buckets, 256 KiB, does not shrink.
 const MAX_KEPT_BUCKETS: usize = MAX_REBUILT_BUCKETS / 4;
 
-/// Steps of growth after one call at most: more than a batch of entries asks for, so that the table
+/// Limit of steps of growth after one call: more than a batch of entries needs, so that the table
 /// catches up with a bound that has risen, and some ten microseconds.
 pub(super) const MAX_STEPS: usize = 32;
 
-/// A table of at most so many buckets, which take 1 MiB, is made anew with [`GROWTH_FACTOR`] as
-/// many when it is crowded: that takes some milliseconds, and a fifth of what growth by single
-/// buckets would.
+/// A crowded table of at most this many buckets, 1 MiB, is rebuilt with [`GROWTH_FACTOR`] times as
+/// many: that takes some milliseconds, a fifth of the time of growth by single buckets.
 pub(super) const MAX_REBUILT_BUCKETS: usize = 1 << 14;
 const GROWTH_FACTOR: usize = 4;
-/// If it may have at least so many times as many. While memory is being filled the bound rises a
-/// little with each batch, and a table that was made anew for each of them cost more than all else.
+/// It is rebuilt only if its bound is at least this many times its size. While memory is being
+/// filled, the bound rises a little with each batch, and a rebuild for each of them cost more than
+/// all else.
 const MIN_GROWTH_FACTOR: usize = 2;
 
-/// A table of at most so many buckets, which take 4 MiB, is made anew when it is [`GROWTH_FACTOR`]
-/// too large: that takes some milliseconds, and a tenth of what shrinking by single buckets would,
-/// each of which looks at all buckets of a group.
+/// A table of at most this many buckets, 4 MiB, is rebuilt when it is [`GROWTH_FACTOR`] times too
+/// large: that takes some milliseconds, a tenth of the time of shrinking by single buckets, each of
+/// which visits all buckets of a group.
 pub(super) const MAX_REBUILT_SMALLER_BUCKETS: usize = 1 << 16;
 
 impl Unmerged {
@@ -64,14 +64,14 @@ impl Unmerged {
         }
     }
 
-    /// What had no room in its bucket may have some now.
+    /// Puts the entries of the overflow in again: there may be room in their buckets now.
     fn empty_overflow(&mut self, round: u32) {
         self.emptied_at = self.table.buckets();
         let beside = self.overflow.take_all();
         self.put_all(beside.entries(), round);
     }
 
-    /// Gives the table so many buckets at once.
+    /// Rebuilds the table with this many buckets.
     fn make_anew(&mut self, buckets: usize, round: u32) {
         let old = std::mem::replace(&mut self.table, Table::new(buckets, self.layout));
         let beside = self.overflow.take_all();
@@ -79,7 +79,7 @@ impl Unmerged {
         self.put_all(old.entries().chain(beside.entries()), round);
     }
 
-    /// Puts entries in again, with what is known of their hashes.
+    /// Puts entries in again, with the known part of their hashes.
     fn put_all(&mut self, entries: impl Iterator<Item = (Entry, (u64, u32))>, round: u32) {
         for (entry, known) in entries {
             self.entries[usize::from(entry.era())] -= 1;
@@ -90,7 +90,7 @@ impl Unmerged {
         }
     }
 
-    /// Adds a bucket, or takes one away.
+    /// Adds or removes a bucket.
     pub(super) fn change_by_bucket(
         &mut self,
         change: fn(&mut Table, &mut Vec<Moved>) -> u64,
@@ -107,16 +107,16 @@ impl Unmerged {
         self.moved = moved;
     }
 
-    /// Whether more than two fifths of the entries are taken, and there may be more of them. A
-    /// table that grew at two thirds would forget a sixth of what is entered, because each newcomer
-    /// would find its bucket full as often as the last one.
+    /// Whether more than two fifths of the entries are taken, and the table may grow. A table that
+    /// grew at two thirds would forget a sixth of the entered pages, because newcomers would find
+    /// their buckets full that often.
     pub(super) fn is_crowded(&self) -> bool {
         let held = self.len().saturating_sub(self.overflow.len() as u64);
         held * 5 > self.slots() as u64 * 2 && self.table.buckets() < self.most_buckets
     }
 
-    /// Whether it takes more than twice what the pages that may be entered need, and four times if
-    /// it is small. Then it is nearly empty, or holds what is not there any more.
+    /// Whether it is more than twice as large as the pages that may be entered need, or four times
+    /// if it is small. Then it is nearly empty, or holds entries of pages that are gone.
     pub(super) fn is_too_large(&self) -> bool {
         let buckets = self.table.buckets();
         let times = if buckets <= MAX_REBUILT_SMALLER_BUCKETS {

@@ -51,8 +51,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..400)
 }
 
-/// Place and round by (era, hash). What the index may hold; it may hold less by what it says it
-/// evicted, and, of other eras, by what it took silently.
+/// Place and round by (era, hash). The entries that the index may hold; it may lack those that it
+/// reports as evicted, and, of other eras, those that it replaced silently.
 type Model = BTreeMap<(u16, u64), (Place, u32)>;
 
 /// Bytes of an index in which all that the steps can enter has room, however it grows by them.
@@ -373,7 +373,7 @@ fn enter(index: &mut Unmerged, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// How many of the first pages that were entered are found.
+/// The number of the first entered pages that are found.
 fn found(index: &Unmerged, numbers: std::ops::Range<u64>) -> u64 {
     let is_found = |&number: &u64| {
         index
@@ -419,7 +419,7 @@ fn a_bound_is_kept_and_what_fits_is_chosen_by_contents() {
     assert!(met * 100 > entered * 97, "{met} of {entered} met");
     assert!(index.len() < 4300, "{}", index.len());
 
-    // With more room more are kept; all if there is enough, or nobody sets a bound.
+    // With more room more are kept; all if there is enough, or no bound is set.
     index.fit(pages / 8, bound);
     assert_eq!(index.kept, ALL);
     index.fit(u64::MAX, usize::MAX);

@@ -1,4 +1,4 @@
-//! Hashes that collide, the pages that wait for that, and frames.
+//! Hashes that collide, the pages that wait because of it, and frames.
 
 use super::*;
 use crate::command::{PageFlags, PageState};

@@ -1,4 +1,4 @@
-//! When what is asked for, by a machine that is told and by one that polls.
+//! The schedule of questions, for a machine that receives events and for one that polls.
 
 use super::*;
 use crate::command::SpaceId;
@@ -42,7 +42,7 @@ fn known(count: u32, told: Told) -> Discovery {
     discovery
 }
 
-/// What is asked for in this stretch of time, at no cost, and the answers that nothing changed.
+/// The questions in this period of time, at no cost, with answers that nothing changed.
 fn calm(discovery: &mut Discovery, from: Nanos, to: Nanos) -> [u32; 3] {
     let (mut now, mut counts) = (from, [0; 3]);
     while now < to {
@@ -124,7 +124,7 @@ fn a_space_of_another_size_is_listed_soon_and_no_other() {
         discovery.measured(&sizes, now);
         let queue: Vec<_> = discovery.changed.iter().copied().collect();
         assert_eq!(queue, [(now, SpaceSlot(1))], "told: {told:?}");
-        // Fewer mappings than before are news as well.
+        // Fewer mappings than before are a change as well.
         discovery.mappings_listed(SpaceSlot(1), true, (now, 0), now);
         discovery.sizes.choose(now + SECOND);
         let sizes = [size(SpaceSlot(0), 2)];
@@ -281,9 +281,9 @@ fn spaces_that_grow_all_the_time_do_not_hide_others() {
     assert!(asked >= 20, "{asked} of 100");
 }
 
-/// Where waking is dear and the share is small, what somebody else watches is asked for so seldom
-/// that it takes no more than the share of repairs; what was told is asked for at once all the
-/// same.
+/// Where waking is expensive and the share is small, spaces watched by the supervisor are measured
+/// so seldom that it takes no more than the share of repairs; reported changes are followed at once
+/// all the same.
 #[test]
 fn what_somebody_else_watches_is_repaired_from_a_small_share() {
     let mut discovery = known(3, Told::Spaces);
@@ -316,7 +316,7 @@ fn what_somebody_else_watches_is_repaired_from_a_small_share() {
     }
     let repairs = params.bottom_cpu / 8.0;
     let share = used as f64 / (10 * 3600 * SECOND) as f64;
-    // The first of each is paid from what was saved; it was nine times that share.
+    // The first of each is paid from the saved budget; it was nine times that share.
     assert!(share < 2.0 * repairs, "{share} of {repairs}");
     discovery.told(now);
     assert_eq!(discovery.processes_payer(), List::Told);

@@ -3,7 +3,7 @@
 use super::super::size::{MAX_REBUILT_BUCKETS, MAX_REBUILT_SMALLER_BUCKETS, MAX_STEPS};
 use super::*;
 
-/// An index that has grown as so many pages were entered.
+/// An index that has grown while `made` pages were entered.
 fn grown(made: u64) -> Unmerged {
     let mut index = index(1);
     index.fit(made, usize::MAX);
@@ -21,7 +21,7 @@ fn merge_most(index: &mut Unmerged, made: u64) -> std::ops::Range<u64> {
     left
 }
 
-/// It has shrunk to what is left, and lost none of that.
+/// Checks that it has shrunk to the pages left, and lost none of them.
 fn check_shrunk(index: &Unmerged, before: usize, left: std::ops::Range<u64>) {
     assert!(
         index.bytes() * 9 < before * BUCKET_BYTES,
@@ -96,7 +96,7 @@ fn a_large_table_shrinks_a_few_buckets_a_batch_when_its_pages_are_merged() {
     let made = 700_000;
     let mut index = grown(made);
     let full = index.table.buckets();
-    // Half of what it has room for may still be entered: it keeps all.
+    // Half of the pages for which it has room may still be entered: it keeps all.
     index.fit(made / 2, usize::MAX);
     enter(&mut index, 0..64);
     assert_eq!(index.table.buckets(), full);
