@@ -43,7 +43,7 @@ use progress::Progress;
 pub struct Violation {
     /// The check that noticed it.
     pub check: &'static str,
-    /// What it saw.
+    /// A description of it.
     pub what: String,
 }
 

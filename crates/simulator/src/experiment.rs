@@ -35,7 +35,7 @@ const MIB: u64 = 256;
 /// The settings of every experiment.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// What things cost.
+    /// Costs of the host.
     pub costs: Costs,
     /// The name of the costs.
     pub costs_name: String,
