@@ -11,7 +11,7 @@
 //! full scan. Trees are tables here; a search costs as many comparisons as a balanced tree of that
 //! size has levels. Where pages change, the unstable tree can be one whose order that disturbs
 //! ([`Ksm::on_a_tree`]). Smart scan leaves out pages more and more often that were examined in
-//! vain. A frame has at most [`MAX_SHARERS`] mappings; then there is a second one for the same
+//! vain. A frame has at most `MAX_SHARERS` mappings; then there is a second one for the same
 //! contents. The advisor changes the number of pages scanned at a time, after each full scan. Not
 //! modelled: NUMA trees, `use_zero_pages`, the walk over holes, and collisions of checksums.
 //!
