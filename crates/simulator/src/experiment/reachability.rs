@@ -31,7 +31,7 @@ use crate::result::Measured;
 
 /// Pages that are inserted: as many as two guests of 128 MiB have.
 const PAGES: u64 = 1 << 16;
-/// Bits that name a page, and a region of 16 pages.
+/// Bits of a page's number, and of a region's.
 const PAGE_BITS: u32 = 16;
 const REGION_BITS: u32 = 4;
 

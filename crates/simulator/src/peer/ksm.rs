@@ -74,7 +74,7 @@ struct Item {
 pub(super) enum Why {
     /// The scan has come to it.
     Scanned,
-    /// I/O has touched it: that it has changed is no reason to leave it out (XLH §4.3).
+    /// I/O has touched it: a change of its contents is no reason to leave it out (XLH §4.3).
     Hinted,
 }
 

@@ -59,7 +59,7 @@ const STEPS: u64 = 100;
 /// Guests that boot one after the other.
 #[derive(Debug, Clone)]
 pub struct Boots {
-    /// How many.
+    /// Number of guests.
     pub guests: u64,
     /// Pages of each.
     pub pages: u64,
