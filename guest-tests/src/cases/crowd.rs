@@ -238,7 +238,7 @@ fn lost_events_are_counted_and_newcomers_are_found_all_the_same(context: &mut Co
     let tells_of_losses =
         |said: &str| said.contains("1 loss of events") || said.contains(" losses of events");
     assert!(!tells_of_losses(&status()));
-    // Nobody reads the events meanwhile. A change of name is the cheapest of them.
+    // The events stay unread meanwhile. A change of name is the cheapest event.
     signal(daemon.pid(), libc::SIGSTOP);
     let begun = Instant::now();
     for number in 0..EVENTS {

@@ -6,8 +6,8 @@
 //! machine, and each further mapping would be one more victim.
 //!
 //! # Approach
-//! `hard_offline_page` tells the kernel, as a driver of the hardware does, that the page under a
-//! frame has failed. The memory is in fact good, so targets still read what they should.
+//! `hard_offline_page` reports a failure of the page under a frame to the kernel, as a driver of
+//! the hardware does. The memory is in fact good, so targets still read the right contents.
 
 use std::fs;
 use std::thread::sleep;
