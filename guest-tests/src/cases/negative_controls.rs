@@ -43,7 +43,7 @@ pub(super) const NO_COMPARE: u32 = 1 << 3;
 pub(super) const OTHER_VERSION: u32 = 1 << 4;
 /// Frames change by a bit before they are checked.
 pub(super) const FLIP_BIT: u32 = 1 << 5;
-/// Scanning one frame when memory is short takes 19 µs.
+/// Scanning one frame when memory is short takes 300 µs.
 pub(super) const SLOW_SCAN: u32 = 1 << 6;
 /// Pages that are to become frames fail while they are copied.
 pub(super) const FAIL_COPY: u32 = 1 << 7;
