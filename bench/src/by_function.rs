@@ -1,13 +1,13 @@
 //! The guest's instructions during a variant: by owner and by function.
 //!
-//! Problem: totals do not show what to improve, and no profiler of the guest counts instructions.
-//! Approach: the emulator counts them by task and block of code, with a plugin of ours
-//! (`vm/plugin/`). The program in the guest marks when each run begins and when 95 % is merged, and
-//! leaves the addresses of the kernel's functions. Here the three are put together: a table for
-//! people, and everything in `NAME.profile.json`. If asked to, the emulator also models caches, and
-//! [`hierarchy`] says what the accesses to memory would take. `docs/experiments/caches.md` says
-//! what is counted and what is not. Units: instructions; and instructions over the pages that were
-//! saved at the end of the window.
+//! Problem: totals do not show the parts to improve, and no profiler of the guest counts
+//! instructions. Approach: the emulator counts them by task and block of code, with a plugin of
+//! ours (`vm/plugin/`). The program in the guest marks the begin of each run and the moment when 95
+//! % is merged, and leaves the addresses of the kernel's functions. Here the three are put
+//! together: a table for people, and everything in `NAME.profile.json`. On request the emulator
+//! also models caches, and [`hierarchy`] estimates the time of accesses to memory.
+//! `docs/experiments/caches.md` lists the counted parts and the others. Units: instructions; and
+//! instructions over the pages that were saved at the end of the window.
 
 mod counts;
 mod hierarchy;

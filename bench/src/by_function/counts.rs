@@ -17,7 +17,7 @@ use std::str::{FromStr, SplitAsciiWhitespace};
 /// All windows of a boot.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Files of the programs that are told apart.
+    /// Files of the named programs.
     pub programs: Vec<PathBuf>,
     /// By their numbers.
     pub windows: BTreeMap<usize, Counted>,
