@@ -69,7 +69,7 @@ pub(super) struct Instructions {
 }
 
 impl Instructions {
-    /// Of a function with this name.
+    /// The instructions of a function with this name.
     pub(super) fn of(function: &str, count: u64) -> Instructions {
         if LOOPS.contains(&function) {
             Instructions {

@@ -88,8 +88,8 @@ impl Rounds {
         }
     }
 
-    /// Adds how much more one system saves than another one, which the ratio has by this name: the
-    /// mean of the rounds, and how sure it is.
+    /// Adds the ratio of one system's saving to another's, under this name: the mean of the rounds,
+    /// and its interval.
     pub(super) fn compare(&self, report: &mut Report, ours: &str, theirs: &str, named: &str) {
         let of = |name: &str| {
             let mut systems = self.systems.iter();

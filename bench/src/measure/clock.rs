@@ -3,9 +3,9 @@
 //! Problem: on a busy host the CPU time of an emulated guest differs by a quarter between runs.
 //! Approach: QEMU can count the guest's instructions and make that number the guest's clock, a
 //! nanosecond each. Then every clock in the guest, of CPU time as of the wall, counts instructions,
-//! and nothing here measures differently. The host says which clock the guest has; before a result
-//! states it, a loop of known length must have taken what it should.
-//! Units: nanoseconds of CPU, which are instructions on such a clock.
+//! and no measurement here differs. The host names the guest's clock; before a result states it, a
+//! loop of known length must have taken the expected time. Units: nanoseconds of CPU, which are
+//! instructions on such a clock.
 
 use super::cpu::CpuClock;
 use anyhow::{Result, ensure};

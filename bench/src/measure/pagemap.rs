@@ -1,11 +1,10 @@
 //! Memory saved, counted from page tables.
 //!
 //! Problem: in-kernel KSM and uksm each count their own savings in their own way, and KSM's
-//! counters do not fall while ksmd is stopped.
-//! Approach: read which page frame every private anonymous page of the workload is in. Saved is
-//! pages mapped minus distinct page frames (the zero page costs none), the same for both.
-//! One bit a page frame of the machine keeps this cheap enough to be polled.
-//! Source: Documentation/admin-guide/mm/pagemap.rst. Needs CAP_SYS_ADMIN.
+//! counters do not fall while ksmd is stopped. Approach: read the page frame of every private
+//! anonymous page of the workload. The saving is pages mapped minus distinct page frames (the zero
+//! page costs none), the same for both. One bit a page frame of the machine keeps this cheap enough
+//! to be polled. Source: Documentation/admin-guide/mm/pagemap.rst. Needs CAP_SYS_ADMIN.
 
 use crate::contents::PAGE;
 use anyhow::{Context, Result, bail, ensure};

@@ -253,7 +253,7 @@ fn join(setup: &Setup, meter: &Meter, costs: &mut Costs) -> Result<()> {
         already.push(scene.fold(meter, &batch, Status::Already)?);
     }
     let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
-    // One page of each of so many page tables, against as many side by side.
+    // One page in each of several page tables, against as many side by side.
     let tables = PAGES / TABLE - 1 - next / TABLE;
     let kind = kind(&mut scene, &mut next, 2 * tables)?;
     let apart: Vec<_> = (1..=tables)
