@@ -125,7 +125,7 @@ fn guest_tests(scope: &Scope) -> Vec<Step> {
     if let Some(last) = scope.kernels.last() {
         let job = format!("guest tests of what any kernel shows, on {last}");
         jobs.push((job, last.clone(), Part::Policy));
-        // One job detects the machine's capabilities for all; an error occurs again in each.
+        // The accelerator is detected once for all jobs; an error occurs again in each.
         let _known = kernel::named(last).and_then(|kernel| accel::detect(&kernel, Clock::Time));
     }
     let run = |(job, kernel, part): &(String, String, Part)| {

@@ -19,7 +19,7 @@ use std::str::{FromStr, SplitAsciiWhitespace};
 pub(super) struct Counts {
     /// Files of the named programs.
     pub programs: Vec<PathBuf>,
-    /// By their numbers.
+    /// Windows by their numbers.
     pub windows: BTreeMap<usize, Counted>,
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Run {
     pub saved_pages: f64,
     /// The scheduler's charge of the system under test: instructions, too.
     pub clock: f64,
-    /// By owner and function, most instructions first.
+    /// Functions by owner, most instructions first.
     pub functions: Vec<Function>,
     /// Levels of accesses to data, by owner, if caches were modelled.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

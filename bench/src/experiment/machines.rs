@@ -4,12 +4,12 @@
 //! memory is not planned: a kernel, its tables, the files of its boot, zeros. In the end each
 //! machine reads the files of its boot once more, and every byte must be unchanged.
 //!
-//! - `idle`: four machines (`--crowd N`: N of them) are up before a system starts; what could be
-//!   saved is counted from contents before.
+//! - `idle`: four machines (`--crowd N`: N of them) are up before a system starts; the possible
+//!   saving is counted from contents before.
 //! - `booting`: one more machine boots every eight seconds beside a system that has been running;
-//!   what could be saved is counted in the end.
-//! - `overcommitted`: the same, of eight, where the host has five eighths of what they are
-//!   promised, and swap on compressed memory; beside nobody who merges, too.
+//!   the possible saving is counted at the end.
+//! - `overcommitted`: the same, of eight, where the host has five eighths of their promised
+//!   memory, and swap on compressed memory; without a merging system, too.
 //!
 //! An emulator whose guests run guests now and then loses one. Before a system has started the
 //! machine boots again, alone (`booted_again`); afterwards the run does not count, and is made

@@ -4,12 +4,12 @@
 //!
 //! - at its start, answered by `ready`: has mounted the disk, and its memory is that of a machine
 //!   that has been up for a while; if it has one.
-//! - `check`, answered by `checked PAGES`: reads the files that it booted from once more: every
-//!   byte must be as it was.
-//! - `go`, answered by `done NANOSECONDS`: reads all files; tells how much later than planned it
-//!   was, at most.
-//! - `verify`, answered by `verified PAGES`: reads all of it again: every byte must be as when it
-//!   was read first.
+//! - `check`, answered by `checked PAGES`: reads the files of its boot once more: every byte
+//!   must be unchanged.
+//! - `go`, answered by `done NANOSECONDS`: reads all files; reports the largest
+//!   delay.
+//! - `verify`, answered by `verified PAGES`: reads all of it again: every byte must be unchanged
+//!   since the first reading.
 //!
 //! A machine that has just booted has never touched most of its memory, and new memory of a process
 //! is examined first. So a reading machine fills its free memory with unique contents, and frees
@@ -31,7 +31,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where the disk is mounted.
+/// Mount point of the disk.
 const DISK: &str = "/disk";
 /// Percentage of the free memory that is filled and freed.
 const AGED_PERCENT: usize = 85;

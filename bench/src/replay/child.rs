@@ -5,7 +5,7 @@
 //! | command | answer | does |
 //! |---|---|---|
 //! | `go` | `ready` | begins |
-//! | `late` | `late NANOSECONDS` | tells how much later than planned a step began, at most |
+//! | `late` | `late NANOSECONDS` | reports the largest delay of a step |
 //! | `verify` | `verified PAGES` or `damaged 0 PAGE` | ends, then reads every byte |
 
 use super::disk::block_key;

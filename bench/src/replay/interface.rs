@@ -68,7 +68,7 @@ impl Interface {
 
 /// Submits a request and waits for it.
 fn carry_out(ring: &mut IoUring, entry: &io_uring::squeue::Entry) -> io::Result<usize> {
-    // SAFETY: the request's vectors and pages are the caller's, who waits until it is done.
+    // SAFETY: the request's vectors and pages are the caller's, which waits until it is done.
     unsafe { ring.submission().push(entry) }.map_err(io::Error::other)?;
     ring.submit_and_wait(1)?;
     let entry = ring.completion().next();

@@ -4,9 +4,9 @@
 //! start are filled; then
 //!
 //! - `appear`, answered by `ready`: fills the parts that wait for it.
-//! - `written`, answered by `written PAGES`: tells how many pages were written again so far.
-//! - `rewrite`, answered by `rewrote NANOSECONDS`: writes all pages with what they hold, and tells
-//!   the CPU it took.
+//! - `written`, answered by `written PAGES`: reports the number of pages rewritten so far.
+//! - `rewrite`, answered by `rewrote NANOSECONDS`: writes all pages without changing them, and
+//!   reports the CPU it took.
 //! - `verify`, answered by `verified PAGES` or `damaged PART PAGE`: ends all writing, then reads
 //!   every byte.
 //!

@@ -1,7 +1,7 @@
 //! Conditions that must hold after every step of every run, under all faults.
 //!
 //! # Problem
-//! A wrong merge, a lost count or a duplicate that nobody finds must end the run in which it
+//! A wrong merge, a lost count or a duplicate that is not found must end the run in which it
 //! happens, at the step at which it happens. Hosts have many pages, and runs many steps.
 //!
 //! # Approach

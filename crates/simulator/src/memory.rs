@@ -88,7 +88,7 @@ pub struct PageView {
     pub content: Content,
 }
 
-/// How a new mapping is filled.
+/// The contents of a new mapping.
 pub enum Fill<'a> {
     /// Every page, by its index.
     Dense(&'a dyn Fn(u64) -> Content),

@@ -1,7 +1,7 @@
 //! Runs in which anything may happen, decided by one number.
 //!
 //! # Problem
-//! Faults matter in combinations that nobody thinks of. A failed run must be repeatable, and short
+//! Faults matter in unforeseen combinations. A failed run must be repeatable, and short
 //! enough to be understood.
 //!
 //! # Approach

@@ -356,7 +356,7 @@ fn equal_seeds_and_observations_give_equal_commands() {
     };
     let (first, second) = (record(), record());
     assert_eq!(first.commands, second.commands);
-    // And replayed from the recording, without a host.
+    // The same, replayed from the recording, without a host.
     let mut engine = uksm_policy::Engine::new(full(), SEED).unwrap();
     let observations = first.observations.unwrap();
     let commands = first.commands.unwrap();

@@ -153,7 +153,7 @@ fn scattered_duplicates_that_come_after_a_minute_of_calm_are_found_as_soon() {
 fn runs_are_merged_though_the_index_has_room_for_a_sixth_of_the_pages() {
     let mut params = full();
     params.index_bytes = Some(1 << 18);
-    // Of runs of 16 pages, one in twenty has no page in the index.
+    // One in twenty runs of 16 pages has no page in the index.
     for (percent, length, found) in [(45, 64, 90), (20, 16, 85), (45, 512, 90)] {
         let name = format!("{percent} % in runs of {length}");
         let host = two_processes(percent, Place::Shuffled(length));

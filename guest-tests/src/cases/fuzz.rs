@@ -71,7 +71,7 @@ const POOL: &str = "/proc/sys/vm/nr_hugepages";
 /// A domain, and its spaces of the targets.
 struct Front {
     domain: Domain,
-    /// By target; none while another domain has it.
+    /// Space of each target; none while another domain has it.
     spaces: [Option<u32>; TARGETS],
 }
 

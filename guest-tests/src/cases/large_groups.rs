@@ -131,16 +131,16 @@ fn used(payer: &Cgroup, daemon: &Daemon) -> f64 {
     payer.cpu_seconds() + cpu(daemon).as_secs_f64()
 }
 
-/// As many groups as [`GROUPS`], of so many processes each.
+/// [`GROUPS`] groups with equal numbers of processes.
 ///
-/// In the order in which it ends: a control group is removed when nobody is in it.
+/// Fields are in the order of their drops: a control group is removed when it is empty.
 struct Host {
     daemon: Daemon,
     members: Members,
     payer: Cgroup,
     _cgroups: Vec<Cgroup>,
     _addresses: SameAddresses,
-    /// When the daemon was started.
+    /// Start of the daemon.
     begin: Instant,
 }
 

@@ -38,7 +38,7 @@ cases! { "mapping_kinds":
 const PAGES: usize = 64;
 const SEED: u64 = 18;
 
-/// Where second mappings of a peer start: behind the first, in another page table.
+/// Start of second mappings of a peer: behind the first, in another page table.
 const OTHER: u64 = BASE + (1 << 30);
 
 /// The state of the page at `address`, and the outcome of folding it as a set of two pages.

@@ -156,7 +156,7 @@ fn by_maps(pid: i32) -> Vec<Entry> {
 fn of_every_kind() -> Peer {
     let mut peer = Peer::filled(PAGES, SEED, PAGES);
     peer.run(|_| {
-        // SAFETY: more heap moves nothing, and nobody frees it.
+        // SAFETY: more heap moves nothing, and is never freed.
         let grown = unsafe { libc::sbrk(1 << 20) };
         assert_ne!(grown.addr(), usize::MAX, "sbrk");
         let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -261,7 +261,7 @@ fn a_list_goes_on_from_anywhere_in_parts_of_any_size(_: &mut Context) {
         assert_eq!(found, whole, "in parts of {count}");
         assert!(calls <= whole.len().div_ceil(count) + 1, "{calls} calls");
     }
-    // From every mapping on, from a page inside of it, from its end, and from holes.
+    // The list from every mapping on, from a page inside of it, from its end, and from holes.
     let page = PAGE as u64;
     for &(start, end, _) in &whole {
         for from in [start, (start + end) / 2 / page * page, end - page, end] {

@@ -135,7 +135,7 @@ fn a_heap_that_grows_shows(_: &mut Context) {
     // There may be no heap yet.
     let grow = |pages: isize| {
         move |_: &mut Own| {
-            // SAFETY: more heap moves nothing, and nobody frees it.
+            // SAFETY: more heap moves nothing, and is never freed.
             let grown = unsafe { libc::sbrk(pages * 4096) };
             assert_ne!(grown.addr(), usize::MAX, "sbrk");
         }

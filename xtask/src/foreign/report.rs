@@ -15,11 +15,11 @@ const MAX_UNTESTED_PAGES: u64 = 10;
 pub struct Pressure {
     /// The sum.
     pub torture: TortureCounts,
-    /// Items that ran beside it.
+    /// Items beside which it ran.
     pub items: usize,
-    /// Items of which it exchanged more than a few pages.
+    /// Items in which it exchanged more than a few pages.
     pub reached: usize,
-    /// The others, by name.
+    /// The other items, by name.
     pub untouched: Vec<String>,
 }
 

@@ -15,7 +15,7 @@
 //! | command | answer | does |
 //! |---|---|---|
 //! | `go` | `ready` | begins |
-//! | `done` | `done PAGES` | tells how many pages were read |
+//! | `done` | `done PAGES` | reports the number of pages read |
 //! | `verify` | `verified PAGES` | ends, and reads every byte |
 //!
 //! # Source

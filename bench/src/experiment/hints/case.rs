@@ -5,7 +5,7 @@
 //! | part | means |
 //! |---|---|
 //! | `pread`, `io_uring` | how machines ask their disks |
-//! | `Nms` | as much CPU as KSM takes that looks at 100 pages and sleeps for N ms |
+//! | `Nms` | the CPU of KSM at 100 pages and a sleep of N ms |
 //! | `quiet`, `low`, `medium`, `full` | what this governor takes |
 //! | `slowN` | the machines do N times less a second (XLH Figure 10: 4 at 100 ms, 8 at 200 ms) |
 

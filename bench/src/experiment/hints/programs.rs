@@ -5,7 +5,7 @@
 //!
 //! - `redis`: four servers load one file of 32 MiB of values (`--size`).
 //! - `python`: four Pythons import the large modules of the standard library.
-//! - `python_alike`: the same without what is drawn for each process: addresses of mappings, by the
+//! - `python_alike`: the same without random values of each process: addresses of mappings, by the
 //!   kernel, and the seed of hashes, by Python.
 //!
 //! The programs run and wait when a system starts; after ten seconds they are ordered to load. The

@@ -142,7 +142,7 @@ impl Pages {
 
     fn bytes(&self, page: usize) -> &[u8; PAGE] {
         let words = NonNull::from(self.page(page));
-        // SAFETY: a page that is borrowed as words is so many bytes, too.
+        // SAFETY: a page that is borrowed as words is as many bytes, too.
         unsafe { words.cast().as_ref() }
     }
 

@@ -9,7 +9,7 @@
 //! | `shuffled` | scattered singly, at other offsets in each |
 //! | `runs` | in runs as long as those of guests, at other offsets in each |
 //! | `runsN` | in runs of N pages, at other offsets in each |
-//! | `xPROCESSES` | so many processes instead of two |
+//! | `xPROCESSES` | this many processes instead of two |
 //! | `calm` | the processes start after the system has had nothing to do |
 //! | `filled` | the processes fill after it what they mapped before it |
 

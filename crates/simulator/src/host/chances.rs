@@ -61,8 +61,8 @@ impl Chances {
         self.taken() + self.missed + self.open.len() as u64
     }
 
-    /// How long a chance waits to be taken: the median, where those that were not taken wait for
-    /// ever.
+    /// The median wait of a chance until it is taken; it is infinite for chances that were not
+    /// taken.
     #[must_use]
     pub fn median_wait(&self) -> Option<Nanos> {
         let middle = usize::try_from(self.all() / 2).expect("chances are in memory");
@@ -78,7 +78,7 @@ impl Chances {
             .into()
     }
 
-    /// So much was saved until now.
+    /// Adds the time since the last change, at this saving.
     fn pass(&mut self, now: Nanos, saved: u64) {
         let time = u128::from(now.saturating_sub(self.changed));
         self.saved_area += time * u128::from(saved);
@@ -93,7 +93,7 @@ impl Chances {
         }
     }
 
-    /// A page holds this from now on. `is_shared` says whether another page is in a frame.
+    /// A page holds this from now on. `is_shared`: another page is in a frame.
     fn comes(
         &mut self,
         place: Place,
@@ -140,12 +140,12 @@ impl Chances {
 }
 
 impl Host {
-    /// From now on counts chances to share.
+    /// Counts chances to share from now on.
     pub fn count_chances(&mut self) {
         self.chances = Some(Box::default());
     }
 
-    /// What became of them until now, if they are counted.
+    /// The results until now, if chances are counted.
     pub fn chances(&mut self) -> Option<&Chances> {
         let saved = self.saved();
         let now = self.now;
@@ -160,7 +160,7 @@ impl Host {
             return;
         };
         chances.pass(self.now, self.saved());
-        // What a workload did meanwhile is told by its own time, which may be a little earlier.
+        // Changes by a workload have its own time, which may be a little earlier.
         let now = chances.changed;
         let is_in_frame = |slot: &Slot| matches!(slot.state, PageState::Frame | PageState::Zero);
         if old.content != new.content || old.is_there() != new.is_there() {

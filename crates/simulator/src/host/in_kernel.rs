@@ -16,7 +16,7 @@ pub(crate) struct Stretch {
     pub(crate) pages: u64,
 }
 
-/// Where a page is.
+/// The place of a page.
 pub(crate) type Place = (SpaceId, u64);
 
 impl Host {

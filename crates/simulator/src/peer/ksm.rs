@@ -87,7 +87,7 @@ pub struct Ksm {
     cursor: Place,
     /// Pages left until the next sleep.
     batch: u64,
-    /// By the mapping's place.
+    /// Items of the pages of each mapping, by the mapping's place.
     items: HashMap<Place, Vec<Item>>,
     /// The frames of each content; the last one may have room.
     stable: HashMap<Content, Vec<u32>>,

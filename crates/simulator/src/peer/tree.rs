@@ -163,7 +163,7 @@ impl UnstableTree {
     }
 }
 
-/// Where a search ends.
+/// The end of a search.
 #[derive(Debug, Clone, Copy)]
 enum End {
     At(u32),

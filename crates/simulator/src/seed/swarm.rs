@@ -65,7 +65,7 @@ impl Swarm {
     }
 }
 
-/// Runs all seeds of a range, or ends soon after one failed. `progress` is told how many are done.
+/// Runs all seeds of a range, or ends soon after one failed. `progress` gets the number done.
 ///
 /// # Panics
 /// If a thread cannot be joined.

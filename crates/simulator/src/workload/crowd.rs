@@ -21,7 +21,7 @@ pub struct Crowd {
     pub pages: u64,
     /// Time of their start.
     pub begin: Nanos,
-    /// How long each takes to fill its memory.
+    /// Time that each takes to fill its memory.
     pub filling: Nanos,
     /// Seed of the positions of mappings.
     pub seed: u64,

@@ -7,7 +7,7 @@ use super::map;
 use crate::layout::pooled;
 use crate::{Host, Workload};
 
-/// Which page is written next.
+/// The order of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// The page behind the last one, from the start to the end and again.

@@ -17,7 +17,7 @@ const TOUCHED_BY_ONE: u64 = 60;
 /// afterwards hold equal contents at offsets of each clone's own.
 #[derive(Debug, Clone)]
 pub struct Snapshots {
-    /// How many.
+    /// Number of clones.
     pub clones: u64,
     /// Pages that any of them touches.
     pub pages: u64,

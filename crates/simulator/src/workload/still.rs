@@ -40,7 +40,7 @@ impl Workload for StaticMixed {
 /// Processes of which a share of the pages is equal, in one layout.
 #[derive(Debug, Clone)]
 pub struct Scatter {
-    /// How many.
+    /// Number of processes.
     pub processes: u64,
     /// The mapping of each.
     pub layout: Layout,
@@ -65,7 +65,7 @@ impl Workload for Scatter {
 /// Processes that hold pages of a pool; few contents are held by many processes (Zipf's law).
 #[derive(Debug, Clone)]
 pub struct Zipf {
-    /// How many.
+    /// Number of processes.
     pub processes: u64,
     /// Pages of each.
     pub pages: u64,
