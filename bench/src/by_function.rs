@@ -2,7 +2,7 @@
 //!
 //! Problem: totals do not show the parts to improve, and no profiler of the guest counts
 //! instructions. Approach: the emulator counts them by task and block of code, with a plugin of
-//! ours (`vm/plugin/`). The program in the guest marks the begin of each run and the moment when 95
+//! ours (`vm/plugin/`). The program in the guest marks the start of each run and the moment when 95
 //! % is merged, and leaves the addresses of the kernel's functions. Here the three are put
 //! together: a table for people, and everything in `NAME.profile.json`. On request the emulator
 //! also models caches, and [`hierarchy`] estimates the time of accesses to memory.

@@ -24,7 +24,7 @@ pub(crate) struct WriteLoad {
     thread: JoinHandle<Result<Writes>>,
 }
 
-/// Completed writes: the begin of each, and the time of its answer.
+/// Completed writes: the start of each, and the time of its answer.
 pub(crate) type Writes = Vec<(Instant, Duration)>;
 
 /// The 99th percentile of the answers' times, for writes that began in this time.

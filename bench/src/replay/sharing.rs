@@ -13,7 +13,7 @@ use std::collections::HashMap;
 pub(crate) struct Chance {
     /// The page of the first machine, and of the second.
     pub pages: [usize; 2],
-    /// Its begin, in seconds.
+    /// Its start, in seconds.
     pub from: f64,
     /// Its end.
     pub until: f64,
@@ -59,7 +59,7 @@ fn stays(machine: &Machine, plan: &Plan) -> Vec<Stay> {
     stays
 }
 
-/// All chances of two machines, by their begin.
+/// All chances of two machines, by their start.
 pub(crate) fn chances(machines: [&Machine; 2], plans: [&Plan; 2]) -> Vec<Chance> {
     let mut others: HashMap<u64, Vec<Stay>> = HashMap::new();
     for stay in stays(machines[1], plans[1]) {
@@ -85,7 +85,7 @@ pub(crate) fn course(chances: &[Chance]) -> Vec<(f64, usize)> {
         .iter()
         .flat_map(|chance| [(chance.from, true), (chance.until, false)])
         .collect();
-    // An end makes room before a begin at the same time.
+    // An end makes room before a start at the same time.
     changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let mut count = 0_usize;
     let mut course = vec![(0.0, 0)];
