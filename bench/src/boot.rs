@@ -1,7 +1,7 @@
-//! Boots a guest with the harness, runs this program in it, and draws what comes out.
+//! Boots a guest with the harness, runs this program in it, and draws the results.
 //!
 //! Nothing links to the harness. It is a program, found beside this one or run by cargo, and its
-//! options say what to run. Results come out of the guest's `/results`.
+//! options select the work. Results come out of the guest's `/results`.
 
 use crate::by_function;
 use crate::demo::display::Display;
@@ -22,14 +22,14 @@ use std::time::Instant;
 const DEMO_MIB: u32 = 1024;
 
 /// Every program at the same addresses, each time it is started. Emulation translates a program
-/// anew at every new address, which took a tenth of a second of CPU a start, and no processor does.
+/// anew at every new address, which took a tenth of a second of CPU a start; a real processor does
+/// not.
 const FIXED_ADDRESSES: &str = "norandmaps";
 
-/// CPUs of the guest, by what is counted. On a clock of instructions those of all CPUs add up to
-/// one time, so that a process would be charged with what others do beside it on another CPU: only
+/// CPUs of the guest, by the unit of CPU time. On a clock of instructions those of all CPUs add up
+/// to one time, so that a process would be charged with the work of others on another CPU: only
 /// with one CPU a nanosecond of CPU is an instruction. A guest that runs guests is emulated one CPU
-/// after the other, and what is charged there while another CPU has its turn would be no less
-/// wrong.
+/// after the other, and charges during another CPU's turn would be just as wrong.
 fn cpus(clock: Clock, needs: &Needs) -> &'static str {
     match clock {
         Clock::Time if needs.packed.contains(&"--nested") => "1",
@@ -87,8 +87,8 @@ pub(crate) fn experiment(name: &str, guest: &Guest) -> Result<()> {
     run(name, guest, None)
 }
 
-/// The same, and has the emulator count the guest's instructions by task and code, and model caches
-/// if wanted.
+/// The same, and makes the emulator count the guest's instructions by task and code, and model
+/// caches if wanted.
 pub(crate) fn profiled(name: &str, guest: &Guest, caches: bool) -> Result<()> {
     ensure!(
         guest.count == Clock::Instructions,
@@ -112,7 +112,7 @@ pub(crate) fn primitives_here(results: &Path, repeats: usize) -> Result<Report> 
     Report::read(&results.join("primitives.json"))
 }
 
-/// What a profile shows beside functions.
+/// The content of a profile beside functions.
 #[derive(Clone, Copy)]
 struct Profile {
     caches: bool,
@@ -149,8 +149,8 @@ fn run(name: &str, guest: &Guest, profile: Option<Profile>) -> Result<()> {
     draw(&json)
 }
 
-/// Runs the demo, showing its progress: servers in one guest, then virtual machines in another one,
-/// where that many are wanted.
+/// Runs the demo, showing its progress: servers in one guest, then, if wanted, virtual machines in
+/// another one.
 pub(crate) fn demo(guest: &Guest, machines: usize) -> Result<()> {
     let begin = Instant::now();
     let needs = Needs {
@@ -188,7 +188,7 @@ pub(crate) fn demo(guest: &Guest, machines: usize) -> Result<()> {
     Ok(())
 }
 
-/// Runs the harness and shows what its guest says; the result that it leaves.
+/// Runs the harness and shows the guest's output; returns the result.
 fn shown(mut command: Command, json: &Path) -> Result<Report> {
     let mut child = command
         .stdout(Stdio::piped())
@@ -219,7 +219,7 @@ fn draw(json: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The harness, told to run this program and the daemon in a guest.
+/// The harness, with the command to run this program and the daemon in a guest.
 fn harness(guest: &Guest, needs: &Needs) -> Command {
     let beside = std::env::current_exe()
         .ok()
@@ -240,7 +240,7 @@ fn harness(guest: &Guest, needs: &Needs) -> Command {
             cargo
         }
     };
-    // A guest that nobody waits for any more would take a processor until its time is up.
+    // An abandoned guest would take a processor until its time is up.
     let follow = || Ok(set_parent_process_death_signal(Some(Signal::TERM))?);
     // SAFETY: the closure makes one system call, which is async-signal-safe.
     unsafe { command.pre_exec(follow) };

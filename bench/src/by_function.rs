@@ -1,13 +1,13 @@
-//! Where the guest's instructions go while a variant runs: by owner and by function.
+//! The guest's instructions during a variant: by owner and by function.
 //!
-//! Problem: totals do not show what to improve, and no profiler of the guest counts instructions.
-//! Approach: the emulator counts them by task and block of code, with a plugin of ours
-//! (`vm/plugin/`). The program in the guest marks when each run begins and when 95 % is merged, and
-//! leaves the addresses of the kernel's functions. Here the three are put together: a table for
-//! people, and everything in `NAME.profile.json`. If asked to, the emulator also models caches, and
-//! [`hierarchy`] says what the accesses to memory would take. `docs/experiments/caches.md` says
-//! what is counted and what is not. Units: instructions; and instructions over the pages that were
-//! saved at the end of the window.
+//! Problem: totals do not show the parts to improve, and no profiler of the guest counts
+//! instructions. Approach: the emulator counts them by task and block of code, with a plugin of
+//! ours (`vm/plugin/`). The program in the guest marks the start of each run and the moment when 95
+//! % is merged, and leaves the addresses of the kernel's functions. Here the three are put
+//! together: a table for people, and everything in `NAME.profile.json`. On request the emulator
+//! also models caches, and [`hierarchy`] estimates the time of accesses to memory.
+//! `docs/experiments/caches.md` lists the counted parts and the others. Units: instructions; and
+//! instructions over the pages that were saved at the end of the window.
 
 mod counts;
 mod hierarchy;
@@ -29,7 +29,7 @@ use profile::Profile;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How the files of profiles end.
+/// Ending of the names of profiles.
 const ENDING: &str = ".profile.json";
 
 /// What is shown of a profile.
@@ -41,13 +41,12 @@ pub(crate) struct Shown {
     pub annotate: Vec<String>,
 }
 
-/// Where the emulator writes what it counts.
+/// The file of the emulator's counts.
 pub(crate) fn counts_file(results: &Path, experiment: &str) -> PathBuf {
     results.join(format!("{experiment}.counts"))
 }
 
-/// Makes the profile of an experiment that has been run, prints it, and removes what it was made
-/// from.
+/// Makes the profile of an experiment that has been run, prints it, and removes its sources.
 pub(crate) fn make(results: &Path, experiment: &str, shown: &Shown) -> Result<()> {
     let (profile, path) = assemble(results, experiment)?;
     print!("{}", table::text(&profile, &shown.annotate));
@@ -55,8 +54,8 @@ pub(crate) fn make(results: &Path, experiment: &str, shown: &Shown) -> Result<()
     Ok(())
 }
 
-/// Makes the profile of what is done to pages, and prints what the model says of it beside what
-/// this machine took.
+/// Makes the profile of operations on pages, and prints the model's times beside those of this
+/// machine.
 pub(crate) fn calibrate(results: &Path, native: &Report) -> Result<()> {
     let (profile, path) = assemble(results, &native.experiment)?;
     print!("{}", primitives::compared(&profile, native)?);
@@ -64,8 +63,7 @@ pub(crate) fn calibrate(results: &Path, native: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Makes the profile of an experiment that has been run, and its file, and removes what it was made
-/// from.
+/// Makes the profile of an experiment that has been run, and its file, and removes its sources.
 fn assemble(results: &Path, experiment: &str) -> Result<(Profile, PathBuf)> {
     let report = Report::read(&results.join(format!("{experiment}.json")))?;
     let counts_file = counts_file(results, experiment);

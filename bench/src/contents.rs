@@ -1,9 +1,9 @@
-//! Seeded page contents: what a workload writes, and what it must still find afterwards.
+//! Seeded page contents: a workload writes them, and must still find them afterwards.
 //!
 //! Problem: an experiment needs pages that are equal or distinct by plan, the same ones on every
-//! run, and a check that no byte changed which does not rest on a second copy in memory.
-//! Approach: a page's words are a mixing function of (seed, family, number, word). Two pages are
-//! equal exactly if seed, family and number are; the check recomputes them.
+//! run, and a check that no byte changed without a second copy in memory. Approach: a page's words
+//! are a mixing function of (seed, family, number, word). Two pages are equal exactly if seed,
+//! family and number are; the check recomputes them.
 
 /// Bytes in a page.
 pub(crate) const PAGE: usize = 4096;
@@ -49,7 +49,7 @@ pub(crate) fn fill(page: &mut [u64], key: u64) {
     }
 }
 
-/// The same, of which these lines are zeros, as bits.
+/// The same, but with zeros in these lines, given as bits.
 ///
 /// # Panics
 /// If `page` is not one page long.
@@ -62,7 +62,7 @@ pub(crate) fn fill_but(page: &mut [u64], key: u64, zero_lines: u64) {
     }
 }
 
-/// Whether a page holds what [`fill_but`] writes.
+/// Whether a page holds the contents of [`fill_but`].
 ///
 /// # Panics
 /// If `page` is not one page long.
@@ -83,7 +83,7 @@ pub(crate) fn holds_but(page: &[u64], key: u64, zero_lines: u64) -> bool {
     })
 }
 
-/// Writes a page that is as the one with key `common` but for one line, which is that of the page
+/// Writes a page equal to the one with key `common` but for one line, which is that of the page
 /// with key `own`.
 ///
 /// # Panics
@@ -96,7 +96,7 @@ pub(crate) fn fill_similar(page: &mut [u64], common: u64, own: u64, line: usize)
     }
 }
 
-/// Whether a page holds what [`fill_similar`] writes.
+/// Whether a page holds the contents of [`fill_similar`].
 ///
 /// # Panics
 /// If `page` is not one page long.

@@ -1,6 +1,6 @@
 //! The simulator's cost file, as a calibration writes it.
 //!
-//! One line a cost, each with what measured it. The file is made of a result of `calibrate`; the
+//! One line a cost, each with its measurement. The file is made of a result of `calibrate`; the
 //! simulator reads it, and refuses it if a cost is missing, unknown or impossible.
 
 use crate::result::Report;
@@ -8,12 +8,12 @@ use anyhow::{Context, Result, anyhow};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Where a cost comes from.
+/// The source of a cost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Source {
-    /// Measured: how.
+    /// Measured: the method.
     Measured(&'static str),
-    /// Made of others: of which, and how.
+    /// Derived from others: their names, and the formula.
     Derived(&'static str, fn(&BTreeMap<&str, f64>) -> f64),
 }
 
@@ -21,7 +21,7 @@ pub(crate) enum Source {
 pub(crate) struct Cost {
     /// Its name.
     pub name: &'static str,
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
 }
 
@@ -146,7 +146,7 @@ pub(crate) const COSTS: [Cost; 45] = [
 /// The file that a result of `calibrate` makes.
 ///
 /// # Errors
-/// A cost was not measured, or cannot be.
+/// A cost was not measured, or is impossible.
 pub(crate) fn text(report: &Report) -> Result<String> {
     let mut costs = BTreeMap::new();
     for variant in &report.variants {

@@ -1,7 +1,7 @@
 //! Numbers drawn from a seed: the same ones on every run.
 //!
-//! Workloads are planned by both sides, whoever makes them and whoever measures them, each for
-//! itself.
+//! Workloads are planned twice: by the process that makes them and by the one that measures them,
+//! each for itself.
 
 use crate::contents::key;
 use std::ops::RangeInclusive;

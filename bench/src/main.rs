@@ -2,7 +2,7 @@
 //!
 //! Inside a guest, as root, with the module loaded: `uksm-bench run NAME` and `uksm-bench
 //! demo-guest`. Outside: `uksm-bench bench NAME` and `uksm-bench demo` boot the guest with the
-//! harness, show what it reports, and draw the result.
+//! harness, show its reports, and draw the result.
 
 mod boot;
 mod by_function;

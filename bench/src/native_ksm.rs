@@ -2,20 +2,20 @@
 //! unlimited: on this machine, not in a guest.
 //!
 //! # Problem
-//! Where no module can be loaded, all variants are the same ksmd, driven in other ways. What they
-//! save and take can be measured natively, as nothing but KSM's knobs is changed; but the knobs are
+//! Where no module can be loaded, all variants are the same ksmd, driven in other ways. Their
+//! savings and costs can be measured natively, as only KSM's knobs are changed; but the knobs are
 //! the host's, and so is ksmd.
 //!
 //! # Approach
 //! The workloads of static-mixed and sparse-majority in both orders, and clones, small. In each
-//! round every variant meets the same contents, in an order that is drawn. The variant runs first;
-//! then the workload's memory appears, which is offered to KSM as a whole for KSM's own settings,
-//! and not at all for uksm, whose agent is in the workload. The clock starts when memory is filled;
-//! processor time counts from before that: of uksm from its start, of KSM's own settings from when
-//! memory begins to appear. A run ends when nine tenths of what can be saved are, or at the end of
-//! its window, and its figures are of that moment. Only processes that this program started are
-//! mergeable: it refuses to begin where others are. The knobs are put back by a watcher, should
-//! this program be killed.
+//! round every variant meets the same contents, in random order. The variant runs first; then the
+//! workload's memory appears, which is offered to KSM as a whole for KSM's own settings, and not at
+//! all for uksm, whose agent is in the workload. The clock starts when memory is filled; processor
+//! time counts from before that: of uksm from its start, of KSM's own settings from the moment when
+//! memory begins to appear. A run ends when nine tenths of the possible saving are reached, or at
+//! the end of its window, and its figures are of that moment. Only processes that this program
+//! started are mergeable: it refuses to begin if there are others. If this program is killed, a
+//! watcher restores the knobs.
 //!
 //! # Units
 //! Seconds, pages, MiB. Processor time is of ksmd, of the daemon, and of the agent's thread.
@@ -44,16 +44,16 @@ mod workloads;
 use table::{Figures, Run};
 use workloads::{VARIANTS, Variant, WORKLOADS, Workload};
 
-/// Of what can be saved, this is waited for.
+/// Share of the possible saving at which a run ends.
 const WAITED_FOR: f64 = 0.9;
 
-/// Between two looks at the counters.
+/// Time between two looks at the counters.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Names the draws of orders.
+/// The name of the draws of orders.
 const ORDER: u64 = 1 << 42;
 
-/// An agent connects, and a daemon finds it, within so long.
+/// Time within which an agent connects, and a daemon finds it.
 const CONNECTED: Duration = Duration::from_millis(1500);
 
 /// Options.
@@ -108,7 +108,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     std::fs::write(&options.output, text).with_context(|| options.output.display().to_string())
 }
 
-/// All figures would be of others as well.
+/// Other mergeable processes would change all figures.
 fn nobody_else_is_mergeable(sysfs: &Sysfs) -> Result<()> {
     let run = sysfs.read("run")?;
     ensure!(
@@ -126,13 +126,13 @@ fn nobody_else_is_mergeable(sysfs: &Sysfs) -> Result<()> {
     Ok(())
 }
 
-/// Where this is done.
+/// The host's interfaces for a run.
 struct Place {
     folder: PathBuf,
     sysfs: Sysfs,
 }
 
-/// The knobs as they were, which the watcher puts back if this program does not.
+/// The former knobs, which the watcher restores if this program does not.
 struct Kept {
     before: Before,
     sysfs: Sysfs,
@@ -237,8 +237,8 @@ impl Place {
         process.ready()?;
         std::thread::sleep(CONNECTED);
         if variant != Variant::Uksm {
-            // Without sleep ksmd walks in circles while there is nothing to scan: that wait is of
-            // this program's making.
+            // Without sleep ksmd walks in circles while there is nothing to scan: this program
+            // causes that wait.
             ksmd_before = ksmd.now()?;
         }
         process.appear()?;

@@ -11,7 +11,7 @@ use uksm_results::plot::{Bars, Histogram, Picture, Style};
 
 use crate::result::{Measured, Report};
 
-/// Draws a result beside its JSON file; the picture's path.
+/// Draws a result beside its JSON file; returns the picture's path.
 pub(crate) fn plot(json: &Path) -> Result<PathBuf> {
     let report = Report::read(json)?;
     let svg = json.with_extension("svg");

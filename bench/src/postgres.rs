@@ -1,9 +1,9 @@
-//! A PostgreSQL server as a workload, which a pgbench asks.
+//! A PostgreSQL server as a workload, with pgbench as its client.
 //!
-//! Problem: a database is several processes, and what it holds takes longer to make than an
+//! Problem: a database is several processes, and making its contents takes longer than an
 //! experiment may. Approach: one database is made a boot; each server has a copy of it. Server and
-//! client come from the distribution (`uksm-vm run --postgres`). Requests are pgbench's own, of
-//! which one seed draws the same. Nothing is written to a disk that would have to be waited for.
+//! client come from the distribution (`uksm-vm run --postgres`). Requests are pgbench's own, which
+//! one seed draws the same. Nothing is written to a disk that would have to be waited for.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::workload::ChildExit;
 use crate::workload::surroundings::Surroundings;
 
-/// Where the distribution has it, a folder a version.
+/// The distribution's folder, with a folder for each version.
 const HOME: &str = "/usr/lib/postgresql";
 /// Databases, sockets and logs.
 const FOLDER: &str = "/tmp/postgres";
@@ -26,7 +26,7 @@ const USER: u32 = 1000;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// pgbench's tables, in its units of 100,000 accounts.
 const SCALE: &str = "1";
-/// What it holds: of pgbench's tables but the history, in which times are.
+/// The digest of its contents: pgbench's tables but the history, which contains times.
 const DIGEST: &str = "select sum(hashtext(aid || ' ' || abalance)::bigint) || ' ' || \
      (select sum(hashtext(tid || ' ' || tbalance)::bigint) from pgbench_tellers) || ' ' || \
      (select count(*) from pgbench_history) from pgbench_accounts";
@@ -57,7 +57,7 @@ fn program(name: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// What a program says; what it complains of is the error.
+/// The output of a program; its error output is the error.
 fn said(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_owned();
     let name = Path::new(&name).display();
@@ -69,7 +69,7 @@ fn said(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Makes the database that each server begins with, if that is not made yet.
+/// Makes the database with which each server begins, if it does not exist yet.
 pub(crate) fn make_database() -> Result<()> {
     let made = folder("made");
     if made.exists() {
@@ -158,7 +158,7 @@ impl Postgres {
         Ok(command)
     }
 
-    /// One client asks for so many transactions, drawn by the seed: how long each took.
+    /// One client makes this many transactions, drawn by the seed; returns the time of each.
     pub(crate) fn work(&mut self, seed: u64, transactions: u64) -> Result<Vec<Duration>> {
         let log = folder(&format!("{}.latencies", self.name));
         let mut command = self.client("pgbench")?;
@@ -183,7 +183,7 @@ impl Postgres {
         Ok(latencies)
     }
 
-    /// What it holds.
+    /// A digest of its contents.
     pub(crate) fn digest(&self) -> Result<String> {
         said(self.client("psql")?.args(["-At", "-c", DIGEST]))
     }
@@ -207,7 +207,7 @@ impl Postgres {
     }
 }
 
-/// The third word of a line of pgbench's log is what a transaction took, in microseconds.
+/// The third word of a line of pgbench's log is the time of a transaction, in microseconds.
 fn latencies(log: &str) -> Result<Vec<Duration>> {
     let latency = |line: &str| {
         let micros = line.split_ascii_whitespace().nth(2)?.parse().ok()?;

@@ -1,11 +1,11 @@
-//! Where the daemon's CPU went, a saved page.
+//! The parts of the daemon's CPU, a saved page.
 //!
-//! Problem: a total does not show what to improve, nor how much could be gained. Approach: two
-//! things stand side by side. One is what the kernel says of the daemon (user and kernel time) and
-//! what the daemon counted (pages sampled, pages tried). The other is what one SAMPLE, one FOLD and
-//! one cold compare cost alone (`sample-cost`, `fold-cost`, same kernel and accel). What the
-//! module's calls do not explain is policy, index, reading mappings, and waking up. Units:
-//! microseconds of CPU a saved page; on a clock of instructions, thousands of instructions.
+//! Problem: a total does not show the parts to improve, nor the possible gain. Approach: two things
+//! stand side by side. One is the kernel's account of the daemon (user and kernel time) and the
+//! daemon's counters (pages sampled, pages tried). The other is the cost of one SAMPLE, one FOLD
+//! and one cold compare alone (`sample-cost`, `fold-cost`, same kernel and accel). The rest beyond
+//! the module's calls is policy, index, reading mappings, and waking up. Units: microseconds of CPU
+//! a saved page; on a clock of instructions, thousands of instructions.
 
 use crate::measure::clock::Clock;
 use crate::result::{Measured, Report};
@@ -23,7 +23,7 @@ struct Floors {
 
 /// Prints the profile of every variant of uksm in these results.
 pub(crate) fn print(folder: &Path, names: &[&str]) -> Result<()> {
-    // A cost that was counted by another clock says nothing about this result.
+    // A cost counted by another clock does not apply to this result.
     let figure = |experiment: &str, variant: &str, clock: Clock| {
         let report = Report::read(&folder.join(format!("{experiment}.json"))).ok()?;
         let report = Some(report).filter(|report| report.clock == clock)?;
@@ -45,7 +45,7 @@ pub(crate) fn print(folder: &Path, names: &[&str]) -> Result<()> {
         } else {
             "into-a-frame"
         };
-        // Of a pair, both entries belong to one saved page.
+        // Both entries of a pair belong to one saved page.
         let entries = if *name == "clone" { 2.0 } else { 1.0 };
         let report = Report::read(&path)?;
         let figure = |experiment, variant| figure(experiment, variant, report.clock);
@@ -124,7 +124,7 @@ fn show(experiment: &str, clock: Clock, variant: &Measured, floors: &Floors) -> 
     true
 }
 
-/// The first number with this key, wherever it stands.
+/// The first number with this key, at any depth.
 fn number(value: &Value, key: &str) -> Option<f64> {
     match value {
         Value::Object(fields) => fields

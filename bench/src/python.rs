@@ -1,11 +1,10 @@
 //! Real Python processes as a workload: each imports the same modules, or one builds them.
 //!
-//! Problem: processes that load the same code from the same files hold much that is alike, and how
-//! much of it is equal, page by page, nobody planned. Approach: a process waits, imports large
-//! modules of the standard library when it is told to, and waits again. At the end it tells a
-//! digest of all code that it holds, which must be the same in all. Or it reads sources of the
-//! library, and compiles them to files or sums up what it reads, or does nothing but move or touch
-//! memory or fork.
+//! Problem: processes that load the same code from the same files hold similar memory, and its
+//! equal pages are not planned. Approach: a process waits, imports large modules of the standard
+//! library on command, and waits again. At the end it reports a digest of all its code, which must
+//! be the same in all. Or it reads sources of the library, and compiles them to files or sums up
+//! the read bytes, or only moves or touches memory or forks.
 
 use crate::workload::ChildExit;
 use crate::workload::surroundings::Surroundings;
@@ -16,7 +15,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 /// The interpreter, where the harness packs it (`uksm-vm run --python`).
 const PROGRAM: &str = "/usr/bin/python3";
 
-/// What a process does, a line each way.
+/// The program of a process; commands and answers are lines.
 const SCRIPT: &str = r"
 import sys
 import importlib, pkgutil, types, zlib
@@ -39,8 +38,8 @@ while sys.stdin.readline():
     print('digest', crc, flush=True)
 ";
 
-/// What a process does that builds, reads, moves or touches memory or forks: on how many files, MiB
-/// or forks, how often.
+/// The program of a process that builds, reads, moves or touches memory or forks: a number of
+/// files, MiB or forks, and of repetitions.
 const WORK: &str = r"
 import sys
 import marshal, mmap, os, random, zlib
@@ -122,25 +121,25 @@ pub(crate) struct Python {
 }
 
 impl Python {
-    /// Starts a process that waits; `mergeable` offers it to in-kernel KSM. `alike` leaves nothing
-    /// to chance that Python draws for each process.
+    /// Starts a process that waits; `mergeable` offers it to in-kernel KSM. `alike` fixes all
+    /// values that Python draws for each process.
     pub(crate) fn start(mergeable: bool, alike: bool) -> Result<Python> {
         Python::run(SCRIPT, &[], Surroundings::host(mergeable), alike)
     }
 
-    /// Starts a process that waits, to import these modules alone: with what Python draws for each
-    /// process, as any service.
+    /// Starts a process that waits, to import these modules alone: with Python's random values for
+    /// each process, as in any service.
     pub(crate) fn service(modules: &[&str], surroundings: Surroundings) -> Result<Python> {
         let modules: Vec<String> = modules.iter().map(|&name| name.to_owned()).collect();
         Python::run(SCRIPT, &modules, surroundings, false)
     }
 
-    /// Starts a process that waits to work on the first so many sources of the standard library, so
-    /// often: to `build` each, or to `read` it, or to `make` all with four compilers at a time,
-    /// each a process. For `memory` it fills so many MiB and moves them by 64 bytes, so often. For
-    /// `fault` it maps a MiB for each and touches its pages, for `table` it maps 128 MiB for each
-    /// and touches a page in 2 MiB, for `fork` it forks a child that ends. `mergeable` offers it to
-    /// in-kernel KSM.
+    /// Starts a process that waits to work on the first `files` sources of the standard library,
+    /// `times` times: to `build` each, or to `read` it, or to `make` all with four compilers at a
+    /// time, each a process. For `memory` it fills this many MiB and moves them by 64 bytes,
+    /// `times` times. For `fault` it maps a MiB for each and touches its pages, for `table` it maps
+    /// 128 MiB for each and touches a page in 2 MiB, for `fork` it forks a child that ends.
+    /// `mergeable` offers it to in-kernel KSM.
     pub(crate) fn worker(work: &str, files: u32, times: u32, mergeable: bool) -> Result<Python> {
         let arguments = [work.to_owned(), files.to_string(), times.to_string()];
         let mut python = Python::run(WORK, &arguments, Surroundings::host(mergeable), true)?;
@@ -149,14 +148,14 @@ impl Python {
         Ok(python)
     }
 
-    /// Has it work; a digest of what it made.
+    /// Makes it work; returns a digest of its results.
     pub(crate) fn work(&mut self) -> Result<u64> {
         writeln!(self.input, "work").context("Python does not listen")?;
         self.made = self.answer("done ")?;
         Ok(self.made)
     }
 
-    /// The digest of what it made last; 0 before.
+    /// The digest of its last results; 0 before.
     pub(crate) fn made(&self) -> u64 {
         self.made
     }
@@ -194,17 +193,17 @@ impl Python {
         self.child.id()
     }
 
-    /// Has it import; it does so beside others that are told the same.
+    /// Makes it import; it does so beside others with the same command.
     pub(crate) fn import(&mut self) -> Result<()> {
         writeln!(self.input, "import").context("Python does not listen")
     }
 
-    /// Waits until it has; the number of its modules.
+    /// Waits until it has imported; returns the number of its modules.
     pub(crate) fn imported(&mut self) -> Result<u64> {
         self.answer("imported ")
     }
 
-    /// A digest of the code that it holds.
+    /// A digest of its code.
     pub(crate) fn digest(&mut self) -> Result<u64> {
         writeln!(self.input, "digest").context("Python does not listen")?;
         self.answer("digest ")
@@ -212,7 +211,7 @@ impl Python {
 
     fn answer(&mut self, word: &str) -> Result<u64> {
         let mut line = String::new();
-        // A module may say something when it is imported.
+        // A module may print text when it is imported.
         loop {
             line.clear();
             let read = self.output.read_line(&mut line)?;

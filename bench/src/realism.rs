@@ -1,8 +1,8 @@
-//! How far the simulator may be believed: the same workloads in a guest and on a simulated host.
+//! The accuracy of the simulator: the same workloads in a guest and on a simulated host.
 //!
 //! The guest counts instructions, and the simulator's costs were counted in such a guest by
-//! micro-benchmarks (`calibrate`). So both sides have one unit, and nothing was fitted to what is
-//! compared here. A row that is out of bounds is told, and fails the command.
+//! micro-benchmarks (`calibrate`). So both sides have one unit, and nothing was fitted to the
+//! compared figures. A row that is out of bounds is reported, and fails the command.
 
 use crate::boot::{self, Guest};
 use crate::measure::clock::Clock;
@@ -14,14 +14,14 @@ use uksm_simulator::Costs;
 use uksm_simulator::experiment::{Experiment, Setup};
 use uksm_simulator::result::Report as Simulated;
 
-/// What is allowed.
+/// The permitted deviations.
 const BOUNDS: Bounds = Bounds {
     saved: 0.10,
     cpu: 0.35,
     nothing_mib: 1.0,
 };
 
-/// The experiments, and how the guest runs them: as the simulator's `realism` does.
+/// The experiments, and their options in the guest: as in the simulator's `realism`.
 const RUNS: [(&str, &[&str]); 4] = [
     ("static-mixed", &["--size", "64", "--repeats", "3"]),
     ("clone", &["--size", "64", "--repeats", "3"]),

@@ -1,9 +1,9 @@
-//! What an experiment found: one JSON file, the same form for all.
+//! The result of an experiment: one JSON file, the same form for all.
 //!
 //! A ratio above 1 is always in uksm's favour. `cpu_seconds` and `wall_seconds` run from the start
-//! of the system under test to the moment when 95 % of what can be merged is merged, or to the end
-//! of the run where that is not reached (`finished` false). `saved_mib` is counted from page tables
-//! at the end.
+//! of the system under test to the moment when 95 % of the mergeable memory is merged, or to the
+//! end of the run if that is not reached (`finished` false). `saved_mib` is counted from page
+//! tables at the end.
 
 use crate::measure::clock::Clock;
 use crate::measure::timeline::Timeline;
@@ -21,23 +21,23 @@ use uksm_results::{Outcome, Row, Words};
 pub(crate) struct Report {
     /// Its name.
     pub experiment: String,
-    /// Kernel release the guest ran.
+    /// Kernel release of the guest.
     pub kernel: String,
-    /// `kvm` or `tcg`: absolute figures of an emulated guest say nothing, ratios do.
+    /// `kvm` or `tcg`: absolute figures of an emulated guest are meaningless, ratios are not.
     pub accel: String,
-    /// What the guest's clock followed. Where it counted instructions, a second of CPU is 10⁹ of
-    /// them, a microsecond is 1000, and figures of different hosts and hours can be compared.
+    /// The source of the guest's clock. If it counted instructions, a second of CPU is 10⁹ of them,
+    /// a microsecond is 1000, and figures of different hosts and hours can be compared.
     #[serde(default)]
     pub clock: Clock,
     /// Memory of the guest.
     pub memory_mib: u64,
     /// Seed of all contents.
     pub seed: u64,
-    /// What was measured.
+    /// The measurements.
     pub variants: Vec<Measured>,
-    /// Above 1 is in uksm's favour.
+    /// Ratios; above 1 is in uksm's favour.
     pub ratios: BTreeMap<String, f64>,
-    /// How sure those ratios are whose variants ran several times, by the same names.
+    /// The intervals of the ratios whose variants ran several times, by the same names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub intervals: BTreeMap<String, Interval>,
 }
@@ -50,33 +50,33 @@ pub(crate) struct Measured {
     /// Size or order, where the experiment has several; empty otherwise.
     #[serde(default)]
     pub case: String,
-    /// To 95 % merged, or the whole run.
+    /// Seconds to 95 % merged, or of the whole run.
     pub wall_seconds: f64,
     /// CPU of daemon and kernel threads over the same time.
     pub cpu_seconds: f64,
-    /// At the end.
+    /// MiB saved at the end.
     pub saved_mib: f64,
-    /// What merging everything would save.
+    /// MiB that merging everything would save.
     pub mergeable_mib: f64,
     /// Whether 95 % of that was reached.
     pub finished: bool,
-    /// When.
+    /// Seconds until 95 %.
     pub seconds_to_95_percent: Option<f64>,
     /// Memory saved over CPU used, at that moment.
     pub mib_per_cpu_second: f64,
     /// Pages the workload found unchanged afterwards.
     pub verified_pages: u64,
-    /// Most memory of the daemon itself.
+    /// Largest memory of the daemon itself.
     pub daemon_mib: f64,
     /// CPU of all runs of this variant.
     pub cpu_seconds_of_runs: Vec<f64>,
-    /// What each run came to, in the order of rounds: those of one round had the same contents.
+    /// The outcome of each run, in the order of rounds: those of one round had the same contents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outcomes: Vec<Outcome>,
     /// Figures that only this experiment has.
     #[serde(default)]
     pub figures: BTreeMap<String, f64>,
-    /// How often a quantity was up to a bound and above the one before, by its name.
+    /// Number of values of a quantity up to a bound and above the one before, by its name.
     #[serde(default)]
     pub histograms: BTreeMap<String, Vec<(f64, usize)>>,
     /// The course of the median run.
@@ -88,7 +88,7 @@ pub(crate) struct Measured {
     /// The part of each run whose instructions were counted by function, if they were.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<Window>,
-    /// What the system said of itself at the end.
+    /// The system's own report at the end.
     #[serde(default)]
     pub counters: Option<serde_json::Value>,
 }
@@ -106,7 +106,7 @@ impl Report {
         self.variants.iter().map(Measured::row).collect()
     }
 
-    /// Fills in how `ours` compares with each KSM variant of the same case. The first case has
+    /// Adds the comparisons of `ours` with each KSM variant of the same case. The first case has
     /// plain names.
     pub(crate) fn compare(&mut self, ours: &str) {
         let plain = self.variants.first().map(|first| first.case.clone());
@@ -123,7 +123,7 @@ impl Report {
         self.intervals.extend(intervals);
     }
 
-    /// What kind of machine it ran on, as it stands beside ratios.
+    /// The kind of machine, for display beside ratios.
     pub(crate) fn kind_of_machine(&self) -> &'static str {
         match (&self.accel[..], self.clock) {
             ("tcg", Clock::Time) => "emulated",
@@ -133,7 +133,7 @@ impl Report {
         }
     }
 
-    /// How the guest ran: accel and clock.
+    /// The environment of the guest: accel and clock.
     pub(crate) fn machine(&self) -> String {
         match self.clock {
             Clock::Time => self.accel.clone(),
@@ -141,7 +141,7 @@ impl Report {
         }
     }
 
-    /// Writes the result; the file's path.
+    /// Writes the result; returns the file's path.
     pub(crate) fn write(&self, directory: &Path) -> Result<PathBuf> {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot create {}", directory.display()))?;

@@ -1,11 +1,11 @@
-//! A machine that has less memory than is wanted of it, and swap for the rest.
+//! A machine that has less memory than its processes demand, and swap for the rest.
 //!
 //! # Problem
-//! Where memory is short depends on the machine, and a disk's speed on what is below it.
+//! Shortage of memory depends on the machine, and a disk's speed on its host.
 //!
 //! # Approach
 //! Swap is compressed memory (zram), so that a lack costs processor time. Memory is taken away as
-//! huge pages that nobody asks for: nothing scans, merges or swaps those.
+//! unused huge pages: these are not scanned, merged or swapped.
 //!
 //! # Source
 //! The swap header: include/linux/swap.h of the kernel, `union swap_header`.
@@ -52,10 +52,10 @@ pub(crate) fn swap_on(mib: usize) -> Result<()> {
 pub(crate) struct Taken(());
 
 impl Taken {
-    /// Leaves so many MiB available.
+    /// Leaves this many MiB available.
     ///
     /// # Errors
-    /// The kernel has fewer, or found no huge pages to take the others as.
+    /// The kernel has fewer, or found no huge pages for the others.
     pub(crate) fn but(mib: usize) -> Result<Taken> {
         let available = meminfo::kib("MemAvailable")?;
         let left = mib as u64 * 1024;
@@ -78,8 +78,7 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        // A guest that cannot have them back is short of memory in what comes next, which then says
-        // so.
+        // A guest that cannot release them is short of memory in later work, which then reports it.
         let _ = fs::write(HUGE, "0");
     }
 }

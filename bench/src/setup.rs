@@ -1,4 +1,4 @@
-//! What holds for every run in a guest: sizes, seeds, bounds, and the machine it runs on.
+//! Settings of every run in a guest: sizes, seeds, bounds, and the machine.
 //!
 //! Experiments, the demo and the systems under test all read it, so it knows none of them.
 
@@ -80,10 +80,10 @@ impl Setup {
         Duration::from_secs(self.seconds.unwrap_or(seconds))
     }
 
-    /// The cases that were asked for, or these.
+    /// The requested cases, or these.
     ///
     /// # Errors
-    /// One that there is not.
+    /// A requested case does not exist.
     pub(crate) fn cases_or<C: FromStr<Err = Error>>(&self, default: &[&str]) -> Result<Vec<C>> {
         if self.cases.is_empty() {
             default.iter().map(|name| name.parse()).collect()
@@ -92,18 +92,19 @@ impl Setup {
         }
     }
 
-    /// How long a system is left without work.
+    /// Time that a system is left without work.
     pub(crate) fn calm(&self) -> Duration {
         Duration::from_secs(self.calm)
     }
 
-    /// Whether a variant was asked for.
+    /// Whether a variant is requested.
     pub(crate) fn wants(&self, name: &str) -> bool {
         self.variants.is_empty() || self.variants.iter().any(|wanted| wanted == name)
     }
 
-    /// The same in another round. Each has its own seed of the daemon, so that a median is not one
-    /// seed's luck, and the same in every boot, so that two of them differ by what is compared.
+    /// The same in another round. Each has its own seed of the daemon, so that a median does not
+    /// depend on one seed, and the same in every boot, so that two boots differ by the compared
+    /// change only.
     pub(crate) fn in_round(&self, round: usize) -> Setup {
         Setup {
             round,
@@ -111,12 +112,12 @@ impl Setup {
         }
     }
 
-    /// The seed of this round: of its order, of what is written, of the daemon.
+    /// The seed of this round: of its order, of its contents, of the daemon.
     pub(crate) fn round_seed(&self) -> u64 {
         self.seed.wrapping_add(self.round as u64)
     }
 
-    /// What every start of the daemon is given besides the variant's options.
+    /// Options of every start of the daemon besides the variant's.
     pub(crate) fn daemon_options(&self) -> Vec<String> {
         let mut options = self.uksm_options.clone();
         if !options.iter().any(|option| option.starts_with("--seed")) {
@@ -151,7 +152,7 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What runs this machine: emulation names itself in the processor's model.
+/// The accelerator of this machine: emulation names itself in the processor's model.
 fn accel() -> Result<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").context("cannot read /proc/cpuinfo")?;
     let has = |field: &str, word: &str| {

@@ -1,25 +1,25 @@
-//! Traces: what real processes had in memory, as identities of pages over time.
+//! Traces: memory of real processes, as identities of pages over time.
 //!
 //! # Problem
-//! Where equal pages lie in real memory, how many there are, and how they change decides what
-//! finding them costs. Contents of real processes are nobody's business, and far too large to keep.
+//! The positions of equal pages in real memory, their number and their changes decide the cost of
+//! finding them. Contents of real processes are private, and far too large to keep.
 //!
 //! # Approach
 //! [`capture`] reads processes at intervals and compares hashes of pages with a salt that is never
-//! written. [`writing`] numbers contents in the order in which they were first seen and writes what
-//! changed from one moment to the next. Of a page nothing is kept but its number and which of its
-//! 64 cache lines are zeros: pages with few lines that are not look alike to whoever hashes some
-//! lines only. Number 0 is the page of zeros. How alike two pages are otherwise is not kept: those
-//! that differ do so in every line that is not zeros.
+//! written. [`writing`] numbers contents in the order in which they were first seen and writes the
+//! changes from one moment to the next. A trace keeps of a page only its number and the set of its
+//! 64 cache lines that are zeros: pages with few other lines look alike to a hash of some lines
+//! only. Number 0 is the page of zeros. Other similarity of pages is not kept: pages that differ do
+//! so in every line that is not zeros.
 //!
 //! # Format
 //! Text, a JSON value a line. The first is the [`Header`]. Each further one is a [`Change`]:
-//! moment, mapping (counted through all processes), and what came to be in it then, five numbers a
-//! run: the first page, how many, the contents of the first, how these go on (0: all the same; 1:
-//! each the next number; 2: no page any more), and the lines that are zeros, as bits. What is not
-//! named stays as it was at the moment before.
+//! moment, mapping (counted through all processes), and the new contents of it at that moment, five
+//! numbers a run: the first page, the number of pages, the contents of the first, the continuation
+//! (0: all the same; 1: each the next number; 2: no page any more), and the lines that are zeros,
+//! as bits. Pages that are not named are unchanged.
 //!
-//! A workload reads only the lines of what it fills: what it kept of a trace would be memory that
+//! A workload reads only the lines of the memory that it fills: a whole trace would be memory that
 //! no real process had.
 
 pub(crate) mod capture;
@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 /// Version of the format.
 const FORMAT: u32 = 1;
 
-/// How a run goes on.
+/// The continuation of a run.
 const SAME: u64 = 0;
 const ASCENDING: u64 = 1;
 const GONE: u64 = 2;
@@ -46,7 +46,7 @@ pub(crate) struct Trace {
     text: &'static str,
 }
 
-/// Those there are.
+/// All traces.
 pub(crate) const TRACES: &[Trace] = &[
     Trace {
         name: "redis",
@@ -78,16 +78,16 @@ pub(crate) const TRACES: &[Trace] = &[
     },
 ];
 
-/// What a trace is of.
+/// The description of a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Header {
     /// Version of the format.
     format: u32,
-    /// What was captured, and how it can be again.
+    /// The captured processes, and the way to repeat the capture.
     pub source: String,
     /// Milliseconds from one moment to the next.
     pub every_ms: u64,
-    /// How many moments there are.
+    /// Number of moments.
     pub moments: usize,
     /// The processes, in the order in which they were named.
     pub processes: Vec<Captured>,
@@ -99,15 +99,15 @@ pub(crate) struct Captured {
     /// Name of its program.
     pub name: String,
     /// Its mappings in which there ever was a page: number of the first page of the address space,
-    /// and how many.
+    /// and number of pages.
     pub mappings: Vec<(u64, usize)>,
 }
 
-/// What came to be in a mapping at a moment.
+/// The new contents of a mapping at a moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Change(usize, usize, Vec<u64>);
 
-/// What a page holds.
+/// The content of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Held {
     /// Pages with equal numbers are equal.
@@ -128,7 +128,7 @@ impl Trace {
     /// The trace of this name.
     ///
     /// # Errors
-    /// There is none; the message names those there are.
+    /// There is none; the message names the existing ones.
     pub(crate) fn find(name: &str) -> Result<usize> {
         let found = TRACES.iter().position(|trace| trace.name == name);
         found.with_context(|| {
@@ -137,7 +137,7 @@ impl Trace {
         })
     }
 
-    /// What it is of.
+    /// Its description.
     ///
     /// # Errors
     /// It is no trace of this version.
@@ -145,7 +145,7 @@ impl Trace {
         header(self.text).with_context(|| format!("trace {}", self.name))
     }
 
-    /// What each page of a mapping holds at a moment, none where there is no page.
+    /// The content of each page of a mapping at a moment, none if there is no page.
     ///
     /// # Errors
     /// It cannot be read.
@@ -173,7 +173,7 @@ fn header(text: &str) -> Result<Header> {
 fn pages(text: &str, mapping: usize, count: usize, moment: usize) -> Result<Vec<Option<Held>>> {
     let mut pages = vec![None; count];
     for (number, line) in (1..).zip(text.lines()).skip(1) {
-        // Most lines are of other mappings, and long.
+        // Most lines belong to other mappings, and are long.
         if !is_of(line, mapping) {
             continue;
         }
@@ -192,7 +192,7 @@ fn pages(text: &str, mapping: usize, count: usize, moment: usize) -> Result<Vec<
     Ok(pages)
 }
 
-/// Whether a line is of this mapping.
+/// Whether a line belongs to this mapping.
 fn is_of(line: &str, mapping: usize) -> bool {
     let second = line.split(',').nth(1);
     second.and_then(|field| field.parse().ok()) == Some(mapping)

@@ -1,13 +1,12 @@
-//! A test that runs inside the guest, and what it is given.
+//! A test that runs inside the guest, and its context.
 //!
-//! Problem: a test of the module may crash, hang, leave processes behind or
-//! make the kernel complain, and none of that may spoil the next one.
+//! Problem: a test of the module may crash, hang, leave processes behind or make the kernel
+//! complain, and none of that may affect the next one.
 //!
-//! Approach: a [`TestCase`] is an entry of a table (`cases::all`). Each runs in a
-//! forked child of `/init`, within a time bound, on the kind of [`Machine`] it
-//! names, with the module loaded. It gets a [`Context`], and a panic is its
-//! failure. The runner kills what the test leaves behind, and searches the kernel's
-//! log for complaints before the next one starts.
+//! Approach: a [`TestCase`] is an entry of a table (`cases::all`). Each runs in a forked child of
+//! `/init`, within a time bound, on the kind of [`Machine`] that it names, with the module loaded.
+//! It gets a [`Context`], and a panic is its failure. The runner kills processes that the test
+//! leaves behind, and searches the kernel's log for complaints before the next one starts.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -24,17 +23,17 @@ use uksm_vm_protocol::messages::Event;
 /// The module's device.
 pub const DEVICE: &str = "/dev/uksm";
 
-/// What a test is for.
+/// The purpose of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Shows that something works.
     Normal,
-    /// Turns a safety off and shows that the damage is seen; passes if it is.
+    /// Turns a safety off and passes if the damage is detected.
     NegativeControl,
     /// Long, many processes, random.
     Stress,
-    /// Shows what the daemon decides and keeps in order, with what all kernels do alike: `make
-    /// test` runs it on one of them.
+    /// Tests decisions of the daemon that do not depend on the kernel: `make test` runs it on one
+    /// kernel.
     Policy,
     /// As large as a large host, for minutes; only if a filter names it.
     Large,
@@ -44,17 +43,17 @@ pub enum Kind {
 pub struct TestCase {
     /// A fact: `page_changed_after_sampling_is_not_merged`.
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub kind: Kind,
-    /// Where it runs.
+    /// The kind of machine on which it runs.
     pub machine: Machine,
-    /// Most seconds it may take on an emulated machine.
+    /// Limit of its time on an emulated machine, in seconds.
     pub bound: u64,
     /// The test; it fails by panicking.
     pub run: fn(&mut Context),
 }
 
-/// Why a test failed: one sentence that names what was expected and what was seen.
+/// The reason of a failed test: one sentence with the expected and the real state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure(pub String);
 
@@ -85,7 +84,7 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// What a test is given.
+/// The context of a test.
 pub struct Context {
     test: String,
     kernel: String,
@@ -241,7 +240,7 @@ impl Context {
         Err(Failure(format!("{}: no line '{name}'", path.display())))
     }
 
-    /// Puts a number on record.
+    /// Reports a number.
     pub fn metric(&self, name: &str, value: f64, unit: &str) {
         self.reporter.send(&Event::Metric {
             test: self.test.clone(),
@@ -251,14 +250,14 @@ impl Context {
         });
     }
 
-    /// Puts a remark on record.
+    /// Reports a remark.
     pub fn note(&self, text: impl Into<String>) {
         self.reporter.send(&Event::Note {
             text: format!("{}: {}", self.test, text.into()),
         });
     }
 
-    /// What the kernel has logged since this test began.
+    /// Messages of the kernel since this test began.
     ///
     /// # Errors
     /// The log cannot be read.

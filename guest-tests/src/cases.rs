@@ -1,14 +1,13 @@
 //! The table of tests that run inside the guest.
 //!
 //! # Problem
-//! The module exchanges pages under processes that do not know of it. Whatever a process can do
-//! with its memory must work as before, on every kernel, and each safety must be shown to be
-//! needed.
+//! The module exchanges pages under processes that do not know of it. All uses of memory by a
+//! process must work as before, on every kernel, and each safety must be shown to be needed.
 //!
 //! # Approach
 //! Each file holds the tests of one concern and lists them with `cases!`: name, purpose, machine
-//! and time bound (seconds on an emulated machine). A failed assertion is a failed test. What
-//! several files need is in `fixtures`.
+//! and time bound (seconds on an emulated machine). A failed assertion is a failed test. Parts
+//! common to several files are in `fixtures`.
 
 use crate::case::{Context, Kind, TestCase};
 use uksm_vm_protocol::machine::Machine;

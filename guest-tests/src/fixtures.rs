@@ -1,9 +1,9 @@
-//! What tests drive and measure.
+//! Tools of tests: processes to drive, and measurements.
 //!
 //! Tests drive peers ([`peer`]): processes with memory ([`memory`]) whose contents can be made
-//! again from a seed ([`contents`]), and which can pin pages ([`pins`]). They ask the module
-//! through a [`domain`], and read what is true from the kernel's own accounts ([`accounting`]) and
-//! page tables ([`pagemap`]). What the kernel was built with, its [`symbols`] tell. Long tests use
+//! again from a seed ([`contents`]), and which can pin pages ([`pins`]). They call the module
+//! through a [`domain`], and read the true state from the kernel's own accounts ([`accounting`])
+//! and page tables ([`pagemap`]). [`symbols`] shows the build options of the kernel. Long tests use
 //! many [`worker`]s and a [`merger`] that merges all it can. A block device is in memory
 //! ([`zram`]); the pages of a file come from a server of the tests, or fail, or never come
 //! ([`fuse`]). Bounds on processor time follow the machine's [`speed`].

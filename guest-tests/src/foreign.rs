@@ -1,14 +1,14 @@
-//! Other people's tests, in the company of the module: the guest's side.
+//! Tests of other projects, run beside the module: the guest's side.
 //!
 //! # Problem
-//! Each program is to run in each arm under the same conditions, and what one leaves behind (files,
-//! processes, settings) must not reach the next.
+//! Each program is to run in each arm under the same conditions, and its remains (files, processes,
+//! settings) must not reach the next.
 //!
 //! # Approach
 //! The program `uksm-foreign` is started by `/init`. For each arm it starts the arm's companion
 //! ([`companion`]), then runs the programs one after the other, each in a cgroup and a folder of
 //! its own ([`child`]) and after the same settings were written, and prints one [`Record`] a line.
-//! `uksm-foreign torture` is the torturer ([`torturer`]), `uksm-foreign burn` takes processor time.
+//! `uksm-foreign torture` is the torturer ([`torturer`]), `uksm-foreign burn` uses processor time.
 
 pub mod child;
 pub mod companion;
@@ -29,13 +29,13 @@ use schedule::{Arm, Item, Record, SCHEDULE_PATH, Schedule};
 use uksm_vm_protocol::machine::MODULE;
 use uksm_vm_protocol::messages::{PLAN_PATH, Plan};
 
-/// Where files of huge pages are.
+/// Mount point of hugetlbfs.
 pub const HUGETLBFS: &str = "/huge";
 
-/// Does what the arguments say.
+/// Runs the command of the arguments.
 ///
 /// # Errors
-/// What went wrong, in one line.
+/// The error, in one line.
 pub fn main(arguments: &[String]) -> Result<(), String> {
     match arguments {
         [] => carry_out(),
@@ -71,7 +71,7 @@ fn carry_out() -> Result<(), String> {
     Ok(())
 }
 
-/// Where tests find files of huge pages.
+/// Mounts hugetlbfs for the tests.
 fn mount_hugetlbfs() -> Result<(), String> {
     fs::create_dir_all(HUGETLBFS).map_err(|e| format!("{HUGETLBFS}: {e}"))?;
     let kind = Some("hugetlbfs");
@@ -84,8 +84,8 @@ fn parsed<T: serde::de::DeserializeOwned>(path: &str) -> Result<T, String> {
     serde_json::from_str(&text).map_err(|e| format!("{path}: {e}"))
 }
 
-/// Puts settings back that the program before may have changed. What a kernel does not have, or
-/// cannot give just now (huge pages), shows in the program's own outcome, in all arms alike.
+/// Restores settings that the previous program may have changed. Settings that a kernel lacks, or
+/// cannot fulfil now (huge pages), show in the program's own outcome, in all arms alike.
 fn write_settings(settings: &[(String, String)]) {
     for (path, value) in settings.iter().filter(|(path, _)| Path::new(path).exists()) {
         if let Err(error) = fs::write(path, value) {

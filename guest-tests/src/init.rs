@@ -1,11 +1,10 @@
 //! The program `/init` of the guest.
 //!
-//! Problem: a machine that boots from an initramfs alone needs a program that
-//! mounts, loads, runs, reports and powers off, even after an error.
+//! Problem: a machine that boots from an initramfs alone needs a program that mounts, loads, runs,
+//! reports and powers off, even after an error.
 //!
-//! Approach: one static program carries out one plan. It reports what it cannot
-//! do as [`Event::Unable`]; then it powers off. It never returns, because the
-//! kernel would panic.
+//! Approach: one static program carries out one plan. It reports an action that fails as
+//! [`Event::Unable`]; then it powers off. It never returns, because the kernel would panic.
 
 mod mounts;
 pub(crate) mod program;

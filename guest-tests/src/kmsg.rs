@@ -1,11 +1,10 @@
 //! The kernel's log, as records.
 //!
-//! Problem: a complaint must be blamed on the test that ran when it came, and
-//! one that only went to the log (below the console's level) must not be lost.
+//! Problem: a complaint must be charged to the test that ran at that time, and one that only went
+//! to the log (below the console's level) must not be lost.
 //!
-//! Approach: `/dev/kmsg` numbers its records; each test begins at a number.
-//! A record overwritten before it was read shows as a gap and is an error,
-//! because a complaint may have been in it.
+//! Approach: `/dev/kmsg` numbers its records; each test begins at a number. A record overwritten
+//! before it was read shows as a gap and is an error, because a complaint may have been in it.
 //!
 //! Source: Documentation/ABI/testing/dev-kmsg.
 

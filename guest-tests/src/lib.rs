@@ -1,4 +1,4 @@
-//! What runs inside a test guest: `/init`, the tests, and other people's tests.
+//! The programs of a test guest: `/init`, the tests, and tests of other projects.
 //!
 //! - [`init`] is the program `uksm-guest`: it carries out a plan and powers off.
 //! - [`cases`] is the table of tests, one file a concern; the fuzzer is one of them. A new test is
@@ -8,7 +8,7 @@
 //! - [`foreign`] is the program `uksm-foreign`: it runs other people's tests, with and without the
 //!   torturer.
 //!
-//! The suite (`xtask`) reads the table of tests to know what to ask of a guest.
+//! The suite (`xtask`) reads the table of tests to choose the tests of a guest.
 
 pub mod case;
 pub mod cases;

@@ -1,10 +1,10 @@
 //! Loading and unloading kernel modules.
 //!
-//! Problem: some kernels have as a module what others have built in, and a
-//! test that asks for a module that is not there must fail and say so.
+//! Problem: some kernels have as a module what others have built in, and a test that needs a
+//! missing module must fail with a message.
 //!
-//! Approach: the harness resolved names, files and dependencies when it packed
-//! the initramfs and wrote them into the plan; here they are only followed.
+//! Approach: the harness resolved names, files and dependencies when it packed the initramfs and
+//! wrote them into the plan; here they are only followed.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -75,7 +75,7 @@ impl Modules {
         self.find(name).is_ok()
     }
 
-    /// Loads a module and what it needs, without parameters.
+    /// Loads a module and its dependencies, without parameters.
     ///
     /// # Errors
     /// It is unknown, unreadable, or refused.
@@ -83,7 +83,7 @@ impl Modules {
         self.load_with(name, "")
     }
 
-    /// Loads a module and what it needs.
+    /// Loads a module and its dependencies.
     ///
     /// # Errors
     /// It is unknown, unreadable, or refused.
@@ -121,7 +121,7 @@ pub(crate) fn is_loaded(name: &str) -> bool {
     })
 }
 
-/// Unloads one module; those it needed stay.
+/// Unloads one module; its dependencies stay.
 ///
 /// # Errors
 /// The kernel refuses: in use, or not loaded.

@@ -1,11 +1,11 @@
 //! The virtio ports to the harness.
 //!
-//! Problem: events must reach the harness even if the console is full of kernel
-//! messages, and must not be mixed with what programs print.
+//! Problem: events must reach the harness even if the console is full of kernel messages, and must
+//! not be mixed with output of programs.
 //!
-//! Approach: each port has a name, found in sysfs; the verdict port is opened
-//! once by `/init` and shared with the test children by fork. An event is one
-//! `write`, so that lines of two processes cannot interleave.
+//! Approach: each port has a name, found in sysfs; the verdict port is opened once by `/init` and
+//! shared with the test children by fork. An event is one `write`, so that lines of two processes
+//! cannot interleave.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use uksm_vm_protocol::messages::Event;
 
-/// How long a port may take to appear.
+/// Longest time until a port appears.
 const APPEARANCE: Duration = Duration::from_secs(20);
 
 /// Opens the port with this name.
@@ -24,7 +24,7 @@ const APPEARANCE: Duration = Duration::from_secs(20);
 /// There is no such port, or it cannot be opened.
 pub(crate) fn open(name: &str) -> io::Result<File> {
     let device = await_port(name)?;
-    // Reading is for what the harness answers.
+    // The port is read for answers of the harness.
     OpenOptions::new()
         .read(true)
         .write(true)
@@ -32,7 +32,7 @@ pub(crate) fn open(name: &str) -> io::Result<File> {
         .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", device.display())))
 }
 
-/// Where the driver is a module, ports appear some time after it was loaded.
+/// If the driver is a module, ports appear some time after it was loaded.
 fn await_port(name: &str) -> io::Result<PathBuf> {
     let end = Instant::now() + APPEARANCE;
     loop {

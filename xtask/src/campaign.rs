@@ -1,14 +1,12 @@
 //! The guest's tests, on one kernel after the other.
 //!
-//! Problem: tests need different machines. When a machine dies, the tests after
-//! the running one were not run: they must count neither as passed nor be
-//! forgotten.
+//! Problem: tests need different machines. When a machine dies, the tests after the running one
+//! were not run: they must count neither as passed nor be forgotten.
 //!
-//! Approach: this program has the table of tests, too. Tests that
-//! need the same kind of machine share a boot. If a boot dies, the test that
-//! ran has failed (the kernel died) or is lost (the machine went away), and the
-//! tests behind it run in a new boot. A test whose kernel died of what emulation by QEMU is known
-//! to do runs once more, which is said.
+//! Approach: this program has the table of tests, too. Tests that need the same kind of machine
+//! share a boot. If a boot dies, the running test has failed (the kernel died) or is lost (the
+//! machine went away), and the tests behind it run in a new boot. If the kernel died of a known
+//! fault of QEMU's emulation, the test runs once more, and a message reports it.
 
 use std::time::Duration;
 
@@ -30,18 +28,18 @@ use uksm_vm_protocol::messages::{Event, Work};
 /// Seconds for booting, cleaning up between tests, and powering off.
 const OVERHEAD: Duration = Duration::from_secs(180);
 
-/// Which tests to run.
+/// The selection of tests.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     /// Only tests whose names contain one of these; all if empty.
     pub filters: Vec<String>,
     /// Leave stress tests out.
     pub without_stress: bool,
-    /// All, or only what shows the same on any kernel, or only the rest.
+    /// All tests, or only those that do not depend on the kernel, or only the rest.
     pub part: Part,
     /// Seed of everything random.
     pub seed: u64,
-    /// How many calls the fuzzer makes, if not as many as in a full test run.
+    /// The number of calls of the fuzzer, if different from a full test run.
     pub fuzz_calls: Option<u32>,
 }
 
@@ -51,9 +49,9 @@ pub enum Part {
     /// All of them.
     #[default]
     Whole,
-    /// What shows the same on any kernel ([`Kind::Policy`]).
+    /// Tests that do not depend on the kernel ([`Kind::Policy`]).
     Policy,
-    /// What a kernel may answer as no other one does.
+    /// Tests whose results may depend on the kernel.
     Kernel,
 }
 
@@ -66,7 +64,7 @@ impl Part {
         }
     }
 
-    /// What machines of this part are called: those of another part may run at the same time.
+    /// The label of machines of this part: those of another part may run at the same time.
     fn label(self) -> &'static str {
         match self {
             Part::Whole | Part::Kernel => "",
@@ -83,7 +81,7 @@ impl Selection {
     }
 }
 
-/// What came of it.
+/// Counts of results.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct TestCounts {
     /// Tests passed.
@@ -103,12 +101,12 @@ impl TestCounts {
     }
 }
 
-/// What came of some tests, and which did not pass.
+/// The results of some tests, and those that did not pass.
 #[derive(Debug, Default, Clone)]
 pub struct Outcome {
-    /// How many passed, failed, were lost.
+    /// Numbers of passed, failed and lost tests.
     pub counts: TestCounts,
-    /// Each reason why not all passed: what failed, and how.
+    /// The reasons of failures: the failed test, and its message.
     pub failures: Vec<String>,
 }
 
@@ -119,7 +117,7 @@ impl Outcome {
         self.failures.extend(other.failures);
     }
 
-    /// Prints what did not pass once more: a long run has it far above its end.
+    /// Prints the failures once more: in a long run they are far above the end.
     pub fn print_failures(&self) {
         for failure in &self.failures {
             println!("FAIL  {failure}");
@@ -145,7 +143,7 @@ pub fn selected(selection: &Selection) -> Vec<TestCase> {
         .collect()
 }
 
-/// Whether a filter names large tests, or this one by its whole name, not all of an area.
+/// Whether a filter names large tests, or this one by its whole name, instead of all of an area.
 fn is_named(case: &TestCase, selection: &Selection) -> bool {
     let mut filters = selection.filters.iter();
     filters.any(|filter| {
@@ -223,7 +221,7 @@ fn boot(
     label: String,
 ) -> Result<Report> {
     let shape = shape(machine);
-    // What such a machine tests can only be emulated, whatever the others are.
+    // This kind of machine is always emulated, independent of the others.
     let accel = match shape.clock {
         Clock::Time => accel,
         Clock::Instructions => Accel::Counted,
@@ -304,12 +302,11 @@ fn print_event(kernel: &str, event: &Event) {
     }
 }
 
-/// Counts one boot that was asked for this many tests; gives the number of
-/// those that must still be run.
+/// Counts one boot of `asked` tests; returns the number of those that must still be run.
 ///
-/// The test that ran when the machine ended is accounted for. A machine that
-/// ended before it began the first test would do so again: all tests count.
-/// What the kernel said beyond the tests' own results is one more failure.
+/// The test that ran when the machine ended is accounted for. A machine that ended before it began
+/// the first test would do so again: all tests count. Complaints of the kernel beyond the tests'
+/// own results are one more failure.
 fn count(collector: &Collector, ending: &Ending, asked: usize) -> (TestCounts, usize) {
     let results = collector.results();
     let failed = results
@@ -332,34 +329,34 @@ fn count(collector: &Collector, ending: &Ending, asked: usize) -> (TestCounts, u
         Ending::Passed => counts.failed += number(gone),
         Ending::Failed(_) if gone == 0 && failed == 0 => counts.failed += 1,
         Ending::Failed(_) => counts.failed += number(gone),
-        // After its last test, too: somebody broke the kernel.
+        // After its last test, too: the kernel was broken by one of them.
         Ending::KernelDied(_) => counts.failed += number(gone.max(1)),
         Ending::Lost(_) => counts.lost += number(gone.max(1)),
     }
     (counts, behind)
 }
 
-/// Whether an emulated kernel died of a breakpoint that was not there any more. A kernel puts one
-/// into its text while it changes that, as for a static key or where a program is attached, and
-/// waits until nobody can meet it; QEMU before 8.1 may run a translation of it after that (its
-/// change deba78709a). Neither the module nor a test changes text.
+/// Whether an emulated kernel died of a breakpoint that was no longer there. A kernel puts one into
+/// its text while it changes that, as for a static key or the attachment of a program, and waits
+/// until no CPU can meet it; QEMU before 8.1 may run a translation of it after that (its change
+/// deba78709a). Neither the module nor a test changes text.
 fn died_of_emulation(accel: Accel, ending: &Ending) -> bool {
     accel.is_emulated()
         && matches!(ending, Ending::KernelDied(words) if words.contains("int3: 0000"))
 }
 
-/// Lines of what a failed test said that are printed again.
+/// Limit of the lines of a failed test's message that are printed again.
 const MAX_LINES: usize = 60;
 
-/// The tests of a boot that failed, and why the boot itself did.
+/// The tests of a boot that failed, and the reason for which the boot itself failed.
 fn failures(kernel: &Kernel, report: &Report) -> Vec<String> {
     let of_boot = own_reasons(report).into_iter();
     let of_boot = of_boot.map(|reason| format!("{} {}", kernel.name, first_line(reason)));
     failed_tests(kernel, report).chain(of_boot).collect()
 }
 
-/// The tests of a boot that failed, each with all it said: often only the end of a run's output is
-/// kept.
+/// The tests of a boot that failed, each with its whole message: often only the end of a run's
+/// output is kept.
 fn failed_tests<'a>(kernel: &'a Kernel, report: &'a Report) -> impl Iterator<Item = String> + 'a {
     report.collector.results().iter().filter_map(|result| {
         let failure = indented(result.failure.as_deref()?);
@@ -367,7 +364,7 @@ fn failed_tests<'a>(kernel: &'a Kernel, report: &'a Report) -> impl Iterator<Ite
     })
 }
 
-/// A text of which all lines but the first stand to the right: at most [`MAX_LINES`].
+/// A text whose lines but the first are indented: at most [`MAX_LINES`].
 fn indented(text: &str) -> String {
     let lines: Vec<&str> = text.lines().take(MAX_LINES).collect();
     lines.join("\n      ")
@@ -377,7 +374,7 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-/// Why a boot did not pass, but for what its tests have told already.
+/// The reasons for which a boot did not pass, without those that its tests have reported.
 fn own_reasons(report: &Report) -> Vec<&str> {
     match &report.ending {
         Ending::Passed => vec![],
@@ -390,7 +387,7 @@ fn own_reasons(report: &Report) -> Vec<&str> {
     }
 }
 
-/// Prints why a boot did not pass.
+/// Prints the reason for which a boot did not pass.
 fn print_ending(kernel: &Kernel, report: &Report, asked: &[&TestCase]) {
     let next = asked
         .get(report.collector.results().len())

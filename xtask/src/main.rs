@@ -1,7 +1,7 @@
-//! `xtask`: what `make` checks, from the command line.
+//! `xtask`: the checks of `make`, from the command line.
 //!
-//! Exit status: 0 passed; else one of [`exit_status`], where a complaint of the
-//! kernel is a failed test.
+//! Exit status: 0 passed; else one of [`exit_status`], where a complaint of the kernel is a failed
+//! test.
 
 use std::process::ExitCode;
 

@@ -1,11 +1,11 @@
-//! Which files of the tree are ours: no products, no results, no history.
+//! The files of the tree that are ours: no products, no results, no history.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// Folders in which nothing is ours.
+/// Folders without files of ours.
 const OTHERS: [&str; 3] = ["target", "results", ".git"];
 
 /// Our files below a folder, sorted.

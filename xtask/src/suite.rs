@@ -1,15 +1,14 @@
 //! Everything that `make test` checks, and its closing line.
 //!
-//! Problem: each tool has its own way to say that something failed. A tool that
-//! was not run, or that ran nothing, must not look like one that passed.
+//! Problem: each tool reports failures in its own way. A tool that was not run, or that ran
+//! nothing, must not look like one that passed.
 //!
-//! Approach: each check is a step with its own count. A step that cannot be
-//! started, or that ran no test where there must be some, counts as one failure.
-//! All steps run, whatever came before. The last line is
-//! `N passed, N failed`.
+//! Approach: each check is a step with its own count. A step that cannot be started, or that ran no
+//! test where there must be some, counts as one failure. All steps run, even after a failure. The
+//! last line is `N passed, N failed`.
 //!
-//! To optimise what the guests run takes minutes of one processor, so the Makefile has that built
-//! beside all that only compiles. It is waited for before any test is run.
+//! Optimising the guests' programs takes minutes of one processor, so the Makefile builds them
+//! beside all steps that only compile. The suite waits for them before it runs any test.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -24,16 +23,16 @@ use super::own_files;
 use uksm_vm::accel::{self, Clock};
 use uksm_vm::{kernel, programs, source, tool};
 
-/// What to leave out.
+/// The selection of checks.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
-    /// Kernels whose guests are tested; what any of them shows is left to the last one.
+    /// Kernels whose guests are tested; tests that do not depend on the kernel run on the last one.
     pub kernels: Vec<String>,
-    /// Which guest tests.
+    /// Selection of guest tests.
     pub selection: Selection,
 }
 
-/// One check and what came of it.
+/// One check and its result.
 struct Step {
     name: String,
     outcome: Outcome,
@@ -56,7 +55,7 @@ impl Step {
     }
 }
 
-/// Runs all checks; gives the sum.
+/// Runs all checks; returns the sum.
 #[must_use]
 pub fn run(scope: &Scope) -> Outcome {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
@@ -84,7 +83,7 @@ pub fn run(scope: &Scope) -> Outcome {
     step("module in userspace, sanitized", &mut || {
         once(without_make(&mut tool::command("make")).args(["-C", "kernel", "check"]))
     });
-    // What is wrong with them is said by the guest tests, which build them again.
+    // Errors in them are reported by the guest tests, which build them again.
     let _built = programs::build(&["uksm", "uksm-guest"]);
     step("cargo test", &mut || {
         cargo_tests(cargo_command(&cargo).args([
@@ -113,9 +112,9 @@ pub fn run(scope: &Scope) -> Outcome {
     sum
 }
 
-/// The tests in guests: those of each kernel, and once what shows the same on any. They run beside
-/// each other, as they wait most of their time: together they take no more than two processors.
-/// Each line they print begins with the kernel's name.
+/// The tests in guests: those of each kernel, and once those that do not depend on the kernel. They
+/// run beside each other, as they wait most of their time: together they use at most two
+/// processors. Each printed line begins with the kernel's name.
 fn guest_tests(scope: &Scope) -> Vec<Step> {
     let named = |name: &str, part| (format!("guest tests on {name}"), name.to_owned(), part);
     let mut jobs: Vec<(String, String, Part)> = scope
@@ -126,8 +125,7 @@ fn guest_tests(scope: &Scope) -> Vec<Step> {
     if let Some(last) = scope.kernels.last() {
         let job = format!("guest tests of what any kernel shows, on {last}");
         jobs.push((job, last.clone(), Part::Policy));
-        // How machines run is found out by one of them, and known to all then; an error comes again
-        // in each.
+        // The accelerator is detected once for all jobs; an error occurs again in each.
         let _known = kernel::named(last).and_then(|kernel| accel::detect(&kernel, Clock::Time));
     }
     let run = |(job, kernel, part): &(String, String, Part)| {
@@ -181,7 +179,7 @@ fn cargo_command(cargo: &str) -> Command {
     command
 }
 
-/// Takes away what a make above us would hand down.
+/// Removes the variables of an outer make.
 fn without_make(command: &mut Command) -> &mut Command {
     command
         .env_remove("MAKEFLAGS")
@@ -248,7 +246,7 @@ fn parse_result(line: &str) -> Option<(u64, u64)> {
     Some((number(" passed;")?, number(" failed;")?))
 }
 
-/// All scripts of the tree, by their first line.
+/// All scripts of the tree, recognised by their first line.
 fn shellcheck() -> Result<Outcome> {
     let scripts = files_where(&tool::tree(), &|path| {
         let mut start = [0_u8; 9];
@@ -261,8 +259,8 @@ fn shellcheck() -> Result<Outcome> {
     once(tool::command("shellcheck").args(scripts))
 }
 
-/// The modules' sources and the contract, by the kernel's own rules. The
-/// strict ones are for the kernel's inside: user space has no `BIT()`.
+/// The modules' sources and the contract, by the kernel's own rules. The strict ones are for the
+/// kernel's inside: user space has no `BIT()`.
 fn checkpatch() -> Result<Outcome> {
     let tree = tool::tree();
     let is_source = |path: &Path| path.extension().is_some_and(|e| e == "c" || e == "h");
@@ -290,7 +288,7 @@ fn checkpatch() -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Our files below a folder that are wanted, sorted.
+/// Our files below a folder that `wanted` selects, sorted.
 fn files_where(folder: &Path, wanted: &dyn Fn(&Path) -> bool) -> Result<Vec<PathBuf>> {
     let mut files = own_files::below(folder)?;
     files.retain(|path| wanted(path));

@@ -1,11 +1,11 @@
-//! `scripts/metrics-check` takes the promtool that is there, fetches one without installing it, or
-//! says what is missing.
+//! `scripts/metrics-check` uses an existing promtool, fetches one without installing it, or reports
+//! the missing tool.
 
 mod fake_machine;
 
 use fake_machine::{FakeMachine, Outcome};
 
-/// A machine whose cargo notes which promtool it is given.
+/// A machine whose cargo records the promtool that it is given.
 fn machine() -> FakeMachine {
     let machine = FakeMachine::new();
     machine.noting("cargo", "echo \"promtool $PROMTOOL\" >>$PLACE/calls");

@@ -1,8 +1,7 @@
-//! `scripts/deb` and `scripts/deb-test` name what is missing or wrong, `make install` puts each
-//! file where the prefix says and replaces no configuration.
+//! `scripts/deb` and `scripts/deb-test` name missing or wrong items, `make install` puts each file
+//! below the prefix and replaces no configuration.
 //!
-//! What the packages do on a machine, only `make deb-test` can tell: here their tools are
-//! stand-ins.
+//! Only `make deb-test` can test the packages on a machine: here their tools are stand-ins.
 
 mod fake_machine;
 
@@ -54,7 +53,7 @@ fn kept(machine: &FakeMachine) -> Vec<String> {
     names
 }
 
-/// Whether it failed without having built anything; gives its last line.
+/// Asserts that it failed without having built anything; returns its last line.
 fn refused(outcome: &Outcome) -> &str {
     assert!(!outcome.passed, "it should fail: {outcome:?}");
     let built = |call: &String| call.starts_with("dpkg-buildpackage");
@@ -138,7 +137,7 @@ fn all_packages_have_the_version_of_the_program() {
     }
 }
 
-/// The kernels of these that DKMS would build the module for: it compares names in this way, too.
+/// The kernels of these for which DKMS would build the module: it compares names in this way, too.
 fn built_for(names: &[&str]) -> Vec<String> {
     const COMPARE: &str = r#". "$0"; for name; do if [[ $name =~ $BUILD_EXCLUSIVE_KERNEL ]]; then echo "$name"; fi; done"#;
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -227,14 +226,14 @@ fn the_test_of_packages_needs_root_and_says_so() {
     assert!(!machine.path().join("cache").exists());
 }
 
-/// No file is there.
+/// A path without a file.
 const NOWHERE: &str = "/nowhere/it";
 
-/// Runs a target of the tree's Makefile on a folder, with stand-ins for the program and what it
-/// preloads.
+/// Runs a target of the tree's Makefile on a folder, with stand-ins for the program and its
+/// preloaded library.
 fn make(machine: &FakeMachine, target: &str, [program, agent]: [&Path; 2]) -> Output {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    // Called by a make, its settings would be taken for ours.
+    // If a make calls the tests, its settings would affect this one.
     Command::new("make")
         .env_remove("MAKEFLAGS")
         .env_remove("MAKELEVEL")
@@ -243,7 +242,7 @@ fn make(machine: &FakeMachine, target: &str, [program, agent]: [&Path; 2]) -> Ou
         .args([target, "PREFIX=/opt/uksm"])
         .arg(format!("DESTDIR={}", machine.path().join("root").display()))
         .arg(format!("PROGRAM={}", program.display()))
-        // Whether the tree has one depends on what was built before.
+        // The tree's own agent depends on earlier builds.
         .arg(format!("AGENT={}", agent.display()))
         .output()
         .unwrap()
@@ -313,7 +312,7 @@ fn install_follows_the_prefix_and_keeps_a_configuration_and_uninstall_takes_the_
     assert!(make(&machine, "uninstall", built).status.success());
     assert_eq!(files(&root, &root), ["etc/uksm/config.toml"]);
 
-    // A tree that was not built with an agent installs the rest, and says what will not work.
+    // A tree without a built agent installs the rest, and reports the missing function.
     let made = make(&machine, "install", [&program, NOWHERE.as_ref()]);
     assert!(made.status.success(), "{made:?}");
     let said = String::from_utf8(made.stdout).unwrap();

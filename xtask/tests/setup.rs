@@ -1,4 +1,4 @@
-//! `scripts/setup` installs what is missing, or says what it is, and leaves the rest alone.
+//! `scripts/setup` installs missing packages, or names them, and leaves the rest alone.
 
 mod fake_machine;
 
@@ -7,7 +7,7 @@ use fake_machine::{FakeMachine, Outcome};
 /// The packages of Debian's Rust.
 const RUST: &str = "cargo-web rust-web-clippy rustc-web rustfmt-web";
 
-/// An `apt-get` that has what it installs: lists that are refreshed, a new Rust.
+/// An `apt-get` that simulates its installations: refreshed lists, a new Rust.
 const WORKING_APT: &str = r#"
 case $* in
 update*) touch "$PLACE/refreshed" ;;
@@ -36,7 +36,7 @@ fn setup(machine: &FakeMachine) -> Outcome {
     machine.run(&mut machine.command("setup"))
 }
 
-/// Runs the script, which must change nothing and say one line; gives the line.
+/// Runs the script, which must change nothing and print one line; returns the line.
 fn refused(machine: &FakeMachine) -> String {
     let outcome = setup(machine);
     assert!(!outcome.passed, "it should fail: {outcome:?}");

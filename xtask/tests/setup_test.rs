@@ -1,7 +1,7 @@
-//! `scripts/setup-test` refuses what it cannot do, ends with a verdict, and leaves nothing behind.
+//! `scripts/setup-test` refuses what it cannot do, ends with a verdict, and leaves no files behind.
 //!
-//! What it shows in a real clean Debian, only running it can tell: here `debootstrap`, `chroot`
-//! and namespaces are stand-ins, and the questions are what it says and what it deletes.
+//! Only a real run can show its results in a clean Debian: here `debootstrap`, `chroot` and
+//! namespaces are stand-ins, and the tests check its output and its deletions.
 
 mod fake_machine;
 
@@ -16,13 +16,13 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Makes the folders that a clean Debian has and the script writes to.
+/// Makes the folders of a clean Debian that the script writes to.
 const DEBOOTSTRAP: &str = r#"for last; do root=$target target=$last; done; mkdir -p "$root/etc/apt/apt.conf.d" "$root/srv" "$root/usr/share" "$root/usr/local/share""#;
 
-/// How long anything may take that takes no time.
+/// Limit of the time of an action that takes no time.
 const TIME_FACTOR: Duration = Duration::from_secs(60);
 
-/// A machine on which everything works, and does nothing.
+/// A machine on which all programs succeed without an effect.
 fn machine() -> FakeMachine {
     let machine = FakeMachine::new();
     machine
@@ -54,7 +54,7 @@ fn command(machine: &FakeMachine) -> Command {
     command
 }
 
-/// Runs the script, which must fail before it makes anything; gives its one line.
+/// Runs the script, which must fail before it makes anything; returns its one line.
 fn refused(machine: &FakeMachine, command: &mut Command) -> String {
     let outcome = machine.run(command);
     assert!(!outcome.passed, "it should fail: {outcome:?}");
@@ -156,8 +156,8 @@ fn nothing_is_deleted_while_something_is_mounted_in_it() {
     assert!(!outcome.passed && kept.exists());
 }
 
-/// Starts the script and lets it get to `debootstrap`, which takes two minutes: the script, and
-/// the other.
+/// Starts the script and lets it get to `debootstrap`, which takes two minutes; returns the script,
+/// and `debootstrap`.
 fn begun(machine: &FakeMachine) -> (Child, Pid) {
     let began = machine.path().join("began");
     let wait = format!("{DEBOOTSTRAP}; echo $$ >$PLACE/began; exec sleep 120");
@@ -201,7 +201,7 @@ fn a_run_that_is_killed_ends_what_it_began_and_the_next_one_deletes_what_it_left
     let (mut child, _below) = begun(&machine);
     child.kill().unwrap();
     let stopped = Instant::now();
-    // The output is open as long as anything that was begun runs.
+    // The output is open as long as any started process runs.
     child.wait_with_output().unwrap();
     assert!(stopped.elapsed() < TIME_FACTOR, "debootstrap went on");
     assert!(root(&machine).exists(), "nobody was there to delete it");

@@ -1,4 +1,4 @@
-//! What the emulator's plugin wrote (`vm/plugin/`).
+//! The output of the emulator's plugin (`vm/plugin/`).
 //!
 //! A line each: `program NUMBER FILE`; for each window `window NUMBER`, then `owner OWNER
 //! PROGRAM|user|kernel`, then `block OWNER PROGRAM|user|kernel ADDRESS LENGTH INSTRUCTIONS`, then,
@@ -17,29 +17,29 @@ use std::str::{FromStr, SplitAsciiWhitespace};
 /// All windows of a boot.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Files of the programs that are told apart.
+    /// Files of the named programs.
     pub programs: Vec<PathBuf>,
-    /// By their numbers.
+    /// Windows by their numbers.
     pub windows: BTreeMap<usize, Counted>,
 }
 
 /// One window.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
-    /// Who was at work.
+    /// The owners of executed code.
     pub owners: BTreeMap<usize, Place>,
-    /// What was executed.
+    /// The executed blocks.
     pub blocks: Vec<Block>,
-    /// Where accesses ended, by the owner's number and by whose code: the kernel's, or other.
+    /// Levels of accesses, by the owner's number and by the code: the kernel's, or other.
     pub memory: BTreeMap<(usize, Place), Accesses>,
 }
 
 /// A program by its number, any other one, or the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
-    /// One that is told apart.
+    /// A named program.
     Program(usize),
-    /// Another one.
+    /// Another program.
     User,
     /// The kernel and its modules.
     Kernel,
@@ -50,13 +50,13 @@ pub(super) enum Place {
 pub(super) struct Block {
     /// The owner's number.
     pub owner: usize,
-    /// Whose code.
+    /// The place of the code.
     pub place: Place,
-    /// Where it is.
+    /// Its address.
     pub address: u64,
     /// Its length.
     pub length: u64,
-    /// Executed in all.
+    /// Instructions executed in all.
     pub instructions: u64,
 }
 
@@ -82,7 +82,7 @@ impl FromStr for Counts {
             take(line, &mut counts, &mut open)
                 .with_context(|| format!("line {number}: bad counts '{line}'"))?;
         }
-        // A window that was being written when the machine went away is left out.
+        // A window that was incomplete when the machine ended is left out.
         Ok(counts)
     }
 }

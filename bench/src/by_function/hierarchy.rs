@@ -1,19 +1,19 @@
-//! What accesses to memory would cost a processor, by a model.
+//! The cost of memory accesses on a processor, by a model.
 //!
 //! # Problem
 //! An instruction that waits for memory takes as long as five hundred others, and a count of
-//! instructions does not show it. What a machine has for memory differs by more than a factor of
-//! two.
+//! instructions does not show it. The memory of machines differs by more than a factor of two.
 //!
 //! # Approach
-//! The emulator's plugin says in which level of a modelled processor each access to data ended
-//! (`vm/plugin/caches.c`). Time is that of the instructions, all data at hand, and of each access
-//! that ended farther away. The latency of memory is not chosen: everything is said for three of
-//! them. Of what overlaps, two things are known: lines that a prefetcher asks for, and lines of one
-//! page, whose places do not depend on each other. Nothing else does. Where two systems are
-//! compared, only what holds for all three is a claim.
+//! The emulator's plugin reports the level of a modelled processor in which each access to data
+//! ended (`vm/plugin/caches.c`). Time is that of the instructions, with all data in the first
+//! level, and of each access that ended farther away. The latency of memory is not chosen: all
+//! results are given for three of them. Two kinds of overlap are modelled: lines that a prefetcher
+//! requests, and lines of one page, whose addresses do not depend on each other. Nothing else
+//! overlaps. In a comparison of two systems, only a result that holds for all three latencies is a
+//! claim.
 //!
-//! `uksm-bench calibrate-caches` holds the constants against a machine ([`super::primitives`]):
+//! `uksm-bench calibrate-caches` compares the constants with a machine ([`super::primitives`]):
 //! they are those of an AMD EPYC 7003 in a virtual machine, whose latency of memory was 150 to 180
 //! ns.
 //!
@@ -27,21 +27,22 @@ use serde::{Deserialize, Serialize};
 pub(super) const LATENCIES: [f64; 3] = [40.0, 80.0, 160.0];
 /// An instruction of a loop over a page's contents.
 const OF_LOOPS: f64 = 0.1;
-/// Any other instruction: with branches, locks, and what the one before it found.
+/// Any other instruction: with branches, locks, and dependences on the one before it.
 const OTHER: f64 = 0.3;
 /// A line from the second level, and from the last.
 const L2: f64 = 2.0;
 const LLC: f64 = 10.0;
-/// Those beside others of their page: they were asked for ahead, or together with these.
+/// The same for lines beside others of their page: they were requested ahead, or together with
+/// these.
 const L2_BESIDE: f64 = 0.4;
 const LLC_BESIDE: f64 = 1.5;
-/// Lines of memory of which a processor asks at a time if they follow each other, or lie in one
+/// Lines of memory that a processor requests at a time if they follow each other, or lie in one
 /// page.
 const AHEAD: f64 = 20.0;
 const TOGETHER: f64 = 10.0;
-/// However short the latency, a core gets no more than 16 GB/s.
+/// Lower bound at any latency: a core gets no more than 16 GB/s.
 const MIN_STREAMED: f64 = 4.0;
-/// A translation that is in neither level of them.
+/// A translation that is in neither level of translations.
 const WALK: f64 = 10.0;
 
 /// Functions that do the same to each word of a page: the kernel's and the module's.
@@ -58,17 +59,17 @@ const LOOPS: [&str; 10] = [
     "memset_orig",
 ];
 
-/// Instructions, by what a processor makes of them.
+/// Instructions, by their speed on a processor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Instructions {
-    /// Of loops over a page's contents.
+    /// Instructions of loops over a page's contents.
     pub of_loops: u64,
-    /// All others.
+    /// All other instructions.
     pub other: u64,
 }
 
 impl Instructions {
-    /// Of a function with this name.
+    /// The instructions of a function with this name.
     pub(super) fn of(function: &str, count: u64) -> Instructions {
         if LOOPS.contains(&function) {
             Instructions {
@@ -83,25 +84,25 @@ impl Instructions {
         }
     }
 
-    /// These come on top.
+    /// Adds instructions.
     pub(super) fn add(&mut self, more: Instructions) {
         self.of_loops += more.of_loops;
         self.other += more.other;
     }
 }
 
-/// Where accesses to data ended.
+/// The levels in which accesses to data ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Accesses {
-    /// All of them; what is in none of the others was in the first level.
+    /// All of them; those in none of the others ended in the first level.
     pub all: u64,
     /// In the second level.
     pub l2: u64,
-    /// There, in a page of which another line had just come.
+    /// In the second level, in a page of which another line had just come.
     pub l2_beside: u64,
     /// In the last level.
     pub llc: u64,
-    /// There, in a page of which another line had just come.
+    /// In the last level, in a page of which another line had just come.
     pub llc_beside: u64,
     /// In memory, as the next line of a stream.
     pub streamed: u64,
@@ -109,12 +110,12 @@ pub(super) struct Accesses {
     pub near: u64,
     /// In memory.
     pub memory: u64,
-    /// Those whose translation was in no level.
+    /// Accesses whose translation was in no level.
     pub walks: u64,
 }
 
 impl Accesses {
-    /// These come on top.
+    /// Adds accesses.
     pub(super) fn add(&mut self, more: Accesses) {
         self.all += more.all;
         self.l2 += more.l2;
@@ -127,7 +128,7 @@ impl Accesses {
         self.walks += more.walks;
     }
 
-    /// What they and so many instructions take, where memory has this latency.
+    /// The time of these accesses and instructions at this latency of memory.
     pub(super) fn time(&self, instructions: Instructions, latency: f64) -> f64 {
         let parts = [
             (instructions.of_loops, OF_LOOPS),

@@ -1,7 +1,8 @@
-//! Who is who in a boot: functions by their addresses, owners by what their tasks executed.
+//! Names in a boot: functions by their addresses, owners by the code of their tasks.
 //!
 //! Approach: a task is known by the program that it runs. The daemon is one of them; ksmd and the
-//! idle task are tasks that were only in the kernel, known by a function that nobody else executes.
+//! idle task are tasks that were only in the kernel, known by a function that no other task
+//! executes.
 
 use super::counts::{Block, Counted, Counts, Place};
 use super::hierarchy::Accesses;
@@ -17,7 +18,7 @@ use std::path::Path;
 
 /// The daemon's program.
 const DAEMON: &str = "uksm";
-/// Functions that only ksmd executes; which of them there are depends on the kernel.
+/// Functions that only ksmd executes; their names depend on the kernel.
 const KSMD: [&str; 4] = [
     "ksm_scan_thread",
     "ksm_do_scan",
@@ -32,7 +33,7 @@ const NAMELESS: &str = "(no symbol)";
 /// Instructions by the offset and the length of a block.
 type Blocks = BTreeMap<(u64, u64), u64>;
 
-/// Who is who in a boot.
+/// The names of a boot.
 pub(super) struct Names {
     kernel: Symbols,
     programs: Vec<(String, Symbols)>,
@@ -56,7 +57,7 @@ impl Names {
         })
     }
 
-    /// The place and name of a block's function, and how far in it the block begins.
+    /// The place and name of a block's function, and the offset of the block in it.
     fn function(&self, block: &Block) -> (&str, &str, u64) {
         let (found, place) = match block.place {
             Place::Kernel => (self.kernel.find(block.address), "kernel"),
@@ -80,7 +81,7 @@ impl Names {
         program.is_some_and(|(name, _)| name == DAEMON)
     }
 
-    /// What the tasks of a window that were only in the kernel are.
+    /// The owners of those tasks of a window that were only in the kernel.
     fn kernel_tasks(&self, counted: &Counted) -> BTreeMap<usize, Owner> {
         let mut known = BTreeMap::new();
         for block in &counted.blocks {
@@ -97,7 +98,7 @@ impl Names {
         known
     }
 
-    /// Whose something is that an owner of the window did in this code.
+    /// The owner of work in this code that an owner of the window did.
     fn owner(
         &self,
         counted: &Counted,
@@ -114,7 +115,7 @@ impl Names {
         }
     }
 
-    /// Where accesses to data ended in a window, by owner.
+    /// Levels of accesses to data in a window, by owner.
     fn accesses(&self, counted: &Counted) -> BTreeMap<Owner, Accesses> {
         let kernel_tasks = self.kernel_tasks(counted);
         let mut sums: BTreeMap<Owner, Accesses> = BTreeMap::new();
@@ -152,7 +153,7 @@ impl Names {
         functions
     }
 
-    /// Puts together what the guest and the emulator said of the same runs.
+    /// Combines the reports of guest and emulator on the same runs.
     ///
     /// # Errors
     /// They do not fit.
@@ -176,7 +177,7 @@ impl Names {
             }
         }
         ensure!(!runs.is_empty(), "{}: no window", report.experiment);
-        // Whoever measures and what is measured are at least two.
+        // The measuring and the measured program are at least two.
         let of = |block: &Block| block.owner;
         let is_told_apart = |counted: &Counted| {
             let first = counted.blocks.first().map(of);

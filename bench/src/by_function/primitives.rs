@@ -1,9 +1,9 @@
-//! What the model of caches says of what is done to pages, beside what a machine took.
+//! The cache model's times of operations on pages, beside those of a machine.
 //!
 //! The same program did the same in both: in an emulated guest, whose instructions and accesses
-//! were counted, and here, where they were timed. The latency of memory here is what it takes to
-//! follow pages from one to the next. Pages lie in huge ones, as the kernel sees memory, so walks
-//! are left out.
+//! were counted, and here, where they were timed. The latency of memory here is the time to follow
+//! pages from one to the next. Pages lie in huge ones, as the kernel sees memory, so walks are left
+//! out.
 
 use super::hierarchy::{Accesses, Instructions};
 use super::profile::{Owner, Profile, Run};
@@ -15,7 +15,7 @@ use std::fmt::Write;
 /// A line for each operation and place.
 ///
 /// # Errors
-/// Something was not measured here.
+/// An operation was not measured here.
 pub(super) fn compared(profile: &Profile, here: &Report) -> Result<String> {
     let took = |name: &str, case: &str| {
         let found = here.find(name, case);

@@ -26,16 +26,16 @@ pub(super) struct Run {
     pub reached: bool,
     /// Pages saved when it ended.
     pub saved_pages: f64,
-    /// What the scheduler's clock charged the system under test with: instructions, too.
+    /// The scheduler's charge of the system under test: instructions, too.
     pub clock: f64,
-    /// By owner and function, most instructions first.
+    /// Functions by owner, most instructions first.
     pub functions: Vec<Function>,
-    /// Where accesses to data ended, by owner, if caches were modelled.
+    /// Levels of accesses to data, by owner, if caches were modelled.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub accesses: BTreeMap<Owner, Accesses>,
 }
 
-/// Who executed something.
+/// The owner of executed code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Owner {
@@ -45,9 +45,9 @@ pub(super) enum Owner {
     DaemonKernel,
     /// In-kernel KSM's thread.
     Ksmd,
-    /// Other programs, such as the workload, and whoever measures.
+    /// Other programs, such as the workload, and the measuring one.
     OtherUser,
-    /// The kernel for them.
+    /// The kernel for other programs.
     OtherKernel,
     /// Other threads of the kernel.
     KernelThreads,
@@ -55,25 +55,25 @@ pub(super) enum Owner {
     Idle,
 }
 
-/// A function, as far as one owner executed it.
+/// A function, as executed by one owner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Function {
-    /// For whom.
+    /// The owner.
     pub owner: Owner,
     /// `kernel`, a module's name in brackets, a program's name, or `user` for code of no known
     /// program.
     pub place: String,
     /// Its name.
     pub name: String,
-    /// Executed in it, without what it calls.
+    /// Instructions executed in it, without its callees.
     pub instructions: u64,
-    /// Its blocks: where each begins, in bytes from the function's start, how many instructions it
-    /// has, and how many were executed in it in all.
+    /// Its blocks: the offset of each in bytes from the function's start, its length in
+    /// instructions, and all instructions executed in it.
     pub blocks: Vec<(u64, u64, u64)>,
 }
 
 impl Owner {
-    /// All, as they are shown.
+    /// All, in the order of tables.
     pub(super) const ALL: [Owner; 7] = [
         Owner::DaemonUser,
         Owner::DaemonKernel,
@@ -84,7 +84,7 @@ impl Owner {
         Owner::Idle,
     ];
 
-    /// What it is called in tables.
+    /// Its name in tables.
     pub(super) fn title(self) -> &'static str {
         match self {
             Owner::DaemonUser => "daemon, its own code",
@@ -104,13 +104,13 @@ impl Owner {
 }
 
 impl Run {
-    /// Instructions of the functions that are wanted.
+    /// Instructions of the functions that `wanted` selects.
     pub(super) fn sum(&self, wanted: impl Fn(&Function) -> bool) -> u64 {
         let wanted = self.functions.iter().filter(|function| wanted(function));
         wanted.map(|function| function.instructions).sum()
     }
 
-    /// Instructions of these owners, as a processor sees them.
+    /// Instructions of these owners, by their speed on a processor.
     pub(super) fn instructions(&self, wanted: impl Fn(Owner) -> bool) -> Instructions {
         let mut sum = Instructions::default();
         for function in self.functions.iter().filter(|f| wanted(f.owner)) {
@@ -119,8 +119,8 @@ impl Run {
         sum
     }
 
-    /// What the system under test would take of a processor, where memory has this latency, in
-    /// nanoseconds; none if caches were not modelled.
+    /// Modelled processor time of the system under test at this latency of memory, in nanoseconds;
+    /// none if caches were not modelled.
     pub(super) fn modelled_time(&self, latency: f64) -> Option<f64> {
         let mut accesses = Accesses::default();
         let own = self

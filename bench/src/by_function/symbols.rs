@@ -1,10 +1,10 @@
-//! Which function an address is in.
+//! The function at an address.
 //!
-//! Problem: the kernel and its modules lie elsewhere in each boot, and so does what a program's
-//! file says of its functions. Approach: of the kernel `/proc/kallsyms` of that boot, of a program
-//! the symbol table of its file, with the names of Rust made readable. The kernel does not say how
-//! long a function is: it ends where the next one begins. What the compiler put into another
-//! function counts as that one's.
+//! Problem: the kernel and its modules lie elsewhere in each boot, and so do the functions of a
+//! program's file. Approach: for the kernel `/proc/kallsyms` of that boot, for a program the symbol
+//! table of its file, with the names of Rust made readable. The kernel does not list the lengths of
+//! functions: each ends where the next one begins. A function that the compiler inlined counts as
+//! part of the other.
 
 use anyhow::{Context, Result};
 use object::{Object, ObjectSymbol, SymbolKind};
@@ -13,7 +13,7 @@ use object::{Object, ObjectSymbol, SymbolKind};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Function {
     start: u64,
-    /// Behind its last byte, where that is known.
+    /// Address behind its last byte, if it is known.
     end: Option<u64>,
     name: String,
     /// A module of the kernel, in brackets.
@@ -26,7 +26,7 @@ pub(super) struct Symbols {
     functions: Vec<Function>,
 }
 
-/// Where an address is.
+/// The position of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Found<'a> {
     /// The function's name.
@@ -38,7 +38,7 @@ pub(super) struct Found<'a> {
 }
 
 impl Symbols {
-    /// Of a kernel, by its list: `ADDRESS KIND NAME [MODULE]`, a line each.
+    /// Symbols of a kernel, from its list: `ADDRESS KIND NAME [MODULE]`, a line each.
     pub(super) fn of_kernel(list: &str) -> Result<Symbols> {
         let mut functions = Vec::new();
         for (number, line) in (1..).zip(list.lines()) {
@@ -59,7 +59,7 @@ impl Symbols {
         Ok(Symbols::sorted(functions))
     }
 
-    /// Of a program, by its file.
+    /// Symbols of a program, from its file.
     pub(super) fn of_program(file: &[u8]) -> Result<Symbols> {
         let file = object::File::parse(file).context("no program")?;
         let functions = file
@@ -77,7 +77,7 @@ impl Symbols {
         Ok(Symbols::sorted(functions.collect()))
     }
 
-    /// Of several names at one address the first of the alphabet counts.
+    /// Among several names at one address the first of the alphabet counts.
     fn sorted(mut functions: Vec<Function>) -> Symbols {
         functions.sort_by(|a, b| (a.start, &a.name).cmp(&(b.start, &b.name)));
         functions.dedup_by_key(|function| function.start);

@@ -4,14 +4,14 @@ use super::hierarchy::LATENCIES;
 use super::profile::{Function, Owner, Profile, Run};
 use std::fmt::Write;
 
-/// Functions that are shown of a run.
+/// Number of functions shown for a run.
 const SHOWN: usize = 40;
 
-/// Longest name that is shown whole: what a name begins with says less than its end.
+/// Longest name that is shown whole: the beginning of a name tells less than its end.
 const NAME: usize = 62;
 
-/// All variants' tables: whose the instructions are, then the functions of the system under test.
-/// Of the functions in `annotate`, the blocks as well.
+/// All variants' tables: the owners of the instructions, then the functions of the system under
+/// test. The blocks of the functions in `annotate` follow.
 pub(super) fn text(profile: &Profile, annotate: &[String]) -> String {
     let mut text = String::new();
     for run in profile.medians() {
@@ -69,7 +69,7 @@ fn table(text: &mut String, profile: &Profile, run: &Run, annotate: &[String]) -
     writeln!(text)
 }
 
-/// Where accesses to data ended, and what the system would take, if caches were modelled.
+/// The levels of accesses to data, and the modelled time of the system, if caches were modelled.
 fn accesses(text: &mut String, run: &Run) -> std::fmt::Result {
     if run.accesses.is_empty() {
         return Ok(());
@@ -112,7 +112,7 @@ fn accesses(text: &mut String, run: &Run) -> std::fmt::Result {
     Ok(())
 }
 
-/// What the systems would take of a processor, each beside the first other one, a saved page.
+/// The modelled processor time of each system for a saved page, beside the first other one.
 fn compared(text: &mut String, profile: &Profile) -> std::fmt::Result {
     let medians = profile.medians();
     let a_page = |run: &Run, latency| Some(run.modelled_time(latency)? / run.saved_pages.max(1.0));
@@ -164,7 +164,7 @@ fn row(
     )
 }
 
-/// Whether a function is meant by a name: its whole one, or the end of its path.
+/// Whether a name denotes a function: its whole name, or the end of its path.
 fn is_called(function: &Function, name: &str) -> bool {
     let path = function.name.strip_suffix(name);
     path.is_some_and(|path| path.is_empty() || path.ends_with("::"))

@@ -1,4 +1,4 @@
-//! From what emulator, guest and symbols say to a profile and its tables.
+//! Tests from the output of emulator, guest and symbols to a profile and its tables.
 
 use super::names::Names;
 use super::profile::{Function, Owner, Profile};
@@ -86,8 +86,8 @@ fn accesses_have_owners_and_make_a_time_of_the_system() {
     assert_eq!(memory(Owner::DaemonUser), Some(4));
     assert_eq!(memory(Owner::DaemonKernel), Some(10));
     assert_eq!(memory(Owner::Ksmd), Some(1));
-    // 0.3 an instruction: copy() is none of the kernel's loops. Then what is nearer than memory, 4
-    // streamed and 8 near.
+    // 0.3 an instruction: copy() is none of the kernel's loops. Then the accesses nearer than
+    // memory, 4 streamed and 8 near.
     let time = run.modelled_time(80.0).unwrap();
     let nearer = 2.0 * 2.0 + 2.0 * 10.0 + 5.0 * 10.0 + 3.0 * 4.0 + 8.0 * 8.0;
     assert!(
@@ -122,7 +122,7 @@ fn a_profile_reads_back_as_written() {
 fn a_table_divides_by_the_pages_saved_and_shows_blocks_where_asked() {
     let profile = profile(vec![window(4, 1.5e-6)]).unwrap();
     let text = table::text(&profile, &["fold".to_owned()]);
-    // A row's words behind those that it begins with.
+    // A row's words behind its beginning.
     let row = |start: &[&str]| {
         let mut rows = text
             .lines()

@@ -17,7 +17,7 @@ pub(crate) struct Display {
 }
 
 impl Display {
-    /// A display for wherever standard error goes.
+    /// A display for the target of standard error.
     pub(crate) fn new() -> Display {
         Display {
             terminal: std::io::stderr().is_terminal(),
@@ -26,7 +26,7 @@ impl Display {
         }
     }
 
-    /// Shows one line of the guest's output: an event, or anything else as it is.
+    /// Shows one line of the guest's output: an event, or any other line unchanged.
     pub(crate) fn show(&mut self, line: &str) {
         match Event::read(line) {
             None => self.full_line(line.trim_end()),

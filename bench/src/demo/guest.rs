@@ -1,10 +1,10 @@
-//! The demo's guest side: servers that work, settings that take turns, and the proof.
+//! The demo's guest side: working servers, settings in turn, and the proof.
 //!
 //! Workload: four redis-servers that have most of their keys in common, each filled in an order of
 //! its own, with a light write load; and a process with identical and random pages (UKSM §8.1.1).
-//! Every run has fresh processes, at random addresses. What a setting could save at most is counted
+//! Every run has fresh processes, at random addresses. The possible saving of a setting is counted
 //! from the contents before it starts. Then another server starts, beside a system that has been
-//! running: how soon is what it has in common with the others shared, too?
+//! running: the time until its common contents are shared, too, is measured.
 
 use super::Event;
 use crate::experiment::{Race, Run, Watch, interleave_by, start_workload};
@@ -23,13 +23,13 @@ use std::path::PathBuf;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// Watched for this long after 95 %: how far it gets, and that it stays.
+/// Time watched after 95 %: to see the further progress, and that it stays.
 const AFTERWARDS: Duration = Duration::from_secs(2);
 /// Servers answer for this long before anything merges.
 const ALONE: Duration = Duration::from_secs(2);
 /// Longest wait until a newcomer is shared.
 const NEWCOMER: Duration = Duration::from_secs(10);
-/// How often it is looked at.
+/// Time between two looks at it.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Sizes of the demo.
@@ -79,11 +79,11 @@ fn stage(text: String) {
     Event::Stage { text }.say();
 }
 
-/// What runs during one run.
+/// The processes of one run.
 struct Crowd {
     servers: Vec<Server>,
     processes: Vec<Process>,
-    /// What each server holds after [`write_all`].
+    /// The digest of each server after [`write_all`].
     digests: Vec<String>,
     seed: u64,
 }
@@ -133,8 +133,8 @@ impl Crowd {
         ))
     }
 
-    /// Every byte is what it was: the processes look for themselves, and servers hold what they
-    /// held after the same writes.
+    /// Checks that every byte is unchanged: the processes check themselves, and servers hold the
+    /// same after the same writes.
     fn prove(&mut self) -> Result<u64> {
         let seed = self.seed;
         let found = all_at_once(&mut self.servers, |server| digest(server, seed))?;
@@ -152,7 +152,7 @@ impl Crowd {
     }
 }
 
-/// Fills a server; its digest then.
+/// Fills a server; returns its digest.
 fn filled(server: &mut Server, seed: u64, number: u64, mib: usize) -> Result<String> {
     server.loaded()?;
     fill(server.connection(), seed, number, mib)?;
@@ -164,7 +164,7 @@ fn digest(server: &mut Server, seed: u64) -> Result<String> {
     server.digest()
 }
 
-/// Works with all servers at once, since each is a process: what came of each, in their order.
+/// Works with all servers at once, since each is a process; returns the results in their order.
 fn all_at_once<T: Send>(
     servers: &mut [Server],
     work: impl Fn(&mut Server) -> Result<T> + Sync,
@@ -205,7 +205,7 @@ fn merge(race: &Race, setup: &Setup, place: &Place, sizes: &Sizes) -> Result<Run
     let mut watch = Watch::new(&pids, setup)?;
     watch.begin()?;
     let begun = Instant::now();
-    // On all that there is and will be: who comes later is served, too.
+    // The system serves all present and future processes: later ones are served, too.
     let mut system = race.variant.start(setup, &[])?;
     look(race, &mut watch, system.as_mut(), target)?;
     let ended = Instant::now();
@@ -250,7 +250,7 @@ fn merge(race: &Race, setup: &Setup, place: &Place, sizes: &Sizes) -> Result<Run
     })
 }
 
-/// Looks until all is merged, or for as long as the setting has.
+/// Looks until all is merged, or until the time of the setting is over.
 fn look(race: &Race, watch: &mut Watch, system: &mut dyn System, target: f64) -> Result<()> {
     let mut reached = None;
     while watch.elapsed() < race.limit {
@@ -272,7 +272,7 @@ fn look(race: &Race, watch: &mut Watch, system: &mut dyn System, target: f64) ->
     Ok(())
 }
 
-/// How long 99 % of the answers took at most, before anything merged and while it did.
+/// The 99th percentile of the answers' times, before merging and during it.
 fn answers(
     writes: &Writes,
     before: Range<Instant>,
@@ -286,7 +286,8 @@ fn answers(
     found.collect()
 }
 
-/// After how many seconds 95 % of what can be saved of all of them is; none if that takes too long.
+/// The seconds until 95 % of the possible saving of all of them is reached; none if that takes too
+/// long.
 fn shared_after(pids: &[u32], system: &mut dyn System) -> Result<Option<f64>> {
     let begin = Instant::now();
     let mut counter = Counter::new()?;

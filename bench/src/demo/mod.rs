@@ -1,9 +1,9 @@
-//! The demo: real processes deduplicated by in-kernel KSM and by uksm, one after the other, in
-//! front of whoever runs it.
+//! The demo: real processes deduplicated by in-kernel KSM and by uksm, one after the other, before
+//! the user's eyes.
 //!
-//! The guest side ([`guest`]) does the work and speaks [`Event`]s, one JSON object a line with a
+//! The guest side ([`guest`]) does the work and prints [`Event`]s, one JSON object a line with a
 //! mark in front, among other output; outside the guest, [`display`] shows them, and [`summary`]
-//! says in the end what came out.
+//! prints the results at the end.
 
 pub(crate) mod display;
 pub(crate) mod guest;
@@ -15,39 +15,39 @@ use serde::{Deserialize, Serialize};
 /// In front of every event's line.
 const MARK: &str = "uksm-bench-event ";
 
-/// What the guest has to say.
+/// The events of the guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub(crate) enum Event {
-    /// Something begins that takes a while.
+    /// A longer stage begins.
     Stage {
-        /// What.
+        /// Its name.
         text: String,
     },
     /// A look at a running variant.
     Progress {
         /// The variant.
         variant: String,
-        /// What was seen.
+        /// The figures of the look.
         look: Look,
-        /// What can be saved at most.
+        /// The possible saving.
         mergeable_mib: f64,
-        /// When it is stopped at the latest, seconds.
+        /// Time limit in seconds.
         limit_seconds: f64,
     },
-    /// A variant is through, its memory found unchanged.
+    /// A variant is complete, and its memory was found unchanged.
     Proved {
         /// The variant.
         variant: String,
         /// Pages of the workload that were checked.
         pages: u64,
-        /// How many redis-servers hold what they held before.
+        /// Number of redis-servers with unchanged contents.
         servers: usize,
     },
 }
 
 impl Event {
-    /// Says it on standard output.
+    /// Prints it on standard output.
     pub(crate) fn say(&self) {
         match serde_json::to_string(self) {
             Ok(json) => println!("{MARK}{json}"),

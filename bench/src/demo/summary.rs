@@ -1,4 +1,4 @@
-//! What the demo found, in words: a line for each setting.
+//! The results of the demo in words: a line for each setting.
 
 use crate::result::{Measured, Report};
 
@@ -44,7 +44,7 @@ fn line(measured: &Measured) -> String {
     format!("{}: {}\n", measured.name, parts.join("; "))
 }
 
-/// What was found of virtual machines: a line for each setting, once each.
+/// The results of virtual machines: a line for each setting, once each.
 pub(crate) fn machines(report: &Report) -> String {
     let of = |measured: &Measured| {
         let reached = match measured.seconds_to_95_percent {

@@ -1,7 +1,7 @@
-//! What systems save on average of a workload that never settles.
+//! The average savings of systems on a workload that never settles.
 //!
 //! Systems take turns, in rounds, as in [`super::race`]: those of a round have the same contents,
-//! and run in an order that is drawn.
+//! and run in random order.
 
 use super::race::{Compared, Race, end, rounds, start_workload};
 use super::watch::Watch;
@@ -15,36 +15,36 @@ use anyhow::Result;
 use std::time::Duration;
 use uksm_results::interval::Interval;
 
-/// Before averaging begins: loads that are held at a share of CPU settle, and the daemon has loaded
-/// its programs.
+/// Time before averaging begins: loads that are held at a share of CPU settle, and the daemon has
+/// loaded its programs.
 const WARM_UP: f64 = LOADED.as_secs() as f64;
 
-/// How long a workload is watched.
+/// The time that a workload is watched.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Watched {
-    /// All in all.
+    /// The whole time.
     pub length: Duration,
-    /// At least this between two looks, where that may be long: looking takes CPU, which a guest
-    /// with one CPU takes from what it looks at.
+    /// Least time between two looks, where that may be long: looking takes CPU, which a guest with
+    /// one CPU takes from the measured system.
     pub every: Duration,
 }
 
-/// What is averaged: memory that is saved.
+/// The averaged figure: memory saved.
 const SAVED: &str = "mean_saved_mib";
 /// A KSM that saves nothing must not make an infinite ratio: one page at least.
 const PAGE_MIB: f64 = 1.0 / 256.0;
-/// Most rounds: each takes the whole time of each system.
+/// Limit of rounds: each takes the whole time of each system.
 const MAX_ROUNDS: usize = 3;
 
 /// Several systems on one workload, each once in each round.
 pub(super) struct Rounds {
     case: String,
-    /// Of each system, its rounds.
+    /// The rounds of each system.
     systems: Vec<Vec<Measured>>,
 }
 
 impl Rounds {
-    /// Runs them; systems that are not wanted, or not there, are left out.
+    /// Runs them; systems that are unwanted or missing are left out.
     pub(super) fn run(
         variants: &[Variant],
         case: &str,
@@ -68,8 +68,7 @@ impl Rounds {
         })
     }
 
-    /// Adds to a report what each system saved: of several rounds the middle one, with what they
-    /// differ in.
+    /// Adds each system's saving to a report: the median of several rounds, with their spread.
     pub(super) fn tell(&self, report: &mut Report) {
         for rounds in &self.systems {
             let saved = saved(rounds);
@@ -89,8 +88,8 @@ impl Rounds {
         }
     }
 
-    /// Adds how much more one system saves than another one, which the ratio has by this name: the
-    /// mean of the rounds, and how sure it is.
+    /// Adds the ratio of one system's saving to another's, under this name: the mean of the rounds,
+    /// and its interval.
     pub(super) fn compare(&self, report: &mut Report, ours: &str, theirs: &str, named: &str) {
         let of = |name: &str| {
             let mut systems = self.systems.iter();
@@ -123,7 +122,7 @@ impl Compared for Measured {
     }
 }
 
-/// Watches a workload that never settles, and averages; looks no more often than `every`.
+/// Watches a workload that never settles, and averages; looks at most once in `every`.
 fn watch(race: &Race, every: Duration, setup: &Setup) -> Result<Measured> {
     let (variant, case) = (&race.variant, &race.case);
     let mut processes = start_workload(&race.specs, variant, setup)?;
@@ -140,7 +139,7 @@ fn watch(race: &Race, every: Duration, setup: &Setup) -> Result<Measured> {
         written += process.written()?;
     }
     let seconds = watch.elapsed().as_secs_f64();
-    // What can be merged changes all the time.
+    // The mergeable memory changes all the time.
     let run = end(race, system, watch, processes, 0.0)?;
     let (saved, mapped) = run.looks.means_from(WARM_UP).unwrap_or_default();
     let share = run.looks.cpu_share_from(WARM_UP).unwrap_or_default();

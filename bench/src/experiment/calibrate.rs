@@ -1,10 +1,9 @@
-//! calibrate: what each cost of the simulator is here, by micro-benchmarks alone.
+//! calibrate: each cost of the simulator on this machine, by micro-benchmarks alone.
 //!
-//! The simulator moves its time by what things cost, from a file. This experiment measures each of
-//! those costs by itself: calls into the module with partners known by plan, listings of processes
-//! and mappings, the engine's own steps, and scans of ksmd over memory of one kind. No cost is
-//! fitted to a workload, so that workloads can show whether the simulator is right (`uksm-bench
-//! realism`).
+//! The simulator advances its time by costs from a file. This experiment measures each of those
+//! costs by itself: calls into the module with partners known by plan, listings of processes and
+//! mappings, the engine's own steps, and scans of ksmd over memory of one kind. No cost is fitted
+//! to a workload, so that workloads can show whether the simulator is right (`uksm-bench realism`).
 
 mod calls;
 mod costs;

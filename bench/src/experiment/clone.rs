@@ -1,6 +1,6 @@
-//! clone: two processes with the same distinct pages, as two guests of one image have.
+//! clone: two processes with the same distinct pages, like two guests of one image.
 //!
-//! Every page has one partner: nothing repeats, so a thin sample of each finds next to nothing.
+//! Every page has one partner: no content repeats, so a thin sample of each finds next to nothing.
 //! Three sizes: in-kernel KSM descends a tree of all pages for each, which deepens with their
 //! number.
 

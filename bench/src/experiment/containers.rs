@@ -1,10 +1,10 @@
 //! containers: many small systems, each with a service and a store, in namespaces of their own.
 //!
-//! A system is a Python with what a web service imports, and a redis-server with 2 MiB of keys
+//! A system is a Python with the imports of a web service, and a redis-server with 2 MiB of keys
 //! (`--size`), of which most are in all. Twenty by default (`--crowd N`: N of them). All are up and
-//! idle before a system of merging starts. What is counted as mergeable is what is equal; not all
-//! of it may be merged, so a run lasts as long as it has been given, unless 95 % are merged before,
-//! and the CPU for half of it is a figure.
+//! idle before a merging system starts. Equal pages count as mergeable; not all of them may be
+//! merged, so a run lasts for its whole time, unless 95 % are merged before, and the CPU for half
+//! of it is a figure.
 //!
 //! Source: UKSM §8.2.2, where three containers ran a web site each.
 
@@ -23,14 +23,14 @@ use crate::workload::surroundings::Surroundings;
 use anyhow::{Result, ensure};
 use std::time::Duration;
 
-/// What a service imports.
+/// The imports of a service.
 const MODULES: [&str; 16] = [
     "argparse", "asyncio", "csv", "datetime", "decimal", "email", "hashlib", "html", "http",
     "json", "logging", "sqlite3", "ssl", "string", "urllib", "xml",
 ];
-/// What the services have for themselves after they are up.
+/// Time for the services to settle after they are up.
 const SETTLED: Duration = Duration::from_secs(1);
-/// Memory that a system takes until it is up, in MiB, what the kernel keeps for it included.
+/// Memory of a system until it is up, in MiB, kernel memory included.
 const A_SYSTEM_MIB: u64 = 20;
 
 /// Runs all variants.
@@ -110,8 +110,7 @@ fn once(race: &Race, setup: &Setup, place: &Place, count: usize) -> Result<Run> 
     let run = Run {
         looks,
         mergeable_mib,
-        // The code and the keys of all systems are as they were; pages that hold neither are not
-        // looked at.
+        // The code and the keys of all systems are unchanged; other pages are not checked.
         verified_pages: 0,
         own_mib,
         counters,
@@ -122,7 +121,7 @@ fn once(race: &Race, setup: &Setup, place: &Place, count: usize) -> Result<Run> 
     Ok(run)
 }
 
-/// Starts so many systems; the services import side by side.
+/// Starts this many systems; the services import side by side.
 fn start(race: &Race, setup: &Setup, place: &Place, count: usize) -> Result<Vec<Container>> {
     let surroundings = Surroundings {
         mergeable: race.variant.needs_mergeable(),

@@ -1,4 +1,4 @@
-//! What one page costs, measured without a daemon: calls into the module, timed here.
+//! The cost of one page, measured without a daemon: calls into the module, timed here.
 
 use crate::result::Measured;
 use anyhow::{Context, Result};
@@ -8,17 +8,17 @@ use std::time::Duration;
 use uksm_linux::module::Device;
 use uksm_policy::command::SpaceId;
 
-/// CPU that went into some pages.
+/// CPU spent on some pages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cost {
     /// Time.
     pub cpu: Duration,
-    /// How many.
+    /// Number of pages.
     pub pages: f64,
 }
 
 impl Cost {
-    /// This much for so many pages.
+    /// This CPU time for this many pages.
     pub(super) fn new(cpu: Duration, pages: usize) -> Cost {
         Cost {
             cpu,

@@ -1,18 +1,18 @@
 //! cow-broken: pages that are written again as soon as they are merged (UKSM §8.1.2).
 //!
 //! Two questions. In the case `round` a region of which most pages are rewritten every round must
-//! be left alone, at next to no CPU. In all others the filter is off, and a loop writes pages with
-//! what they hold, every 10 ms, from the start to the end: how much memory is saved on average,
-//! next to KSM held at the same CPU, as shipped and without `smart_scan`? Such a case is
-//! `RATE@SHARE`: pages written a second, and the percent of a core that a system may take.
+//! be left alone, at next to no CPU. In all others the filter is off, and a loop writes pages
+//! without changing them, every 10 ms, from the start to the end: the mean saving is compared with
+//! that of KSM held at the same CPU, as shipped and without `smart_scan`. Such a case is
+//! `RATE@SHARE`: pages written a second, and the limit of a system in percent of a core.
 //!
-//! The paper's loop writes 100 pages/s of 2 GiB, in turn, so what limits saving is how fast so much
-//! is merged at that CPU. Faster loops go over 128 MiB, so that most of it would be lost again in
-//! the time watched: they show what is kept under rewriting.
+//! The paper's loop writes 100 pages/s of 2 GiB, in turn, so the saving is limited by the speed of
+//! merging at that CPU. Faster loops go over 128 MiB, so that most savings would be lost again in
+//! the time watched: they show the savings that are kept under rewriting.
 //!
-//! They write pages anywhere. In turn they ran beside ksmd, which also goes through the region page
-//! by page, at nearly the same speed, and what KSM saved was a matter of who was ahead: another 2
-//! ms of a wake-up changed it by a quarter to a half.
+//! They write pages in random order. In turn they ran beside ksmd, which also goes through the
+//! region page by page, at nearly the same speed, and KSM's saving depended on which of the two was
+//! ahead: another 2 ms of a wake-up changed it by a quarter to a half.
 
 use super::average::{Rounds, Watched};
 use crate::result::Report;
@@ -24,11 +24,11 @@ use anyhow::{Context, Error, Result, ensure};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Cases that are run by default; each but the first takes three times the time watched.
+/// Default cases; each but the first takes three times the time watched.
 const CASES: [&str; 6] = [
     "round", "100@10", "100@20", "20000@2", "20000@10", "20000@20",
 ];
-/// Pages a second of the paper's loop, and the MiB that it goes over; those of all others.
+/// Pages a second of the paper's loop, and its MiB; then the MiB of all others.
 const PAPERS: (usize, usize) = (100, 2048);
 const OTHERS_MIB: usize = 128;
 /// Steps a second.
@@ -36,9 +36,9 @@ const STEPS: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Case {
-    /// The whole region in a round or so.
+    /// The whole region in about a round.
     Round,
-    /// So many pages a second, at this percentage of a core.
+    /// This many pages a second, at this percentage of a core.
     Loop { rate: usize, percent: u32 },
 }
 
@@ -80,7 +80,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     Ok(report)
 }
 
-/// A region that is to be left alone.
+/// A region that must be left alone.
 fn left_alone(report: &mut Report, setup: &Setup) -> Result<()> {
     let size = setup.size_or(OTHERS_MIB);
     // The whole region in 2.5 s: at least 60 % in a round of 2 s.
@@ -119,8 +119,7 @@ fn held(report: &mut Report, (rate, percent): (usize, u32), setup: &Setup) -> Re
     let specs = [rewritten(setup.seed, mib, behaviour)];
     let share = f64::from(percent) / 100.0;
     let case = format!("{mib} MiB, {rate} pages/s{place}, {percent} % CPU");
-    // As shipped KSM leaves out pages that were looked at in vain, which those that were broken are
-    // for a while.
+    // As shipped KSM leaves out pages that were examined in vain, as broken ones are for a while.
     let all = [(Switch::SmartScan, false)];
     let variants = [
         Variant::uksm_unfiltered(share),

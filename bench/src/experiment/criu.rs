@@ -3,8 +3,8 @@
 //! A parent of 20 MiB (`--size`) and three children (`--crowd N`: N of them) that each wrote the
 //! same by themselves, and one MiB of their own. The daemon merges them; criu writes them to files,
 //! with memory tracked from a first write on (`pre-dump`, soft-dirty bits), which ends them; and
-//! restores them. All tell a digest of their memory all the time, which must stay as it was.
-//! Figures are the sum of what is theirs (`Pss`) at each stage.
+//! restores them. All print a digest of their memory all the time, which must not change. Figures
+//! are the sums of their proportional shares (`Pss`) at each stage.
 //!
 //! Source: checkpoint-restore/criu#2386, where families no longer share after a restore.
 
@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 const FOLDER: &str = "/tmp/criu";
 const PYTHON: &str = "/usr/bin/python3";
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Parts of what can be saved that must be: all but a fifth, of which the interpreters' own
-/// memory is a part.
+/// Required share of the possible saving: all but a fifth, which includes the interpreters' own
+/// memory.
 const NEARLY_ALL: f64 = 0.8;
 
-/// What a family does: MiB that all hold, children.
+/// The program of a family: MiB common to all, children.
 const FAMILY: &str = r"
 import os, random, sys, time, zlib
 mib, children = int(sys.argv[1]), int(sys.argv[2])
@@ -52,7 +52,7 @@ while True:
     time.sleep(0.2)
 ";
 
-/// What one process said last.
+/// The last report of one process.
 #[derive(Debug, Clone, PartialEq)]
 struct Said {
     pid: u32,
@@ -81,7 +81,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     };
     let mut parent = start(size, children)?;
     family(children, None)?;
-    // What Python needed to fill the memory is given back.
+    // Memory that Python needed for filling is given back.
     sleep(Duration::from_secs(3));
     let before = family(children, None)?;
     let pids: Vec<u32> = before.iter().map(|said| said.pid).collect();
@@ -139,7 +139,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     Ok(report)
 }
 
-/// Starts a family that no terminal or pipe binds to this program.
+/// Starts a family without a terminal or pipe to this program.
 fn start(size: usize, children: usize) -> Result<Child> {
     Command::new("/bin/setsid")
         .args([PYTHON, "-B", "-S", "-c", FAMILY])
@@ -153,7 +153,7 @@ fn start(size: usize, children: usize) -> Result<Child> {
         .context("cannot start Python: boot with --python and --criu")
 }
 
-/// What each process says, the parent first, as soon as each said something after `before`.
+/// The report of each process, the parent first, as soon as each has reported after `before`.
 fn family(children: usize, before: Option<&[Said]>) -> Result<Vec<Said>> {
     let end = Instant::now() + PATIENCE;
     let said = |number: usize| {
@@ -179,7 +179,7 @@ fn family(children: usize, before: Option<&[Said]>) -> Result<Vec<Said>> {
     }
 }
 
-/// Waits until these processes have no more than so many MiB together; how many they have.
+/// Waits until these processes have at most this many MiB together; returns their MiB.
 fn merged(pids: &[u32], most_mib: f64) -> Result<f64> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -192,7 +192,7 @@ fn merged(pids: &[u32], most_mib: f64) -> Result<f64> {
     }
 }
 
-/// What is theirs, each page that several map divided among these.
+/// Their proportional shares: a page that several map is divided among them.
 fn pss_mib(pids: &[u32]) -> Result<f64> {
     let mut sum = 0.0;
     for pid in pids {

@@ -1,12 +1,12 @@
 //! crowd: two newcomers with the same pages, among thousands of idle processes or in a storm.
 //!
-//! The daemon may merge every process of the host. When it has settled, its CPU is watched for
-//! `--calm` seconds; this is what a crowd costs that has nothing to merge. Then pairs of processes
-//! start, one pair after the other, and fill 64 MiB with the same distinct pages. The figure is the
-//! time from then to 90 % merged, median and longest of the pairs, for each governor and crowd. In
-//! a storm 200 processes start each second and live for 0.2 s; its CPU is watched for 20 s, and the
-//! pairs start while it goes on. How much longer they take than without it, in the same boot and
-//! with the same governor, is its delay. KSM serves only memory that is offered to it, so it knows
+//! The daemon may merge every process of the host. When it has settled, its CPU is measured for
+//! `--calm` seconds: the cost of a crowd without mergeable pages. Then pairs of processes start,
+//! one pair after the other, and fill 64 MiB with the same distinct pages. The figure is the time
+//! from then to 90 % merged, median and longest of the pairs, for each governor and crowd. In a
+//! storm 200 processes start each second and live for 0.2 s; the daemon's CPU is measured for 20 s,
+//! and the pairs start while the storm goes on. The additional time compared with the same boot and
+//! governor without a storm is its delay. KSM serves only memory that is offered to it, so it knows
 //! of no crowd: it runs once, with the smallest.
 
 use super::newcomers::{fill_and_watch, rest, seconds_to_90, times_to_90, waiting};
@@ -21,23 +21,23 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use uksm_policy::params::Governor;
 
-/// Idle processes, where no number is given.
+/// Idle processes, if no number is given.
 const CROWDS: [usize; 3] = [10, 400, 3000];
 
-/// Time to look at the crowd for the first time.
+/// Time for the first examination of the crowd.
 const SETTLE: Duration = Duration::from_secs(30);
 /// Time that a pair of newcomers stays after it is merged. A pair that ends sooner is short-lived,
 /// which makes a daemon leave the next one alone for some seconds (UKSM §5.2).
 const STAY: Duration = Duration::from_secs(5);
 
-/// The storm, and how long it blows before the newcomers come.
+/// The storm, and its duration before the newcomers come.
 const STORM: Wind = Wind {
     rate: 200,
     life: Duration::from_millis(200),
 };
 const STORM_WATCHED: Duration = Duration::from_secs(20);
 
-/// The name of the case with a storm, and what it is compared with.
+/// The name of the case with a storm, and of the case that it is compared with.
 const IN_STORM: &str = "storm";
 const IDLE: &str = "idle";
 
@@ -150,7 +150,7 @@ fn among(race: &Race, crowd: usize, wind: Option<Wind>, setup: &Setup) -> Result
     Ok(measured)
 }
 
-/// Share of a core that a system without work takes, in percent.
+/// Share of a core that an idle system uses, in percent.
 fn cpu_percent(system: &mut dyn System, watched: Duration) -> Result<f64> {
     let (begin, before) = (Instant::now(), system.cpu()?);
     rest(system, watched)?;
@@ -158,7 +158,7 @@ fn cpu_percent(system: &mut dyn System, watched: Duration) -> Result<f64> {
     Ok(100.0 * used / begin.elapsed().as_secs_f64().max(f64::EPSILON))
 }
 
-/// Two newcomers: they start, are filled, and are merged. Gives them, too.
+/// Two newcomers: they start, are filled, and are merged. Returns them, too.
 fn pair(race: &Race, system: &mut dyn System, setup: &Setup) -> Result<(Run, Vec<Process>)> {
     let mergeable_mib = mergeable_mib(&race.specs)?;
     let mut processes = start_workload(&waiting(&race.specs), &race.variant, setup)?;

@@ -1,9 +1,9 @@
-//! fold-cost: what the module takes for merging a page that somebody found a partner for.
+//! fold-cost: the module's cost of merging a page with a known partner.
 //!
-//! No policy: the partners are known by plan and handed to FOLD in address order. This is the floor
-//! that the daemon's cost a saved page is compared with; `cold-compare` of sample-cost is the floor
-//! of that. Three shapes: identical pages into one frame, pairs of two processes by sets, and pages
-//! whose hash was right and whose contents differ.
+//! No policy: the partners are known by plan and passed to FOLD in address order. This is the floor
+//! for the daemon's cost a saved page; `cold-compare` of sample-cost is the floor of that. Three
+//! shapes: identical pages into one frame, pairs of two processes by sets, and pages whose hash was
+//! right and whose contents differ.
 
 use super::cost::{Cost, attach, measured};
 use super::race::start_workload;
@@ -123,8 +123,8 @@ impl Domain {
         Ok(FrameId(outcomes[0].frame))
     }
 
-    /// Merges all pages of the first process, which are equal, into as many frames as take them;
-    /// the cost of an entry, without those that make frames.
+    /// Merges all pages of the first process, which are equal, into as many frames as needed;
+    /// returns the cost of an entry, without those that make frames.
     fn fill_frames(&mut self, pages: usize) -> Result<Cost> {
         let mut sum = Folded::default();
         let most = usize::try_from(MAX_SHARERS).context("sharers")?;
@@ -137,7 +137,7 @@ impl Domain {
         sum.cost(Status::Merged)
     }
 
-    /// Merges all pages; the cost of an entry.
+    /// Merges all pages; returns the cost of an entry.
     fn run(
         &mut self,
         pages: std::ops::Range<usize>,
@@ -180,7 +180,7 @@ impl Domain {
     }
 }
 
-/// What folding some entries took.
+/// The cost of folding some entries.
 #[derive(Debug, Clone, Copy, Default)]
 struct Folded {
     cpu: Duration,

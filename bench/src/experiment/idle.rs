@@ -1,4 +1,4 @@
-//! idle: what a system costs when nothing is left to merge.
+//! idle: the cost of a system when nothing is left to merge.
 //!
 //! Identical pages, which get merged, and as many random ones, which never do. After settling,
 //! CPU and memory of the daemon are watched; 10 minutes in the full experiment (`--seconds`).

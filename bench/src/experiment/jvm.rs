@@ -2,11 +2,11 @@
 //!
 //! Each (`--crowd N`: N of them, four by default) has a heap of 48 MiB (`--size`) that is touched
 //! from the start. A third of it holds records, nine tenths of them equal in all. All have worked
-//! and collected their garbage before a system of merging starts. A run lasts as long as it may,
-//! unless 95 % of what is equal are merged before.
+//! and collected their garbage before a merging system starts. A run lasts for its whole time,
+//! unless 95 % of the equal pages are merged before.
 //!
 //! The heap of the serial collector is private memory. That of ZGC is a memfd that is mapped
-//! several times, so nobody can merge it: there, `uksm explain` and `uksm doctor` must name it.
+//! several times, so it cannot be merged: there, `uksm explain` and `uksm doctor` must name it.
 //!
 //! Zeros have columns of their own: `equal_zero_mib` were zeros before, `zero_mib` map the zero
 //! page after.
@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 const PROGRAM: &str = "/bin/java";
 const FOLDER: &str = "/tmp/jvm";
 const SERVICE: &str = include_str!("jvm/Service.java");
-/// What a virtual machine has for itself after its service is at rest.
+/// Time for a virtual machine to settle after its service is at rest.
 const SETTLED: Duration = Duration::from_secs(3);
 /// Longest wait for an answer about memory that cannot be merged.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -123,7 +123,7 @@ fn once(race: &Race, setup: &Setup, count: usize) -> Result<Run> {
     let run = Run {
         looks,
         mergeable_mib,
-        // The records of all are as they were; other pages are not looked at.
+        // The records of all are unchanged; other pages are not checked.
         verified_pages: 0,
         own_mib,
         counters,
@@ -134,7 +134,7 @@ fn once(race: &Race, setup: &Setup, count: usize) -> Result<Run> {
     Ok(run)
 }
 
-/// Two services whose heap is shared memory: what is said of it, and what is saved beside it.
+/// Two services whose heap is shared memory: the reports on it, and the saving beside it.
 fn shared_heap(setup: &Setup) -> Result<Measured> {
     let mut services = Vec::new();
     for number in 0..2 {

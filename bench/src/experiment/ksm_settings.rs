@@ -1,8 +1,8 @@
-//! ksm-settings: which settings of KSM are its best, and where.
+//! ksm-settings: the best settings of KSM in each case.
 //!
-//! A ratio against KSM is worth as much as the setting that KSM had. Beside KSM without sleep as it
-//! is shipped otherwise stand: pages of zeros merged with the kernel's own (`use_zero_pages`), what
-//! was looked at in vain not left out of scans (`smart_scan` off), both, and a limit of sharers
+//! A ratio against KSM depends on the setting of KSM. KSM without sleep, shipped otherwise, is
+//! compared with these: pages of zeros merged with the kernel's own (`use_zero_pages`), pages
+//! examined in vain not left out of scans (`smart_scan` off), both, and a limit of sharers
 //! (`max_page_sharing`) of 64 and 4,096 instead of 256, which is uksm's, too.
 //!
 //! | case | memory |

@@ -1,19 +1,19 @@
 //! machines: virtual machines with the same system.
 //!
-//! Machines of 128 MiB (`--size`) boot: Debian's kernel, QEMU as it is, a small `/init`. What they
-//! have in memory nobody planned: a kernel, its tables, the files that it was booted from, zeros.
-//! In the end each machine reads what it booted from once more, and every byte must be as it was.
+//! Machines of 128 MiB (`--size`) boot: Debian's kernel, an unchanged QEMU, a small `/init`. Their
+//! memory is not planned: a kernel, its tables, the files of its boot, zeros. In the end each
+//! machine reads the files of its boot once more, and every byte must be unchanged.
 //!
-//! - `idle`: four machines (`--crowd N`: N of them) are up before a system starts; what could be
-//!   saved is counted from contents before.
+//! - `idle`: four machines (`--crowd N`: N of them) are up before a system starts; the possible
+//!   saving is counted from contents before.
 //! - `booting`: one more machine boots every eight seconds beside a system that has been running;
-//!   what could be saved is counted in the end.
-//! - `overcommitted`: the same, of eight, where the host has five eighths of what they are
-//!   promised, and swap on compressed memory; beside nobody who merges, too.
+//!   the possible saving is counted at the end.
+//! - `overcommitted`: the same, of eight, where the host has five eighths of their promised
+//!   memory, and swap on compressed memory; without a merging system, too.
 //!
 //! An emulator whose guests run guests now and then loses one. Before a system has started the
-//! machine boots again, alone (`booted_again`); afterwards the run says nothing about what is
-//! measured, and is made again; how often is a figure (`tries`).
+//! machine boots again, alone (`booted_again`); afterwards the run does not count, and is made
+//! again; the number of tries is a figure (`tries`).
 //!
 //! Source: UKSM §8.2.1.
 
@@ -38,16 +38,17 @@ use std::time::{Duration, Instant};
 /// Longest wait for a machine to boot, and to answer.
 const BOOT_LIMIT: Duration = Duration::from_secs(150);
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-/// How often is looked whether machines are up that boot at the same time.
+/// Time between two checks of machines that boot at the same time.
 const LOOK_AT_BOOT: Duration = Duration::from_millis(100);
-/// What a machine has after the first of those that boot at the same time is up: as long as the
-/// first took, and at least this.
+/// Time for the other machines after the first of those that boot at the same time is up: as long
+/// as the first took, and at least this.
 const STRAGGLING: Duration = Duration::from_secs(5);
-/// Most machines of a run that are booted again.
+/// Limit of machines of a run that are booted again.
 const MAX_AGAIN: usize = 4;
-/// What the last machine has for itself after it is up.
+/// Time for the last machine to settle after it is up.
 const SETTLED: Duration = Duration::from_secs(1);
-/// From the start of one machine to that of the next, in `booting`, and between two looks there.
+/// Time from the start of one machine to that of the next, in `booting`, and between two looks
+/// there.
 const APART: Duration = Duration::from_secs(8);
 const LOOK: Duration = Duration::from_millis(500);
 /// Swap, where memory is short.
@@ -147,8 +148,8 @@ fn booting(race: &Race, setup: &Setup) -> Result<Run> {
     one_by_one(setup.crowd.first().copied().unwrap_or(4), race, setup)
 }
 
-/// The same, in five eighths of the memory that the machines are promised: with half of it the
-/// kernel kills one where nobody merges.
+/// The same, in five eighths of the machines' promised memory: with half of it the kernel kills one
+/// if nothing merges.
 fn overcommitted(race: &Race, setup: &Setup) -> Result<Run> {
     let count = setup.crowd.first().copied().unwrap_or(8);
     let _taken = Taken::but(count * setup.size_or(128) * 5 / 8)?;
@@ -186,7 +187,7 @@ fn one_by_one(count: usize, race: &Race, setup: &Setup) -> Result<Run> {
     machines.wait()?;
     let all_up = all_up.unwrap_or_else(|| begin.elapsed());
     let mut figures = Machine::now()?.since(&before);
-    // What is swapped out by now is not read, and not counted.
+    // Pages swapped out by now are not read, and not counted.
     let mergeable_mib = machines.mergeable_mib()?;
     figures.extend(system.figures());
     let (saved, mapped) = looks.means_from(0.0).unwrap_or_default();
@@ -201,7 +202,7 @@ fn one_by_one(count: usize, race: &Race, setup: &Setup) -> Result<Run> {
     end(system, machines, (looks, own_mib), mergeable_mib, figures)
 }
 
-/// Stops the system and has every machine look at what it holds.
+/// Stops the system and makes every machine check its memory.
 fn end(
     mut system: Box<dyn System>,
     mut machines: Machines,
@@ -229,7 +230,7 @@ fn end(
 struct Machines {
     guests: Vec<Guest>,
     specs: Vec<Spec>,
-    /// How many of them, in their order, are known to be up.
+    /// The number of them, in their order, that are known to be up.
     up: usize,
     pages: usize,
 }
@@ -258,8 +259,8 @@ impl Machines {
         Ok(())
     }
 
-    /// Waits until all are up that were started together, and boots again which are lost; how many
-    /// were.
+    /// Waits until all that were started together are up, and boots lost ones again; returns the
+    /// number of those.
     ///
     /// They do the same, by turns on the same processors, so that all are up at about the same
     /// time: one that takes much longer than the first is lost, which is known long before
@@ -308,7 +309,7 @@ impl Machines {
         Ok(())
     }
 
-    /// How many are up by now, of those before the first that is not.
+    /// The number of those up by now, before the first that is not.
     fn up(&mut self) -> Result<usize> {
         while let Some(next) = self.guests.get_mut(self.up) {
             if next.said("ready")?.is_none() {
@@ -328,7 +329,7 @@ impl Machines {
         self.pages as u64 * 4096
     }
 
-    /// What merging all equal pages of the machines' memory would save.
+    /// MiB that merging all equal pages of the machines' memory would save.
     fn mergeable_mib(&self) -> Result<f64> {
         let bytes = self.bytes();
         let mut mappings = Vec::new();
@@ -339,7 +340,7 @@ impl Machines {
         Ok(mib(mergeable_pages_of(&mappings)?))
     }
 
-    /// Each machine reads what it booted from once more; the pages of all.
+    /// Makes each machine read the files of its boot once more; returns the pages of all.
     fn check(&mut self) -> Result<u64> {
         for guest in &mut self.guests {
             guest.tell("check")?;

@@ -1,4 +1,4 @@
-//! Experiments: each a small file that says which workload, which variants, which question.
+//! Experiments: each a small file with its workload, its variants and its question.
 //!
 //! They run inside a guest, as root, with the module loaded, and write one result each. All
 //! variants of one experiment run in the same boot, interleaved, each on a fresh process tree.
@@ -45,11 +45,11 @@ use anyhow::{Context, Result, ensure};
 pub(crate) struct Experiment {
     /// Its name.
     pub name: &'static str,
-    /// What it asks.
+    /// Its question.
     pub question: &'static str,
     /// Memory its guest needs at the default sizes, MiB.
     memory_mib: u32,
-    /// What else its guest needs: options of the harness.
+    /// Other needs of its guest: options of the harness.
     packed: &'static [&'static str],
     run: fn(&Setup) -> Result<Report>,
 }
@@ -261,7 +261,7 @@ pub(crate) const EXPERIMENTS: [Experiment; 29] = [
     },
 ];
 
-/// Those whose runs have a stretch to profile.
+/// Experiments whose runs have a stretch to profile.
 const PROFILED: [&str; 14] = [
     "containers",
     "similar",
@@ -306,10 +306,10 @@ fn find(name: &str) -> Result<&'static Experiment> {
     })
 }
 
-/// Experiments whose programs are at addresses of their own each time, as on any machine.
+/// Experiments whose programs are at random addresses each time, as on any machine.
 const RANDOM_ADDRESSES: [&str; 3] = ["machines", "containers", "jvm"];
 
-/// What the guest of an experiment needs.
+/// The needs of an experiment's guest.
 pub(crate) fn needs(name: &str) -> Result<Needs> {
     find(name).map(|experiment| Needs {
         memory_mib: experiment.memory_mib,

@@ -1,10 +1,10 @@
-//! Memory that is filled in a system that has been calm.
+//! Memory that is filled while the system is calm.
 //!
 //! Problem: a daemon, or ksmd, that has had nothing to do for a minute looks around less often.
-//! Approach: the system starts first, and gets time. Then processes start and are filled, or
-//! processes that have been there from the start are. Wall time counts from when the last one is
-//! filled: what is merged while memory is filled only shortens it. CPU counts from before the first
-//! one is, so that no work is free.
+//! Approach: the system starts first, and gets time. Then new processes are filled, or processes
+//! that exist from the start are. Wall time counts from the moment at which the last one is filled:
+//! merges during filling only shorten it. CPU counts from before the first one is, so that no work
+//! is free.
 
 use super::race::{Race, Run, end, start_workload};
 use super::watch::Watch;
@@ -15,10 +15,10 @@ use crate::workload::{Behaviour, Part, Process, Spec, mergeable_mib};
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
-/// Between two looks after the system while it is calm.
+/// Time between two adjustments of the system while it is calm.
 const STEP: Duration = Duration::from_secs(1);
 
-/// Where memory comes from after the calm.
+/// The source of memory after the calm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Newcomers {
     /// Processes start.
@@ -96,14 +96,14 @@ pub(super) fn fill_and_watch(
     Ok(())
 }
 
-/// After how many seconds 90 % of what can be merged was: infinity if never.
+/// The seconds until 90 % of the mergeable memory was merged: infinity if never.
 pub(super) fn seconds_to_90(run: &Run) -> f64 {
     run.looks
         .reaches(0.9 * run.mergeable_mib)
         .map_or(f64::INFINITY, |look| look.seconds)
 }
 
-/// Median and longest of the times to 90 %, as far as that was reached. `suffix` ends their names.
+/// Median and longest of the times to 90 %, if that was reached. `suffix` ends their names.
 pub(super) fn times_to_90(seconds: &[f64], suffix: &str) -> Vec<(String, f64)> {
     let longest = seconds.iter().copied().reduce(f64::max);
     let named = [

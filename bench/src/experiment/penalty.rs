@@ -1,4 +1,4 @@
-//! penalty: what a system that merges costs the applications on the host (UKSM §8.4).
+//! penalty: the cost of a merging system for the applications on the host (UKSM §8.4).
 //!
 //! - `build`: a Python compiles sources of its library.
 //! - `make`: compilers, each a Python of its own, four at a time, compile a source each.
@@ -12,13 +12,13 @@
 //! - `merging`: two that map, fill and unmap the same pages again and again; and a twin of the
 //!   application, which holds what it holds and waits.
 //!
-//! In each round each variant runs once, in an order that is drawn, on fresh processes, and `alone`
-//! as well, where nothing merges. A system serves all processes, those that start later, too, and
-//! has some seconds for what is there before the application begins. Each run is compared with that
-//! alone of its round: `percent` is how much more CPU time all processes of the application took,
-//! faults and waits for locks included; `elapsed_percent` how much longer it took, the processors
-//! that the system took included. The interval is that of 95 % for the mean of the pairs. Everybody
-//! has made the same in the end, which is checked.
+//! In each round each variant runs once, in random order, on fresh processes, and `alone` as well,
+//! where nothing merges. A system serves all processes, including later ones, and has some seconds
+//! for existing ones before the application begins. Each run is compared with that alone of its
+//! round: `percent` is the additional CPU time of all processes of the application, faults and
+//! waits for locks included; `elapsed_percent` the additional elapsed time, the processors used by
+//! the system included. The interval is that of 95 % for the mean of the pairs. All runs must have
+//! the same result, which is checked.
 
 mod app;
 
@@ -38,14 +38,14 @@ use crate::system::uksm::LOADED;
 use crate::system::{System, Variant};
 use crate::workload::{Behaviour, Contents, Part, Process, Spec};
 
-/// MiB of each process beside the application, and how long the same pages stay in `merging`.
+/// MiB of each process beside the application, and the life of equal pages in `merging`.
 const BESIDE_MIB: usize = 64;
 const MERGED_MIB: usize = 8;
 const STAY: Duration = Duration::from_millis(500);
-/// What a system has before the application begins: the daemon's programs work beside it.
+/// Time of a system before the application begins: the daemon's programs work beside it.
 const SETTLE: Duration = LOADED;
 
-/// Where nothing merges.
+/// The name of runs without merging.
 const ALONE: &str = "alone";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,17 +78,17 @@ impl State {
     }
 }
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Debug, Clone)]
 struct Once {
-    /// CPU time of the application, and how long it took, in seconds.
+    /// CPU time of the application, and its elapsed time, in seconds.
     cpu: f64,
     elapsed: f64,
     /// CPU time of the system meanwhile.
     system: f64,
-    /// 99 % of the requests were answered within so many seconds, if there were any.
+    /// Time within which 99 % of the requests were answered, in seconds, if there were any.
     p99: Option<f64>,
-    /// What was made.
+    /// A digest of the results.
     digest: String,
 }
 
@@ -109,7 +109,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
             let mut runs: BTreeMap<&str, Vec<Once>> = BTreeMap::new();
             for round in 0..setup.repeats {
                 let setup = setup.in_round(round);
-                // Contents of its own, too.
+                // Each state has contents of its own, too.
                 let seed = setup.round_seed();
                 for (name, variant) in in_order(&variants, &setup) {
                     let stage = Stage::set((app, state, seed), variant, &place, &setup);
@@ -140,7 +140,7 @@ fn variants() -> Vec<Variant> {
     governors.into_iter().chain(ksm).collect()
 }
 
-/// All variants of a round, and nobody, in an order that is drawn.
+/// All variants of a round, and the one without a system, in random order.
 fn in_order<'v>(variants: &'v [Variant], setup: &Setup) -> Vec<(&'v str, Option<&'v Variant>)> {
     let named = variants.iter().map(|one| (one.name.as_str(), Some(one)));
     let all: Vec<_> = named.chain([(ALONE, None)]).collect();
@@ -157,7 +157,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// All are there, and the system begins; alone if there is no variant.
+    /// Starts all processes, then the system, if there is a variant.
     fn set(
         (app, state, seed): (App, State, u64),
         variant: Option<&Variant>,
@@ -173,7 +173,7 @@ impl Stage {
             State::Nothing => (start("app")?, None),
             State::Merging => (start("app")?, Some(start("twin")?)),
         };
-        // On all there are and will be: applications start processes.
+        // The system serves all present and future processes: applications start processes.
         let system = variant.map(|variant| variant.start(setup, &[]));
         Ok(Stage {
             app,
@@ -189,7 +189,7 @@ impl Stage {
             .map_or(Ok(Duration::ZERO), |system| system.cpu())
     }
 
-    /// Has the application work, and ends the system.
+    /// Makes the application work, and ends the system.
     fn measure(mut self, seed: u64) -> Result<Once> {
         let (cpu, system, begun) = (self.app.cpu()?, self.system_cpu()?, Instant::now());
         let mut answered = self.app.work(seed)?;
@@ -265,7 +265,7 @@ fn compare(name: &str, case: &str, runs: &[Once], alone: &[Once]) -> Result<Meas
     })
 }
 
-/// The mean of these ratios and, of several, the bounds of its interval, by the ends of their
+/// The mean of these ratios and, for several, the bounds of its interval, by the ends of their
 /// figures' names.
 fn bounds(ratios: &[f64]) -> Vec<(&'static str, f64)> {
     match (Interval::of(ratios), ratios) {

@@ -1,7 +1,7 @@
-//! primitives: what is done to pages, each alone, where the pages lie in the first level of caches,
-//! the second, the last, or in memory.
+//! primitives: operations on pages, each alone, with pages in the first level of caches, the
+//! second, the last, or in memory.
 //!
-//! The model of caches (`by_function/hierarchy.rs`) has constants. Here they are held against a
+//! The model of caches (`by_function/hierarchy.rs`) has constants. Here they are compared with a
 //! processor: the same instructions are timed on a machine and counted in an emulated guest
 //! (`uksm-bench calibrate-caches`). It needs neither root nor the module.
 
@@ -21,14 +21,13 @@ use operation::{Operation, Pages};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// Where pages lie, and how many there are in each of two halves: in all 16 KiB, 256 KiB, 8 MiB,
-/// 256 MiB.
+/// Places of pages, and their number in each of two halves: in all 16 KiB, 256 KiB, 8 MiB, 256 MiB.
 const PLACES: [(&str, usize); 4] = [("l1", 2), ("l2", 32), ("llc", 1024), ("memory", 32768)];
-/// Where requests to the kernel are said to lie.
+/// The place of requests to the kernel.
 pub(crate) const KERNEL: &str = "kernel";
 /// Operations of a run.
 const COUNT: usize = 32768;
-/// In a window, somebody else must run once: that shows whether the emulator sees tasks change.
+/// In a window, another process must run once: that shows whether the emulator sees tasks change.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Runs the experiment.
@@ -75,7 +74,7 @@ fn measure(
         let begin = own.now()?;
         work()?;
         let end = own.now()?;
-        // What is saved is what counts are divided by: pages.
+        // Counts are divided by the saved pages: here by the pages of the run.
         windows.extend(window.map(|open| open.close(end, COUNT as f64 / MIB_PAGES as f64)));
         costs.push(Cost::new(end.saturating_sub(begin), COUNT).per_page_us() * 1e3);
     }

@@ -1,7 +1,7 @@
 //! One variant against one workload, watched until the memory is merged.
 //!
-//! The workload is mapped and filled before the clock starts, so a variant is charged for
-//! everything it does from then on and for nothing that others do.
+//! The workload is mapped and filled before the clock starts, so a variant is charged for all its
+//! own work from then on and for no other work.
 
 use super::watch::Watch;
 use crate::draws::Draws;
@@ -18,52 +18,52 @@ use std::time::{Duration, Instant};
 use uksm_results::Outcome;
 use uksm_results::interval::Interval;
 
-/// A variant stays watched for this long after 95 %, to see how far it gets.
+/// A variant stays watched for this long after 95 %, to see its further progress.
 const AFTERWARDS: Duration = Duration::from_millis(1500);
 
-/// What is to be run.
+/// A variant and its workload.
 #[derive(Debug, Clone)]
 pub(crate) struct Race {
     /// The system and its setting.
     pub variant: Variant,
-    /// Size or order, where there are several.
+    /// Size or order, if there are several.
     pub case: String,
     /// The workload.
     pub specs: Vec<Spec>,
-    /// Most time it gets.
+    /// Its time limit.
     pub limit: Duration,
-    /// Most runs of this variant, where one is long.
+    /// Limit of the runs of this variant, if one is long.
     pub most_runs: usize,
 }
 
-/// What came out of one run.
+/// The results of one run.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
     /// All looks.
     pub looks: Timeline,
-    /// What merging everything would save.
+    /// MiB that merging everything would save.
     pub mergeable_mib: f64,
     /// Pages found unchanged afterwards.
     pub verified_pages: u64,
-    /// Most memory of the daemon.
+    /// Largest memory of the daemon.
     pub own_mib: f64,
     /// The system's own counters.
     pub counters: Option<Value>,
-    /// Where its CPU went.
+    /// The parts of its CPU.
     pub figures: BTreeMap<String, f64>,
     /// The part whose instructions were counted by function.
     pub window: Option<Window>,
 }
 
 impl Run {
-    /// The moment when 95 % of what can be merged was.
+    /// The moment at which 95 % of the mergeable memory was merged.
     pub(crate) fn at_95(&self) -> Option<Look> {
         self.looks
             .reaches(0.95 * self.mergeable_mib)
             .filter(|_| self.mergeable_mib > 0.0)
     }
 
-    /// What it came to.
+    /// Its outcome.
     fn outcome(&self) -> Outcome {
         let judged = self.judged();
         Outcome {
@@ -126,7 +126,7 @@ pub(super) fn run(race: &Race, setup: &Setup) -> Result<Run> {
     Ok(run)
 }
 
-/// Ends a run: stops the system and has every process read its memory.
+/// Ends a run: stops the system and makes every process read its memory.
 pub(super) fn end(
     race: &Race,
     mut system: Box<dyn System>,
@@ -168,8 +168,8 @@ impl Race {
         }
     }
 
-    /// Most rounds in which it runs: where ratios are to be sure, what runs several times runs as
-    /// often as that takes.
+    /// Limit of the rounds in which it runs: if ratios must be certain, variants with several runs
+    /// run as often as that takes.
     fn most_rounds(&self, setup: &Setup) -> usize {
         if setup.within.is_some() && self.most_runs > 1 {
             setup.most_repeats
@@ -178,12 +178,12 @@ impl Race {
         }
     }
 
-    /// Names it in messages.
+    /// Its name in messages.
     fn label(&self) -> String {
         format!("{} {}", self.variant.name, self.case)
     }
 
-    /// Tells how far a run came.
+    /// Prints the progress of a run.
     pub(super) fn say(&self, run: &Run) {
         let judged = run.judged();
         println!(
@@ -196,7 +196,7 @@ impl Race {
         );
     }
 
-    /// Looks until the memory is merged, or for as long as the variant may take.
+    /// Looks until the memory is merged, or until the time of the variant is over.
     pub(super) fn watch(
         &self,
         watch: &mut Watch,
@@ -252,8 +252,8 @@ impl Race {
 /// A family of contents that no page has.
 const ORDER: u64 = 1 << 42;
 
-/// In which order the races of a round run: drawn, so that none always comes after the same one. In
-/// another boot it is the same.
+/// The order of the races of a round: random, so that none always follows the same one. In another
+/// boot it is the same.
 pub(super) fn order(count: usize, setup: &Setup) -> Vec<usize> {
     let mut draws = Draws::new(setup.round_seed(), ORDER);
     let mut order: Vec<usize> = (0..count).collect();
@@ -269,7 +269,7 @@ pub(super) fn interleave(races: &[Race], repeats: usize, setup: &Setup) -> Resul
     interleave_by(&run, races, repeats, setup)
 }
 
-/// The same, where one run of a race is `once`.
+/// The same, with `once` as one run of a race.
 pub(crate) fn interleave_by(
     once: &dyn Fn(&Race, &Setup) -> Result<Run>,
     races: &[Race],
@@ -280,7 +280,7 @@ pub(crate) fn interleave_by(
     Ok(runs.map(|(race, runs)| race.measured(runs)).collect())
 }
 
-/// What is compared of a run with the others of its round.
+/// The figure of a run that is compared with the others of its round.
 pub(super) trait Compared {
     /// More of it is better; nothing is 0.
     fn figure(&self) -> f64;
@@ -292,8 +292,8 @@ impl Compared for Run {
     }
 }
 
-/// What came of each race that is run here, in all its rounds: so many, and more where the setup
-/// asks for ratios that are as sure.
+/// The results of each race that is run here, in all its rounds: `repeats` of them, and more if the
+/// setup requires a certainty of ratios.
 pub(super) fn rounds<'a, T: Compared>(
     once: &dyn Fn(&Race, &Setup) -> Result<T>,
     races: &'a [Race],
@@ -321,7 +321,7 @@ pub(super) fn rounds<'a, T: Compared>(
     Ok(races)
 }
 
-/// Rounds of which an interval is taken for sure: so many contents at least.
+/// Least rounds for a valid interval: this many contents.
 const FEWEST_ROUNDS: usize = 3;
 
 /// Whether no ratio of ours to a KSM of the same case would be surer after one more round, or each
@@ -345,8 +345,8 @@ fn sure<T: Compared>(races: &[(&Race, Vec<T>)], share: f64, setup: &Setup) -> bo
                     .map(|(our, their)| our.figure() / their.figure())
                     .collect();
                 let interval = Interval::of(&ratios);
-                // Two runs of which one saves nothing have no ratio, however often they are
-                // repeated.
+                // Two runs of which one saves nothing have no ratio after any number of
+                // repetitions.
                 ratios.len() >= FEWEST_ROUNDS
                     && interval.is_none_or(|found| found.spread() <= share)
             })
@@ -386,7 +386,7 @@ mod tests {
         }
     }
 
-    /// How many rounds two variants run, where ours is this much better in each.
+    /// The number of rounds of two variants if ours is this much better in each.
     fn rounds_of(options: &[&str], most_runs: usize, ratio: impl Fn(usize) -> f64) -> usize {
         let setup = Line::try_parse_from([&["run"], options].concat())
             .unwrap()

@@ -1,13 +1,13 @@
-//! replay: memory as real processes had it, at its true layout.
+//! replay: memory of real processes at its true layout.
 //!
-//! Traces (`crate::trace`) say which pages of which mappings were equal, where they lay, and how
-//! that changed. Here processes of the same number map as much at the same distance from multiples
-//! of 2 MiB, and fill it so that the same pages are equal.
+//! Traces (`crate::trace`) record the equal pages of mappings, their positions, and their changes.
+//! Here as many processes map as much at the same distance from multiples of 2 MiB, and fill it so
+//! that the same pages are equal.
 //!
-//! A case is named after its trace. As such it holds still at the last moment that was captured:
-//! what does it take to merge 95 % of what is equal? With ` live` behind it, it begins at the first
-//! moment and goes on as it was captured: how much is saved on average, at which CPU? KSM runs
-//! there as shipped and without `smart_scan`, too.
+//! A case is named after its trace. As such it holds still at the last captured moment: the figure
+//! is the cost of merging 95 % of the equal pages. With ` live` behind it, it begins at the first
+//! moment and goes on as captured: the figures are the mean saving and the CPU. KSM runs there as
+//! shipped and without `smart_scan`, too.
 
 use super::average::{Rounds, Watched};
 use super::race::{Race, interleave};
@@ -21,10 +21,10 @@ use anyhow::{Error, Result};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Names the contents.
+/// The family of the contents.
 const FAMILY: u64 = 21;
 
-/// What is replayed.
+/// A trace, still or live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Case {
     trace: usize,
@@ -59,7 +59,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
                 every: Duration::from_millis(400),
             };
             let case = format!("{name} live");
-            // In so many scans it counts which pages KSM leaves out.
+            // Over this many scans KSM counts the pages that it leaves out.
             let [ours, ksm] = variants;
             let variants = [ours, ksm, Variant::ksm_without_smart_scan()];
             let rounds = Rounds::run(&variants, &case, &specs, watched, setup)?;
@@ -83,12 +83,12 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     Ok(report)
 }
 
-/// The processes of a trace, as they were at its last moment.
+/// The processes of a trace, at its last moment.
 pub(super) fn still(trace: &str, seed: u64) -> Result<Vec<Spec>> {
     Ok(specs(trace.parse()?, seed)?.0)
 }
 
-/// The processes of a trace, and how long it is.
+/// The processes of a trace, and its length.
 fn specs(case: Case, seed: u64) -> Result<(Vec<Spec>, Duration)> {
     let header = TRACES[case.trace].header()?;
     let last = header.moments - 1;

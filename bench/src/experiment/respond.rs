@@ -1,9 +1,9 @@
-//! respond: in a settled system, 100 MiB of pages that another process has appear and stay.
+//! respond: in a settled system, a copy of 100 MiB of another process's pages appears and stays.
 //!
-//! Time runs from the moment before the copy begins, to 90 % of it merged: what is merged while it
-//! is being made is no head start. What is told is the median and the longest of several runs, of
-//! which the longest is the 99th percentile of thirty; and how long the copy takes. KSM, which
-//! takes long, runs once.
+//! Time runs from the moment before the copy begins, to 90 % of it merged: merges during copying
+//! are no head start. The results are the median and the longest of several runs, of which the
+//! longest is the 99th percentile of thirty; and the time of the copy. KSM, which takes long, runs
+//! once.
 
 use super::newcomers::{seconds_to_90, times_to_90};
 use super::race::{Race, Run, end, start_workload};
@@ -16,7 +16,7 @@ use crate::workload::{Behaviour, Contents, Part, Process, Spec, mergeable_mib};
 use anyhow::Result;
 use std::time::Duration;
 
-/// How long a system may settle before the copy appears.
+/// Time for a system to settle before the copy appears.
 const SETTLE: Duration = Duration::from_secs(12);
 
 /// Runs the experiment.
@@ -71,8 +71,8 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     Ok(report)
 }
 
-/// A run: after how many seconds 90 % were merged, infinity if never, and after how many the copy
-/// was complete.
+/// A run: the seconds until 90 % were merged, infinity if never, and the seconds until the copy was
+/// complete.
 struct Answer {
     run: Run,
     seconds_to_90: f64,

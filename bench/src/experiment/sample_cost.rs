@@ -1,13 +1,13 @@
-//! sample-cost: finding out that a page has no partner.
+//! sample-cost: the cost of finding that a page has no partner.
 //!
-//! SAMPLE alone, one line of each page, sequential, in batches as large as the module takes;
-//! against ksmd on the same random pages in its second full scan, when it has checksummed all of
-//! them once and looks for partners. Beside it stands the bare cost of comparing a cold page with
-//! a hot one: no merge can cost less.
+//! SAMPLE alone, one line of each page, sequential, in batches of the module's limit; against ksmd
+//! on the same random pages in its second full scan, when it has checksummed all of them once and
+//! searches for partners. Beside it stands the bare cost of comparing a cold page with a hot one:
+//! no merge can cost less.
 //!
-//! `uksm-full` is the daemon from its start on until it has looked at as many pages as there are,
-//! all of them without partners: what it decides and remembers is in, and its start, too. It and
-//! ksmd's scan can be profiled; pages are then those that were looked at.
+//! `uksm-full` is the daemon from its start on until it has read as many pages as there are, all of
+//! them without partners: its decisions, its tables and its start are included. It and ksmd's scan
+//! can be profiled; the pages are then those that were read.
 
 use super::cost::{Cost, attach, measured};
 use super::race::start_workload;
@@ -77,7 +77,8 @@ fn sample(pid: u32, lines: u16) -> Result<Cost> {
     let range = largest_mapping(pid)?.context("the workload has no memory")?;
     let mut device = Device::open()?;
     let space = attach(&device, pid)?;
-    // A pass that does not count: the address space may be locked by who just filled it.
+    // A pass that does not count: the address space may be locked by the process that just filled
+    // it.
     let begin = Instant::now();
     loop {
         let states = pass(&mut device, space, range, lines)?;
@@ -109,9 +110,9 @@ fn sample(pid: u32, lines: u16) -> Result<Cost> {
     })
 }
 
-/// How often the daemon is asked how many pages it has looked at.
+/// Time between two queries of the daemon's number of pages read.
 const DAEMON_LOOK: Duration = Duration::from_millis(50);
-/// How soon the end of a scan is noticed.
+/// Time between two checks for the end of a scan.
 const SCAN_LOOK: Duration = Duration::from_micros(200);
 
 /// Pages by state.
@@ -157,7 +158,7 @@ fn second_scan(variant: &Variant, setup: &Setup, pages: usize) -> Result<(Cost, 
     Ok((cost, window))
 }
 
-/// The daemon's CPU until it has looked at as many pages as there are.
+/// The daemon's CPU until it has read as many pages as there are.
 fn daemon(spec: &Spec, setup: &Setup, pages: usize) -> Result<Measured> {
     let variant = Variant::uksm_governor("full");
     let mut processes = start_workload(std::slice::from_ref(spec), &variant, setup)?;

@@ -1,9 +1,9 @@
-//! scatter: few or many equal pages, which lie anywhere, singly or in runs.
+//! scatter: few or many equal pages at random places, singly or in runs.
 //!
-//! Two processes (or more) of 256 MiB. Whoever samples few pages finds equal ones at once if they
-//! are many, or if they lie at the same offsets. This experiment asks what it takes when neither is
-//! so, and as it is in memory of guests: other offsets, but runs. A case is named by share and
-//! place, see [`case`]; `--cases` chooses, and takes any case that can be named so.
+//! Two processes (or more) of 256 MiB. A system that samples few pages finds equal ones at once if
+//! they are many, or if they lie at the same offsets. This experiment measures the cost without
+//! either, and with the layout of guests' memory: other offsets, but runs. A case is named by share
+//! and place, see [`case`]; `--cases` chooses, and takes any case with such a name.
 
 use super::newcomers;
 use super::race::{self, Race, interleave_by};
@@ -15,13 +15,13 @@ use case::Case;
 
 mod case;
 
-/// Equal pages in percent, where nothing else is asked for.
+/// Equal pages in percent, by default.
 const SHARES: [usize; 6] = [2, 5, 10, 20, 40, 100];
 
 /// Places of the equal pages, by name.
 const PLACES: [&str; 3] = ["same", "shuffled", "runs"];
 
-/// Further cases that are run by default.
+/// Further default cases.
 const FURTHER: [&str; 12] = [
     "45-runs64",
     "5-same-x8",
@@ -37,7 +37,7 @@ const FURTHER: [&str; 12] = [
     "45-runs64-filled",
 ];
 
-/// Most runs of a variant: there are many cases, and some take long.
+/// Limit of the runs of a variant: there are many cases, and some take long.
 const RUNS: usize = 3;
 
 /// Runs the experiment.
@@ -68,7 +68,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     Ok(report)
 }
 
-/// The cases that were asked for, or all that are run by default.
+/// The requested cases, or the default ones.
 fn cases(asked: &[String]) -> Result<Vec<Case>> {
     if !asked.is_empty() {
         return asked.iter().map(|name| name.parse()).collect();

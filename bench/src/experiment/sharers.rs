@@ -1,7 +1,7 @@
 //! sharers: contents with 2 to 1000 copies, by a Zipf law, all over four processes.
 //!
 //! Half of all pages are unique. Neither side lets a page be shared without bound (both 256 by
-//! default), so that what has a thousand copies keeps four.
+//! default), so that a content with a thousand copies keeps four.
 //!
 //! Source: design.md §8; UKSM §8.1.1 has all pages the same one.
 

@@ -1,11 +1,12 @@
 //! short-lived: map pages of one content, wait T, unmap, wait T, and again (UKSM §8.1.3).
 //!
-//! By default what lives that shortly is to be left alone. With the lifetime filter off and the
-//! paper's fast settings (sleep 20 ms, at most half a core, rounds of 50, 20, 10 and 5 ms a level)
-//! nearly all of it is to be merged. The ideal is what is mapped, less one page, over time.
+//! By default memory with such a short life must be left alone. With the lifetime filter off and
+//! the paper's fast settings (sleep 20 ms, at most half a core, rounds of 50, 20, 10 and 5 ms a
+//! level) nearly all of it must be merged. The ideal is the mapped memory, less one page, over
+//! time.
 //!
-//! A process that fills its memory wants a processor for a third of the time. Who merges stands
-//! back for it by five steps of niceness, as ksmd does; the fastest of either system runs at
+//! A process that fills its memory wants a processor for a third of the time. The merging system
+//! yields to it by five steps of niceness, as ksmd does; the fastest of either system runs at
 //! niceness 0, too.
 
 use super::average::{Rounds, Watched};
@@ -24,7 +25,7 @@ const WAITS: [u64; 4] = [200, 300, 1000, 2000];
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("short-lived")?;
     let size = setup.size_or(128);
-    // Memory that comes and goes is looked at often.
+    // Memory that comes and goes is examined often.
     let watched = Watched {
         length: setup.limit_or(30),
         every: Duration::ZERO,

@@ -2,8 +2,8 @@
 //!
 //! All pages of two processes are alike in 63 of their 64 lines. Half of each process' pages are
 //! equal to those of the other one, at the same places; the rest has no partner. A hash of some
-//! lines says nothing about such pages, and a comparison with any other one goes on for long: for a
-//! partial hash it is the worst case, and for a tree that is ordered by contents as well.
+//! lines does not distinguish such pages, and a comparison with any other one takes long: it is the
+//! worst case for a partial hash, and for a tree that is ordered by contents as well.
 //!
 //! | case | the line in which a page differs from all others |
 //! |---|---|
@@ -21,7 +21,8 @@ use anyhow::{Error, Result, bail};
 use std::fmt;
 use std::str::FromStr;
 
-/// Families: what both processes have, and, the number of the process added, what only one has.
+/// Families: the contents of both processes, and, with the number of the process added, those of
+/// one.
 const SHARED: u64 = 21;
 const OWN: u64 = 22;
 

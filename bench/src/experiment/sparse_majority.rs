@@ -1,6 +1,6 @@
 //! sparse-majority: one part of identical pages among six parts of random ones.
 //!
-//! What a partial hash is for: most pages have no partner, and telling so must be cheap.
+//! The purpose of a partial hash: most pages have no partner, and finding that must be cheap.
 
 use super::race::{Race, interleave};
 use crate::result::Report;

@@ -1,7 +1,7 @@
 //! static-mixed: one process, as many identical as random pages (UKSM §8.1.1).
 //!
 //! Three sizes for the time to 95 %; at the smallest also KSM as shipped, and the other order of
-//! addresses: in-kernel KSM walks upwards, so what lies lower is met first.
+//! addresses: in-kernel KSM walks upwards, so lower pages are met first.
 
 use super::race::{Race, interleave};
 use crate::result::Report;

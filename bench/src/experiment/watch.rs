@@ -1,4 +1,4 @@
-//! Looks at a workload and the system that merges it, again and again.
+//! Repeated looks at a workload and the system that merges it.
 //!
 //! A look counts the workload's page tables, which takes a while, so CPU and time are read before
 //! and after the count, and the middle is used. The first look that sees enough merged closes the
@@ -19,13 +19,13 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// At least this long between two looks.
+/// Least time between two looks.
 const fn interval(clock: Clock) -> Duration {
     match clock {
-        // What looking costs a machine that is measured by time is felt by all that runs there.
+        // On a machine that is measured by time, looking slows all processes down.
         Clock::Time => Duration::from_millis(100),
         // Where instructions are counted, those of others are not the system's, and the moment
-        // that is interpolated between two looks lies closer to both.
+        // interpolated between two looks lies closer to both.
         Clock::Instructions => Duration::from_millis(5),
     }
 }
@@ -44,7 +44,7 @@ fn ranges_with_partners(specs: &[Spec], pids: &[u32]) -> Result<BTreeMap<u32, Ve
     Ok(ranges)
 }
 
-/// A workload that is watched.
+/// A workload under observation.
 pub(crate) struct Watch<'a> {
     counter: Counter,
     pids: &'a [u32],
@@ -59,22 +59,22 @@ pub(crate) struct Watch<'a> {
     closed: Option<Window>,
     /// All looks so far.
     pub looks: Timeline,
-    /// Most memory of the daemon so far.
+    /// Largest memory of the daemon so far.
     pub own_mib: f64,
 }
 
 impl<'a> Watch<'a> {
-    /// Counts what is shared before anything starts.
+    /// Counts the shared pages before anything starts.
     pub(crate) fn new(pids: &'a [u32], setup: &Setup) -> Result<Watch<'a>> {
         Watch::by(Counter::new()?, pids, setup)
     }
 
-    /// The same, of what can be merged by plan alone. Of little that can be merged, the few pages
-    /// that any two processes have in common are a share; and to look at what nobody can merge
-    /// takes long, in which the mark is passed.
+    /// The same, for the pages that are mergeable by plan alone. If little is mergeable, the few
+    /// pages common to any two processes are a notable share; and examining pages that cannot be
+    /// merged takes so long that the mark is passed meanwhile.
     pub(crate) fn of_parts(specs: &[Spec], pids: &'a [u32], setup: &Setup) -> Result<Watch<'a>> {
         let counter = if specs.iter().any(Spec::is_captured) {
-            // Few of the pages are equal to others, and they stay what they are: those are counted.
+            // Few of the pages are equal to others, and they never change: those are counted.
             let equal = equal_pages(pids)?;
             let places = equal.places().filter(|(_, at)| CAPTURED.contains(at));
             Counter::of_places(places.collect())?
@@ -86,7 +86,7 @@ impl<'a> Watch<'a> {
         Ok(watch)
     }
 
-    /// The same, of the mappings of these processes that have so many bytes at least.
+    /// The same, for the mappings of these processes with at least `bytes` bytes.
     pub(crate) fn of_long(bytes: u64, pids: &'a [u32], setup: &Setup) -> Result<Watch<'a>> {
         Watch::by(Counter::of_long(bytes)?, pids, setup)
     }
@@ -110,21 +110,21 @@ impl<'a> Watch<'a> {
         })
     }
 
-    /// Looks no more often than this.
+    /// Looks at most once in this time.
     pub(crate) fn every(mut self, interval: Duration) -> Watch<'a> {
         self.interval = self.interval.max(interval);
         self
     }
 
-    /// Opens a window until 95 % of this is saved, if windows are wanted. `cpu` is what the system
-    /// has used so far.
+    /// Opens a window until 95 % of this is saved, if windows are wanted. `cpu` is the system's CPU
+    /// so far.
     pub(crate) fn open_window(&mut self, mergeable_mib: f64, cpu: Duration) {
         if self.profile {
             self.open = Some(OpenWindow::open(0.95 * mergeable_mib, cpu));
         }
     }
 
-    /// The window, closed now if it is open still.
+    /// The window, closed now if it is still open.
     pub(crate) fn close_window(&mut self, system: &dyn System) -> Result<Option<Window>> {
         if let Some(open) = self.open.take() {
             let saved_mib = self.looks.last().map_or(0.0, |look| look.saved_mib);
@@ -133,7 +133,7 @@ impl<'a> Watch<'a> {
         Ok(self.closed.take())
     }
 
-    /// The clock starts.
+    /// Starts the clock.
     pub(crate) fn begin(&mut self) -> Result<()> {
         self.machine = Machine::now()?;
         self.begin = Instant::now();
@@ -146,14 +146,14 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// What the whole machine did since then, and what the system says of its CPU.
+    /// The figures of the whole machine since then, and the system's own figures of its CPU.
     pub(crate) fn figures(&self, system: &dyn System) -> Result<BTreeMap<String, f64>> {
         let mut figures = Machine::now()?.since(&self.machine);
         figures.extend(system.figures());
         Ok(figures)
     }
 
-    /// Looks, after waiting so long that looking takes a small part of one core.
+    /// Looks, after a wait that keeps the looks' share of one core small.
     pub(crate) fn look(&mut self, system: &mut dyn System) -> Result<Look> {
         system.adjust()?;
         let (early, early_cpu) = (self.begin.elapsed(), system.cpu()?);

@@ -1,13 +1,13 @@
 //! Real virtual machines inside the guest: QEMU, KVM, Debian's kernel, and a disk.
 //!
-//! Problem: what acts as a virtual machine ([`crate::replay`]) does what its author thought of. A
-//! real one also boots, has its kernel and its file system's metadata in memory, reads ahead as its
-//! kernel likes, and its memory is QEMU's. Approach: the harness packs QEMU and what a machine is
-//! made of (`uksm-vm run --nested`). Each machine has a copy of one disk, a file of its own in a
-//! file system that caches pages like any other (ramfs). Its `/init` is this program ([`reader`]):
-//! it reads all files of its disk in an order of its own ([`order`]), no faster than it is told.
-//! Nothing in it knows of merging. [`qemu`] starts a machine and talks with it on its serial
-//! console. Source: XLH §5.2 for files that several machines read.
+//! Problem: a simulated virtual machine ([`crate::replay`]) does only the work that its author
+//! thought of. A real one also boots, has its kernel and its file system's metadata in memory,
+//! reads ahead by its kernel's rules, and its memory is QEMU's. Approach: the harness packs QEMU
+//! and the parts of a machine (`uksm-vm run --nested`). Each machine has a copy of one disk, a file
+//! of its own in a file system that caches pages like any other (ramfs). Its `/init` is this
+//! program ([`reader`]): it reads all files of its disk in an order of its own ([`order`]), no
+//! faster than a given rate. Nothing in it knows of merging. [`qemu`] starts a machine and talks
+//! with it on its serial console. Source: XLH §5.2 for files that several machines read.
 
 mod order;
 pub(crate) mod qemu;
@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::path::{Path, PathBuf};
 
-/// Where the harness puts what machines are made of.
+/// The harness's folder for the parts of machines.
 const PARTS: &str = "/nested";
 /// Names of draws; numbers of machines are added.
 const ORDER: u64 = 1 << 49;
@@ -34,7 +34,7 @@ pub(crate) struct Disks {
 }
 
 impl Disks {
-    /// So many copies.
+    /// This many copies.
     pub(crate) fn create(count: usize) -> Result<Disks> {
         let folder = std::env::temp_dir().join("uksm-bench-disks");
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
@@ -55,7 +55,7 @@ impl Disks {
     }
 }
 
-/// Has the kernel give huge pages to whom they are good for, or to nobody.
+/// Makes the kernel give huge pages to all processes, or to none.
 pub(crate) fn huge_pages(on: bool) -> Result<()> {
     let file = "/sys/kernel/mm/transparent_hugepage/enabled";
     if !Path::new(file).exists() {
@@ -66,7 +66,7 @@ pub(crate) fn huge_pages(on: bool) -> Result<()> {
 
 impl Drop for Disks {
     fn drop(&mut self) {
-        // What cannot be unmounted stays in a guest that ends soon.
+        // A disk that cannot be unmounted stays in a guest that ends soon.
         let _ = unmount(&self.folder, UnmountFlags::DETACH);
     }
 }

@@ -1,16 +1,16 @@
-//! In which order a machine reads the files of its disk, and when.
+//! The order and the times in which a machine reads the files of its disk.
 //!
-//! Each file is read once in full, in shuffled order, at a steady pace. Behind every few files one
-//! of those read before is read again: its pages are in the page cache, so the disk is not asked.
+//! Each file is read once in full, in shuffled order, at a steady pace. After every few files one
+//! of those read before is read again: its pages are in the page cache, so the disk is not used.
 
 use super::ORDER;
 use crate::draws::{Draws, shuffle};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Bytes of one read, at most; a machine's kernel reads ahead as much.
+/// Limit of the bytes of one read; a machine's kernel reads ahead as much.
 const PIECE: u64 = 128 << 10;
-/// Behind one file in so many, another is read again.
+/// After one file in this many, another is read again.
 const AGAIN: usize = 3;
 
 /// A piece of a file.
@@ -22,12 +22,12 @@ pub(super) struct Piece {
     pub bytes: Range<u64>,
 }
 
-/// A piece that is read, and when.
+/// A piece that is read, and the time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Access {
-    /// Since the beginning.
+    /// The time since the beginning.
     pub at: Duration,
-    /// What.
+    /// The piece.
     pub piece: Piece,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn pieces(file: usize, size: u64) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// What machine `number` reads of files of these sizes, at so many bytes a second.
+/// The reads of machine `number` of files of these sizes, at this many bytes a second.
 pub(super) fn accesses(
     sizes: &[u64],
     seed: u64,

@@ -1,8 +1,8 @@
 //! One virtual machine: started, talked with, ended.
 //!
-//! It is talked with on its serial console, which is QEMU's standard input and output. A machine
-//! that goes away or does not answer is [`Lost`]: an emulated processor whose guests run guests now
-//! and then drops an interrupt, which says nothing about what was measured.
+//! The connection is its serial console, which is QEMU's standard input and output. A machine that
+//! goes away or does not answer is [`Lost`]: an emulated processor whose guests run guests now and
+//! then drops an interrupt, which does not concern the measurement.
 
 use super::PARTS;
 use crate::replay::Aio;
@@ -14,12 +14,12 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// In front of what a machine's `/init` says.
+/// Prefix of the reports of a machine's `/init`.
 pub(super) const WORD: &str = "reader: ";
 /// Lines of the console that are shown of a lost machine.
 const TAIL: usize = 12;
 
-/// A machine that went away, or says nothing.
+/// A machine that went away, or does not answer.
 #[derive(Debug, thiserror::Error)]
 #[error("machine {number} is lost, waiting for '{word}': {why}; it said last:\n{tail}")]
 pub(crate) struct Lost {
@@ -29,14 +29,14 @@ pub(crate) struct Lost {
     tail: String,
 }
 
-/// Most tries of a run whose machines get lost.
+/// Limit of the tries of a run whose machines get lost.
 const TRIES: u32 = 4;
 
-/// Runs something, again if a machine gets lost; how many tries it took, too. `name` is for
+/// Runs `once`, again if a machine gets lost; returns the number of tries, too. `name` is for
 /// messages.
 ///
 /// # Errors
-/// What went wrong, other than a lost machine; or the last one lost.
+/// An error other than a lost machine; or the last one lost.
 pub(crate) fn again_if_lost<T>(
     name: &str,
     mut once: impl FnMut() -> Result<T>,
@@ -54,29 +54,29 @@ pub(crate) fn again_if_lost<T>(
     }
 }
 
-/// A machine to be.
+/// The configuration of a machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Spec {
-    /// Which machine this is; each has an order of its own.
+    /// Its number; each has an order of its own.
     pub number: usize,
-    /// Seed of all that is drawn.
+    /// Seed of all draws.
     pub seed: u64,
     /// Its memory.
     pub memory_mib: usize,
     /// Whether QEMU offers the memory to in-kernel KSM.
     pub mergeable: bool,
-    /// What it reads from; without a disk it does nothing.
+    /// The disk that it reads; without one it does nothing.
     pub disk: Option<Disk>,
 }
 
 /// The disk of a machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Disk {
-    /// Where it is.
+    /// Its path.
     pub file: PathBuf,
-    /// How QEMU asks for what is on it.
+    /// QEMU's interface to it.
     pub aio: Aio,
-    /// How fast the machine reads.
+    /// The machine's reading rate.
     pub kib_per_second: u64,
 }
 
@@ -100,7 +100,7 @@ impl Spec {
         self.memory_mib * MIB_PAGES
     }
 
-    /// QEMU's arguments. Memory is kept as QEMU does by default, but for what is offered to KSM.
+    /// QEMU's arguments. Memory is kept as QEMU does by default, except for the offer to KSM.
     fn arguments(&self) -> Vec<String> {
         let merge = if self.mergeable { "on" } else { "off" };
         let part = |name: &str| Path::new(PARTS).join(name).display().to_string();
@@ -150,7 +150,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Starts a machine; it is not up before it says `ready`.
+    /// Starts a machine; it is up when it reports `ready`.
     pub(crate) fn start(spec: &Spec) -> Result<Guest> {
         let mut child = Command::new("qemu-system-x86_64")
             .args(spec.arguments())
@@ -185,16 +185,16 @@ impl Guest {
         self.child.id()
     }
 
-    /// Tells the machine to do something.
+    /// Sends the machine a command.
     pub(crate) fn tell(&mut self, command: &str) -> Result<()> {
         let told = writeln!(self.input, "{command}").and_then(|()| self.input.flush());
         Ok(told.map_err(|error| self.lost(command, &error.to_string()))?)
     }
 
-    /// Waits until the machine says this; what comes behind it.
+    /// Waits for this report of the machine; returns the text behind it.
     ///
     /// # Errors
-    /// [`Lost`], or what the machine says failed.
+    /// [`Lost`], or a failure that the machine reports.
     pub(crate) fn wait(&mut self, word: &str, limit: Duration) -> Result<String> {
         let begin = Instant::now();
         loop {
@@ -211,7 +211,7 @@ impl Guest {
         }
     }
 
-    /// The answer, if the machine has given it by now.
+    /// The answer, if it has arrived.
     pub(crate) fn said(&mut self, word: &str) -> Result<Option<String>> {
         while let Ok(line) = self.lines.try_recv() {
             if let Some(found) = answer(&line, word)? {
@@ -222,7 +222,7 @@ impl Guest {
         Ok(None)
     }
 
-    /// That it went away or does not say this, with the last lines of its console.
+    /// The error that it went away or did not report this, with the last lines of its console.
     pub(crate) fn lost(&self, word: &str, why: &str) -> Lost {
         let tail = &self.said[self.said.len().saturating_sub(TAIL)..];
         Lost {
@@ -234,7 +234,7 @@ impl Guest {
     }
 }
 
-/// What a line of the console says behind this word; an error if it says what failed.
+/// The text of a console line behind this word; an error if the line reports a failure.
 fn answer(line: &str, word: &str) -> Result<Option<String>> {
     // A message of the kernel may stand in front.
     let Some((_, said)) = line.split_once(WORD) else {

@@ -1,20 +1,19 @@
-//! What runs in a machine: its `/init`, which reads the files of its disk, or does nothing.
+//! The `/init` of a machine, which reads the files of its disk, or does nothing.
 //!
-//! It speaks on the serial console, behind a word that no message of the kernel has:
+//! It uses the serial console, with a prefix that no message of the kernel has:
 //!
 //! - at its start, answered by `ready`: has mounted the disk, and its memory is that of a machine
 //!   that has been up for a while; if it has one.
-//! - `check`, answered by `checked PAGES`: reads the files that it booted from once more: every
-//!   byte must be as it was.
-//! - `go`, answered by `done NANOSECONDS`: reads all files; tells how much later than planned it
-//!   was, at most.
-//! - `verify`, answered by `verified PAGES`: reads all of it again: every byte must be as when it
-//!   was read first.
+//! - `check`, answered by `checked PAGES`: reads the files of its boot once more: every byte
+//!   must be unchanged.
+//! - `go`, answered by `done NANOSECONDS`: reads all files; reports the largest
+//!   delay.
+//! - `verify`, answered by `verified PAGES`: reads all of it again: every byte must be unchanged
+//!   since the first reading.
 //!
-//! A machine that has just booted has never touched most of its memory, and what is new in a
-//! process is found by looking for what is new. So one that reads fills what is free with what no
-//! other machine has, and frees it: what it reads afterwards goes, as in a machine that has been up
-//! for a while, into memory that is there.
+//! A machine that has just booted has never touched most of its memory, and new memory of a process
+//! is examined first. So a reading machine fills its free memory with unique contents, and frees
+//! it: later reads go into memory that exists, as in a machine that has been up for a while.
 
 use super::order::{self, Access, Piece};
 use super::{AGED, qemu::WORD};
@@ -32,9 +31,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where the disk is mounted.
+/// Mount point of the disk.
 const DISK: &str = "/disk";
-/// Of the free memory, so many percent are filled and freed.
+/// Percentage of the free memory that is filled and freed.
 const AGED_PERCENT: usize = 85;
 /// Longest wait for the disk to appear.
 const DEVICE_LIMIT: Duration = Duration::from_secs(60);
@@ -53,11 +52,11 @@ pub(crate) struct Reader {
     kib_per_second: Option<u64>,
 }
 
-/// Is `/init` of a machine: powers off when it is through, or cannot go on.
+/// Runs as `/init` of a machine: powers off at the end, or after an error.
 pub(crate) fn run(reader: &Reader) -> Result<()> {
     let outcome = serve(reader);
     if let Err(error) = &outcome {
-        // Nobody listens where there is no console.
+        // Without a console the error is dropped.
         let _ = File::options()
             .write(true)
             .open("/dev/ttyS0")
@@ -107,7 +106,7 @@ fn serve(reader: &Reader) -> Result<()> {
     Ok(())
 }
 
-/// Fills what is free with what no other machine has, and frees it.
+/// Fills free memory with unique contents, and frees it.
 fn age(reader: &Reader) -> Result<()> {
     let free = usize::try_from(meminfo::kib("MemAvailable")?)?;
     let pages = free / 4 * AGED_PERCENT / 100;
@@ -128,7 +127,7 @@ fn age(reader: &Reader) -> Result<()> {
 struct Files {
     paths: Vec<PathBuf>,
     sizes: Vec<u64>,
-    /// What each piece was when it was read first.
+    /// The digest of each piece at its first reading.
     digests: HashMap<Piece, u64>,
     buffer: Vec<u8>,
 }
@@ -163,7 +162,7 @@ impl Files {
         })
     }
 
-    /// Reads all files in the machine's order; how late it was, at most.
+    /// Reads all files in the machine's order; returns the largest delay.
     fn read_all(&mut self, reader: &Reader, kib_per_second: u64) -> Result<Duration> {
         let pace = kib_per_second * 1024;
         let plan = order::accesses(&self.sizes, reader.seed, reader.number, pace);
@@ -179,7 +178,7 @@ impl Files {
         Ok(late)
     }
 
-    /// Reads all files again; their pages.
+    /// Reads all files again; returns their pages.
     fn verify(&mut self) -> Result<u64> {
         let mut pages = 0;
         for file in 0..self.paths.len() {
@@ -191,7 +190,7 @@ impl Files {
         Ok(pages)
     }
 
-    /// Reads a piece, which must hold what it held before.
+    /// Reads a piece, whose contents must be unchanged.
     fn read(&mut self, piece: &Piece) -> Result<()> {
         let path = &self.paths[piece.file];
         let length = usize::try_from(piece.bytes.end - piece.bytes.start)?;
@@ -211,7 +210,7 @@ impl Files {
     }
 }
 
-/// A digest of the files that the machine booted from, which are in its memory, and their pages.
+/// A digest of the files of the machine's boot, which are in its memory, and their pages.
 fn booted_from() -> Result<(u64, u64)> {
     let mut paths = vec![PathBuf::from("/init")];
     list(Path::new("/modules"), &mut paths)?;
@@ -239,7 +238,7 @@ fn list(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// A number that is another one, nearly always, if one byte is.
+/// A number that nearly always changes if one byte does.
 fn digest(bytes: &[u8]) -> u64 {
     let mut words = [0_u64; WORDS];
     let mut digest = bytes.len() as u64;

@@ -1,15 +1,15 @@
-//! Control groups as a measure: what all processes of one take together.
+//! Control groups as a measure: the total of all processes of one.
 //!
-//! Problem: an application may be several processes, some of which end before one could look.
-//! Approach: whoever starts it is in the control group while it does, so that all that it starts is
-//! as well. The kernel's sum (`cpu.stat`) has those that have ended, too.
+//! Problem: an application may be several processes, some of which end before a look. Approach: the
+//! starting process is in the control group during the start, so that all started processes are as
+//! well. The kernel's sum (`cpu.stat`) includes those that have ended.
 
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where control groups are, version 2.
+/// The mount point of control groups, version 2.
 pub(crate) const ROOT: &str = "/sys/fs/cgroup";
 /// Control groups are busy until the last of their processes is reaped.
 const BUSY: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ pub(crate) fn set(path: &Path, value: &str) -> Result<()> {
     fs::write(path, value).with_context(|| format!("{}: cannot write '{value}'", path.display()))
 }
 
-/// Processor time that a control group took, with all below.
+/// Processor time of a control group, with all below.
 pub(crate) fn cpu(folder: &Path) -> Result<Duration> {
     let path = folder.join("cpu.stat");
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -53,16 +53,16 @@ impl Counted {
         Ok(Counted(folder))
     }
 
-    /// Starts something in it.
+    /// Runs `start` in it.
     pub(crate) fn start<T>(&self, start: impl FnOnce() -> Result<T>) -> Result<T> {
-        // 0 is who writes.
+        // 0 is the writing process.
         set(&self.0.join("cgroup.procs"), "0")?;
         let started = start();
         set(&Path::new(ROOT).join("cgroup.procs"), "0")?;
         started
     }
 
-    /// Processor time of all that was started in it.
+    /// Processor time of all processes started in it.
     pub(crate) fn cpu(&self) -> Result<Duration> {
         cpu(&self.0)
     }

@@ -1,11 +1,11 @@
-//! What the guest's clock follows, and that it does.
+//! The source of the guest's clock, and a check of it.
 //!
 //! Problem: on a busy host the CPU time of an emulated guest differs by a quarter between runs.
 //! Approach: QEMU can count the guest's instructions and make that number the guest's clock, a
 //! nanosecond each. Then every clock in the guest, of CPU time as of the wall, counts instructions,
-//! and nothing here measures differently. The host says which clock the guest has; before a result
-//! states it, a loop of known length must have taken what it should.
-//! Units: nanoseconds of CPU, which are instructions on such a clock.
+//! and no measurement here differs. The host names the guest's clock; before a result states it, a
+//! loop of known length must have taken the expected time. Units: nanoseconds of CPU, which are
+//! instructions on such a clock.
 
 use super::cpu::CpuClock;
 use anyhow::{Result, ensure};
@@ -24,13 +24,13 @@ pub(crate) enum Clock {
     Instructions,
 }
 
-/// How often the loop is run; the least counts, since an interrupt now and then does a lot.
+/// Runs of the loop; the least counts, since an occasional interrupt takes long.
 const LOOPS: u32 = 5;
 /// Rounds of the loop that is counted.
 const ROUNDS: u64 = 5_000_000;
 /// Instructions of a round.
 const INSTRUCTIONS: u64 = 2;
-/// How far off the loop may be, in percent: the kernel's timer interrupts it.
+/// Largest error of the loop, in percent: the kernel's timer interrupts it.
 const TOLERANCE: u64 = 2;
 
 impl Clock {
@@ -53,7 +53,7 @@ impl Clock {
     /// Itself, if this machine's clock is of this kind.
     ///
     /// # Errors
-    /// It is to count instructions and does not. A clock of time is believed.
+    /// It must count instructions and does not. A clock of time is not checked.
     pub(crate) fn verified(self) -> Result<Clock> {
         if self == Clock::Instructions {
             let expected = Duration::from_nanos(ROUNDS * INSTRUCTIONS);
@@ -76,7 +76,7 @@ impl Clock {
     }
 }
 
-/// Whether so much time for so many instructions shows a clock that counts them.
+/// Whether this time for this number of instructions shows a clock that counts them.
 fn counts(expected: Duration, taken: Duration) -> bool {
     taken.abs_diff(expected).as_nanos() * 100 <= expected.as_nanos() * u128::from(TOLERANCE)
 }

@@ -21,7 +21,8 @@ pub(crate) struct CpuClock {
 impl CpuClock {
     /// The clock of process `pid`.
     pub(crate) fn of(pid: u32) -> Result<CpuClock> {
-        // A clock's number holds the process id shifted: too large a one would name another clock.
+        // A clock's number holds the process id shifted: one that is too large would name another
+        // clock.
         ensure!(pid <= PID_LIMIT, "process {pid}: no such process id");
         let pid_t = libc::pid_t::try_from(pid).context("process id out of range")?;
         let mut clock: libc::clockid_t = 0;

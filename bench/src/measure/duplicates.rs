@@ -1,9 +1,8 @@
-//! What merging could save, from the contents themselves.
+//! The possible saving of merging, from the contents themselves.
 //!
-//! Problem: of a real program nobody planned which pages are equal.
-//! Approach: read every anonymous page that is present through /proc/PID/mem, hash it to 64 bits,
-//! count pages minus distinct hashes (all-zero pages cost nothing). Absent pages are not read:
-//! that would map the zero page.
+//! Problem: the equal pages of a real program are not planned. Approach: read every anonymous page
+//! that is present through /proc/PID/mem, hash it to 64 bits, count pages minus distinct hashes
+//! (all-zero pages cost nothing). Absent pages are not read: that would map the zero page.
 
 use super::pagemap::{Place, Present, present_pages};
 use crate::contents::{PAGE, mix};
@@ -30,7 +29,7 @@ pub(crate) fn mergeable_pages_of(mappings: &[(u32, Range<u64>)]) -> Result<usize
     let mut contents = Contents::default();
     for (pid, range) in mappings {
         let mut present = present_pages(*pid)?;
-        // Pages of the mapping that are there may follow others without a gap.
+        // Present pages of the mapping may follow others without a gap.
         for part in &mut present {
             let end = (part.start + (part.count * PAGE) as u64).min(range.end);
             part.start = part.start.max(range.start);
@@ -41,7 +40,7 @@ pub(crate) fn mergeable_pages_of(mappings: &[(u32, Range<u64>)]) -> Result<usize
     Ok(contents.mergeable())
 }
 
-/// Pages, and what is kept of them when all equal ones are merged.
+/// Pages, and the contents left after merging all equal ones.
 #[derive(Default)]
 struct Contents {
     pages: usize,
@@ -112,7 +111,7 @@ fn for_each_page(
             let want = usize::try_from(end - at)
                 .unwrap_or(usize::MAX)
                 .min(buffer.len());
-            // What vanishes between the listing and here is simply not counted.
+            // A page that vanishes between the listing and here is not counted.
             let Ok(read) = memory.read_at(&mut buffer[..want], at) else {
                 break;
             };
@@ -129,7 +128,7 @@ fn for_each_page(
     Ok(())
 }
 
-/// A 64-bit hash of a page; none of one that is all zero.
+/// A 64-bit hash of a page; none for one that is all zero.
 fn hash(page: &[u8]) -> Option<u64> {
     let (mut a, mut b, mut any) = (0x243F_6A88_85A3_08D3_u64, 0x1319_8A2E_0370_7344_u64, 0);
     for pair in page.chunks_exact(16) {

@@ -1,4 +1,4 @@
-//! Which frame each page of a mapping is in, again and again.
+//! The frame of each page of a mapping, read repeatedly.
 
 use super::pagemap::{ENTRY, PFN_MASK, PRESENT, Seen, mapping_of};
 use anyhow::{Context, Result, ensure};
@@ -15,7 +15,7 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// The only private anonymous mapping of this process that has so many pages.
+    /// The only private anonymous mapping of this process with this many pages.
     pub(crate) fn of(pid: u32, pages: usize) -> Result<Frames> {
         let start = mapping_of(pid, pages as u64 * 4096)?;
         let path = format!("/proc/{pid}/pagemap");
@@ -27,7 +27,7 @@ impl Frames {
         })
     }
 
-    /// Reads where all pages are.
+    /// Reads the frames of all pages.
     pub(crate) fn read(&mut self) -> Result<()> {
         let offset = self.start / 4096 * ENTRY;
         self.pagemap
@@ -54,13 +54,13 @@ impl Frames {
         self.start..self.start + self.pages.len() as u64 * 4096
     }
 
-    /// The frame of each page at the last reading; 0 of one that is not in memory.
+    /// The frame of each page at the last reading; 0 for one that is not in memory.
     pub(crate) fn pages(&self) -> &[u64] {
         &self.pages
     }
 }
 
-/// Pages in memory, less the frames under them. `seen` is room that is used again.
+/// Pages in memory, less the frames under them. `seen` is a reused buffer.
 pub(crate) fn saved_pages(mappings: &[Frames], seen: &mut Seen) -> usize {
     seen.clear();
     let mut saved = 0;

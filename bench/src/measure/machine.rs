@@ -1,16 +1,16 @@
-//! What the whole machine did: busy time of all CPUs, interrupts among them, what was swapped, and
-//! what came to be free.
+//! Counters of the whole machine: busy time of all CPUs, interrupts among them, swapped memory, and
+//! freed memory.
 //!
 //! # Problem
-//! A system's own CPU time is not all that it costs: a page that is write-protected has other CPUs
-//! flush what they remember of it, and interrupts are charged to whom they interrupt.
+//! A system's own CPU time is not its whole cost: write-protecting a page makes other CPUs flush
+//! their TLBs, and interrupts are charged to the interrupted process.
 //!
 //! # Approach
-//! The kernel's counters of the whole machine, before and after. They hold what everybody did, the
-//! workload and who looks included, so that they are compared between variants of one workload and
+//! The kernel's counters of the whole machine, before and after. They include all processes, the
+//! workload and the measuring one, so that they are compared between variants of one workload and
 //! are no figures of a system.
 //!
-//! Free is what nobody has: `MemFree`, and what each CPU keeps at hand. A page that was freed goes
+//! Free memory belongs to no process: `MemFree`, and the free lists of each CPU. A freed page goes
 //! to the latter first, and since Linux 6.7 a CPU keeps up to an eighth of a zone where much is
 //! freed (`mm/page_alloc.c`, `nr_pcp_high`), so that `MemFree` alone may fall while memory is
 //! saved.
@@ -58,11 +58,11 @@ impl Machine {
         })
     }
 
-    /// What was counted since an earlier moment: `busy_seconds` of all CPUs, `tlb_interrupts`
-    /// (flushes that a CPU did because another one asked), `call_interrupts` (all that one CPU had
-    /// another one do, those included), `swapped_in_mib` and `swapped_out_mib`; `freed_mib`, which
-    /// is less than what is shared by what merging needs itself, and by all else that took memory
-    /// meanwhile.
+    /// The counts since an earlier moment: `busy_seconds` of all CPUs, `tlb_interrupts` (flushes
+    /// that a CPU did because another one requested them), `call_interrupts` (all calls from one
+    /// CPU to another, those included), `swapped_in_mib` and `swapped_out_mib`; `freed_mib`, which
+    /// is less than the shared memory by the memory that merging needs itself, and by all other
+    /// memory taken meanwhile.
     pub(crate) fn since(&self, before: &Machine) -> BTreeMap<String, f64> {
         let wall = (self.at - before.at).as_secs_f64();
         // The time waited for a disk was seen to fall.
@@ -109,7 +109,7 @@ fn sum(interrupts: &str, row: &str) -> Option<u64> {
     Some(counts.sum())
 }
 
-/// Free pages that CPUs keep at hand, of all zones.
+/// Free pages in the CPUs' lists, of all zones.
 fn at_hand(zones: &str) -> u64 {
     let counts = zones.lines().map(str::trim);
     let counts = counts.filter_map(|line| line.strip_prefix("count:")?.trim().parse::<u64>().ok());

@@ -1,4 +1,4 @@
-//! What this machine's kernel says of its memory.
+//! The kernel's figures of this machine's memory.
 
 use anyhow::{Context, Result};
 

@@ -1,11 +1,10 @@
 //! Memory saved, counted from page tables.
 //!
 //! Problem: in-kernel KSM and uksm each count their own savings in their own way, and KSM's
-//! counters do not fall while ksmd is stopped.
-//! Approach: read which page frame every private anonymous page of the workload is in. Saved is
-//! pages mapped minus distinct page frames (the zero page costs none), the same for both.
-//! One bit a page frame of the machine keeps this cheap enough to be polled.
-//! Source: Documentation/admin-guide/mm/pagemap.rst. Needs CAP_SYS_ADMIN.
+//! counters do not fall while ksmd is stopped. Approach: read the page frame of every private
+//! anonymous page of the workload. The saving is pages mapped minus distinct page frames (the zero
+//! page costs none), the same for both. One bit a page frame of the machine keeps this cheap enough
+//! to be polled. Source: Documentation/admin-guide/mm/pagemap.rst. Needs CAP_SYS_ADMIN.
 
 use crate::contents::PAGE;
 use anyhow::{Context, Result, bail, ensure};
@@ -34,12 +33,12 @@ pub(crate) type Place = (u32, u64);
 pub(crate) struct Seen(Vec<u64>);
 
 impl Seen {
-    /// None is in it; its room is kept.
+    /// Removes all frames; the memory of the set is kept.
     pub(super) fn clear(&mut self) {
         self.0.fill(0);
     }
 
-    /// Whether this frame was not in it before.
+    /// Adds a frame; returns whether it is new.
     pub(super) fn insert(&mut self, pfn: u64) -> bool {
         let word = usize::try_from(pfn / 64).expect("64-bit machine");
         if word >= self.0.len() {
@@ -51,13 +50,13 @@ impl Seen {
         is_new
     }
 
-    /// How many.
+    /// The number of frames.
     fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 }
 
-/// What the page tables of some processes hold.
+/// Counts from the page tables of some processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     /// Private anonymous pages mapped, the zero page included.
@@ -77,12 +76,12 @@ impl Count {
     }
 }
 
-/// Which pages are looked at.
+/// The pages that are examined.
 #[derive(Debug, Clone)]
 enum Which {
-    /// Those of mappings of at least so many bytes.
+    /// Pages of mappings of at least this many bytes.
     Long(u64),
-    /// These, half-open byte ranges by process.
+    /// These pages, half-open byte ranges by process.
     Listed(BTreeMap<u32, Vec<(u64, u64)>>),
 }
 
@@ -103,7 +102,7 @@ impl Which {
         Which::Listed(ranges)
     }
 
-    /// Those of a process, as half-open byte ranges; `None` if it is gone.
+    /// The ranges of a process, as half-open byte ranges; `None` if it is gone.
     fn ranges(&self, pid: u32) -> Result<Option<Vec<(u64, u64)>>> {
         match self {
             Which::Long(least) => {
@@ -118,7 +117,7 @@ impl Which {
     }
 }
 
-/// Counts again and again, keeping its buffers.
+/// Counts repeatedly, keeping its buffers.
 pub(crate) struct Counter {
     zero_pfn: u64,
     which: Which,
@@ -139,7 +138,7 @@ impl Counter {
         })
     }
 
-    /// The same, of mappings at least this long alone.
+    /// The same, for mappings of at least this length alone.
     pub(crate) fn of_long(least_bytes: u64) -> Result<Counter> {
         Ok(Counter {
             which: Which::Long(least_bytes),
@@ -147,8 +146,8 @@ impl Counter {
         })
     }
 
-    /// The same, of these pages alone, each a process id and an address: where few of many pages
-    /// can be merged, that is many times as fast.
+    /// The same, for these pages alone, each a process id and an address: if few of many pages can
+    /// be merged, that is many times as fast.
     pub(crate) fn of_places(places: Vec<Place>) -> Result<Counter> {
         Ok(Counter {
             which: Which::listed(places),
@@ -156,7 +155,7 @@ impl Counter {
         })
     }
 
-    /// The same, of these half-open byte ranges of processes alone.
+    /// The same, for these half-open byte ranges of processes alone.
     pub(crate) fn of_ranges(ranges: BTreeMap<u32, Vec<(u64, u64)>>) -> Result<Counter> {
         Ok(Counter {
             which: Which::Listed(ranges),
@@ -182,8 +181,8 @@ impl Counter {
     }
 }
 
-/// Calls with the address and the pagemap entry of every page of the private anonymous mappings
-/// that are meant.
+/// Calls with the address and the pagemap entry of every selected page of the private anonymous
+/// mappings.
 fn for_each_entry(
     pid: u32,
     which: &Which,
@@ -227,7 +226,7 @@ fn for_each_entry(
 pub(crate) struct Present {
     /// Address of the first.
     pub start: u64,
-    /// How many.
+    /// Their number.
     pub count: usize,
 }
 
@@ -270,7 +269,7 @@ pub(crate) fn page_frames(pid: u32) -> Result<Vec<(u64, u64)>> {
     Ok(pages)
 }
 
-/// Enters one pagemap entry into the count.
+/// Adds one pagemap entry to the count.
 fn take(entry: u64, zero_pfn: u64, seen: &mut Seen, count: &mut Count) {
     if entry & PRESENT == 0 {
         count.swapped += usize::from(entry & SWAPPED != 0);
@@ -294,11 +293,11 @@ pub(crate) fn largest_mapping(pid: u32) -> Result<Option<(u64, u64)>> {
     Ok(ranges.into_iter().max_by_key(|(start, end)| end - start))
 }
 
-/// The private anonymous mappings of a process that are so long, one for each length, in the order
-/// of their addresses: half-open byte ranges.
+/// The private anonymous mappings of a process with these lengths, one for each length, in the
+/// order of their addresses: half-open byte ranges.
 ///
 /// # Errors
-/// There is none of one of these lengths behind those before it.
+/// For one of these lengths there is no mapping behind those before it.
 pub(crate) fn mappings_of(pid: u32, lengths: &[u64]) -> Result<Vec<(u64, u64)>> {
     let mut ranges = accessible_ranges(pid)?.into_iter();
     let found = lengths
@@ -308,7 +307,7 @@ pub(crate) fn mappings_of(pid: u32, lengths: &[u64]) -> Result<Vec<(u64, u64)>> 
     found.with_context(|| format!("process {pid} has no mappings of {lengths:?} bytes"))
 }
 
-/// Where the private anonymous mapping of a process begins that is so long.
+/// The start of the private anonymous mapping of a process with this length.
 pub(crate) fn mapping_of(pid: u32, bytes: u64) -> Result<Option<u64>> {
     let ranges = accessible_ranges(pid)?;
     let mut fitting = ranges.iter().filter(|(start, end)| end - start == bytes);
@@ -326,8 +325,8 @@ fn anonymous_ranges(proc: &Path, pid: u32) -> Result<Option<Vec<(u64, u64)>>> {
     Ok(mappings.map(ranges))
 }
 
-/// Those of a process that it may read or write. Others are room that is only reserved: the heap of
-/// a new thread is for a moment as long as a workload of 64 MiB.
+/// The ranges that a process may read or write. Others are only reserved: the heap of a new thread
+/// is for a moment as long as a workload of 64 MiB.
 fn accessible_ranges(pid: u32) -> Result<Vec<(u64, u64)>> {
     let found = anonymous_mappings(Path::new("/proc"), pid)?.unwrap_or_default();
     let accessible = found
@@ -373,7 +372,7 @@ fn parse(line: &str) -> Option<Option<Anonymous>> {
     Some((private && !file && !kernels).then_some((range, is_accessible)))
 }
 
-/// The PFN of the zero page: what reading a fresh mapping maps.
+/// The PFN of the zero page, which a read of a fresh mapping maps.
 fn zero_pfn() -> Result<u64> {
     let probe = probe_page()?;
     let pagemap = File::open("/proc/self/pagemap").context("cannot open /proc/self/pagemap")?;
@@ -473,7 +472,7 @@ mod tests {
         // Between reserved pages it is no part of a mapping that others make meanwhile.
         let middle = start.wrapping_byte_add(PAGE);
         let access = MprotectFlags::READ | MprotectFlags::WRITE;
-        // SAFETY: mapped above, and nobody has a reference into it.
+        // SAFETY: mapped above, and there is no reference into it.
         unsafe { rustix::mm::mprotect(middle, bytes, access) }.unwrap();
         assert_eq!(found(bytes), Some(middle.addr() as u64));
         // SAFETY: as above.

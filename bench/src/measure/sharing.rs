@@ -1,17 +1,17 @@
-//! Since when pages are there, and since when they share a frame with another.
+//! The times from which pages are present, and from which they share a frame with another.
 //!
-//! Problem: of a real program nobody planned which pages come to be equal, or when. What could be
-//! merged is known at the end, from contents; how long that took must have been seen before.
-//! Approach: at each look the frame of every page is read. A page has come when it is seen first,
-//! and is merged from the look on since which it has always shared its frame. Whoever knows at the
-//! end which pages are equal asks for their times. A page that is rewritten in place has come when
-//! it was first there, so times are rather too long.
+//! Problem: the pages of a real program that become equal, and the times, are not planned. The
+//! mergeable pages are known at the end, from contents; their times must have been recorded before.
+//! Approach: each look reads the frame of every page. A page has come at the look that sees it
+//! first, and is merged from the look on since which it has always shared its frame. At the end,
+//! when the equal pages are known, their times can be read. A page that is rewritten in place has
+//! come when it was first there, so times are rather too long.
 
 use super::pagemap::{Place, page_frames};
 use anyhow::Result;
 use std::collections::HashMap;
 
-/// What is known of one page.
+/// The record of one page.
 #[derive(Debug, Clone, Copy)]
 struct Page {
     came: f64,
@@ -26,12 +26,12 @@ pub(crate) struct Sharing {
     looks: usize,
 }
 
-/// What one look saw.
+/// The counts of one look.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen {
     /// Pages that are there.
     pub mapped: usize,
-    /// Of these, those that cost no frame of their own.
+    /// Pages of these that cost no frame of their own.
     pub saved: usize,
 }
 
@@ -69,8 +69,8 @@ impl Sharing {
         }
     }
 
-    /// For each page of these sets of equal ones, the seconds from when it had an equal one until
-    /// it was merged; infinite where it is not.
+    /// For each page of these sets of equal ones, the seconds from the time at which it had an
+    /// equal one until it was merged; infinite if it is not.
     pub(crate) fn times(&self, sets: &[Vec<Place>]) -> Vec<f64> {
         let mut times = Vec::new();
         for set in sets {

@@ -1,8 +1,8 @@
-//! What a variant had saved, and what it had cost, over time.
+//! The saving and the cost of a variant over time.
 //!
-//! Problem: systems are compared at the moment when 95 % of what can be merged is merged, which
-//! lies between two looks at the page tables.
-//! Approach: keep all looks; interpolate linearly between the two that enclose the moment.
+//! Problem: systems are compared at the moment when 95 % of the mergeable memory is merged, which
+//! lies between two looks at the page tables. Approach: keep all looks; interpolate linearly
+//! between the two that enclose the moment.
 
 use serde::{Deserialize, Serialize};
 use uksm_results::over_time;
@@ -10,7 +10,7 @@ use uksm_results::over_time;
 /// One look.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Look {
-    /// Since the start of the variant.
+    /// Seconds since the start of the variant.
     pub seconds: f64,
     /// CPU the system under test has used since then.
     pub cpu_seconds: f64,
@@ -64,7 +64,7 @@ impl Timeline {
     }
 }
 
-/// The middle value; of an even number, the mean of the two.
+/// The middle value; for an even number, the mean of the two.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted: Vec<f64> = values
         .iter()
@@ -80,7 +80,7 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Which value is nearest to their median: the first of several.
+/// The index of the value nearest to the median: the first of several.
 pub(crate) fn nearest_median(values: &[f64]) -> Option<usize> {
     let middle = median(values)?;
     let distance = |at: &usize| (values[*at] - middle).abs();

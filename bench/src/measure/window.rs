@@ -1,16 +1,15 @@
 //! Stretches of a run whose instructions are counted by function.
 //!
 //! Problem: the emulator sees the guest's instructions, and knows of no variants. Approach: this
-//! program executes an instruction that does nothing, by which the emulator's plugin knows that a
-//! window begins or ends (`vm/plugin/markers.h`). The plugin numbers windows as they are opened,
-//! and so does this program. Anywhere else the instruction does nothing at all. Units: seconds of
-//! CPU and MiB, as everywhere in results.
+//! program executes an instruction without effect, by which the emulator's plugin recognises the
+//! beginning or the end of a window (`vm/plugin/markers.h`). The plugin numbers windows as they are
+//! opened, and so does this program. Units: seconds of CPU and MiB, as everywhere in results.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The displacements that make the instructions known.
+/// The displacements that identify the instructions.
 const BEGIN: u32 = 0x6b73_5501;
 const END: u32 = 0x6b73_5502;
 
@@ -20,11 +19,11 @@ static OPENED: AtomicUsize = AtomicUsize::new(0);
 /// A window that was closed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Window {
-    /// How many were opened before, in this boot.
+    /// The number of windows opened before, in this boot.
     pub number: usize,
     /// CPU that the system under test used in it, by the scheduler's clock.
     pub cpu_seconds: f64,
-    /// Saved when it was closed.
+    /// MiB saved when it was closed.
     pub saved_mib: f64,
     /// Whether it was closed at the first look that saw 95 % merged; otherwise, at the end of the
     /// run.
@@ -40,7 +39,7 @@ pub(crate) struct OpenWindow {
 }
 
 impl OpenWindow {
-    /// Opens a window until so much is saved. `cpu_before` is what the system had used.
+    /// Opens a window until `until_mib` are saved. `cpu_before` is the system's CPU so far.
     pub(crate) fn open(until_mib: f64, cpu_before: Duration) -> OpenWindow {
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
         mark::<BEGIN>();
@@ -51,12 +50,12 @@ impl OpenWindow {
         }
     }
 
-    /// Whether so much is what it waits for.
+    /// Whether it ends at this saving.
     pub(crate) fn ends_with(&self, saved_mib: f64) -> bool {
         saved_mib >= self.until_mib
     }
 
-    /// Closes it. `cpu` is what the system has used by now.
+    /// Closes it. `cpu` is the system's CPU by now.
     pub(crate) fn close(self, cpu: Duration, saved_mib: f64) -> Window {
         mark::<END>();
         Window {

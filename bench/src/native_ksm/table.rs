@@ -1,8 +1,8 @@
-//! What runs came to: a table, and ratios with their intervals.
+//! The results of runs: a table, and ratios with their intervals.
 //!
 //! A cell is the median of a variant's runs, with the least and the most in brackets. Ratios are of
-//! pairs, the two variants in one round. Where a variant did not get there within its window, its
-//! row says so: its figures are of another amount of work.
+//! pairs, the two variants in one round. If a variant did not reach the goal within its window, its
+//! row has a mark: its figures are of another amount of work.
 
 use std::fmt::{self, Write as _};
 
@@ -11,22 +11,22 @@ use uksm_results::interval::Interval;
 
 use super::workloads::{VARIANTS, WORKLOADS, Workload};
 
-/// What one run came to.
+/// The results of one run.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Figures {
-    /// Saved at its end.
+    /// Pages saved at its end.
     pub(super) saved_pages: u64,
-    /// What can be saved.
+    /// Pages that can be saved.
     pub(super) possible_pages: u64,
-    /// Until nine tenths were saved, or the whole window.
+    /// Seconds until nine tenths were saved, or the whole window.
     pub(super) seconds: f64,
-    /// Whether they were.
+    /// Whether nine tenths were saved.
     pub(super) is_done: bool,
     /// Processor time of ksmd.
     pub(super) ksmd_seconds: f64,
-    /// Of the daemon.
+    /// Processor time of the daemon.
     pub(super) daemon_seconds: f64,
-    /// Of the agent.
+    /// Processor time of the agent.
     pub(super) agent_seconds: f64,
 }
 

@@ -1,4 +1,4 @@
-//! What is compared: settings of KSM and uksm, and the memory that appears.
+//! The compared settings of KSM and uksm, and the memory that appears.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use uksm_linux::ksm::sysfs::ScanRate;
 /// Family of the contents of clones.
 const CLONED: u64 = 3;
 
-/// A way to have ksmd driven.
+/// A way to drive ksmd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Variant {
     Shipped,
@@ -27,14 +27,14 @@ pub(super) const VARIANTS: [Variant; 5] = [
     Variant::Advisor,
 ];
 
-/// What memory appears.
+/// The memory that appears.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Workload {
     pub(super) name: &'static str,
     pub(super) layout: Layout,
 }
 
-/// What lies where, in MiB. ksmd walks addresses upwards.
+/// The positions of the memory, in MiB. ksmd walks addresses upwards.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Layout {
     Mixed {
@@ -42,7 +42,7 @@ pub(super) enum Layout {
         random: usize,
         random_first: bool,
     },
-    /// The same distinct pages twice: nothing can be left out.
+    /// The same distinct pages twice: no page can be left out.
     Clones { each: usize },
 }
 

@@ -1,17 +1,18 @@
-//! What servers of one service hold: most keys in common, put in by each in an order of its own.
+//! The contents of servers of one service: most keys in common, inserted by each in an order of its
+//! own.
 //!
-//! Where a value lies in a server's memory depends on what came before it. A value that is longer
-//! than the allocator's small ones has whole pages of its own, wherever it lies; short ones share
-//! pages with others, so that pages of two servers are equal only where the same short values lie
-//! side by side, which is next to never. So part of what is in common can be merged, as in real
-//! services.
+//! The position of a value in a server's memory depends on the values before it. A value that is
+//! longer than the allocator's small ones has whole pages of its own, at any position; short ones
+//! share pages with others, so that pages of two servers are equal only if the same short values
+//! lie side by side, which is next to never. So a part of the common values can be merged, as in
+//! real services.
 
 use super::values::{PIPELINE, value};
 use crate::draws::{Draws, shuffle};
 use anyhow::{Context, Result};
 use redis::Connection;
 
-/// Of a server's keys, how many percent all servers have.
+/// Percentage of a server's keys that all servers have.
 const COMMON_PERCENT: usize = 70;
 /// Bytes of values; each is equally likely.
 const SIZES: [usize; 4] = [200, 1000, 4000, 12_000];
@@ -47,7 +48,7 @@ fn keys(seed: u64, server: u64, mib: usize) -> Vec<Key> {
     keys
 }
 
-/// Fills a server with so many MiB of values.
+/// Fills a server with this many MiB of values.
 pub(crate) fn fill(connection: &mut Connection, seed: u64, server: u64, mib: usize) -> Result<()> {
     for part in keys(seed, server, mib).chunks(PIPELINE) {
         let mut pipeline = redis::pipe();
@@ -79,7 +80,7 @@ mod tests {
         assert!(at_the_same_place < one.len() / 50, "{at_the_same_place}");
         let bytes: usize = one.iter().map(|key| key.2).sum();
         assert!(bytes.abs_diff(4 << 20) < (4 << 20) / 10, "{bytes}");
-        // What only one has is another's in nothing.
+        // No own key of one is a key of another.
         let own = |keys: &[Key]| keys.iter().filter(|key| key.0.starts_with("own")).count();
         assert_eq!(own(&one) + common, one.len());
     }

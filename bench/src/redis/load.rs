@@ -1,7 +1,7 @@
 //! A light write load: the same writes to every server, spread over a few keys.
 //!
 //! Write number i sets key `hot:(i mod HOT)` to a value that depends on i. After [`write_all`] a
-//! server holds what it held after the one before, whatever came between, so digests can be
+//! server holds the same as after the one before, independent of other writes, so digests can be
 //! compared.
 
 use super::{VALUE_BYTES, value};
@@ -24,10 +24,10 @@ pub(crate) struct WriteLoad {
     thread: JoinHandle<Result<Writes>>,
 }
 
-/// Writes that were done: when each began, and how long its answer took.
+/// Completed writes: the start of each, and the time of its answer.
 pub(crate) type Writes = Vec<(Instant, Duration)>;
 
-/// Within which time 99 % of the answers came, of writes that began in this time.
+/// The 99th percentile of the answers' times, for writes that began in this time.
 pub(crate) fn p99(writes: &Writes, within: Range<Instant>) -> Option<Duration> {
     let began_in = writes.iter().filter(|(begun, _)| within.contains(begun));
     let mut took: Vec<Duration> = began_in.map(|&(_, took)| took).collect();
@@ -58,7 +58,7 @@ impl WriteLoad {
         WriteLoad { stop, thread }
     }
 
-    /// Ends it; what it did. Follow with [`write_all`].
+    /// Ends it; returns the writes. Follow with [`write_all`].
     pub(crate) fn finish(self) -> Result<Writes> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.join() {
@@ -68,7 +68,7 @@ impl WriteLoad {
     }
 }
 
-/// Writes every hot key once: whatever a load wrote, this is what servers hold then.
+/// Writes every hot key once: afterwards servers hold these values, independent of the load.
 pub(crate) fn write_all(connection: &mut Connection, seed: u64) -> Result<()> {
     (0..HOT).try_for_each(|number| write(connection, seed, number))
 }
@@ -82,8 +82,8 @@ fn write(connection: &mut Connection, seed: u64, number: u64) -> Result<()> {
         .context("a redis-server refused a write")
 }
 
-/// One client that asks as soon as it was answered, and every other time writes: how long each
-/// answer took.
+/// One client that sends a request as soon as the last was answered, and every other time writes;
+/// returns the time of each answer.
 pub(crate) fn request_in_turn(
     connection: &mut Connection,
     seed: u64,

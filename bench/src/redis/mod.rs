@@ -1,9 +1,8 @@
 //! Real redis-servers as a workload, and a light write load.
 //!
-//! Problem: real processes are to be deduplicated while they work, and not one byte of theirs may
-//! change. Approach: either all load one file ([`make_file`]), or each is filled in an order of its
-//! own ([`fill`]). After the same last writes, `DEBUG DIGEST` of each is what it was before
-//! anything was merged.
+//! Problem: real processes must be deduplicated while they work, without a changed byte. Approach:
+//! either all load one file ([`make_file`]), or each is filled in an order of its own ([`fill`]).
+//! After the same last writes, `DEBUG DIGEST` of each is the same as before the merging.
 
 mod filling;
 mod load;
@@ -45,7 +44,7 @@ pub(crate) fn make_file(place: &Place, mib: usize, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Takes the file away, so that a server starts empty, or gives it back.
+/// Removes the file, so that a server starts empty, or restores it.
 pub(crate) fn provide_file(place: &Place, there: bool) -> Result<()> {
     let [shown, hidden] = ["data.rdb", "kept.rdb"].map(|name| place.directory.join(name));
     let (from, to) = if there {

@@ -1,4 +1,4 @@
-//! One redis-server: started, asked, ended.
+//! One redis-server: started, queried, ended.
 
 use crate::workload::ChildExit;
 use crate::workload::surroundings::Surroundings;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Longest wait for a server to load its file.
 const LOAD_LIMIT: Duration = Duration::from_secs(90);
 
-/// Where servers live.
+/// The place of servers.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     /// The redis-server program.
@@ -21,7 +21,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Where this program's servers live, which is made if it is not there.
+    /// The place of this program's servers, which is made if it is missing.
     pub(crate) fn of(program: PathBuf) -> Result<Place> {
         let directory = PathBuf::from("/tmp/redis");
         std::fs::create_dir_all(&directory)
@@ -97,7 +97,7 @@ impl Server {
         self.child.id()
     }
 
-    /// A connection to ask on.
+    /// A connection for queries.
     pub(crate) fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
@@ -127,7 +127,7 @@ impl Server {
         )
     }
 
-    /// Loads the data file again, in place of what the server has; returns when it is loaded.
+    /// Loads the data file again, in place of the server's contents; returns when it is loaded.
     pub(crate) fn reload(connection: &mut Connection) -> Result<()> {
         redis::cmd("DEBUG")
             .arg("RELOAD")

@@ -1,4 +1,4 @@
-//! Seeded values, and how many are inserted at once.
+//! Seeded values, and the number inserted at once.
 
 /// Values inserted in one go.
 pub(super) const PIPELINE: usize = 512;

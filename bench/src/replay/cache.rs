@@ -1,7 +1,7 @@
-//! The page cache of a machine: which block is in which page.
+//! The page cache of a machine: the block in each page.
 //!
-//! What was used longest ago is dropped first. Pages are taken in an order as that of a guest that
-//! has run for a while: short runs of neighbours, anywhere.
+//! The pages used longest ago are dropped first. Pages are taken in an order as in a guest that has
+//! run for a while: short runs of neighbours at random places.
 
 use super::{Machine, SLOTS};
 use crate::draws::{Draws, shuffle};
@@ -12,11 +12,11 @@ const RUNS: std::ops::RangeInclusive<usize> = 1..=127;
 
 /// A page cache.
 pub(super) struct Cache {
-    /// Pages that were never used, the next one last.
+    /// Pages that were never used; the last one is used next.
     free: Vec<usize>,
-    /// Of each cached block, its page and when it was used.
+    /// The page of each cached block, and the time of its use.
     cached: HashMap<u64, (usize, u64)>,
-    /// Cached blocks by when they were used.
+    /// Cached blocks by the time of their use.
     by_use: BTreeMap<u64, u64>,
     uses: u64,
 }
@@ -49,7 +49,7 @@ impl Cache {
         self.cached.get(&block).map(|&(page, _)| page)
     }
 
-    /// Uses a block; the page that it is to be brought into, if it was not cached.
+    /// Uses a block; returns the page to be filled with it, if it was not cached.
     pub(super) fn use_block(&mut self, block: u64) -> Option<usize> {
         self.uses += 1;
         let found = self.cached.get_mut(&block);

@@ -1,11 +1,11 @@
 //! The child: carries out a plan.
 //!
-//! Protocol as in [`crate::workload::child`]: it says `ready` when its memory is filled; then
+//! Protocol as in [`crate::workload::child`]: it reports `ready` when its memory is filled; then
 //!
 //! | command | answer | does |
 //! |---|---|---|
 //! | `go` | `ready` | begins |
-//! | `late` | `late NANOSECONDS` | tells how much later than planned a step began, at most |
+//! | `late` | `late NANOSECONDS` | reports the largest delay of a step |
 //! | `verify` | `verified PAGES` or `damaged 0 PAGE` | ends, then reads every byte |
 
 use super::disk::block_key;
@@ -21,7 +21,7 @@ use std::io;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-/// Most pages of one request, as the kernel's read-ahead has it by default.
+/// Limit of the pages of one request, the kernel's default read-ahead.
 const REQUEST_PAGES: usize = 32;
 
 /// Runs the child until its input ends.
@@ -68,14 +68,14 @@ pub(crate) fn run(machine: &Machine) -> Result<()> {
 struct Memory {
     seed: u64,
     mapping: Mapping,
-    /// The key of what each page holds.
+    /// The key of each page's contents.
     keys: Vec<u64>,
     disk: File,
     interface: Interface,
 }
 
 impl Memory {
-    /// Memory that holds what no other machine has.
+    /// Memory with contents that no other machine has.
     fn filled(machine: &Machine, reservation: &mut Reservation) -> Result<Memory> {
         let kind = Kind {
             huge: false,
@@ -119,7 +119,7 @@ impl Memory {
         Ok(())
     }
 
-    /// One request to the disk; the bytes done.
+    /// One request to the disk; returns the bytes done.
     fn request(&mut self, action: Action, first: u64, pages: &[usize]) -> io::Result<usize> {
         let mapping = &mut self.mapping;
         let vectors: Vec<libc::iovec> = pages.iter().map(|&page| mapping.iovec(page)).collect();

@@ -1,6 +1,6 @@
 //! The disk of a machine: a file in memory.
 //!
-//! A block holds the same on all disks. Of a disk only those blocks exist that a plan reads.
+//! A block is the same on all disks. Only those blocks of a disk exist that a plan reads.
 
 use super::plan::{Action, Plan, Step};
 use super::{BLOCKS, Machine};
@@ -19,7 +19,7 @@ pub(super) fn block_key(seed: u64, block: u64) -> u64 {
 /// A disk. It is removed at drop.
 pub(crate) struct Disk {
     file: File,
-    /// Where it is.
+    /// Its path.
     pub(crate) path: PathBuf,
     filled: HashSet<u64>,
 }
@@ -37,7 +37,7 @@ impl Disk {
         })
     }
 
-    /// Fills what this machine reads.
+    /// Fills the blocks that this machine reads.
     pub(crate) fn provide(&mut self, machine: &Machine, plan: &Plan) -> Result<()> {
         let mut page = vec![0_u64; WORDS];
         let loads = plan.0.iter().filter(|step| step.action == Action::Load);
@@ -56,7 +56,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // What cannot be removed stays in a guest that ends soon.
+        // A disk that cannot be removed stays in a guest that ends soon.
         let _ = std::fs::remove_file(&self.path);
     }
 }

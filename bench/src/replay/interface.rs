@@ -1,6 +1,6 @@
-//! How a machine asks its disk: `preadv` and `pwritev`, or io_uring.
+//! The interface of a machine to its disk: `preadv` and `pwritev`, or io_uring.
 //!
-//! The vectors of a request are pages that nobody borrows until it is done.
+//! The vectors of a request are pages that are not borrowed until it is done.
 
 use super::Aio;
 use io_uring::{IoUring, opcode, types};
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Where pages go.
+/// The direction of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Direction {
     /// From the disk to memory.
@@ -17,7 +17,7 @@ pub(super) enum Direction {
     Write,
 }
 
-/// A way to ask.
+/// An interface.
 pub(super) enum Interface {
     /// System calls.
     Calls,
@@ -35,7 +35,7 @@ impl Interface {
         })
     }
 
-    /// Moves these pages from or to a disk; the bytes moved.
+    /// Moves these pages from or to a disk; returns the bytes moved.
     pub(super) fn request(
         &mut self,
         direction: Direction,
@@ -59,7 +59,7 @@ impl Interface {
                     Direction::Read => libc::preadv,
                     Direction::Write => libc::pwritev,
                 };
-                // SAFETY: the caller gives whole pages of its own, borrowed by nobody.
+                // SAFETY: the caller gives whole pages of its own, which are not borrowed.
                 done(unsafe { call(disk, first, count.cast_signed(), at.cast_signed()) })
             }
         }
@@ -68,7 +68,7 @@ impl Interface {
 
 /// Submits a request and waits for it.
 fn carry_out(ring: &mut IoUring, entry: &io_uring::squeue::Entry) -> io::Result<usize> {
-    // SAFETY: the request's vectors and pages are the caller's, who waits until it is done.
+    // SAFETY: the request's vectors and pages are the caller's, which waits until it is done.
     unsafe { ring.submission().push(entry) }.map_err(io::Error::other)?;
     ring.submit_and_wait(1)?;
     let entry = ring.completion().next();

@@ -1,13 +1,13 @@
-//! Processes that act as virtual machines: each has a page cache over a disk of its own.
+//! Processes that simulate virtual machines: each has a page cache over a disk of its own.
 //!
 //! Problem: most duplicates of virtual machines are contents of their disks, and come and go with
-//! what the machines read (XLH §1). To compare systems, all must meet the same reads at the same
-//! times, and what could be shared must be known at each moment. Approach: a [`Machine`] is a plan
-//! made from a seed. File accesses ([`accesses`]) go through a page cache that drops what was used
-//! longest ago ([`cache`]); what misses becomes requests to the disk ([`plan`]). A child carries
-//! the plan out ([`child`]): its page cache is anonymous memory, its disk a file, and it reads and
-//! writes as QEMU does, by `preadv` or by io_uring. Whoever measures makes the same plan, and so
-//! knows what is in which page, and when ([`sharing`]). Source: XLH §5.1, §5.2.
+//! the reads of the machines (XLH §1). To compare systems, all must meet the same reads at the same
+//! times, and the shareable pages must be known at each moment. Approach: a [`Machine`] is a plan
+//! made from a seed. File accesses ([`accesses`]) go through a page cache that drops the pages used
+//! longest ago ([`cache`]); misses become requests to the disk ([`plan`]). A child carries the plan
+//! out ([`child`]): its page cache is anonymous memory, its disk a file, and it reads and writes as
+//! QEMU does, by `preadv` or by io_uring. The measuring process makes the same plan, and so knows
+//! the block in each page at any time ([`sharing`]). Source: XLH §5.1, §5.2.
 
 mod accesses;
 mod cache;
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a machine does.
+/// The work of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Load {
     /// Builds a kernel.
@@ -34,7 +34,7 @@ pub(crate) enum Load {
     Web,
 }
 
-/// How a machine asks its disk: as QEMU's `aio=` has it.
+/// The interface of a machine to its disk, like QEMU's `aio=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Aio {
     /// `preadv` and `pwritev`: QEMU's `aio=threads`.
@@ -43,22 +43,22 @@ pub(crate) enum Aio {
     IoUring,
 }
 
-/// A process that acts as a virtual machine.
+/// A process that simulates a virtual machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Machine {
-    /// Seed of all contents and of all that is drawn.
+    /// Seed of all contents and of all draws.
     pub seed: u64,
-    /// Which machine this is; each has an order and private pages of its own.
+    /// Its number; each machine has an order and private pages of its own.
     pub number: u64,
-    /// What it does.
+    /// Its work.
     pub load: Load,
-    /// How it asks its disk.
+    /// Its interface to the disk.
     pub aio: Aio,
     /// Its memory, in pages.
     pub pages: usize,
-    /// How long it does something.
+    /// Duration of its work.
     pub length: Duration,
-    /// It does so many times less a second.
+    /// Divisor of its speed.
     pub slowness: u32,
     /// Offer the memory to in-kernel KSM.
     pub mergeable: bool,
@@ -68,7 +68,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Pages of its page cache: three quarters of its memory. The rest is other memory, which never
-    /// changes and no other machine has. It lies above the page cache.
+    /// changes and is unique. It lies above the page cache.
     pub(crate) fn cache_pages(&self) -> usize {
         self.pages / 4 * 3
     }
@@ -96,7 +96,7 @@ mod tests {
     use super::sharing::{chances, course};
     use super::*;
 
-    /// A machine with so many pages that serves files.
+    /// A machine with this many pages that serves files.
     pub(super) fn machine(pages: usize) -> Machine {
         Machine {
             seed: 5,
@@ -144,7 +144,7 @@ mod tests {
     fn a_chance_is_a_block_that_both_have_at_that_time() {
         let (machines, plans) = pair([Load::Web; 2]);
         let chances = chances([&machines[0], &machines[1]], [&plans[0], &plans[1]]);
-        // Carried out page by page: what each page holds at this moment.
+        // Carried out page by page: the content of each page at this moment.
         for moment in [3.0, 17.0, 39.5] {
             let held = plans.each_ref().map(|plan| {
                 let mut held = vec![None; machines[0].cache_pages()];

@@ -1,15 +1,15 @@
-//! What a machine asks its disk for, and when: what its page cache misses.
+//! The requests of a machine to its disk, and their times: the misses of its page cache.
 
 use super::cache::Cache;
 use super::{Machine, accesses};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// From a write to a file to the request that brings it to the disk: the kernel writes back every
-/// five seconds.
+/// Time from a write to a file to the request that brings it to the disk: the kernel writes back
+/// every five seconds.
 const WRITTEN_BACK_AFTER: Duration = Duration::from_secs(5);
 
-/// What happens to pages of a page cache.
+/// An action on pages of a page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// The disk is read into them.
@@ -23,9 +23,9 @@ pub(crate) enum Action {
 /// Neighbouring blocks, which are in or come into these pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// Since the start.
+    /// The time since the start.
     pub at: Duration,
-    /// What happens.
+    /// The action.
     pub action: Action,
     /// The first block.
     pub first: u64,
@@ -40,7 +40,7 @@ impl Step {
     }
 }
 
-/// All that a machine does to its page cache, in the order of time.
+/// All actions of a machine on its page cache, in the order of time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan(pub Vec<Step>);
 
@@ -58,7 +58,7 @@ impl Plan {
             }
             let (at, first, count) = (access.at, access.first, access.pages);
             if access.writes {
-                // What is written stays where it is, or comes to another page.
+                // A written block stays where it is, or comes to another page.
                 let mut page_of = |block| {
                     cache.use_block(block);
                     cache.page_of(block)

@@ -1,21 +1,21 @@
-//! What two machines could share, at each moment: the oracle (XLH §5.1).
+//! The pages that two machines could share, at each moment: the oracle (XLH §5.1).
 //!
 //! A chance to share is a block that both have cached: it begins when the second one has it, and
-//! ends when the first one drops it. No machine has a block twice, and nothing else is equal, so at
-//! each moment as many pages could be saved as there are chances.
+//! ends when the first one drops it. No machine has a block twice, and no other pages are equal, so
+//! at each moment as many pages could be saved as there are chances.
 
 use super::Machine;
 use super::plan::{Action, Plan};
 use std::collections::HashMap;
 
-/// A page of each machine that hold the same, for a time.
+/// A page of each machine with the same contents, for a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Chance {
     /// The page of the first machine, and of the second.
     pub pages: [usize; 2],
-    /// When it begins, in seconds.
+    /// Its start, in seconds.
     pub from: f64,
-    /// When it ends.
+    /// Its end.
     pub until: f64,
 }
 
@@ -28,7 +28,7 @@ struct Stay {
     until: f64,
 }
 
-/// Where blocks are while a machine does something.
+/// The positions of blocks during the work of a machine.
 fn stays(machine: &Machine, plan: &Plan) -> Vec<Stay> {
     let end = machine.length.as_secs_f64();
     let mut stays: Vec<Stay> = Vec::new();
@@ -41,7 +41,7 @@ fn stays(machine: &Machine, plan: &Plan) -> Vec<Stay> {
         let from = step.at.as_secs_f64();
         for (block, page) in step.blocks() {
             if let Some(&before) = in_page.get(&page) {
-                // Written again: it still holds the same.
+                // Written again: the contents are unchanged.
                 if stays[before].block == block {
                     continue;
                 }
@@ -59,7 +59,7 @@ fn stays(machine: &Machine, plan: &Plan) -> Vec<Stay> {
     stays
 }
 
-/// All chances of two machines, by when they begin.
+/// All chances of two machines, by their start.
 pub(crate) fn chances(machines: [&Machine; 2], plans: [&Plan; 2]) -> Vec<Chance> {
     let mut others: HashMap<u64, Vec<Stay>> = HashMap::new();
     for stay in stays(machines[1], plans[1]) {
@@ -79,14 +79,13 @@ pub(crate) fn chances(machines: [&Machine; 2], plans: [&Plan; 2]) -> Vec<Chance>
     chances
 }
 
-/// How many chances there are, by time: each time at which that changes, and the number from then
-/// on.
+/// The number of chances over time: each time of a change, and the number from then on.
 pub(crate) fn course(chances: &[Chance]) -> Vec<(f64, usize)> {
     let mut changes: Vec<(f64, bool)> = chances
         .iter()
         .flat_map(|chance| [(chance.from, true), (chance.until, false)])
         .collect();
-    // What ends makes room before something begins.
+    // An end makes room before a start at the same time.
     changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let mut count = 0_usize;
     let mut course = vec![(0.0, 0)];

@@ -22,18 +22,18 @@ pub(crate) use uksm_linux::ksm::sysfs::ScanRate;
 /// Longest wait for ksmd to clean up.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 
-/// Time over which a share of CPU that was missed is made up for.
+/// Time over which a missed share of CPU is compensated.
 const CATCH_UP_SECONDS: f64 = 3.0;
 
-/// The file that says how many may share a frame.
+/// The file with the limit of sharers of a frame.
 const LIMIT: &str = "max_page_sharing";
 
-/// What can be switched on and off.
+/// Switches of KSM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Switch {
     /// Pages of zeros are merged with the kernel's own, instead of with each other; off as shipped.
     ZeroPages,
-    /// Pages that were looked at in vain are left out of scans; on as shipped, where there is it.
+    /// Pages examined in vain are left out of scans; on as shipped, if the kernel has this.
     SmartScan,
 }
 
@@ -49,18 +49,17 @@ impl Switch {
 /// A setting of KSM. Everything else stays at the kernel's default.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Settings {
-    /// How fast ksmd scans.
+    /// The scan rate of ksmd.
     pub rate: ScanRate,
     /// Let the scan-time advisor choose the batch.
     pub advisor: bool,
     /// Adjust the batch so that ksmd uses this share of a core.
     pub cpu_share: Option<f64>,
-    /// What is switched on or off while it runs.
+    /// Switches that are set while it runs.
     pub switches: Vec<(Switch, bool)>,
     /// The niceness of ksmd while it runs, if not its own, which is 5.
     pub nice: Option<i32>,
-    /// How many may share a frame, `max_page_sharing`, if it is not to stay as it is. It is not put
-    /// back.
+    /// Limit of sharers of a frame, `max_page_sharing`, if it is to be changed. It is not restored.
     pub sharers: Option<u64>,
 }
 
@@ -95,7 +94,7 @@ impl Settings {
     }
 
     fn apply(&self, sysfs: &Sysfs) -> Result<()> {
-        // The advisor refuses to have its numbers set by others.
+        // The advisor refuses settings of its numbers.
         if sysfs.has_advisor() {
             sysfs.set_advisor(false)?;
         }
@@ -120,9 +119,9 @@ pub(crate) struct Ksm {
     adjusted: (Instant, Duration),
     batch: f64,
     running: bool,
-    /// What was switched, as it was before.
+    /// The former states of the switches.
     before: Vec<(Switch, u64)>,
-    /// The thread whose niceness was set, and what it was before.
+    /// The thread whose niceness was set, and its former niceness.
     nice_before: Option<(Pid, i32)>,
 }
 
@@ -135,8 +134,7 @@ impl Ksm {
             before.push((switch, sysfs.read(switch.file())?));
         }
         settings.apply(&sysfs)?;
-        // The kernel takes another limit only while nothing is merged, so this is the moment, and
-        // the end would be none.
+        // The kernel takes another limit only while no page is merged: here, but not at the end.
         if let Some(sharers) = settings.sharers {
             sysfs.write(LIMIT, sharers)?;
         }
@@ -161,7 +159,7 @@ impl Ksm {
     }
 }
 
-/// Sets the niceness of a thread; gives it back with the one that it had.
+/// Sets the niceness of a thread; returns the thread with its former niceness.
 fn set_nice(thread: u32, nice: i32) -> Result<(Pid, i32)> {
     let pid = i32::try_from(thread).ok().and_then(Pid::from_raw);
     let pid = pid.context("a thread has a number above 0")?;
@@ -186,11 +184,11 @@ impl System for Ksm {
         }
         let now = self.clock.now()?;
         let is = (now.saturating_sub(used).as_secs_f64() / wall).max(share / 100.0);
-        // What was used too much or too little so far is made up for over a few seconds.
+        // Any excess or shortfall so far is compensated within a few seconds.
         let total = now.saturating_sub(self.start).as_secs_f64();
         let owed = share * self.begin.elapsed().as_secs_f64() - total;
         let aim = (share + owed / CATCH_UP_SECONDS).clamp(share / 4.0, share * 2.0);
-        // Damped, so that a batch that met cheap pages does not make the next one huge.
+        // Damped, so that a batch of cheap pages does not make the next one huge.
         self.batch = (self.batch * (aim / is).clamp(0.5, 2.0)).clamp(1.0, 100_000.0);
         self.adjusted = (Instant::now(), now);
         let pages = format!("{:.0}", self.batch)
@@ -250,12 +248,12 @@ pub(crate) fn full_scans() -> Result<u64> {
     Ok(Sysfs::open()?.counters()?.full_scans)
 }
 
-/// Pages that ksmd has looked at, where this kernel counts them.
+/// Pages that ksmd has examined, if this kernel counts them.
 pub(crate) fn scanned_pages() -> Result<Option<u64>> {
     Ok(Sysfs::open()?.read("pages_scanned").ok())
 }
 
-/// Whether pages that were looked at in vain are left out of scans, where this kernel can.
+/// Sets whether pages examined in vain are left out of scans, if this kernel can do so.
 pub(crate) fn smart_scan(on: bool) -> Result<()> {
     let sysfs = Sysfs::open()?;
     if sysfs.read("smart_scan").is_ok() {
@@ -264,8 +262,8 @@ pub(crate) fn smart_scan(on: bool) -> Result<()> {
     Ok(())
 }
 
-/// After the workload's processes have ended: lets ksmd drop what it kept of them, so that the
-/// next variant does not pay for it, and leaves it stopped.
+/// After the workload's processes have ended: lets ksmd drop its state of them, so that the next
+/// variant does not pay for it, and leaves it stopped.
 pub(crate) fn settle() -> Result<()> {
     let Ok(sysfs) = Sysfs::open() else {
         return Ok(()); // a kernel without KSM

@@ -1,8 +1,8 @@
 //! The systems under test: in-kernel KSM in several settings, and uksm.
 //!
 //! Problem: both must be started, watched and stopped the same way around a fresh workload.
-//! Approach: a [`Variant`] is a named setting; [`Variant::start`] gives a running [`System`].
-//! Nothing of one variant may be left for the next: see [`ksm::settle`].
+//! Approach: a [`Variant`] is a named setting; [`Variant::start`] gives a running [`System`]. No
+//! state of one variant may be left for the next: see [`ksm::settle`].
 
 pub(crate) mod ksm;
 mod nobody;
@@ -17,9 +17,9 @@ pub(crate) use running::System;
 /// A named setting of a system.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Variant {
-    /// As in results: `ksm-shipped`, `uksm-full`, …
+    /// Its name in results: `ksm-shipped`, `uksm-full`, …
     pub name: String,
-    /// What it is.
+    /// Its setting.
     pub setting: Setting,
 }
 
@@ -28,9 +28,9 @@ pub(crate) struct Variant {
 pub(crate) enum Setting {
     /// In-kernel KSM.
     Ksm(ksm::Settings),
-    /// The daemon, by the options it is started with.
+    /// The daemon, with its options.
     Uksm(Vec<String>),
-    /// Nobody merges anything.
+    /// No system merges.
     Nobody,
 }
 
@@ -50,13 +50,13 @@ impl Variant {
         Variant::ksm("ksm-unlimited", ksm::Settings::at(ScanRate::UNLIMITED))
     }
 
-    /// The same, and pages that were looked at in vain are not left out of scans.
+    /// The same, but pages examined in vain are not left out of scans.
     pub(crate) fn ksm_without_smart_scan() -> Variant {
         let all = [(ksm::Switch::SmartScan, false)];
         Variant::ksm_unlimited().switched("ksm-no-smart-scan", &all)
     }
 
-    /// The same KSM by another name, with something switched on or off.
+    /// The same KSM by another name, with switches set.
     pub(crate) fn switched(mut self, name: &str, switches: &[(ksm::Switch, bool)]) -> Variant {
         name.clone_into(&mut self.name);
         if let Setting::Ksm(settings) = &mut self.setting {
@@ -65,8 +65,8 @@ impl Variant {
         self
     }
 
-    /// The same KSM, of whose frames each may be shared by so many. The limit stays when it has
-    /// ended: who sets it for one variant sets it for all.
+    /// The same KSM with this limit of sharers of a frame. The limit stays after its end: set for
+    /// one variant, it is set for all.
     pub(crate) fn with_sharers(mut self, sharers: u64) -> Variant {
         if let Setting::Ksm(settings) = &mut self.setting {
             settings.sharers = Some(sharers);
@@ -74,8 +74,8 @@ impl Variant {
         self
     }
 
-    /// The same system, by a name that says so, at niceness 0: it stands back for nobody. Both
-    /// stand back by 5 otherwise.
+    /// The same system at niceness 0, with a name for it: it yields to no process. Both yield by 5
+    /// otherwise.
     pub(crate) fn at_nice_0(mut self) -> Variant {
         self.name.push_str("-nice-0");
         match &mut self.setting {
@@ -111,7 +111,7 @@ impl Variant {
         }
     }
 
-    /// Nobody merges anything: what the workload does alone.
+    /// No system merges: the workload runs alone.
     pub(crate) fn nobody() -> Variant {
         Variant {
             name: "nobody".to_owned(),
@@ -154,7 +154,7 @@ impl Variant {
         matches!(self.setting, Setting::Ksm(_))
     }
 
-    /// Whether this kernel has what the setting needs.
+    /// Whether this kernel supports the setting.
     fn supported(&self) -> bool {
         match &self.setting {
             Setting::Ksm(settings) => settings.supported(),
@@ -162,7 +162,7 @@ impl Variant {
         }
     }
 
-    /// Whether it is wanted, and this kernel has what it needs; says so if it has not.
+    /// Whether it is wanted and supported by this kernel; prints a message if it is not supported.
     pub(crate) fn is_run(&self, setup: &Setup) -> bool {
         let wanted = setup.wants(&self.name);
         if wanted && !self.supported() {
@@ -172,8 +172,8 @@ impl Variant {
         wanted
     }
 
-    /// Starts the system on these processes; of uksm, on all there are and will be, if none is
-    /// named. KSM serves those that offer their memory.
+    /// Starts the system on these processes; if none is named, uksm on all present and future ones.
+    /// KSM serves those that offer their memory.
     pub(crate) fn start(&self, setup: &Setup, pids: &[u32]) -> Result<Box<dyn System>> {
         Ok(match &self.setting {
             Setting::Ksm(settings) => Box::new(ksm::Ksm::start(settings)?),

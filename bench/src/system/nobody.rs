@@ -1,4 +1,4 @@
-//! No system at all, to which what the others do is held.
+//! No system at all, as the baseline of the others.
 
 use super::running::System;
 use anyhow::Result;

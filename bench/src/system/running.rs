@@ -9,22 +9,22 @@ pub(crate) trait System {
     /// CPU used since its start: daemon and kernel threads together.
     fn cpu(&self) -> Result<Duration>;
 
-    /// Called at every look; what keeps a share of CPU adjusts here.
+    /// Called at every look; systems held at a share of CPU adjust here.
     fn adjust(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// Memory the system itself takes, MiB; what it keeps in the kernel is not seen here.
+    /// Memory of the system itself, MiB, without its memory in the kernel.
     fn own_mib(&self) -> f64 {
         0.0
     }
 
-    /// Figures of its own for the result: where its CPU went.
+    /// Figures of its own for the result: the parts of its CPU.
     fn figures(&self) -> BTreeMap<String, f64> {
         BTreeMap::new()
     }
 
-    /// What it says of itself, while running.
+    /// Its own report, while running.
     fn report(&self) -> Option<serde_json::Value>;
 
     /// Stops it; memory stays merged.

@@ -1,8 +1,8 @@
 //! The uksm daemon as a system under test.
 //!
 //! Its CPU is counted from its exec on, so starting up, finding the processes and reading their
-//! mappings are part of what a variant costs. It works inside its own system calls, so its clock
-//! holds the module's work as well.
+//! mappings are part of a variant's cost. The module works inside the daemon's system calls, so the
+//! daemon's clock includes the module's work.
 
 use super::running::System;
 use crate::measure::cpu::{CpuClock, split};
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// So long after its start the daemon has loaded its programs, which it does after five seconds,
+/// Time after its start at which the daemon has loaded its programs: it does so after five seconds,
 /// for 0.3·10⁹ instructions.
 pub(crate) const LOADED: Duration = Duration::from_secs(8);
 /// Longest wait for the daemon to end after SIGTERM.
@@ -34,7 +34,7 @@ pub(crate) struct Uksm {
 }
 
 impl Uksm {
-    /// Starts the daemon on these processes, or on all that there are and will be.
+    /// Starts the daemon on these processes, or on all present and future ones.
     pub(crate) fn start(program: &Path, options: &[String], pids: &[u32]) -> Result<Uksm> {
         let named = pids
             .iter()
@@ -46,7 +46,7 @@ impl Uksm {
         Uksm::start_on(program, options, &targets)
     }
 
-    /// Starts the daemon on whom these options name.
+    /// Starts the daemon on the processes that these options name.
     pub(crate) fn start_on(program: &Path, options: &[String], targets: &[String]) -> Result<Uksm> {
         let mut command = Command::new(program);
         let words = ["run", "--no-config"];
@@ -54,7 +54,7 @@ impl Uksm {
         Uksm::spawn(program, command)
     }
 
-    /// Starts the daemon as this file says.
+    /// Starts the daemon with this configuration.
     pub(crate) fn start_configured(program: &Path, configuration: &Path) -> Result<Uksm> {
         let mut command = Command::new(program);
         command.args(["run", "--config"]).arg(configuration);
@@ -81,10 +81,10 @@ impl Uksm {
         })
     }
 
-    /// The answer to a command of the program that asks this daemon.
+    /// The answer to a command of the program that queries this daemon.
     ///
     /// # Errors
-    /// The command fails: what it writes is the text.
+    /// The command fails: the text is its output.
     pub(crate) fn asked(&self, words: &[&str]) -> Result<Value> {
         let mut command = Command::new(&self.program);
         command.args(words).arg("--socket").arg(&self.socket);
@@ -101,9 +101,9 @@ impl Uksm {
     }
 }
 
-/// Has a program lead a session of its own, as systemd has a service: where the kernel shares
-/// processors between sessions first (autogroup, sched(7)), it would have to share that of the
-/// harness with all that is measured, which ksmd, in no session, does not.
+/// Makes a program lead a session of its own, as systemd does for a service: where the kernel
+/// shares processors between sessions first (autogroup, sched(7)), it would otherwise share the
+/// harness's part with all measured processes, unlike ksmd, which is in no session.
 fn lead_a_session(command: &mut Command) {
     let lead = || rustix::process::setsid().map(drop).map_err(io::Error::from);
     // SAFETY: a system call is all that happens between fork and exec.

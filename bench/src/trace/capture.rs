@@ -1,8 +1,9 @@
-//! Captures processes: reads all their private pages at intervals, and keeps which are equal.
+//! Captures processes: reads all their private pages at intervals, and keeps the identities of
+//! equal pages.
 //!
-//! It only reads, as the rights of whoever runs it allow, and stops nobody: what a process writes
-//! while it is read is found as it was before or after. A page that several of the processes have
-//! by fork is one page already: it is the first one's.
+//! It only reads, with the rights of its user, and stops no process: a page written during the
+//! reading is found in its state before or after. A page shared by fork among several of the
+//! processes is one page already: it belongs to the first one.
 
 use super::writing::{Recording, Seen, Snapshot};
 use crate::contents::PAGE;
@@ -19,7 +20,7 @@ use uksm_sketch::content::{Content, Salt};
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// What of a core reading takes.
+/// Share of a core for reading.
 const SHARE: f64 = 0.9;
 
 /// What is captured.
@@ -80,7 +81,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What a process has; `forked` are hashes of what those before it share with somebody.
+/// The pages of a process; `forked` are hashes of shared pages of the processes before it.
 fn snapshot(proc: &Proc, pid: u32, salt: Salt, forked: &mut HashSet<u64>) -> Result<Snapshot> {
     let stat = proc.stat(pid)?;
     let mut snapshot = Snapshot::default();

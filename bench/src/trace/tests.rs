@@ -1,4 +1,4 @@
-//! What is written is read again, whatever processes do.
+//! A written trace is read back correctly, for all changes of processes.
 
 use super::writing::{Recording, Seen, Snapshot};
 use super::*;

@@ -1,8 +1,8 @@
-//! From what was read of processes to a trace.
+//! From the snapshots of processes to a trace.
 //!
 //! Mappings that overlap at different moments are one: a heap grows, and a stack downwards.
-//! Contents are numbered as they are first met, in ascending order of addresses, so that what was
-//! never anywhere else becomes one run.
+//! Contents are numbered in the order of their first appearance, in ascending order of addresses,
+//! so that contents that were never elsewhere become one run.
 
 use super::{ASCENDING, Captured, Change, FORMAT, GONE, Header, Held, SAME};
 use anyhow::Result;
@@ -23,14 +23,14 @@ pub(super) struct Snapshot {
     pub pages: BTreeMap<u64, Seen>,
 }
 
-/// What was captured.
+/// All snapshots.
 #[derive(Debug)]
 pub(super) struct Recording {
     pub source: String,
     pub every_ms: u64,
     /// Names of the processes.
     pub names: Vec<String>,
-    /// By moment, then by process.
+    /// Snapshots by moment, then by process.
     pub moments: Vec<Vec<Snapshot>>,
 }
 
@@ -122,7 +122,7 @@ impl Numbers {
     }
 }
 
-/// What is otherwise than it was, in runs.
+/// The changes since the last moment, in runs.
 fn runs(
     (start, end): (u64, u64),
     was: &Snapshot,
@@ -147,7 +147,7 @@ fn runs(
     runs.concat()
 }
 
-/// Makes a run longer by a page, if it goes on so.
+/// Extends a run by a page, if the page continues it.
 fn extend(run: &mut [u64; super::FIELDS], page: u64, held: Option<Held>) -> bool {
     let [first, count, number, on, zero_lines] = run;
     if *first + *count != page {

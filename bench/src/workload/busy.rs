@@ -1,12 +1,12 @@
 //! A process of several threads, each busy in memory of its own: one address space, many faults and
 //! flushes at a time.
 //!
-//! Problem: in a process with one thread nobody else uses the page tables while pages are taken out
-//! of them. Threads on other processors have their translations flushed, and wait for the same
+//! Problem: in a process with one thread no other thread uses the page tables while pages are taken
+//! out of them. Threads on other processors have their translations flushed, and wait for the same
 //! locks. Approach: each thread fills its part, and waits. At `work` each reads page after page,
-//! drawn at random, and after every eighth writes what came of all that it has read into a page of
-//! the first quarter. So what the process comes to depends on each byte that was read, and is the
-//! same in each run of a seed.
+//! drawn at random, and after every eighth writes the sum of all its reads into a page of the first
+//! quarter. So the result of the process depends on each byte that was read, and is the same in
+//! each run of a seed.
 
 use super::mapping::{Kind, Mapping, Reservation};
 use super::protocol::{answer, commands};
@@ -15,14 +15,14 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// After so many reads there is a write.
+/// Number of reads before a write.
 const READS_A_WRITE: u64 = 8;
-/// One page of so many is written.
+/// One page in this many is written.
 const WRITTEN: usize = 4;
 /// Families of contents; the number of the thread is added.
 const FAMILY: u64 = 1 << 44;
 
-/// A process to be.
+/// The configuration of a process.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Busy {
     /// Seed of contents and of draws.
@@ -37,7 +37,7 @@ pub(crate) struct Busy {
     pub mergeable: bool,
 }
 
-/// Runs the process until its input ends: says `ready`, and works when it is told to.
+/// Runs the process until its input ends: reports `ready`, and works on command.
 pub(crate) fn run(busy: &Busy) -> Result<()> {
     let mut parts = Vec::new();
     let (answers, answered) = channel();
@@ -48,7 +48,7 @@ pub(crate) fn run(busy: &Busy) -> Result<()> {
             scope.spawn(move || one(busy, number, &told, &answers));
             parts.push(orders);
         }
-        // What all answer, whichever comes first.
+        // The answers of all, in any order.
         let all = || -> Result<u64> {
             let mut digest = 0;
             for _ in 0..busy.threads {
@@ -59,7 +59,7 @@ pub(crate) fn run(busy: &Busy) -> Result<()> {
         all()?;
         answer("ready")?;
         let commands = commands();
-        // Threads end with the channels of what they are told.
+        // Threads end with the channels of their commands.
         let parts = parts;
         while let Ok(command) = commands.recv() {
             ensure!(command == "work", "workload: unknown command '{command}'");
@@ -72,7 +72,7 @@ pub(crate) fn run(busy: &Busy) -> Result<()> {
     })
 }
 
-/// A thread: answers 0 when its memory is filled, and then what each piece of work comes to.
+/// A thread: answers 0 when its memory is filled, and then with the result of each piece of work.
 fn one(busy: &Busy, number: u64, told: &Receiver<()>, answers: &Sender<Result<u64>>) {
     let mut part = match Part::filled(busy, number) {
         Ok(part) => part,
@@ -91,7 +91,7 @@ fn one(busy: &Busy, number: u64, told: &Receiver<()>, answers: &Sender<Result<u6
 /// The memory of a thread.
 struct Part {
     mapping: Mapping,
-    /// What it has come to, of all that was read.
+    /// The sum of all reads.
     sum: u64,
     _reservation: Reservation,
 }
@@ -115,7 +115,7 @@ impl Part {
         })
     }
 
-    /// Reads so many pages, and writes into some; what all of them come to.
+    /// Reads `reads` pages, and writes into some; returns the sum.
     fn work(&mut self, reads: u64) -> u64 {
         for read in 1..=reads {
             let page = self.sum % self.mapping.pages() as u64;

@@ -1,16 +1,16 @@
-//! The child side of a workload: maps its parts, then obeys.
+//! The child side of a workload: maps its parts, then carries out commands.
 //!
-//! Protocol: one line each way. The child says `ready` when all parts that are present from the
+//! Protocol: one line each way. The child reports `ready` when all parts that are present from the
 //! start are filled; then
 //!
 //! - `appear`, answered by `ready`: fills the parts that wait for it.
-//! - `written`, answered by `written PAGES`: tells how many pages were written again so far.
-//! - `rewrite`, answered by `rewrote NANOSECONDS`: writes all pages with what they hold, and tells
-//!   the CPU it took.
+//! - `written`, answered by `written PAGES`: reports the number of pages rewritten so far.
+//! - `rewrite`, answered by `rewrote NANOSECONDS`: writes all pages without changing them, and
+//!   reports the CPU it took.
 //! - `verify`, answered by `verified PAGES` or `damaged PART PAGE`: ends all writing, then reads
 //!   every byte.
 //!
-//! The end of its input ends the child. Between commands it does what its parts' behaviours say.
+//! The end of its input ends the child. Between commands it follows its parts' behaviours.
 
 use super::mapping::{Kind, Mapping, Reservation};
 use super::protocol::{answer, commands};
@@ -29,7 +29,7 @@ struct Held {
     filled: bool,
     /// Pages rewritten so far.
     written: u64,
-    /// When its behaviour acts again.
+    /// The time of the next action of its behaviour.
     due: Option<Instant>,
 }
 
@@ -140,7 +140,7 @@ impl Held {
         Ok(())
     }
 
-    /// Does what is due. A step that comes late is not made up for: the loop sleeps, as the
+    /// Does the actions that are due. A late step is not compensated: the loop sleeps, as the
     /// paper's does.
     fn act(&mut self, seed: u64, kind: Kind) -> Result<()> {
         if self.due.is_none_or(|due| due > Instant::now()) {
@@ -179,7 +179,8 @@ impl Held {
         Ok(())
     }
 
-    /// Comes to hold what was captured at the next moment; whether there is another one behind it.
+    /// Changes to the contents of the next captured moment; returns whether there is another one
+    /// after it.
     fn go_on(&mut self, seed: u64) -> Result<bool> {
         let Contents::Captured(moment) = self.part.contents else {
             return Ok(false);
@@ -217,17 +218,17 @@ impl Held {
         usize::try_from(number % self.mapping.pages() as u64).unwrap_or_default()
     }
 
-    /// The first page that does not hold what was written.
+    /// The first page that differs from the written one.
     fn damaged(&self, seed: u64) -> Result<Option<usize>> {
         let numbers = self.part.numbers(seed)?;
         Ok((0..self.mapping.pages()).find(|&index| {
             let holds = |held: Page| self.part.holds(seed, self.mapping.page(index), held);
-            // To read where there is no page would bring one in.
+            // A read where there is no page would bring one in.
             numbers.of(index).is_some_and(|held| !holds(held))
         }))
     }
 
-    /// How many pages it has.
+    /// The number of its pages.
     fn pages(&self, seed: u64) -> Result<usize> {
         let numbers = self.part.numbers(seed)?;
         let pages = 0..self.mapping.pages();

@@ -1,11 +1,11 @@
 //! Processes by the thousand that do nothing, and storms of processes that soon end.
 //!
 //! Problem: a host has thousands of processes with nothing to merge, and others come and go all the
-//! time; both must cost next to nothing, and nobody may wait behind them.
-//! Approach: all of them run one tiny program (see [`idler`]). Pages of a crowd are written by its
-//! parent, all different; they are read back at the end. Processes of a storm are started at even
-//! times by a thread, and killed after their life. All hold the few words that the program writes.
-//! Units: a process has [`PAGES`] pages of its own.
+//! time; both must cost next to nothing, and must not delay others. Approach: all of them run one
+//! tiny program (see [`idler`]). Pages of a crowd are written by its parent, all different; they
+//! are read back at the end. Processes of a storm are started at even times by a thread, and killed
+//! after their life. All hold the few words that the program writes. Units: a process has [`PAGES`]
+//! pages of its own.
 
 use super::{ChildExit, idler};
 use crate::contents::{self, PAGE, WORDS};
@@ -29,7 +29,7 @@ const FAMILY: u64 = 10;
 /// Longest wait for a process to map its pages.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// The program, as a file that ends with this.
+/// The program, as a file that is removed at drop.
 struct Program(PathBuf);
 
 impl Program {
@@ -62,7 +62,7 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// Starts so many processes, and writes their pages.
+    /// Starts this many processes, and writes their pages.
     pub(crate) fn start(count: usize, seed: u64) -> Result<Crowd> {
         let mut crowd = Crowd {
             seed,
@@ -95,7 +95,7 @@ impl Crowd {
     }
 
     /// The memory of a process as soon as the process has written to its last page, and so to all:
-    /// what is written afterwards stays.
+    /// later writes stay.
     fn mapped(&self, number: usize) -> Result<File> {
         let (_, last) = self.pages(number).last().context("no pages")?;
         let begin = Instant::now();
@@ -116,7 +116,7 @@ impl Crowd {
         }
     }
 
-    /// Names a process in messages.
+    /// The name of a process in messages.
     fn name(&self, number: usize) -> String {
         format!("process {}", self.children[number].id())
     }
@@ -137,10 +137,10 @@ impl Crowd {
             .map(move |(page, address)| (key(page), address))
     }
 
-    /// Reads all pages of all processes: how many hold what was written.
+    /// Reads all pages of all processes; returns the number of unchanged ones.
     ///
     /// # Errors
-    /// If one does not, or a process has ended.
+    /// If one is changed, or a process has ended.
     pub(crate) fn verify(&self) -> Result<u64> {
         let mut verified = 0;
         let mut bytes = vec![0; PAGE];
@@ -177,16 +177,16 @@ impl Drop for Crowd {
     }
 }
 
-/// How a storm blows.
+/// The strength of a storm.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wind {
     /// Processes started a second.
     pub rate: u32,
-    /// How long each lives.
+    /// Life of each.
     pub life: Duration,
 }
 
-/// A storm that blows. Dropping it ends it.
+/// A running storm. Dropping it ends it.
 pub(crate) struct Storm {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<u64>>>,
@@ -207,8 +207,8 @@ impl Storm {
         })
     }
 
-    /// Ends it: how many processes it started a second. On a busy machine these are fewer than
-    /// asked for.
+    /// Ends it; returns the number of processes started a second. On a busy machine these are fewer
+    /// than requested.
     pub(crate) fn end(mut self) -> Result<f64> {
         let seconds = self.begin.elapsed().as_secs_f64();
         let started = self.join().context("the storm had ended")??;
@@ -227,7 +227,7 @@ impl Drop for Storm {
     }
 }
 
-/// Starts and ends processes until told to stop; how many it started.
+/// Starts and ends processes until `stop`; returns the number started.
 fn blow(program: &Program, wind: Wind, stop: &AtomicBool) -> Result<u64> {
     let period = Duration::from_secs(1) / wind.rate;
     let mut alive = VecDeque::new();
@@ -248,7 +248,7 @@ fn blow(program: &Program, wind: Wind, stop: &AtomicBool) -> Result<u64> {
                 child.end();
             }
         }
-        // What comes late is not made up for: processes in heaps would be another storm.
+        // A delay is not compensated: a burst of processes would be another storm.
         next = (next + period).max(Instant::now());
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     };

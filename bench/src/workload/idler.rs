@@ -1,10 +1,10 @@
 //! A program that does nothing, for processes by the thousand.
 //!
 //! Problem: any ordinary program costs a hundred pages and a millisecond to start, and holds the
-//! same pages in every process, which would be what an experiment merges. Approach: a file in the
+//! same pages in every process, so that an experiment would merge those. Approach: a file in the
 //! kernel's format with a few instructions in it: they map a few pages, write one word to each
-//! mapping, and sleep for ever. Whoever starts it may write more, through `/proc/PID/mem`. Source:
-//! elf(5); the System V ABI for x86-64.
+//! mapping, and sleep for ever. The starting process may write more, through `/proc/PID/mem`.
+//! Source: elf(5); the System V ABI for x86-64.
 
 use crate::contents::PAGE;
 use anyhow::{Context, Result};
@@ -17,11 +17,11 @@ use std::path::Path;
 pub(super) const MAPPINGS: usize = 8;
 /// Length of each, of which the first page is written.
 const MAPPING_BYTES: usize = 2 * PAGE;
-/// From one to the next: what lies between keeps them apart.
+/// Distance of two mappings: the space between keeps them apart.
 const STRIDE: usize = 2 * MAPPING_BYTES;
-/// Address of the first, far from where the kernel maps anything on its own.
+/// Address of the first, far from the kernel's own choices.
 const FIRST: usize = 0x1000_0000;
-/// Where the file is mapped: the usual address of a program that is not relocated.
+/// Address of the mapped file: the usual one of a program that is not relocated.
 const BASE: u64 = 0x40_0000;
 
 /// Length of the file's header, and of a row of its table of segments.
@@ -85,7 +85,8 @@ pub(super) fn write(path: &Path) -> Result<()> {
         .with_context(|| format!("cannot make {} a program", path.display()))
 }
 
-/// The file: a header, one segment with everything in it, and that the stack holds no program.
+/// The file: a header, one segment with everything in it, and a mark that the stack is not
+/// executable.
 fn image() -> Vec<u8> {
     let start = HEADER + SEGMENTS * SEGMENT;
     let bytes = u64::from(start) + code().len() as u64;
@@ -111,7 +112,7 @@ fn image() -> Vec<u8> {
     image
 }
 
-/// Appends numbers as x86-64 has them in memory.
+/// Appends numbers in x86-64's byte order.
 fn put<N: Copy + Into<u64>>(image: &mut Vec<u8>, numbers: &[N]) {
     for &number in numbers {
         let bytes: u64 = number.into();

@@ -1,20 +1,20 @@
-//! Where a process has the pages that other processes have, too.
+//! The positions of pages that several processes share.
 //!
-//! Problem: what it costs to find duplicates depends on where they lie. Two guests of one disk
-//! image have the same pages at other places, and in runs: if page i of one equals page j of the
-//! other, then most often page i+1 equals page j+1. Approach: the equal pages are numbered, and cut
-//! into runs of neighbouring numbers; the cuts are the same in all processes. A process puts these
-//! runs and its own pages into an order, which is drawn from the seed. With one order for all,
-//! equal pages lie at the same offsets; with an order each, they lie anywhere, and what would lie
-//! at the offset of its twin is exchanged with something else. Source: run lengths of two Debian
-//! guests of 512 MiB that read files in different order.
+//! Problem: the cost of finding duplicates depends on their positions. Two guests of one disk image
+//! have the same pages at other places, and in runs: if page i of one equals page j of the other,
+//! then most often page i+1 equals page j+1. Approach: the equal pages are numbered, and cut into
+//! runs of neighbouring numbers; the cuts are the same in all processes. A process puts these runs
+//! and its own pages into an order, which is drawn from the seed. With one order for all, equal
+//! pages lie at the same offsets; with an order each, they lie anywhere, and a page that would lie
+//! at the offset of its twin is exchanged with another. Source: run lengths of two Debian guests of
+//! 512 MiB that read files in different order.
 
 use crate::draws::{Draws, shuffle};
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
-/// Where the equal pages of a process are.
+/// The positions of the equal pages of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Place {
     /// Scattered singly, at the same offsets in all processes.
@@ -30,27 +30,27 @@ pub(crate) enum Place {
 /// The equal pages among those of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Layout {
-    /// Which of the processes this is, from 0 on; each has an order and pages of its own.
+    /// The index of this process; each has an order and pages of its own.
     pub process: u64,
     /// Pages that all processes have, in percent.
     pub equal_percent: usize,
-    /// Where these are.
+    /// Their positions.
     pub place: Place,
 }
 
-/// Run lengths of guests: so many percent of the equal pages are in runs of such a length. So 86 %
-/// are in runs of two or more, 77 % in runs of more than eight, and 47 % in runs of more than 128.
+/// Run lengths of guests: percentages of the equal pages in runs of these lengths. So 86 % are in
+/// runs of two or more, 77 % in runs of more than eight, and 47 % in runs of more than 128.
 const GUEST_RUNS: [(usize, RangeInclusive<usize>); 4] =
     [(47, 129..=1023), (30, 9..=127), (9, 2..=7), (14, 1..=1)];
 
-/// Numbers from here on are those of pages that only one process has: a range of this size each.
+/// Numbers from here on belong to pages that only one process has: a range of this size each.
 const OWN: u64 = 1 << 32;
 
-/// Names the draws of run lengths, and those of orders (the process is added), among the contents.
+/// Names of the draws of run lengths, and of orders (the process is added), among the contents.
 const LENGTHS: u64 = 1 << 40;
 const ORDERS: u64 = 1 << 41;
 
-/// Exchanges of what lies at the offset of its twin, before it is given up.
+/// Limit of exchanges of a page at the offset of its twin.
 const EXCHANGES: usize = 100;
 
 impl Layout {
@@ -64,7 +64,7 @@ impl Layout {
             shuffle(&mut items, &mut Draws::new(seed, ORDERS));
             return Ok(flat(&items));
         }
-        // Where the twins are, the orders of the processes before this one tell.
+        // The orders of the processes before this one give the positions of the twins.
         let mut before: Vec<Vec<u64>> = Vec::new();
         for process in 0..=self.process {
             let mut draws = Draws::new(seed, ORDERS + process);
@@ -144,8 +144,8 @@ impl Layout {
     }
 }
 
-/// Lengths as guests have them, the longest first. Of few pages, what does not make one run of a
-/// kind goes to the next shorter kind.
+/// Lengths as in guests, the longest first. If few pages are left for a kind of run, they go to the
+/// next shorter kind.
 fn guest_run_lengths(seed: u64, equal: usize) -> Vec<usize> {
     let mut draws = Draws::new(seed, LENGTHS);
     let mut lengths = Vec::new();
@@ -155,7 +155,7 @@ fn guest_run_lengths(seed: u64, equal: usize) -> Vec<usize> {
         let mut left = equal * percent / 100 - placed;
         while left >= *kind.start() {
             let mut length = draws.in_octaves(&kind);
-            // What is left behind a run must make another one of this kind.
+            // The rest behind a run must make another one of this kind.
             if length + kind.start() > left {
                 length = if left <= *kind.end() {
                     left
@@ -176,7 +176,7 @@ fn guest_run_lengths(seed: u64, equal: usize) -> Vec<usize> {
 struct Item {
     /// Number of the first.
     first: u64,
-    /// How many.
+    /// Number of pages.
     pages: usize,
 }
 

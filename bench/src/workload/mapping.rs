@@ -1,9 +1,9 @@
 //! Anonymous memory that a workload maps, writes and reads.
 //!
-//! Problem: an experiment decides where a mapping lies (in-kernel KSM walks addresses upwards,
-//! so the order matters) and whether huge pages and KSM may have it.
-//! Approach: the parts of a workload are laid into one reservation, lowest first, with a gap
-//! between them, so that each stays a mapping of its own.
+//! Problem: an experiment decides on the position of a mapping (in-kernel KSM walks addresses
+//! upwards, so the order matters) and on huge pages and KSM for it. Approach: the parts of a
+//! workload are laid into one reservation, lowest first, with a gap between them, so that each
+//! stays a mapping of its own.
 
 use crate::contents::{PAGE, WORDS};
 use anyhow::{Context, Result, ensure};
@@ -12,16 +12,15 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 
-/// Unmapped pages between two parts: keeps the kernel from joining them (one huge page).
+/// Unmapped pages between two parts, so that the kernel does not join them (one huge page).
 const GAP_PAGES: usize = 512;
 /// Pages of 2 MiB.
 pub(crate) const BLOCK_PAGES: usize = 512;
-/// Addresses of what was captured: behind what any program has of its own, and before what the
-/// kernel chooses.
+/// Addresses of captured memory: above any program's own, and below the kernel's choices.
 pub(crate) const CAPTURED: Range<u64> = 1 << 44..1 << 45;
 
-/// A range of addresses that nothing else will be mapped into. It is given back at drop, with
-/// whatever was mapped in it.
+/// A range of addresses into which nothing else is mapped. It is given back at drop, with all
+/// mappings in it.
 pub(crate) struct Reservation {
     base: NonNull<u8>,
     bytes: usize,
@@ -34,7 +33,7 @@ impl Reservation {
         Reservation::at(ptr::null_mut(), pages)
     }
 
-    /// The same, among the addresses of what was captured.
+    /// The same, among the addresses of captured memory.
     pub(crate) fn for_captured(pages: &[usize]) -> Result<Reservation> {
         let first = usize::try_from(CAPTURED.start)?;
         let reservation = Reservation::at(ptr::without_provenance_mut(first), pages)?;
@@ -43,7 +42,7 @@ impl Reservation {
         Ok(reservation)
     }
 
-    /// The same, from this address on if it can be had.
+    /// The same, from this address on if it is free.
     fn at(address: *mut c_void, pages: &[usize]) -> Result<Reservation> {
         let bytes = pages
             .iter()
@@ -65,12 +64,12 @@ impl Reservation {
         Ok(Reservation {
             base,
             bytes,
-            // Below the first part there is a gap, too: a thread's stack may come to lie there.
+            // There is a gap below the first part, too: a thread's stack may come to lie there.
             used: GAP_PAGES * PAGE,
         })
     }
 
-    /// The next part begins so many pages behind a multiple of 2 MiB.
+    /// Starts the next part this many pages behind a multiple of 2 MiB.
     pub(crate) fn align(&mut self, phase: usize) {
         let page = (self.base.as_ptr().addr() + self.used) / PAGE;
         self.used += (BLOCK_PAGES + phase - page % BLOCK_PAGES) % BLOCK_PAGES * PAGE;
@@ -103,7 +102,7 @@ impl Drop for Reservation {
     }
 }
 
-/// How a part is mapped.
+/// Options of a mapped part.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kind {
     /// Offer it to huge pages; else forbid them.
@@ -143,8 +142,7 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast(), WORDS) }
     }
 
-    /// One page, as system calls take it. Whoever hands it to one borrows the page for its
-    /// duration.
+    /// One page, for system calls. The caller borrows the page for the duration of the call.
     pub(crate) fn iovec(&mut self, index: usize) -> libc::iovec {
         libc::iovec {
             iov_base: self.page_mut(index).as_mut_ptr().cast(),

@@ -27,7 +27,7 @@ use crate::trace::{Held, TRACES};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// What the pages of a part hold.
+/// The contents of the pages of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Contents {
     /// All the same page.
@@ -43,24 +43,24 @@ pub(crate) enum Contents {
     Sharers(Sharers),
     /// All zero bytes.
     Zero,
-    /// What a mapping of a trace held.
+    /// Contents of a mapping of a trace.
     Captured(Moment),
 }
 
-/// The line in which a page differs from all that are similar.
+/// The line in which a page differs from all similar ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum OwnLine {
     /// The last one.
     Last,
-    /// Any: it is drawn for each page.
+    /// A line drawn for each page.
     Any,
 }
 
-/// What all similar pages are like: a family that no part has.
+/// The common contents of all similar pages: a family that no part has.
 const SIMILAR: u64 = 1 << 43;
 
 impl OwnLine {
-    /// That of the page with this key.
+    /// The own line of the page with this key.
     fn of(self, key: u64) -> usize {
         let lines = PAGE / 64;
         match self {
@@ -73,13 +73,13 @@ impl OwnLine {
 /// A mapping of a trace at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Moment {
-    /// Which trace.
+    /// Index of the trace.
     pub trace: usize,
-    /// Which mapping, counted through all processes.
+    /// Index of the mapping, counted through all processes.
     pub mapping: usize,
-    /// Which moment.
+    /// Index of the moment.
     pub at: usize,
-    /// The last one there is.
+    /// Index of the last moment.
     pub last: usize,
     /// Pages from a multiple of 2 MiB to the first one of the mapping.
     pub phase: usize,
@@ -90,16 +90,16 @@ pub(crate) struct Moment {
 pub(crate) enum Numbers {
     /// All the same.
     One(Held),
-    /// As the pages lie.
+    /// In the order of the pages.
     Ascending,
     /// By plan.
     Planned(Vec<u64>),
-    /// As they were captured.
+    /// As captured.
     Captured(Vec<Option<Held>>),
 }
 
 impl Numbers {
-    /// What a page holds; none if there is to be no page.
+    /// The content of a page; none if there is to be no page.
     pub(crate) fn of(&self, index: usize) -> Option<Held> {
         let full = |number| Held {
             number,
@@ -114,26 +114,26 @@ impl Numbers {
     }
 }
 
-/// Which page is rewritten next.
+/// The order of rewriting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// The one behind the last, from the start to the end and again.
+    /// The page behind the last one, from the start to the end and again.
     InTurn,
-    /// Any: each is drawn from all.
+    /// A page drawn from all.
     Random,
 }
 
-/// What a part does after it was filled.
+/// The behaviour of a part after it was filled.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Behaviour {
     /// Nothing.
     Still,
     /// Waits for the command `appear` before it is filled.
     Appears,
-    /// The paper's loop (UKSM §8.1.2): writes `pages_per_step` pages with the contents that they
-    /// have, a step every `step_ms` milliseconds.
+    /// The paper's loop (UKSM §8.1.2): writes `pages_per_step` pages without changing them, a step
+    /// every `step_ms` milliseconds.
     Rewritten {
-        /// Which pages; the paper's loop writes them in turn.
+        /// The order of pages; the paper's loop writes them in turn.
         order: Order,
         /// Pages written a step; the paper's value is 1.
         pages_per_step: usize,
@@ -145,10 +145,10 @@ pub(crate) enum Behaviour {
         /// T: length of each of the two waits.
         wait_ms: u64,
     },
-    /// Comes to hold what was captured at the next moment, so long after the last one, until there
+    /// Takes the contents of the next captured moment, `every_ms` after the last one, until there
     /// is none.
     Replayed {
-        /// From one moment to the next.
+        /// Time between two moments.
         every_ms: u64,
     },
 }
@@ -156,18 +156,18 @@ pub(crate) enum Behaviour {
 /// One part of a workload: a mapping of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Part {
-    /// What it holds.
+    /// Its contents.
     pub contents: Contents,
-    /// Names the contents: parts of different families share no page.
+    /// Family of the contents: parts of different families share no page.
     pub family: u64,
     /// Number of pages.
     pub pages: usize,
-    /// What happens to it.
+    /// Its behaviour.
     pub behaviour: Behaviour,
 }
 
 impl Part {
-    /// A part that stays as it is.
+    /// A part that never changes.
     pub(crate) fn still(contents: Contents, family: u64, mib: usize) -> Part {
         Part {
             contents,
@@ -185,7 +185,7 @@ impl Part {
     /// The numbers of its pages.
     ///
     /// # Errors
-    /// They cannot be laid out as asked for.
+    /// They cannot be laid out as configured.
     pub(crate) fn numbers(&self, seed: u64) -> Result<Numbers> {
         Ok(match &self.contents {
             Contents::Identical => Numbers::One(Held {
@@ -205,7 +205,7 @@ impl Part {
 }
 
 impl Part {
-    /// Writes what a page holds.
+    /// Writes the content of a page.
     pub(crate) fn write(&self, seed: u64, page: &mut [u64], held: Held) {
         let key = contents::key(seed, self.family, held.number);
         match self.contents {
@@ -217,7 +217,7 @@ impl Part {
         }
     }
 
-    /// Whether a page holds what was written.
+    /// Whether a page holds the written content.
     pub(crate) fn holds(&self, seed: u64, page: &[u64], held: Held) -> bool {
         let key = contents::key(seed, self.family, held.number);
         match self.contents {
@@ -251,7 +251,7 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
-    /// Whether it holds what a trace says.
+    /// Whether it holds the contents of a trace.
     pub(crate) fn is_captured(&self) -> bool {
         let mut parts = self.parts.iter();
         parts.any(|part| matches!(part.contents, Contents::Captured(_)))
@@ -281,8 +281,7 @@ impl Spec {
     }
 }
 
-/// Which parts of these processes have pages that are equal to others, by plan: those of a process
-/// for each.
+/// The parts of these processes that have pages equal to others, by plan: a list for each process.
 pub(crate) fn parts_with_partners(specs: &[Spec]) -> Vec<Vec<bool>> {
     let all = || specs.iter().flat_map(|spec| &spec.parts);
     let has_partners = |part: &Part| match part.contents {
@@ -300,7 +299,7 @@ pub(crate) fn parts_with_partners(specs: &[Spec]) -> Vec<Vec<bool>> {
 /// MiB of memory that merging everything mergeable in these processes saves.
 ///
 /// # Errors
-/// Their pages cannot be laid out as asked for.
+/// Their pages cannot be laid out as configured.
 pub(crate) fn mergeable_mib(specs: &[Spec]) -> Result<f64> {
     use std::collections::HashSet;
     let mut total = 0_usize;

@@ -1,4 +1,4 @@
-//! The parent side of a workload: starts the child, commands it, and takes its word.
+//! The parent side of a workload: starts the child, sends commands, and reads the answers.
 
 use super::Spec;
 use anyhow::{Context, Result, bail, ensure};
@@ -21,13 +21,13 @@ impl Process {
         Process::start_as("workload", spec)
     }
 
-    /// Starts this program with a hidden command, which is told what to be.
+    /// Starts this program with a hidden command and its configuration.
     pub(crate) fn start_as(command: &str, what: &impl Serialize) -> Result<Process> {
         Process::spawn(&[], command, what)
     }
 
-    /// Starts a workload by a program that becomes it, and its arguments; by none if there are
-    /// none.
+    /// Starts a workload by a wrapper program that becomes it, with the wrapper's arguments;
+    /// without one if the list is empty.
     pub(crate) fn start_under(wrapper: &[OsString], spec: &Spec) -> Result<Process> {
         Process::spawn(wrapper, "workload", spec)
     }
@@ -71,10 +71,10 @@ impl Process {
         self.ready()
     }
 
-    /// Has the workload read all its memory; the number of pages that hold what was written.
+    /// Makes the workload read all its memory; returns the number of unchanged pages.
     ///
     /// # Errors
-    /// If one page does not.
+    /// If one page is changed.
     pub(crate) fn verify(&mut self) -> Result<u64> {
         self.command("verify")?;
         let line = self.line()?;
@@ -94,7 +94,7 @@ impl Process {
         self.number("written", "written ")
     }
 
-    /// Has a busy process work; what it came to.
+    /// Makes a busy process work; returns its result.
     pub(crate) fn work(&mut self) -> Result<u64> {
         self.number("work", "worked ")
     }
@@ -104,25 +104,26 @@ impl Process {
         self.number("done", "done ")
     }
 
-    /// Has the workload write all pages that it has, with what they hold; the CPU that this took.
+    /// Makes the workload write all its pages without changing them; returns the CPU that this
+    /// took.
     pub(crate) fn rewrite(&mut self) -> Result<Duration> {
         let nanoseconds = self.number("rewrite", "rewrote ")?;
         Ok(Duration::from_nanos(nanoseconds))
     }
 
-    /// Lets a machine begin what it does.
+    /// Starts the work of a machine.
     pub(crate) fn go(&mut self) -> Result<()> {
         self.command("go")?;
         self.ready()
     }
 
-    /// How much later than planned a machine did something, at most.
+    /// The largest delay of a machine's actions.
     pub(crate) fn late(&mut self) -> Result<Duration> {
         let nanoseconds = self.number("late", "late ")?;
         Ok(Duration::from_nanos(nanoseconds))
     }
 
-    /// What the workload answers to a command, behind this word.
+    /// The number in the workload's answer to a command, behind this word.
     fn number(&mut self, command: &str, word: &str) -> Result<u64> {
         self.command(command)?;
         let line = self.line()?;

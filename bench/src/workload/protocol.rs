@@ -1,4 +1,4 @@
-//! How a child talks with its parent: a line each way, on standard input and output.
+//! The protocol of a child and its parent: a line each way, on standard input and output.
 
 use anyhow::{Context, Result};
 use std::io::{BufRead, Write};
@@ -11,7 +11,7 @@ pub(crate) fn answer(line: &str) -> Result<()> {
     out.flush().context("workload: cannot answer")
 }
 
-/// Commands as they come; disconnected when the input ends.
+/// Commands as they arrive; disconnected when the input ends.
 pub(crate) fn commands() -> Receiver<String> {
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

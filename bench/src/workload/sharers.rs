@@ -1,8 +1,9 @@
-//! Contents that few pages have, or many: as many copies as a Zipf law says.
+//! Contents of few pages, or of many: the numbers of copies follow a Zipf law.
 //!
 //! # Problem
-//! Where each equal page has one partner, or all pages are the same one, a system is told at once
-//! what pays. In real memory most contents that repeat do so once or twice, and few are everywhere.
+//! If each equal page has one partner, or all pages are the same one, a system learns at once which
+//! merges pay. In real memory most repeated contents occur two or three times, and few are
+//! everywhere.
 //!
 //! # Approach
 //! One plan for all processes: contents with [`MIN_COPIES`] to [`MAX_COPIES`] copies, the chance of
@@ -21,9 +22,9 @@ const PLAN: u64 = 1 << 44;
 /// The part of the plan that one process has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sharers {
-    /// Which process.
+    /// Index of the process.
     pub process: usize,
-    /// Of how many.
+    /// Number of processes.
     pub processes: usize,
 }
 
@@ -35,7 +36,7 @@ impl Sharers {
     }
 }
 
-/// The numbers of so many pages of all processes.
+/// The numbers of `pages` pages of all processes.
 fn plan(seed: u64, pages: usize) -> Vec<u64> {
     let mut draws = Draws::new(seed, PLAN);
     let weights: Vec<f64> = (MIN_COPIES..=MAX_COPIES)
@@ -81,7 +82,7 @@ mod tests {
         assert!(copies.values().all(|&n| n <= MAX_COPIES));
         let unique = of(1, 1);
         assert!((pages * 9 / 20..=pages / 2).contains(&unique), "{unique}");
-        // As many contents have 2 to 20 copies as have 21 to 1000, within what chance does.
+        // As many contents have 2 to 20 copies as have 21 to 1000, up to chance.
         let (few, many) = (of(2, 20), of(21, MAX_COPIES));
         assert!(
             few > 3 * many / 10 && many > 3 * few / 10,

@@ -1,18 +1,18 @@
-//! What is arranged for a program of others before it starts; the program needs no change.
+//! The environment of an unchanged program, set up before its start.
 
 use crate::system::ksm::offer_all;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// What a process finds around it.
+/// The environment of a process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Surroundings {
     /// Its memory is offered to in-kernel KSM.
     pub mergeable: bool,
     /// It has namespaces of its own, as in a container: mounts, host name, IPC, network, control
-    /// groups. Not of process ids: that takes a process between, and whoever merges sees the host's
-    /// numbers anyway.
+    /// groups. It has no namespace of process ids: that needs a process between, and the merging
+    /// system sees the host's numbers anyway.
     pub contained: bool,
 }
 
@@ -25,7 +25,7 @@ impl Surroundings {
         }
     }
 
-    /// Has the program start so.
+    /// Makes the program start in this environment.
     pub(crate) fn set(self, command: &mut Command) {
         if self.mergeable {
             offer_all(command);

@@ -1,13 +1,13 @@
-//! What must hold after every step of every run, whatever goes wrong.
+//! Conditions that must hold after every step of every run, under all faults.
 //!
 //! # Problem
-//! A wrong merge, a lost count or a duplicate that nobody finds must end the run in which it
+//! A wrong merge, a lost count or a duplicate that is not found must end the run in which it
 //! happens, at the step at which it happens. Hosts have many pages, and runs many steps.
 //!
 //! # Approach
-//! After each command the pages that it named are looked at: the answer must say what the page
-//! tables say. Counts are kept here apart from host and engine. Now and then all page tables are
-//! counted. [`budget`] and [`progress`] look at time.
+//! After each command the pages that it named are examined: the answer must agree with the page
+//! tables. Counts are kept here apart from host and engine. At intervals all page tables are
+//! counted. [`budget`] and [`progress`] examine time.
 //!
 //! | check | holds |
 //! |---|---|
@@ -38,12 +38,12 @@ use budget::Budget;
 use policy::Policy;
 use progress::Progress;
 
-/// Something that must not be.
+/// A state that must not occur.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// The check that noticed it.
     pub check: &'static str,
-    /// What it saw.
+    /// A description of it.
     pub what: String,
 }
 
@@ -57,26 +57,26 @@ fn violated(check: &'static str, what: String) -> Result<(), Violation> {
     Err(Violation { check, what })
 }
 
-/// What is bounded, and how.
+/// The bounds of a run.
 #[derive(Debug, Clone)]
 pub struct Bounds {
     /// The parameters that the engine should keep.
     pub params: Params,
-    /// Longest time that a duplicate may wait; none to measure it only.
+    /// Longest permitted wait of a duplicate; none to measure it only.
     pub wait: Option<Nanos>,
 }
 
-/// Bytes beside the index that are not counted as too many.
+/// Bytes beside the index that are tolerated.
 const SPARE_BYTES: u64 = 256 << 10;
-/// Most bytes that a region or a space takes.
+/// Limit of the bytes of a region or a space.
 const REGION_BYTES: u64 = 8 << 10;
 /// Bytes of regions that went: a thousand ids are kept back, in an array that doubles.
 const VACANT_BYTES: u64 = 2 << 20;
-/// Most bytes that a frame takes in the engine's tables.
+/// Limit of the bytes of a frame in the engine's tables.
 const FRAME_BYTES: u64 = 64;
-/// Bytes that a page takes which shares a frame with no other one of its space.
+/// Bytes of a page that shares a frame with no other page of its space.
 const PAIR_BYTES: u64 = 16;
-/// Bytes of the index for each page in memory, where nothing else is set: below 1/256 of a page.
+/// Bytes of the index for each page in memory, without other settings: below 1/256 of a page.
 const PAGE_BYTES: u64 = 12;
 
 /// The checks of one engine's run.
@@ -88,9 +88,9 @@ pub struct Checks {
     budget: Budget,
     policy: Policy,
     progress: Progress,
-    /// Most pages in memory that the engine believed in.
+    /// Largest number of pages in memory in the engine's view.
     most_pages: u64,
-    /// Most regions and spaces that it followed.
+    /// Largest number of regions and spaces that it followed.
     most_regions: u64,
 }
 
@@ -110,10 +110,10 @@ impl Checks {
         }
     }
 
-    /// A command was performed.
+    /// Checks a command that was performed.
     ///
     /// # Errors
-    /// The answer is not what page tables say, or a page was merged that must not be.
+    /// The answer does not agree with the page tables, or a page was merged that must not be.
     pub fn performed(
         &mut self,
         host: &Host,
@@ -124,7 +124,7 @@ impl Checks {
             return Ok(());
         };
         let tried = || batch.entries.iter().zip(outcomes);
-        // A page can be in a batch twice: as it was sampled before a write, and after it.
+        // A page can be in a batch twice: as sampled before a write, and after it.
         let is_merged =
             |outcome: &FoldOutcome| matches!(outcome.status, Status::Merged | Status::Zeroed);
         let merged: BTreeSet<(SpaceId, u64)> = tried()
@@ -142,7 +142,7 @@ impl Checks {
             .performed(&self.bounds.params, host, batch, outcomes)
     }
 
-    /// A page maps a frame or the zero page only if it holds the same.
+    /// A page maps a frame or the zero page only if the contents are the same.
     fn merged_rightly(&self, host: &Host, entry: &FoldEntry) -> Result<(), Violation> {
         let Some(page) = host.page(entry.space, entry.address) else {
             return Ok(());
@@ -190,15 +190,15 @@ impl Checks {
         self.told.tried += 1;
     }
 
-    /// The engine took in the answer to a FOLD.
+    /// Checks the counts after the engine took in the answer to a FOLD.
     ///
     /// # Errors
-    /// Its outcomes are not those that were told, or do not add up.
+    /// Its outcomes are not those that were reported, or do not add up.
     pub fn counted(&self, engine: &Engine) -> Result<(), Violation> {
         self.equation(&engine.report().outcomes)
     }
 
-    /// These outcomes are those that were told, and add up.
+    /// Checks that these outcomes are those that were reported, and add up.
     ///
     /// # Errors
     /// They are not, or do not.
@@ -210,15 +210,15 @@ impl Checks {
         Ok(())
     }
 
-    /// Work was done from `begun` to `end`, at this cost.
+    /// Checks work from `begun` to `end` at this cost.
     ///
     /// # Errors
-    /// More than the share was used.
+    /// It used more than the share.
     pub fn worked(&mut self, begun: Nanos, end: Nanos, cost: Nanos) -> Result<(), Violation> {
         self.budget.worked(begun, end, cost)
     }
 
-    /// The engine's memory.
+    /// Checks the engine's memory.
     ///
     /// # Errors
     /// It is more than its bound.
@@ -259,22 +259,22 @@ impl Checks {
         Ok(())
     }
 
-    /// Looks for duplicates that wait for too long.
+    /// Looks for duplicates that wait too long.
     ///
     /// # Errors
-    /// One does.
+    /// There is one.
     pub fn progress(&mut self, host: &Host, now: Nanos) -> Result<(), Violation> {
         self.progress.look(self.domain, &host.duplicates(), now)
     }
 
-    /// The longest time that a duplicate waited so far.
+    /// The longest wait of a duplicate so far.
     #[must_use]
     pub fn longest_wait(&self) -> Nanos {
         self.progress.longest()
     }
 }
 
-/// What FOLD says of a page is what the page table says.
+/// The answer of FOLD for a page must agree with the page table.
 fn answered_rightly(host: &Host, entry: &FoldEntry, outcome: FoldOutcome) -> Result<(), Violation> {
     let page = host.page(entry.space, entry.address);
     let state = page.map_or(PageState::Unmapped, |page| page.state);
@@ -304,7 +304,7 @@ fn answered_rightly(host: &Host, entry: &FoldEntry, outcome: FoldOutcome) -> Res
 /// Counts all page tables.
 ///
 /// # Errors
-/// A page is mapped wrongly, or the books of the host say something else.
+/// A page is mapped wrongly, or the books of the host differ.
 pub fn audit(host: &Host) -> Result<(), Violation> {
     let audit = host.audit();
     if let Some((space, address)) = audit.wrong {
@@ -325,11 +325,11 @@ pub fn audit(host: &Host) -> Result<(), Violation> {
     Ok(())
 }
 
-/// After all is calm: what the engine of a domain believes to be saved in frames is what is, in
-/// those whose memory is sound.
+/// At the end, without faults: the engine's savings in sound frames of a domain are those of the
+/// page tables.
 ///
 /// # Errors
-/// It is not.
+/// They are not.
 pub fn settled(host: &Host, domain: u16, engine: &Engine) -> Result<(), Violation> {
     let frames = engine.report().frames;
     let is_known = |frame: &FrameView| frame.domain == domain && !frame.is_poisoned;

@@ -1,4 +1,4 @@
-//! What a simulated page holds, and how it hashes.
+//! The contents of simulated pages, and their hashes.
 //!
 //! # Problem
 //! Hashes must behave as line hashes do, without bytes: they are sums over lines, equal for equal
@@ -7,8 +7,8 @@
 //! # Approach
 //! A content is a number of 64 bits, and the hash over its first `k` lines is a function of that
 //! number and `k`, so that the hash of any range of lines is a difference of two. Contents of one
-//! *family* are equal in the first lines of the permutation; the number of such a content says in
-//! how many.
+//! *family* are equal in the first lines of the permutation; the number of these lines is part of
+//! the content.
 
 use uksm_policy::command::{Lines, PAGE_LINES};
 use uksm_policy::hash::{LineHash, mix};
@@ -16,8 +16,8 @@ use uksm_policy::hash::{LineHash, mix};
 /// The family of the zero page.
 const ZEROS: u64 = (1 << FAMILY_BITS) - 1;
 
-/// The highest bit says that a content is one of a family; below it stand how many lines are alike,
-/// the family, and the id within it.
+/// The highest bit marks a content of a family; below it stand the number of equal lines, the
+/// family, and the id within it.
 const IS_SIMILAR: u64 = 1 << 63;
 const ALIKE_SHIFT: u32 = 56;
 const ALIKE_BITS: u32 = 7;
@@ -44,7 +44,7 @@ impl Content {
     }
 
     /// Contents that differ from the family's others only beyond the first `alike` lines. With 64
-    /// of them no strength tells them apart.
+    /// of them no strength can distinguish the contents.
     ///
     /// # Panics
     /// If `id` is 0 or above 2^40, or `family` 0 or above 2^16 - 2, or `alike` above 64.
@@ -55,7 +55,7 @@ impl Content {
         Content::of_family(id, family, alike)
     }
 
-    /// Contents that have only zeros in their first `alike` lines, and not in all.
+    /// Contents that have zeros in their first `alike` lines, and not in all.
     ///
     /// # Panics
     /// As [`Content::similar`].
@@ -76,7 +76,7 @@ impl Content {
         self.0
     }
 
-    /// In how many lines the family's contents are equal; the family.
+    /// The number of lines in which the family's contents are equal; the family.
     fn family(self) -> (u64, u64) {
         if self.0 & IS_SIMILAR == 0 {
             return (0, 0);
@@ -85,7 +85,7 @@ impl Content {
         (alike, self.0 >> FAMILY_SHIFT & ZEROS)
     }
 
-    /// The hash of some lines, as the module would give it.
+    /// The hash of some lines, as the module would compute it.
     #[must_use]
     pub fn hash(self, lines: Lines, hash: &LineHash) -> u64 {
         self.prefix(lines.to, hash)

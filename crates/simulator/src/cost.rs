@@ -1,12 +1,12 @@
-//! What commands cost.
+//! The costs of commands.
 //!
 //! # Problem
-//! Budgets and efficiency only mean something at realistic costs, and those differ between an
-//! emulated guest and a processor.
+//! Budgets and efficiency are only meaningful at realistic costs, which differ between an emulated
+//! guest and a processor.
 //!
 //! # Approach
-//! Costs are read from a file that says for each where it comes from. Three files are built in:
-//! `emulated`, which is the default, `native`, and `counted`, which `uksm-bench calibrate` writes.
+//! Costs are read from a file that gives the source of each. Three files are built in: `emulated`,
+//! which is the default, `native`, and `counted`, which `uksm-bench calibrate` writes.
 //!
 //! # Units
 //! Nanoseconds; instructions in `counted`, whose guest counted one as a nanosecond.
@@ -23,14 +23,14 @@ const BUILT_IN: [(&str, &str); 3] = [
     ("counted", include_str!("../costs/counted.toml")),
 ];
 
-/// Most that one part of a command may cost.
+/// Limit of the cost of one part of a command.
 const DEAREST: Nanos = 1_000_000_000;
 
 /// Costs of the parts of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// Starting the daemon, until it asks for the first time.
+    /// Starting the daemon, until its first command.
     pub start: Nanos,
     /// A call into the module.
     pub call: Nanos,
@@ -38,7 +38,7 @@ pub struct Costs {
     pub fold: Nanos,
     /// A process list of a machine that searches for processes.
     pub list_processes: Nanos,
-    /// A process list of a machine that is told of processes.
+    /// A process list of a machine that receives process events.
     pub events: Nanos,
     /// Each process in it.
     pub process: Nanos,
@@ -50,7 +50,7 @@ pub struct Costs {
     pub mapping: Nanos,
     /// A page sampled next to another.
     pub page: Nanos,
-    /// The same for a page that is merged already.
+    /// The same for a page that is already merged.
     pub page_merged: Nanos,
     /// A run of samples: a page table to be found.
     pub run: Nanos,
@@ -64,17 +64,17 @@ pub struct Costs {
     pub table: Nanos,
     /// A page checked and not merged.
     pub check: Nanos,
-    /// A page whose contents differed after all: a false match.
+    /// A page whose contents differed: a false match.
     pub compare: Nanos,
     /// A frame listed.
     pub frame: Nanos,
     /// Waking from sleep.
     pub wake: Nanos,
-    /// How much later than asked a sleeper wakes. It costs no CPU.
+    /// Delay of waking after the requested time. It costs no CPU.
     pub late: Nanos,
-    /// A page written by a workload whose rate depends on that.
+    /// A page written by a workload whose rate depends on this cost.
     pub write: Nanos,
-    /// What the first write to a merged page costs beside that.
+    /// The additional cost of the first write to a merged page.
     pub unshare: Nanos,
     /// Emptying the per-CPU batches.
     pub drain: Nanos,
@@ -82,11 +82,11 @@ pub struct Costs {
     pub step: Nanos,
     /// The policy's part for each page sampled that is not merged.
     pub step_page: Nanos,
-    /// The same for a page that is merged already.
+    /// The same for a page that is already merged.
     pub step_merged: Nanos,
     /// Its part for each run of pages sampled.
     pub step_run: Nanos,
-    /// What it does more for a page that is to make a frame with another: an outcome of FOLD.
+    /// Its additional part for a page that is to make a frame with another: an outcome of FOLD.
     pub step_pair: Nanos,
     /// The same for a page that is to join a frame.
     pub step_join: Nanos,
@@ -102,9 +102,9 @@ pub struct Costs {
 pub struct KsmCosts {
     /// Waking ksmd.
     pub wake: Nanos,
-    /// How much later than asked it wakes.
+    /// Delay of waking after the requested time.
     pub late: Nanos,
-    /// A page that is looked at for the first time, beside its checksum.
+    /// A page that is examined for the first time, beside its checksum.
     pub first: Nanos,
     /// A checksum of a page.
     pub checksum: Nanos,
@@ -116,7 +116,7 @@ pub struct KsmCosts {
     pub merge: Nanos,
     /// Two pages made a frame.
     pub pair: Nanos,
-    /// A page passed by: merged already, or left out of a scan.
+    /// A page passed: already merged, or left out of a scan.
     pub revisit: Nanos,
 }
 
@@ -130,7 +130,7 @@ pub struct PublishedCosts {
     pub sample: Nanos,
     /// A word hashed.
     pub word: Nanos,
-    /// A page compared that differed.
+    /// A compared page that differed.
     pub compare: Nanos,
     /// A page merged.
     pub merge: Nanos,
@@ -151,7 +151,7 @@ impl Costs {
         Some(Costs::read(text).expect("the built-in files are right"))
     }
 
-    /// The costs of a built-in file or of one at a path, and what they are called.
+    /// The costs of a built-in file or of one at a path, and their name.
     ///
     /// # Errors
     /// There is no such file; it does not hold costs.
@@ -172,7 +172,7 @@ impl Costs {
     /// Reads costs.
     ///
     /// # Errors
-    /// The text is not TOML, a cost is missing, unknown, or cannot be.
+    /// The text is not TOML, or a cost is missing, unknown, or impossible.
     pub fn read(text: &str) -> Result<Costs, String> {
         let costs: Costs = toml::from_str(text).map_err(|error| error.to_string())?;
         // Time would stand still, or pass in one step.

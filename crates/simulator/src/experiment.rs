@@ -1,12 +1,11 @@
-//! Experiments: which workloads, which deduplicators, and what is waited for.
+//! Experiments: workloads, deduplicators, and the goal of each case.
 //!
 //! # Problem
 //! The figures must be the same each time, and comparable with those of the guest experiments.
 //!
 //! # Approach
 //! An experiment is a list of cases. Each case is run once for each of its variants, on a host of
-//! its own made from the same seed. A case is over when the wanted share is merged, or after its
-//! time.
+//! its own made from the same seed. A case ends when the wanted share is merged, or after its time.
 
 mod boots;
 mod crowd;
@@ -33,10 +32,10 @@ pub use scatter::Custom;
 /// Pages in a MiB.
 const MIB: u64 = 256;
 
-/// What every experiment is told.
+/// The settings of every experiment.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// What things cost.
+    /// Costs of the host.
     pub costs: Costs,
     /// The name of the costs.
     pub costs_name: String,
@@ -44,25 +43,25 @@ pub struct Setup {
     pub seed: u64,
     /// Parameters of the engine that are not the governor's, by name.
     pub parameters: Vec<(String, String)>,
-    /// Only cases in whose name this is.
+    /// Only cases whose names contain this.
     pub cases: Option<String>,
-    /// Only variants of these names; all if there are none.
+    /// Only variants of these names; all if the list is empty.
     pub variants: Vec<String>,
     /// Another layout instead of the cases of `scatter`.
     pub layout: Option<Custom>,
-    /// How often each case is run: the results must be the same, and what else this machine did is
-    /// left out of the real times of steps.
+    /// Runs of each case: the results must be the same, and repeating removes other work of this
+    /// machine from the real times of steps.
     pub times: u32,
 }
 
 /// One experiment.
 pub struct Experiment {
-    /// By which it is called.
+    /// The name on the command line.
     pub name: &'static str,
-    /// What it answers.
+    /// The question that it answers.
     pub question: &'static str,
     cases: fn(u64) -> Vec<Case>,
-    /// Adds how variants compare.
+    /// Adds a comparison of variants.
     compare: fn(&mut Report),
 }
 
@@ -123,27 +122,27 @@ fn with_full(report: &mut Report) {
     report.compare("uksm-full");
 }
 
-/// One workload, and what is waited for.
+/// One workload and its goal.
 struct Case {
     name: String,
     workloads: Box<dyn Fn() -> Vec<Box<dyn Workload>> + Send + Sync>,
     variants: Vec<Variant>,
-    /// When processes come that are waited for, if not at the start.
+    /// Arrival of the processes of the goal, if not at the start.
     arrival: Option<Nanos>,
-    /// When all pages are there that are waited for; measured from then on.
+    /// Time at which all pages of the goal are there; measured from then on.
     begin: Nanos,
-    /// How long is waited after that.
+    /// Longest time to the goal after that.
     limit: Nanos,
-    /// The share of what can be merged that is waited for, in percent; if none, the whole time is
-    /// measured.
+    /// The goal: the share of the mergeable pages that must be merged, in percent; if none, the
+    /// whole time is measured.
     percent: Option<u64>,
-    /// How long the rest is waited for after that.
+    /// Longest time for the remaining pages after the goal.
     after: Nanos,
-    /// Where a mean over time counts: when it begins.
+    /// Where a mean over time counts: its beginning.
     warm_up: Option<Nanos>,
     /// Whether chances to share are counted.
     chances: bool,
-    /// Where pages of an index change: of a hundred so many, until it is searched.
+    /// Share of the pages of an index that change before it is searched, in percent.
     changed_percent: u64,
 }
 
@@ -210,7 +209,7 @@ const KSM_SHIPPED: Variant = Variant::Ksm(
         held_percent: None,
     },
 );
-/// KSM, ten times that.
+/// KSM, ten times the kernel's defaults.
 const KSM_1000: Variant = Variant::Ksm(
     "ksm-1000",
     KsmSettings {
@@ -248,7 +247,7 @@ impl Variant {
     }
 }
 
-/// A case and one of its variants: what one thread runs.
+/// A case and one of its variants, run by one thread.
 struct Task<'a> {
     case: &'a Case,
     variant: Variant,
@@ -284,7 +283,7 @@ impl Experiment {
         })
     }
 
-    /// Runs the experiment, on several threads at once; tells `progress` what is done.
+    /// Runs the experiment, on several threads at once, and reports its progress to `progress`.
     ///
     /// # Errors
     /// Parameters that the engine does not accept, and names that match nothing.
@@ -333,7 +332,7 @@ impl Experiment {
     }
 }
 
-/// Runs all tasks; their results in the order of the tasks, whichever is done first.
+/// Runs all tasks; the results are in the order of the tasks.
 fn in_parallel(
     tasks: &[Task<'_>],
     setup: &Setup,

@@ -1,28 +1,28 @@
-//! What goes wrong on a simulated host, at which rate, and how often it did.
+//! The faults of a simulated host, their rates, and the number of strikes of each.
 //!
 //! # Problem
 //! A run proves something about a fault only if the fault happened in it.
 //!
 //! # Approach
-//! Each kind of fault has a rate and is counted when it strikes. Where a fault can strike the host
-//! asks [`Faults::strikes`]. A fault with rate 0 draws no random number, so that leaving one out
+//! Each kind of fault has a rate and is counted when it strikes. The host calls [`Faults::strikes`]
+//! where a fault can strike. A fault with rate 0 draws no random number, so that leaving one out
 //! changes little else in a run.
 //!
-//! A [`Canary`] is another thing: wrong behaviour of the host or of its books that must never be,
-//! put in to see that a checker notices.
+//! A [`Canary`] is not a fault: it is wrong behaviour of the host or of its books that must never
+//! occur, and that a checker must notice.
 
 use uksm_policy::hash::SplitMix64;
 
 /// Kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// A page was written right after it was sampled: the hash is of what it held before.
+    /// A page was written right after it was sampled: the hash is of the contents before.
     StaleSample,
-    /// Contents that hash alike, in some lines or in all.
+    /// Different contents with equal hashes, in some lines or in all.
     Collision,
-    /// A page is in use just when it is to be merged.
+    /// A page is in use at the time of the merge.
     Busy,
-    /// A page is given up just before it is merged.
+    /// A page is discarded just before it is merged.
     Gone,
     /// The address space is locked: its pages cannot be read.
     Locked,
@@ -31,13 +31,13 @@ pub enum Fault {
     ReusedProcess,
     /// A mapping goes, and another one lies at its address at once.
     ReusedAddress,
-    /// A call is interrupted: SAMPLE answers for fewer pages, FOLD tries fewer.
+    /// A SAMPLE is interrupted: it answers for fewer pages.
     PartialSample,
-    /// As before, of FOLD.
+    /// A FOLD is interrupted: it tries fewer pages.
     PartialFold,
-    /// A process comes, and the engine is told later.
+    /// A process begins, and the engine is notified later.
     LostArrival,
-    /// A process ends, and the engine is told later.
+    /// A process ends, and the engine is notified later.
     LostExit,
     /// The clock jumps ahead, as after a suspended machine wakes.
     ClockAhead,
@@ -45,15 +45,15 @@ pub enum Fault {
     ClockBack,
     /// No file descriptor is left to follow a process with.
     TooManyFiles,
-    /// The domain has as many frames as it may have, for a while.
+    /// The domain has reached its limit of frames, for a while.
     FullDomain,
     /// The module does nothing for a while: there is no memory, or it is being replaced.
     ModuleGone,
     /// Mappings cannot be read.
     Unread,
-    /// Frames that nothing maps are freed, and their ids are given again.
+    /// Frames without mappings are freed, and their ids are given again.
     Shrunk,
-    /// A hint names what is not there, or cannot be.
+    /// A hint names memory that is not there, or cannot be.
     WrongHint,
     /// A hint is lost.
     LostHint,
@@ -100,7 +100,7 @@ impl Fault {
 #[derive(Debug, Clone)]
 pub struct Faults {
     random: SplitMix64,
-    /// Strikes in a million times.
+    /// Strikes in a million chances.
     rates: [u64; Fault::ALL.len()],
     fired: [u64; Fault::ALL.len()],
 }
@@ -122,7 +122,7 @@ impl Faults {
         }
     }
 
-    /// From now on a fault strikes so often in a million times.
+    /// From now on a fault strikes this often in a million chances.
     pub fn set(&mut self, fault: Fault, in_a_million: u64) {
         self.rates[fault.place()] = in_a_million;
     }
@@ -153,12 +153,12 @@ impl Faults {
         self.fired[fault.place()] += 1;
     }
 
-    /// A number below `bound`, for how hard a fault strikes.
+    /// A number below `bound`, for the severity of a fault.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.random.below(bound)
     }
 
-    /// How often each fault struck.
+    /// The number of strikes of each fault.
     #[must_use]
     pub fn fired(&self) -> Vec<(Fault, u64)> {
         let kinds = Fault::ALL.iter().zip(self.fired);
@@ -173,17 +173,17 @@ pub enum Canary {
     UnequalMerge,
     /// A page is merged with a frame of another domain.
     ForeignFrame,
-    /// Mappings of frames are counted that are not there.
+    /// Mappings of frames are counted that do not exist.
     FalseSaving,
-    /// The answer says that a page was not merged that was.
+    /// The answer reports a merged page as not merged.
     WrongOutcome,
-    /// Calls take more processor time than is told.
+    /// Calls take more processor time than the host reports.
     HiddenCost,
-    /// The hashes that are told are wrong.
+    /// The reported hashes are wrong.
     WrongHash,
-    /// The engine is allowed more memory than it should need.
+    /// The engine may use more memory than it should need.
     Hoard,
-    /// Nobody counts how many spaces hold what a frame is made of.
+    /// The number of spaces behind a new frame is not counted.
     FewSpaces,
     /// The engine merges pages within one space, too.
     SelfSharing,

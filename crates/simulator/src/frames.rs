@@ -1,14 +1,14 @@
-//! The frames of a simulated host: what they hold, for whom, and how many mappings they have.
+//! The frames of a simulated host: their contents, domains, and numbers of mappings.
 //!
-//! A frame lives on without mappings until it is freed. What is saved is counted as mappings come
-//! and go, because it is asked for at every step.
+//! A frame lives on without mappings until it is freed. The savings are counted as mappings come
+//! and go, because every step reads them.
 
 use crate::Content;
 
 /// A frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameView {
-    /// What it holds.
+    /// Its contents.
     pub content: Content,
     /// Its mappings.
     pub sharers: u32,
@@ -16,16 +16,16 @@ pub struct FrameView {
     pub domain: u16,
     /// Its memory has failed: nothing can be merged into it any more.
     pub is_poisoned: bool,
-    /// What it holds was noted by a check.
+    /// A check noted its contents.
     pub is_noted: bool,
-    /// A bit of it has flipped since, and nobody knows.
+    /// A bit of it has flipped since, unnoticed.
     pub is_changed: bool,
 }
 
 /// All frames, by id.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    /// Those never used and those freed are `None`; 0 is never used.
+    /// Unused and freed frames are `None`; 0 is never used.
     slots: Vec<Option<FrameView>>,
     next: u32,
     held: usize,
@@ -42,7 +42,7 @@ impl Frames {
         }
     }
 
-    /// A new frame without mappings; its id.
+    /// Adds a frame without mappings; returns its id.
     pub(crate) fn hold(&mut self, content: Content, domain: u16) -> u32 {
         while self.get(self.next).is_some() {
             self.next += 1;
@@ -72,7 +72,7 @@ impl Frames {
         slot.and_then(Option::as_mut).expect("the frame is held")
     }
 
-    /// A page maps it.
+    /// Adds a mapping of a page.
     pub(crate) fn share(&mut self, frame: u32) {
         let frame = self.get_mut(frame);
         frame.sharers += 1;
@@ -80,7 +80,7 @@ impl Frames {
         self.saved += u64::from(is_saving);
     }
 
-    /// A page no longer maps it.
+    /// Removes a mapping of a page.
     pub(crate) fn unshare(&mut self, frame: u32) {
         let frame = self.get_mut(frame);
         frame.sharers -= 1;
@@ -97,12 +97,12 @@ impl Frames {
         frame.is_changed = frame.is_noted;
     }
 
-    /// Notes what it holds.
+    /// Notes its contents.
     pub(crate) fn note(&mut self, frame: u32) {
         self.get_mut(frame).is_noted = true;
     }
 
-    /// Frees a frame that nothing maps.
+    /// Frees a frame without mappings.
     pub(crate) fn free(&mut self, frame: u32) {
         let freed = self.slots[frame as usize].take();
         assert!(
@@ -112,7 +112,7 @@ impl Frames {
         self.held -= 1;
     }
 
-    /// Frees all that nothing maps. If `reuse`, the next frames get their ids.
+    /// Frees all frames without mappings. If `reuse`, the next frames get their ids.
     pub(crate) fn shrink(&mut self, reuse: bool) {
         for slot in &mut self.slots {
             if slot.is_some_and(|frame| frame.sharers == 0) {

@@ -1,14 +1,14 @@
 //! The simulated host: performs commands on simulated processes.
 //!
 //! # Problem
-//! The rules that matter to the policy must hold as in the module: which pages can be merged, what
-//! a frame is, what breaks it, and which answer a page gets that cannot be merged.
+//! The rules that matter to the policy must hold as in the module: which pages can be merged, which
+//! contents a frame has, which events break it, and which answer a page gets that cannot be merged.
 //!
 //! # Approach
 //! The contract is followed without page tables: a page is a slot with a content and a state. A set
-//! makes a frame only when a second page of the same content comes. A frame lives on without
-//! mappings until FRAMES reaps it. A write gives a page its own copy. What a fork shares is not
-//! modelled: its child has pages of its own, and only mappings of frames are shared.
+//! makes a frame only after a second page with the same content. A frame lives on without mappings
+//! until FRAMES reaps it. A write gives a page its own copy. Pages shared by a fork are not
+//! modelled: the child has pages of its own, and only mappings of frames are shared.
 //!
 //! # Source
 //! `interface/uksm_ioctl.h`.
@@ -36,7 +36,7 @@ mod sample;
 pub(crate) mod truth;
 mod workload;
 
-/// How long a fault lasts at most that lasts for a while.
+/// Longest duration of a temporary fault.
 const MAX_FAULT: Nanos = 3_000_000_000;
 
 /// A simulated host.
@@ -48,47 +48,48 @@ pub struct Host {
     processes: Processes,
     /// Spaces that ended and were not reported yet, with their domain.
     left: Vec<(u16, SpaceId)>,
-    /// Of which domains processes were listed.
+    /// Domains whose processes were listed.
     listeners: BTreeSet<u16>,
-    /// What the machine was told: the domain, and when a process list can say it.
+    /// Events sent to the machine: the domain, and the time from which a process list can report
+    /// them.
     news: Vec<(u16, Nanos)>,
-    /// Hints that wait, by domain.
+    /// Pending hints, by domain.
     rings: BTreeMap<u16, hints::Ring>,
     frames: Frames,
     /// Pages that map the zero page.
     zero_pages: u64,
-    /// Most mappings of a frame.
+    /// Limit of the mappings of a frame.
     pub sharer_limit: u32,
-    /// So many spaces must hold what a frame is made of.
+    /// A frame needs pages of this many spaces.
     pub least_spaces: u32,
-    /// Most frames.
+    /// Limit of the frames.
     pub frame_limit: usize,
     /// Whether samples report that a page is pinned.
     pub report_pins: bool,
-    /// Listings of mappings are given out again for so long.
+    /// A listing of mappings is reused for this long.
     pub mapping_list_life: Nanos,
     mapping_lists: BTreeMap<SpaceId, (Nanos, Vec<Mapping>)>,
-    /// What the machine is told of processes.
+    /// The process events that the machine receives.
     pub told: Told,
     /// Mappings cannot be read.
     pub unreadable: bool,
     /// There is no memory for calls before this time.
     pub no_memory_until: Nanos,
-    /// Calls for which there was none.
+    /// Calls that failed for lack of memory.
     pub shortages: u64,
     /// Pages merged, frames made of them included.
     pub merged: u64,
     /// Huge pages and other large folios split.
     pub splits: u64,
-    /// Pages of which SAMPLE read contents.
+    /// Pages whose contents SAMPLE read.
     pub reads: u64,
     /// Pages written after they were mapped.
     pub writes: u64,
     /// Pages whose contents differed though their hashes were equal.
     pub false_matches: u64,
-    /// What goes wrong.
+    /// The faults of this host.
     pub faults: Faults,
-    /// What is wrong with this host.
+    /// The deliberate error of this host, if it has one.
     pub canary: Option<Canary>,
     /// The domain is full before this time.
     full_until: Nanos,
@@ -136,7 +137,7 @@ impl Host {
         }
     }
 
-    /// What things cost here.
+    /// The costs of this host.
     #[must_use]
     pub fn costs(&self) -> &Costs {
         &self.costs
@@ -167,7 +168,7 @@ impl Host {
         self.left.clear();
     }
 
-    /// Frees the frames that nobody maps, as the module does when memory is short. If `reuse`, the
+    /// Frees the frames without mappings, as the module does when memory is short. If `reuse`, the
     /// next frames get their ids.
     pub fn shrink(&mut self, reuse: bool) {
         self.frames.shrink(reuse);
@@ -178,7 +179,7 @@ impl Host {
         self.frames.poison(frame);
     }
 
-    /// A bit of a frame flips. Who reads it is not told.
+    /// A bit of a frame flips. Readers of the frame are not notified.
     pub fn change(&mut self, frame: u32) {
         self.frames.change(frame);
     }
@@ -196,7 +197,7 @@ impl Host {
         (slot.state == PageState::Frame).then_some(slot.frame)
     }
 
-    /// What is at an address.
+    /// The page at an address.
     #[must_use]
     pub fn page(&self, space: SpaceId, address: u64) -> Option<PageView> {
         let slot = self.processes.get(space)?.slot(address)?;
@@ -219,13 +220,13 @@ impl Host {
         self.frames.len()
     }
 
-    /// Performs a command of the engine of the first domain; says what it cost.
+    /// Performs a command of the engine of the first domain; returns its cost, too.
     pub fn perform(&mut self, command: &Command) -> (Observation, Nanos) {
         self.perform_in(0, command)
     }
 
-    /// Performs a command of the engine of a domain; says what it cost. A sleep costs what waking
-    /// does.
+    /// Performs a command of the engine of a domain; returns its cost, too. The cost of a sleep is
+    /// that of waking.
     pub fn perform_in(&mut self, domain: u16, command: &Command) -> (Observation, Nanos) {
         let asks_memory = !matches!(
             command,

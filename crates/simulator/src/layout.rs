@@ -1,11 +1,11 @@
-//! Where equal pages lie.
+//! The positions of equal pages.
 //!
 //! # Problem
-//! Whether duplicates are found soon depends on how they lie: page by page or in runs, at the same
+//! The time to find duplicates depends on their layout: page by page or in runs, at the same
 //! offsets or at others.
 //!
 //! # Approach
-//! A layout tells the contents of each of several equally large mappings, of which a share is equal
+//! A layout gives the contents of each of several equally large mappings, of which a share is equal
 //! in all. The equal pages are cut into runs. Each mapping has all of them in an order of its own,
 //! with its own pages in runs between them.
 //!
@@ -19,7 +19,7 @@ use uksm_policy::hash::{SplitMix64, mix};
 
 use crate::Content;
 
-/// How the equal pages of two mappings lie to each other.
+/// Relative positions of the equal pages of two mappings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// At the same offsets, chosen one by one.
@@ -42,10 +42,10 @@ const GUEST_RUNS: [(u64, u64, u64); 5] = [
     (19, 513, 2048),
 ];
 
-/// Own pages of a guest lie in runs of up to so many pages.
+/// Longest run of pages that only one guest has.
 const GUEST_OWN_RUN: u64 = 4096;
 
-/// Contents that are equal wherever the pool and the number are.
+/// Contents that are equal for equal pool and number.
 ///
 /// # Panics
 /// If the pool is above 2^21, or the number above 2^40.
@@ -65,7 +65,7 @@ pub fn own(owner: u64, page: u64) -> Content {
     Content::new(1 << 61 | owner << 40 | page)
 }
 
-/// Puts a slice in random order.
+/// Shuffles a slice.
 pub fn shuffle<T>(slice: &mut [T], random: &mut SplitMix64) {
     for last in (1..slice.len()).rev() {
         let other = random.below(last as u64 + 1);
@@ -116,11 +116,11 @@ pub struct Layout {
     pub pages: u64,
     /// Share of them that is equal, in percent.
     pub percent: u64,
-    /// How they lie to each other.
+    /// Their relative positions.
     pub place: Place,
-    /// Which contents they have: layouts of one pool and seed have equal ones.
+    /// Pool of the contents: layouts of one pool and seed have equal ones.
     pub pool: u64,
-    /// Decides what is random of all mappings.
+    /// Seed of all random choices for all mappings.
     pub seed: u64,
 }
 

@@ -1,16 +1,16 @@
-//! A simulated host: what the policy drives when no kernel is there.
+//! A simulated host that the policy drives without a kernel.
 //!
 //! # Problem
 //! Tests must show that the policy finds duplicates in time and within its budget. They must run in
-//! milliseconds, give the same result each time, and need hosts that no test machine is: with
+//! milliseconds, give the same result each time, and need hosts larger than any test machine: with
 //! terabytes, thousands of processes, and pages that change at a known rate.
 //!
 //! # Approach
 //! [`Host`] holds processes whose pages have a *content* ([`Content`]) instead of bytes. It
-//! performs the policy's commands under the rules of the contract, and says what each would have
-//! cost by [`Costs`]. [`Run`] lets an engine and a host run in simulated time, and a
-//! closure change the host as time passes, for tests. In a [`World`] the models of [`workload`]
-//! change the host, and any [`Deduplicator`] merges its pages; [`experiment`] measures them.
+//! performs the policy's commands under the rules of the contract, and returns the cost of each by
+//! [`Costs`]. [`Run`] runs an engine and a host in simulated time; a closure changes the host as
+//! time passes, for tests. In a [`World`] the models of [`workload`] change the host, and any
+//! [`Deduplicator`] merges its pages; [`experiment`] measures them.
 //!
 //! # Source
 //! The states and outcomes are those of `interface/uksm_ioctl.h`.

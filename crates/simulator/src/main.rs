@@ -33,7 +33,7 @@ enum Command {
     Seeds(ManySeeds),
 }
 
-/// Seeds fit in 32 bits: contents are made of them.
+/// Seeds fit in 32 bits: they are part of contents.
 const LAST_SEED: u64 = u32::MAX as u64;
 
 fn seed_range() -> clap::builder::RangedU64ValueParser {
@@ -157,7 +157,7 @@ fn many_seeds(many: &ManySeeds) -> Result<()> {
     if seeds.end - 1 > LAST_SEED {
         bail!("the last seed is {LAST_SEED}");
     }
-    // What a panic says is part of the outcome of its seed.
+    // The message of a panic is part of the outcome of its seed.
     std::panic::set_hook(Box::new(|_| {}));
     let step = (many.count / 100).max(1);
     let progress = |done: u64| {
@@ -187,7 +187,7 @@ fn many_seeds(many: &ManySeeds) -> Result<()> {
     Ok(())
 }
 
-/// The command that repeats the failure of a seed with as little else as possible.
+/// The command that repeats the failure of a seed with the fewest events and faults.
 fn smallest(seed: u64, violation: &Violation) -> String {
     let (plan, left_out) = seed::minimise(&Plan::of(seed), violation.check);
     let without = if left_out.is_empty() {

@@ -1,12 +1,12 @@
 //! Mappings and their pages.
 //!
 //! # Problem
-//! Tens of millions of pages must fit beside each other, and a mapping of terabytes beside pages
-//! that are written one by one.
+//! Tens of millions of pages must fit, as must a mapping of terabytes whose pages are written one
+//! by one.
 //!
 //! # Approach
-//! A mapping that was filled keeps its pages in two rows: the contents, 8 bytes a page, and a word
-//! of 4 bytes with state, pin and frame. A sparse mapping keeps its pages in a map by their index.
+//! A filled mapping keeps its pages in two rows: the contents, 8 bytes a page, and a word of 4
+//! bytes with state, pin and frame. A sparse mapping keeps its pages in a map by their index.
 //!
 //! # Units
 //! A page's index counts from the start of its mapping.
@@ -79,28 +79,29 @@ impl Slot {
     }
 }
 
-/// What can be seen of a page from outside.
+/// A page as seen from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageView {
     /// Its state.
     pub state: PageState,
-    /// What it holds.
+    /// Its content.
     pub content: Content,
 }
 
-/// How a new mapping is filled.
+/// The contents of a new mapping.
 pub enum Fill<'a> {
     /// Every page, by its index.
     Dense(&'a dyn Fn(u64) -> Content),
     /// Every page, in huge pages where aligned.
     Huge(&'a dyn Fn(u64) -> Content),
-    /// Every page, in large folios of so many pages where aligned.
+    /// Every page, in large folios of this many pages where aligned.
     Large(u64, &'a dyn Fn(u64) -> Content),
     /// These pages only.
     Sparse(&'a [(u64, Content)]),
-    /// Nothing yet; pages come as they are written, and room for all of them is taken at once.
+    /// No page yet; pages come as they are written, and room for all of them is taken at once.
     Empty,
-    /// Nothing yet; the first write of a page brings a large folio of so many pages, where aligned.
+    /// No page yet; the first write of a page brings a large folio of this many pages, where
+    /// aligned.
     Folios(u64),
 }
 
@@ -140,7 +141,7 @@ pub(crate) struct Area {
     pub(crate) resident: u64,
     /// Folios, counted from the first aligned one, that are large.
     pub(crate) large: Vec<bool>,
-    /// Pages of each.
+    /// Pages of each folio.
     pub(crate) folio_pages: u64,
 }
 
@@ -225,7 +226,7 @@ impl Area {
     }
 
     /// The large folio that the first write of an address brings: its number, and its first page;
-    /// none if the folio would not be aligned, or something is there.
+    /// none if the folio would not be aligned, or a page is there.
     pub(crate) fn new_folio(&self, address: u64) -> Option<(usize, u64)> {
         if self.folio_pages == 1 {
             return None;
@@ -234,7 +235,7 @@ impl Area {
         let first = self.start.next_multiple_of(bytes);
         let folio = address.checked_sub(first)? / bytes;
         let at = usize::try_from(folio).ok()?;
-        // The end of a mapping may be no whole folio.
+        // The last folio of a mapping may be incomplete.
         if at >= self.large.len() {
             return None;
         }
@@ -270,7 +271,7 @@ impl Area {
         self.resident -= u64::from(old.is_there());
     }
 
-    /// Makes it `pages` longer; what is added is empty.
+    /// Adds `pages` empty pages at the end.
     pub(crate) fn grow(&mut self, pages: u64) {
         self.pages += pages;
         if let Pages::Dense { contents, words } = &mut self.slots {
@@ -279,7 +280,7 @@ impl Area {
         }
     }
 
-    /// The first page from an index on that is there or swapped out, with its index.
+    /// The first page from an index on that is present or swapped out, with its index.
     pub(crate) fn first_from(&self, first: u64) -> Option<(u64, Slot)> {
         match &self.slots {
             Pages::Dense { .. } => (first..self.pages)
@@ -293,7 +294,7 @@ impl Area {
         }
     }
 
-    /// All pages that are there or swapped out, with their index, ascending.
+    /// All pages that are present or swapped out, with their index, ascending.
     pub(crate) fn slots(&self) -> Box<dyn Iterator<Item = (u64, Slot)> + '_> {
         match &self.slots {
             Pages::Dense { contents, words } => {

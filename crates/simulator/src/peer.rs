@@ -1,7 +1,7 @@
-//! Other deduplicators on the same host, to compare with.
+//! Other deduplicators on the same host, for comparison.
 //!
-//! They are modelled by their algorithms: what they look at, in which order, and what they merge.
-//! What that costs is in the same file of costs as what the engine costs.
+//! They are modelled by their algorithms: the pages that they examine, the order, and the pages
+//! that they merge. Their costs are in the same files as the engine's.
 
 mod advisor;
 mod held;

@@ -4,7 +4,7 @@ use uksm_results::plot::{self, Picture, Style};
 
 use crate::result::Report;
 
-/// Draws a result; the picture as SVG.
+/// Draws a result; returns the picture as SVG.
 ///
 /// # Errors
 /// The picture cannot be drawn.

@@ -6,11 +6,11 @@ use uksm_policy::command::{Nanos, SpaceId};
 
 use crate::memory::{Area, Slot};
 
-/// A process with this many more pages has grown.
+/// A process has grown if it has at least this many more pages.
 const GROWTH_PAGES: u64 = 256;
-/// Of a process that is told once in so long.
+/// Shortest time between two reports of growth of one process.
 const ONCE_IN: Nanos = 1_000_000_000;
-/// What a page table maps.
+/// Memory that one page table maps.
 const TABLE_BYTES: u64 = 2 << 20;
 
 /// A process.
@@ -21,27 +21,27 @@ pub(crate) struct Process {
     pub(crate) born: Nanos,
     /// Its mappings, ascending. Change pages through [`Process::set`].
     pub(crate) areas: Vec<Area>,
-    /// Whether the engine was told of it.
+    /// Whether the process was reported to the engine.
     pub(crate) reported: bool,
-    /// It is reported from then on.
+    /// The process is reported from this time on.
     pub(crate) withheld_until: Nanos,
-    /// How it grows, for hints.
+    /// Growth of the process, for hints.
     pub(crate) growth: Growth,
 }
 
-/// How a process grows, as `bpf/` sees it: when it is given a page table.
+/// Growth of a process as `bpf/` sees it: by its new page tables.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Growth {
-    /// Pages more than when it was told last, or than the fewest since then.
+    /// Pages added since the last report, less the pages that went.
     pages: u64,
-    /// When it was told last.
+    /// Time of the last report.
     told: Option<Nanos>,
-    /// The tables it has, by the number of what each maps.
+    /// Page tables, by the number of the range that each maps.
     tables: BTreeSet<u64>,
 }
 
 impl Growth {
-    /// Of the child of a fork.
+    /// The growth of the child of a fork.
     pub(crate) fn forked(&self) -> Growth {
         Growth {
             tables: self.tables.clone(),
@@ -49,9 +49,8 @@ impl Growth {
         }
     }
 
-    /// A page at this address appears. Whether it is told that the process has grown: when it takes
-    /// a new table, if many pages came before, of each process seldom, and only of those that are
-    /// followed.
+    /// A page at this address appears. Returns whether growth is reported: for a followed process
+    /// that takes a new table, after [`GROWTH_PAGES`] pages, and at most once in [`ONCE_IN`].
     pub(crate) fn appears(&mut self, address: u64, is_followed: bool, now: Nanos) -> bool {
         let is_new = self.tables.insert(address / TABLE_BYTES);
         let is_soon = self.told.is_some_and(|told| now < told + ONCE_IN);
@@ -64,20 +63,20 @@ impl Growth {
         is_told
     }
 
-    /// So many pages go.
+    /// This many pages go.
     pub(crate) fn go(&mut self, pages: u64) {
         self.pages = self.pages.saturating_sub(pages);
     }
 
-    /// The tables of a range that is not mapped any more go.
+    /// The tables of a range go that is no longer mapped.
     pub(crate) fn unmap(&mut self, area: &Area) {
         self.go(area.resident);
         let (from, to) = (area.start / TABLE_BYTES, area.end() / TABLE_BYTES);
-        // Those at its ends may map something else, too.
+        // The tables at the ends of the range may map other pages, too.
         self.tables.retain(|&table| table <= from || to <= table);
     }
 
-    /// From now on it is followed.
+    /// From now on the process is followed.
     pub(crate) fn follow(&mut self) {
         self.pages = 0;
     }
@@ -105,7 +104,7 @@ impl Process {
     }
 }
 
-/// All processes. Ids are given in order and never again, so an id is a place.
+/// All processes. Ids are ascending and never reused, so an id is an index.
 #[derive(Debug, Default)]
 pub(crate) struct Processes(Vec<Option<Box<Process>>>);
 
@@ -115,14 +114,14 @@ impl Processes {
         SpaceId(u32::try_from(self.0.len() + 1).expect("fewer processes than ids"))
     }
 
-    /// Takes in a process; its space.
+    /// Adds a process; returns its space.
     pub(crate) fn add(&mut self, process: Process) -> SpaceId {
         let space = self.next();
         self.0.push(Some(Box::new(process)));
         space
     }
 
-    /// Takes out a process.
+    /// Removes a process.
     pub(crate) fn remove(&mut self, space: SpaceId) -> Option<Process> {
         let place = self.0.get_mut(place(space)?)?;
         place.take().map(|process| *process)
@@ -136,7 +135,7 @@ impl Processes {
         self.0.get_mut(place(space)?)?.as_deref_mut()
     }
 
-    /// Those from a space on, in the order in which they came.
+    /// The processes from a space on, in the order of their starts.
     pub(crate) fn from(&self, space: SpaceId) -> impl Iterator<Item = (SpaceId, &Process)> {
         let first = place(space).unwrap_or(0).min(self.0.len());
         let ids = u32::try_from(first + 1).expect("a space has an id")..;
@@ -144,7 +143,7 @@ impl Processes {
         numbered.filter_map(|(process, id)| Some((SpaceId(id), process.as_deref()?)))
     }
 
-    /// All of them, in the order in which they came.
+    /// All processes, in the order of their starts.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SpaceId, &Process)> {
         let numbered = self.0.iter().zip(1..);
         numbered.filter_map(|(process, id)| Some((SpaceId(id), process.as_deref()?)))

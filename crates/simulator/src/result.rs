@@ -1,9 +1,9 @@
-//! What an experiment found: one JSON file, the same form for all, and the same bytes each time.
+//! The result of an experiment: one JSON file, the same form for all, and the same bytes each time.
 //!
 //! The form is that of the guest experiments. A ratio above 1 is always in uksm's favour.
-//! `cpu_seconds` and `wall_seconds` run from the moment when the workload is there to the moment
-//! when the wanted share of what can be merged is merged, or to the end where that is not reached
-//! (`finished` false). All times are simulated.
+//! `cpu_seconds` and `wall_seconds` run from the moment at which the workload is there to the
+//! moment at which the wanted share of the mergeable memory is merged, or to the end if that is not
+//! reached (`finished` false). All times are simulated.
 
 use std::collections::BTreeMap;
 
@@ -19,15 +19,15 @@ pub struct Report {
     pub experiment: String,
     /// Always `simulated`.
     pub kernel: String,
-    /// Whose costs: the name of the file.
+    /// Name of the file of costs.
     pub accel: String,
-    /// Most memory of a case's workload.
+    /// Largest memory of a case's workload.
     pub memory_mib: u64,
     /// Seed of everything.
     pub seed: u64,
-    /// What was measured.
+    /// The measurements.
     pub variants: Vec<Measured>,
-    /// Above 1 is in uksm's favour.
+    /// Ratios; above 1 is in uksm's favour.
     pub ratios: BTreeMap<String, f64>,
 }
 
@@ -38,27 +38,27 @@ pub struct Measured {
     pub name: String,
     /// The case; empty if there is one only.
     pub case: String,
-    /// To the wanted share, or the whole run.
+    /// Time to the wanted share, or of the whole run.
     pub wall_seconds: f64,
     /// CPU over the same time.
     pub cpu_seconds: f64,
-    /// At the end.
+    /// Memory saved at the end.
     pub saved_mib: f64,
-    /// What merging everything would save.
+    /// Memory that merging all equal pages would save.
     pub mergeable_mib: f64,
     /// Whether the wanted share was reached.
     pub finished: bool,
-    /// When 95 % was reached, where that is what was waited for.
+    /// Time to 95 %, where that is the goal.
     pub seconds_to_95_percent: Option<f64>,
     /// Memory saved over CPU used.
     pub mib_per_cpu_second: f64,
-    /// Most memory of the engine itself.
+    /// Largest memory of the engine itself.
     pub daemon_mib: f64,
     /// Figures that only this experiment has.
     pub figures: BTreeMap<String, f64>,
     /// The course.
     pub looks: Vec<Look>,
-    /// What the run took on this machine, which is not part of its result.
+    /// Times of the run on this machine, which are not part of its result.
     #[serde(skip)]
     pub real: Real,
 }
@@ -66,7 +66,7 @@ pub struct Measured {
 /// One look at the host.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Look {
-    /// Since the workload is there.
+    /// Time since the workload is there.
     pub seconds: f64,
     /// CPU used since then.
     pub cpu_seconds: f64,
@@ -81,7 +81,7 @@ impl Report {
         self.variants.iter().map(Measured::row).collect()
     }
 
-    /// Fills in how `ours` compares with each peer in the same case. The first case has plain
+    /// Adds the comparisons of `ours` with each peer in the same case. The first case has plain
     /// names, the others carry theirs after an `@`.
     pub fn compare(&mut self, ours: &str) {
         let rows = self.rows();

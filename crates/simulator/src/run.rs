@@ -1,8 +1,8 @@
 //! An engine and a simulated host, running in simulated time.
 //!
-//! This is the loop of the real driver with a clock that moves by what things cost: a command moves
-//! it by its cost, a sleep to its end. [`Driven`] is an engine with its driver. [`Run`] lets one
-//! run on a host whose workload acts in small steps, for tests that look at what the engine says.
+//! This is the loop of the real driver with a clock that moves by costs: a command moves it by its
+//! cost, a sleep to its end. [`Driven`] is an engine with its driver. [`Run`] runs one on a host
+//! whose workload acts in small steps, for tests that examine the reports of the engine.
 
 use uksm_policy::command::{
     Command, FoldEntry, FoldKind, Nanos, Observation, PageState, SpaceId, Spent,
@@ -14,23 +14,23 @@ use crate::sleep::SleepEnds;
 use crate::stopwatch::{self, Steps, Taken};
 use crate::{Costs, Host};
 
-/// How often a workload may act while the engine sleeps.
+/// Time between two actions of a workload while the engine sleeps.
 const WORKLOAD_STEP: Nanos = 5_000_000;
 
-/// What the driver of an engine keeps.
+/// State of the driver of an engine.
 #[derive(Debug)]
 struct Driver {
     domain: u16,
-    /// The answer that waits to be handed in.
+    /// The pending answer to the engine.
     next: Option<(Observation, Spent)>,
     spent: Nanos,
     /// Entries of sets in the last FOLD.
     pairs: u64,
     /// Runs of the last SAMPLE.
     runs: u64,
-    /// What its steps took on this machine.
+    /// Times of its steps on this machine.
     steps: Steps,
-    /// The first space that is watched for, and when a page of it or of a later one was sampled.
+    /// The first watched space, and the time at which a page of it or of a later one was sampled.
     watched: Option<SpaceId>,
     looked: Option<Nanos>,
 }
@@ -53,7 +53,7 @@ impl Driver {
         self.next.as_ref().expect("there is always an answer")
     }
 
-    /// Hands in the last answer: the engine's next command, and what deciding costs.
+    /// Gives the engine the last answer; returns its next command and the cost of deciding.
     fn decide(&mut self, engine: &mut Engine, host: &Host, now: Nanos) -> (Command, Nanos) {
         let (mut observation, spent) = self.next.take().expect("there is always an answer");
         if observation == Observation::Woke {
@@ -73,7 +73,7 @@ impl Driver {
         (command, cost)
     }
 
-    /// A step that takes in this answer, and has taken no time yet.
+    /// A step that processes this answer, with no time yet.
     fn taken_in(&self, answer: &Observation) -> Taken {
         let mut step = Taken::default();
         match answer {
@@ -89,7 +89,7 @@ impl Driver {
         step
     }
 
-    /// What the engine's step costs that takes in this answer.
+    /// Cost of the step that processes this answer.
     fn cost(&self, answer: &Observation, step: Taken, costs: &Costs) -> Nanos {
         let start = match answer {
             Observation::Started => costs.start,
@@ -105,7 +105,7 @@ impl Driver {
             + costs.step_join * (step.folded - pairs)
     }
 
-    /// Performs a command that was decided on at the cost of `step`; what both cost.
+    /// Performs a command whose decision cost `step`; returns the cost of both.
     fn perform(&mut self, host: &mut Host, command: &Command, step: Nanos) -> Nanos {
         if let Command::Fold(batch) = command {
             let is_pair = |entry: &&FoldEntry| matches!(entry.kind, FoldKind::Set(_));
@@ -164,13 +164,13 @@ impl Driven {
         self.driver.steps.count
     }
 
-    /// What its steps took on this machine.
+    /// Times of its steps on this machine.
     #[must_use]
     pub fn real_steps(&self) -> Steps {
         self.driver.steps.clone()
     }
 
-    /// From now on keeps what each step takes on this machine.
+    /// Keeps the time of each step on this machine from now on.
     pub(crate) fn keep_steps(&mut self) {
         self.driver.steps.keep();
     }
@@ -180,28 +180,28 @@ impl Driven {
         self.driver.steps.kept()
     }
 
-    /// From now on notes when a space from this one on is first looked at.
+    /// Notes the first sample of a space from this one on.
     pub fn watch_spaces(&mut self, from: SpaceId) {
         self.driver.watched = Some(from);
     }
 
-    /// When a page of such a space was first sampled.
+    /// The time of that sample.
     #[must_use]
     pub fn first_look(&self) -> Option<Nanos> {
         self.driver.looked
     }
 
-    /// The answer that waits to be handed in, and what it cost.
+    /// The pending answer to the engine, and its cost.
     pub(crate) fn answer(&self) -> &(Observation, Spent) {
         self.driver.answer()
     }
 
-    /// Hands in the last answer: the engine's next command, and what deciding costs.
+    /// Gives the engine the last answer; returns its next command and the cost of deciding.
     pub(crate) fn decide(&mut self, host: &Host, now: Nanos) -> (Command, Nanos) {
         self.driver.decide(&mut self.engine, host, now)
     }
 
-    /// Performs a command that was decided on at the cost of `step`; what both cost.
+    /// Performs a command whose decision cost `step`; returns the cost of both.
     pub(crate) fn perform(&mut self, host: &mut Host, command: &Command, step: Nanos) -> Nanos {
         self.driver.perform(host, command, step)
     }
@@ -218,9 +218,9 @@ pub struct Run {
     now: Nanos,
     /// Start, end and cost of every piece of work, for checks of budgets.
     pub ledger: Vec<(Nanos, Nanos, Nanos)>,
-    /// Every command given, if it is to be kept.
+    /// Every command, if it is to be kept.
     pub commands: Option<Vec<Command>>,
-    /// Every observation with its time and what was spent for it, if it is to be kept.
+    /// Every observation with its time and cost, if it is to be kept.
     pub observations: Option<Vec<(Nanos, Spent, Observation)>>,
 }
 
@@ -254,7 +254,7 @@ impl Run {
         self.driver.spent
     }
 
-    /// Runs until `end`; `workload` may change the host at each step and is told the time.
+    /// Runs until `end`; `workload` may change the host at each step and gets the time.
     pub fn until(&mut self, end: Nanos, mut workload: impl FnMut(&mut Host, Nanos)) {
         while self.now < end {
             self.host.at(self.now);
@@ -263,12 +263,12 @@ impl Run {
         }
     }
 
-    /// Runs until `end` with nothing else happening.
+    /// Runs until `end` without other events.
     pub fn quietly_until(&mut self, end: Nanos) {
         self.until(end, |_, _| {});
     }
 
-    /// Runs until `done` or `end`; the time it took, if it was done.
+    /// Runs until `done` or `end`; returns the time it took, if it was done.
     pub fn until_done(&mut self, end: Nanos, mut done: impl FnMut(&Host) -> bool) -> Option<Nanos> {
         let begun = self.now;
         while self.now < end {

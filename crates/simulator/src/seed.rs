@@ -1,15 +1,15 @@
 //! Runs in which anything may happen, decided by one number.
 //!
 //! # Problem
-//! Faults matter in combinations that nobody thinks of. A run that fails must be repeatable, and
-//! short enough to be understood.
+//! Faults matter in unforeseen combinations. A failed run must be repeatable, and short
+//! enough to be understood.
 //!
 //! # Approach
-//! A [`Plan`] is made from a seed: how many engines, under which governor, what the processes do
-//! and what goes wrong, each at a rate. All [`checks`](crate::check) hold at every step. In the
-//! last part of a run nothing goes wrong any more, and what the engine believes must become true. A
-//! seed that fails is made smaller: [`minimise()`] leaves out kinds of events and faults, and ends
-//! the run early, as long as the same check fails.
+//! A [`Plan`] is made from a seed: the number of engines, their governor, the actions of the
+//! processes and the faults, each at a rate. All [`checks`](crate::check) hold at every step. In
+//! the last part of a run no fault strikes any more, and the engine's view must become true. A
+//! failing seed is made smaller: [`minimise()`] leaves out kinds of events and faults, and ends the
+//! run early, as long as the same check fails.
 
 mod anything;
 mod minimise;
@@ -33,48 +33,49 @@ use crate::world::World;
 use crate::{Costs, Host};
 use anything::Anything;
 
-/// All page tables are counted so seldom that a step counts so many pages on average.
+/// Pages in memory for each step between two counts of all page tables: a step counts this many
+/// pages on average.
 const AUDITED: u64 = 64;
-/// Steps between two counts at least.
+/// Least steps between two counts.
 const AUDIT_EVERY: u64 = 64;
-/// Time between two looks at duplicates that wait.
+/// Time between two looks for waiting duplicates.
 const LOOK_EVERY: Nanos = 2_000_000_000;
 
-/// How long a fault lasts at most.
+/// Longest duration of a fault.
 const MAX_FAULT: Nanos = 20_000_000_000;
-/// So long after the last fault the engine has listed all its frames again. The intervals of its
-/// listings double up to 256 s.
+/// Longest time after the last fault until the engine has listed all its frames again. The
+/// intervals of its listings double up to 256 s.
 const MAX_LISTING: Nanos = 600_000_000_000;
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// How often each fault struck.
+    /// The number of strikes of each fault.
     pub fired: Vec<(Fault, u64)>,
     /// Steps of all engines.
     pub steps: u64,
     /// Pages merged.
     pub merged: u64,
-    /// Longest time that a duplicate waited.
+    /// Longest wait of a duplicate.
     pub longest_wait: Nanos,
-    /// What failed, and when.
+    /// The failed check, and its time.
     pub failed: Option<(Nanos, Violation)>,
 }
 
-/// One engine of a run, and when it goes on.
+/// One engine of a run, and the time of its next step.
 struct Member {
     driven: Driven,
     checks: Checks,
     now: Nanos,
-    /// What ends its sleep and what waking costs, if it sleeps.
+    /// The events that end its sleep and the cost of waking, if it sleeps.
     asleep: Option<(SleepEnds, Nanos)>,
-    /// When the listing of frames began that is under way, and the last one that is through.
+    /// Start of the current listing of frames, and of the last complete one.
     listing: Nanos,
     listed: Nanos,
 }
 
 impl Member {
-    /// Whether the answer that waits for the engine tells of frames.
+    /// Whether the pending answer reports frames.
     fn has_news_of_frames(&self) -> bool {
         let (answer, _) = self.driven.answer();
         matches!(answer, Observation::Folded(_) | Observation::Frames { .. })
@@ -173,7 +174,7 @@ impl Running {
                 end += LOOK_EVERY;
                 self.until(end)?;
             }
-            // What was done to frames last, it has not been told of yet.
+            // The engine has not received the last changes of frames yet.
             while self.members[at].has_news_of_frames() {
                 self.step(at)?;
             }
@@ -197,7 +198,7 @@ impl Running {
             if now >= end {
                 return Ok(());
             }
-            // Until then a workload may do something that wakes somebody.
+            // Until then a workload may cause an event that wakes an engine.
             match self.world.next_act().filter(|&next| next < now) {
                 Some(next) if self.members.iter().any(|member| member.asleep.is_some()) => {
                     self.world.pass(next);
@@ -208,7 +209,7 @@ impl Running {
         }
     }
 
-    /// Who sleeps, and was told of something, goes on.
+    /// Wakes the engines whose sleep is ended by an event.
     fn wake(&mut self, now: Nanos) {
         for member in &mut self.members {
             if let Some((ends, cost)) = member.asleep
@@ -219,7 +220,7 @@ impl Running {
         }
     }
 
-    /// The engine that is due makes one step.
+    /// Makes one step of the engine that is due.
     fn step(&mut self, at: usize) -> Result<(), Violation> {
         let member = &mut self.members[at];
         if let Some((_, cost)) = member.asleep.take() {

@@ -1,22 +1,22 @@
-//! What ends a sleep: its time, what the machine is told of processes, and hints.
+//! Ends of a sleep: its time, process events of the machine, and hints.
 
 use uksm_policy::command::{Command, Nanos};
 
 use crate::Host;
 
-/// What ends a sleep of a deduplicator early.
+/// Events that end a sleep of a deduplicator early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SleepEnds {
     /// The domain that it serves.
     domain: u16,
-    /// From when on what the machine is told of processes does so, and hints.
+    /// Times from which process events, and hints, end the sleep.
     told_from: Nanos,
     hinted_from: Nanos,
 }
 
 impl SleepEnds {
-    /// Until when a command that a domain was given at `now` sleeps, and what ends that; none if it
-    /// is no sleep.
+    /// The end of the sleep that a domain began by a command at `now`, and the events that end it
+    /// early; none if the command is no sleep.
     pub(crate) fn of(command: &Command, domain: u16, now: Nanos) -> Option<(Nanos, SleepEnds)> {
         let &Command::Sleep {
             until,
@@ -34,7 +34,7 @@ impl SleepEnds {
         Some((until.max(now), ends))
     }
 
-    /// When what waits now ends the sleep, if it does.
+    /// The time at which a pending event ends the sleep, if it does.
     pub(crate) fn at(&self, host: &Host) -> Option<Nanos> {
         let told = host.told_at(self.domain).map(|at| at.max(self.told_from));
         let hinted = host.is_hinted(self.domain).then_some(self.hinted_from);

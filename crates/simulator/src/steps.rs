@@ -1,17 +1,17 @@
-//! What the steps of an engine cost, measured.
+//! Measured costs of the steps of an engine.
 //!
 //! # Problem
-//! On a simulated host everything has a cost from a file. What the engine itself takes is no part
-//! of any call, so nothing that a module is asked tells it.
+//! On a simulated host everything has a cost from a file. The engine's own time is no part of any
+//! call, so measurements of the module do not contain it.
 //!
 //! # Approach
 //! The engine is real here. So its steps are measured, on this machine, while it works on small
 //! simulated hosts: one where no page has a twin, one where each has one twin, one where all pages
-//! are equal, and one where they are merged and now and then one is written, so that they are read
-//! again, side by side or one here and one there. A step that takes in no page is the fixed part.
-//! What the steps on the last host take beyond that is shared among the merged pages and the runs
-//! that they were read in; on the first, among the pages, with the growth of the index. What
-//! merging adds is shared among the outcomes of FOLD on the others.
+//! are equal, and one with merged pages of which one is written now and then, so that they are read
+//! again, adjacent or scattered. A step that processes no page is the fixed part. The remaining
+//! time of the steps on the last host is divided among the merged pages and their runs; on the
+//! first, among the pages, with the growth of the index. The time added by merging is divided among
+//! the outcomes of FOLD on the others.
 //!
 //! # Units
 //! Nanoseconds of this thread's processor time; instructions, where the clock counts those.
@@ -28,28 +28,28 @@ use crate::workload::{Loop, Order, SECOND, map};
 use crate::world::{Alone, Workload, World};
 use crate::{Content, Costs, Host};
 
-/// Pages of a small host and of a large one: 16 and 64 MiB. What they differ by is what pages cost,
-/// without what a run costs at any rate.
+/// Pages of a small host and of a large one: 16 and 64 MiB. Their difference is the cost of pages,
+/// without the fixed cost of a run.
 const PAGES: [u64; 2] = [4096, 16384];
-/// How long an engine works on it, on the host's clock.
+/// Time that an engine works on a host, on the host's clock.
 const LIMIT: Nanos = 2 * SECOND;
 /// The same for the host whose pages are written now and then.
 const REWRITTEN: Nanos = 20 * SECOND;
-/// How often the clock is read to learn what reading it takes.
+/// Number of readings that measure the cost of reading the clock.
 const READS: usize = 1000;
 
-/// What the parts of a step cost.
+/// The costs of the parts of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepCosts {
     /// Any step.
     pub step: f64,
     /// Each page of a SAMPLE that has no twin.
     pub page: f64,
-    /// Each page of a SAMPLE that is merged already.
+    /// Each page of a SAMPLE that is already merged.
     pub merged: f64,
     /// Each run of a SAMPLE.
     pub run: f64,
-    /// Each outcome of a FOLD where two pages make a frame, with finding them.
+    /// Each outcome of a FOLD where two pages make a frame, finding them included.
     pub pair: f64,
     /// Each outcome of a FOLD where a page joins a frame.
     pub join: f64,
@@ -63,7 +63,7 @@ impl StepCosts {
     #[must_use]
     pub fn measure() -> StepCosts {
         let alone = Difference::of(|page, _| own(1, page));
-        // An odd factor makes an order of its own of the second half.
+        // An odd factor gives the second half an order of its own.
         let twins = Difference::of(|page, pages| match page.checked_sub(pages / 2) {
             None => pooled(1, page),
             Some(second) => pooled(1, second * 1_285 % (pages / 2)),
@@ -89,23 +89,23 @@ impl StepCosts {
     }
 }
 
-/// What the steps on a large host have more than those on a small one.
+/// The difference between the steps on a large host and those on a small one.
 #[derive(Debug)]
 struct Difference {
     steps: f64,
     sampled: f64,
-    /// In so many runs.
+    /// Runs of the sampled pages.
     runs: f64,
-    /// Those of them that were merged already.
+    /// Sampled pages that were already merged.
     merged: f64,
     folded: f64,
     time: f64,
-    /// What a step without a page takes.
+    /// Time of a step without a page.
     usual: f64,
 }
 
 impl Difference {
-    /// By the content of each page, which may depend on how many there are.
+    /// From the content of each page, which may depend on the number of pages.
     fn of(content: impl Fn(u64, u64) -> Content + Copy + 'static) -> Difference {
         let [small, large] = PAGES.map(|pages| {
             let still = Still(pages, move |page| content(page, pages));
@@ -132,13 +132,13 @@ fn rewritten() -> Box<dyn Workload> {
     Box::new(Loop::new(PAGES[1], 1, SECOND / 100, Order::InTurn, 1))
 }
 
-/// Whether such a step took in next to nothing but merged pages.
+/// Whether a step processed almost only merged pages.
 fn is_of_merged(step: &Taken) -> bool {
     step.sampled > 0 && step.merged * 10 >= step.sampled * 9
 }
 
-/// What a page and what a run costs in those steps beside what any step takes: the two for which
-/// the squares of what is not explained are least.
+/// Cost of a page and of a run in these steps beyond the fixed part: the pair with the least
+/// squares of the residuals.
 fn of_merged(taken: &[Taken], usual: f64) -> (f64, f64) {
     let (mut pages, mut runs, mut both) = (0.0, 0.0, 0.0);
     let (mut by_pages, mut by_runs) = (0.0, 0.0);
@@ -160,7 +160,7 @@ fn of_merged(taken: &[Taken], usual: f64) -> (f64, f64) {
     (page.max(0.0), run.max(0.0))
 }
 
-/// The middle one of the steps that took in no page.
+/// The median of the steps that processed no page.
 fn usual(taken: &[Taken]) -> f64 {
     let empty = taken.iter().filter(|step| step.sampled + step.folded == 0);
     let mut times: Vec<Nanos> = empty.map(|step| step.time).collect();
@@ -184,7 +184,7 @@ pub fn line(points: &[(f64, f64)]) -> (f64, f64) {
     (mean_y - slope * mean_x, slope)
 }
 
-/// One process, whose pages hold what a function says.
+/// One process whose pages hold the result of a function.
 struct Still<F>(u64, F);
 
 impl<F: Fn(u64) -> Content> Workload for Still<F> {
@@ -196,7 +196,7 @@ impl<F: Fn(u64) -> Content> Workload for Still<F> {
     }
 }
 
-/// The steps of an engine on a host where this goes on for so long.
+/// The steps of an engine on a host where this workload runs until `limit`.
 fn taken(workload: Box<dyn Workload>, limit: Nanos) -> Vec<Taken> {
     let host = Host::new(1, Costs::default());
     let world = World::new(host, vec![workload]);
@@ -215,7 +215,7 @@ fn taken(workload: Box<dyn Workload>, limit: Nanos) -> Vec<Taken> {
     taken
 }
 
-/// What reading the clock adds to a time that is taken.
+/// Time that reading the clock adds to a measurement.
 fn reading() -> Nanos {
     let mut shortest = Nanos::MAX;
     for _ in 0..READS {

@@ -1,14 +1,14 @@
-//! What simulating takes on this machine.
+//! Real time of simulating on this machine.
 //!
 //! # Problem
-//! All times of a run are simulated, so they say nothing about the code that runs in it. That no
-//! step of the policy holds up the rest for long is a claim about that code and real caches.
+//! All times of a run are simulated, so they do not measure the code that runs in it. That no step
+//! of the policy delays the rest for long is a claim about that code and real caches.
 //!
 //! # Approach
-//! The processor time of each step is measured, and the long ones are kept. They are printed while
-//! an experiment is under way and are no part of what it results in: that has the same bytes each
-//! time. A machine that is itself virtual, or busy, makes some steps look long. So a run can be
-//! repeated: it has the same steps again, and for each the shortest time counts.
+//! The processor time of each step is measured, and the long ones are kept. They are printed during
+//! an experiment and are no part of its result, which has the same bytes each time. A machine that
+//! is virtual, or busy, makes some steps look long. So a run can be repeated: it has the same steps
+//! again, and for each the shortest time counts.
 //!
 //! # Units
 //! Nanoseconds of processor time of the thread.
@@ -21,38 +21,37 @@ use uksm_policy::command::{Nanos, Observation};
 
 use crate::convert;
 
-/// Steps that took less are not told apart.
+/// Steps that took less are not kept.
 const SHORT: Nanos = 2_000_000;
 
-/// What the steps of an engine took.
+/// Times of the steps of an engine.
 #[derive(Debug, Clone, Default)]
 pub struct Steps {
-    /// How many.
+    /// Number of steps.
     pub count: u64,
-    /// Those that were not short, by their number: the name of the answer that each took in, and
-    /// its time.
+    /// Steps that were not short, by their number: the name of the processed answer, and the time.
     long: BTreeMap<u64, (&'static str, Nanos)>,
-    /// All of them, where they are to be kept.
+    /// All steps, if they are to be kept.
     kept: Option<Vec<Taken>>,
 }
 
 /// One step of an engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// Pages of the SAMPLE that it took in.
+    /// Pages of the processed SAMPLE.
     pub(crate) sampled: u64,
-    /// In so many runs.
+    /// Runs of these pages.
     pub(crate) runs: u64,
-    /// Those of them that were merged already.
+    /// Pages that were already merged.
     pub(crate) merged: u64,
-    /// Outcomes of the FOLD that it took in.
+    /// Outcomes of the processed FOLD.
     pub(crate) folded: u64,
-    /// What it took.
+    /// Time of the step.
     pub(crate) time: Nanos,
 }
 
 impl Steps {
-    /// From now on each step is kept.
+    /// Keeps each step from now on.
     pub(crate) fn keep(&mut self) {
         self.kept = Some(vec![]);
     }
@@ -62,7 +61,7 @@ impl Steps {
         self.kept.take().unwrap_or_default()
     }
 
-    /// One more step, which took in an answer of this name.
+    /// Adds a step, which processed an answer of this name.
     pub(crate) fn took(&mut self, what: &'static str, step: Taken) {
         self.count += 1;
         if step.time > SHORT {
@@ -73,7 +72,7 @@ impl Steps {
         }
     }
 
-    /// The same steps were made again.
+    /// Keeps the shorter time of each step after a repetition.
     fn again(&mut self, other: &Steps) {
         self.long.retain(|number, (_, time)| {
             let again = other.long.get(number);
@@ -84,14 +83,14 @@ impl Steps {
         });
     }
 
-    /// The longest that was not short: the name of the answer that it took in, and its time.
+    /// The longest step that was not short: the name of the processed answer, and the time.
     #[must_use]
     pub fn longest(&self) -> Option<(&'static str, Nanos)> {
         self.long.values().copied().max_by_key(|&(_, time)| time)
     }
 }
 
-/// What a run took on the machine that simulated it.
+/// Times of a run on the machine that simulated it.
 #[derive(Debug, Clone, Default)]
 pub struct Real {
     /// Processor time of all of it, workload and checks included.
@@ -101,7 +100,7 @@ pub struct Real {
 }
 
 impl Real {
-    /// The same run was made again.
+    /// Keeps the shorter times after a repetition.
     pub(crate) fn again(&mut self, other: &Real) {
         self.seconds = self.seconds.min(other.seconds);
         if let (Some(steps), Some(other)) = (&mut self.steps, &other.steps) {

@@ -1,8 +1,8 @@
-//! Models of what runs on hosts.
+//! Models of workloads on hosts.
 //!
-//! Each model is a [`Workload`](crate::Workload) that makes its processes when it acts first, at
-//! the start, and says when it acts again. All that is random comes from the seed that it is given.
-//! `docs/simulator.md` says where the figures come from.
+//! Each model is a [`Workload`](crate::Workload) that starts its processes at its first action, at
+//! the start, and returns the time of its next one. All that is random comes from its seed.
+//! `docs/simulator.md` has the sources of the figures.
 
 mod churn;
 mod crowd;
@@ -33,12 +33,12 @@ pub(crate) const SECOND: Nanos = 1_000_000_000;
 /// The kind of mapping that models have.
 const ANONYMOUS: u64 = 1;
 
-/// Where the mapping of a number begins in a process: far from the others, at a random page.
+/// The start of a mapping of a process by its number: far from the others, at a random page.
 fn place(number: u64, random: &mut SplitMix64) -> u64 {
     0x1000_0000_0000 + number * (1 << 36) + random.below(1 << 20) * PAGE_SIZE
 }
 
-/// Maps pages of these contents; where.
+/// Maps pages of these contents; returns the address.
 pub(crate) fn map(
     host: &mut Host,
     space: SpaceId,

@@ -1,13 +1,13 @@
-//! A host on which workloads and deduplicators act, in simulated time.
+//! A host with workloads and deduplicators that act in simulated time.
 //!
 //! # Problem
 //! Engines of several domains, in-kernel KSM and workloads run beside each other, and a run must be
 //! the same each time.
 //!
 //! # Approach
-//! Everybody says when they want to act next. Who is due first acts first; at the same time
+//! Each participant returns the time of its next action. The earliest acts first; at equal times
 //! workloads act before deduplicators, and each in the order in which they were added. A
-//! deduplicator has a core of its own: what it does takes the time that it costs.
+//! deduplicator has a core of its own: its work takes the time that it costs.
 
 use uksm_policy::command::Nanos;
 
@@ -15,14 +15,14 @@ use crate::Host;
 use crate::run::Driven;
 use crate::sleep::SleepEnds;
 
-/// What a deduplicator did.
+/// The result of one turn of a deduplicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turn {
-    /// Processor time that it took.
+    /// Processor time of the turn.
     pub cost: Nanos,
-    /// When it wants to go on: later than now.
+    /// Time of the next turn: later than now.
     pub next: Nanos,
-    /// What ends its sleep before that, if it sleeps.
+    /// The events that end its sleep before that, if it sleeps.
     pub ends: Option<SleepEnds>,
 }
 
@@ -50,11 +50,11 @@ impl Deduplicator for Driven {
 
 /// Something that changes the host as time passes.
 pub trait Workload {
-    /// Acts; when it wants to act next, later than now, if ever again.
+    /// Acts, and returns the time of its next action, later than now, if there is one.
     fn act(&mut self, host: &mut Host, now: Nanos) -> Option<Nanos>;
 }
 
-/// A workload, and when it acts next.
+/// A workload, and the time of its next action.
 struct Due {
     at: Option<Nanos>,
     workload: Box<dyn Workload>,
@@ -68,7 +68,7 @@ pub struct World {
 }
 
 impl World {
-    /// Only workloads that act at once have begun on a host.
+    /// On a new host, only workloads that act at once have begun.
     #[must_use]
     pub fn new(host: Host, workloads: Vec<Box<dyn Workload>>) -> World {
         let due = |workload| Due {
@@ -81,8 +81,8 @@ impl World {
         }
     }
 
-    /// Passes the time until something ends a deduplicator's sleep that began at `now`, and at most
-    /// until `until`; when that is.
+    /// Passes the time until an event ends the sleep that began at `now`, or until `until`; returns
+    /// the time of the end.
     pub(crate) fn pass_asleep(&mut self, ends: SleepEnds, now: Nanos, until: Nanos) -> Nanos {
         self.pass(now);
         loop {
@@ -99,12 +99,12 @@ impl World {
         }
     }
 
-    /// When a workload acts next, if any does.
+    /// The time of the next action of a workload, if there is one.
     pub(crate) fn next_act(&self) -> Option<Nanos> {
         self.workloads.iter().filter_map(|due| due.at).min()
     }
 
-    /// Lets the workloads act that are due, and makes it `now`.
+    /// Runs the workloads that are due, and sets the time to `now`.
     pub fn pass(&mut self, now: Nanos) {
         loop {
             let places = self.workloads.iter().zip(0..);
@@ -147,7 +147,7 @@ impl<D: Deduplicator> Alone<D> {
         self.now
     }
 
-    /// Processor time spent so far by what was done.
+    /// Processor time spent so far.
     pub fn spent(&self) -> Nanos {
         self.spent
     }

@@ -1,5 +1,4 @@
-//! Pages that are alike in many lines, of which a weak hash tells one from the other by chance
-//! only.
+//! Pages that are alike in many lines, which a weak hash distinguishes only by chance.
 
 mod scene;
 
@@ -8,8 +7,8 @@ use uksm_policy::command::PAGE_SIZE;
 use uksm_policy::params::{Governor, Params};
 use uksm_simulator::{Content, Fill, Host, Run};
 
-/// Two processes come one after the other, whose pages are the same; one in `one_in` of them is
-/// like the others of its kind in `lines` of 64.
+/// Two processes with the same pages come one after the other; one in `one_in` pages is like the
+/// others of its kind in `lines` of 64.
 fn newcomers(one_in: u64, lines: u16, apart: u64) -> Run {
     let content = move |page: u64| match page % one_in {
         0 => Content::similar(page + 1, 5, lines),
@@ -56,10 +55,9 @@ fn a_page_is_compared_with_few_that_look_like_it() {
     }
 }
 
-/// Two processes hold the same and one comes later, in another order: mostly what is like no other,
-/// and a thousand contents that are all alike. A page of those was compared with the few of its
-/// hash that were known, and given up; most of them stayed unmerged until a stronger hash was
-/// tried.
+/// Two processes hold the same and one comes later, in another order: mostly unique pages, and a
+/// thousand contents that are all alike. Without reading in full, such a page is compared with the
+/// few known ones of its hash, and given up; most stay unmerged until a stronger hash is tried.
 #[test]
 fn few_alike_pages_of_many_are_read_in_full_and_merged_without_another_strength() {
     for lines in [20, 40, 63] {
@@ -92,13 +90,13 @@ fn few_alike_pages_of_many_are_read_in_full_and_merged_without_another_strength(
         eprintln!("{lines} {:?} {}", report.strength, show(&run));
         assert!(report.strength.read_in_full > 0, "{lines}: {}", show(&run));
         assert!(saved * 1000 >= mergeable * 999, "{lines}: {}", show(&run));
-        // What is compared until the first is given up; it was 8,481.
+        // The pages compared until the first is given up; it was 8,481.
         assert!(in_vain < 3 * 997, "{lines}: {}", show(&run));
     }
 }
 
-/// So many processes of so many pages each, of which a quarter is like no other; the others are
-/// like those of one of so many kinds in `lines` of 64, and equal to none.
+/// `processes` processes of `pages` pages each, of which a quarter is unique; the others are like
+/// those of one of `kinds` kinds in `lines` of 64, and equal to none.
 fn crowd(processes: u64, pages: u64, kinds: u64, lines: u16) -> Host {
     let mut host = host();
     for process in 0..processes {
@@ -115,8 +113,8 @@ fn crowd(processes: u64, pages: u64, kinds: u64, lines: u16) -> Host {
     host
 }
 
-/// Where nothing was merged, pages that waited to be compared kept the search for the strength from
-/// deciding: it went on for ever, with all that the governor allows.
+/// Where nothing is merged, pages pending for comparison must not keep the search for the strength
+/// from deciding: it would go on for ever, at the limit of the governor.
 #[test]
 fn alike_pages_of_which_none_is_equal_cost_a_search_and_no_more() {
     let shapes = [
@@ -139,17 +137,17 @@ fn alike_pages_of_which_none_is_equal_cost_a_search_and_no_more() {
                     show(&run)
                 );
                 assert!(spent < 2 * S, "{spent} ns for the search: {case}");
-                // Pages that take each other's places in the index seem to be written anew: now and
-                // then they are read again.
+                // Pages that displace each other in the index seem to be rewritten: now and then
+                // they are read again.
                 assert!(after < 60 * S * 3 / 1000, "{after} ns after it: {case}");
             }
         }
     }
 }
 
-/// A change of strength hashes all frames, and has all pages read again. A search that was under
-/// way when all had been merged went on sampling, at all that the governor allows, until each trial
-/// was worth that.
+/// A change of strength hashes all frames, and has all pages read again. A search that is under way
+/// when all has been merged must not go on sampling, at the limit of the governor, until each trial
+/// is worth that.
 #[test]
 fn a_search_among_many_frames_takes_a_sixty_fourth_of_the_time_in_calm() {
     for governor in [Governor::Full, Governor::Medium] {
@@ -176,8 +174,8 @@ fn a_search_among_many_frames_takes_a_sixty_fourth_of_the_time_in_calm() {
     }
 }
 
-/// For each strength that a search tried, the anchors of all regions were read again: where regions
-/// are small, most of what there is.
+/// For each strength that a search tries, the anchors of all regions could be read again: with
+/// small regions, most of all memory.
 #[test]
 fn a_search_among_thousands_of_small_regions_reads_a_part_of_them_for_each_strength() {
     let mut host = host();

@@ -1,5 +1,5 @@
-//! Memory that appears in processes that have long been known and calm is found at once, whenever
-//! it appears and wherever, and would be found no sooner if it were told like what I/O fills
+//! New memory in processes that are long known and calm is found at once, at any time and place,
+//! and would be found no sooner if it were reported like memory filled by I/O
 //! (docs/decisions/0025).
 
 mod scene;
@@ -9,24 +9,25 @@ use uksm_policy::command::{Hint, HintSource, Nanos, PAGE_SIZE};
 use uksm_policy::params::{Governor, Params};
 use uksm_simulator::{Content, Fill};
 
-/// Pages of each of two processes that appear, and of all that were there before.
+/// Pages that appear in each of two processes, and pages of all that were there before.
 const NEW: u64 = 64 * MIB;
 const OLD: u64 = 16 * MIB;
 
-/// What appears is calm for so long before.
+/// Calm time before memory appears.
 const CALM: Nanos = 63 * S;
 
-/// Where memory appears.
+/// Places where memory appears.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum In {
     /// In a new mapping.
     Mapped,
-    /// In one that has long been there, empty.
+    /// In an old mapping, empty until then.
     Holes,
 }
 
-/// Two of 42 calm processes get memory, which is equal and lies in the same order or not. The time
-/// until nine tenths are merged, where it is also told as if I/O had filled it, or not.
+/// Two of 42 calm processes get memory, which is equal and lies in the same order or not. Returns
+/// the time until nine tenths are merged; the memory is also reported as if I/O had filled it, or
+/// not.
 fn merged_after(
     params: Params,
     at: Nanos,
@@ -105,8 +106,8 @@ fn memory_that_appears_in_calm_processes_is_found_at_once() {
     }
 }
 
-/// Pages of each of ten large processes, and of what appears in two of them: less than a hundredth,
-/// of which a fifth is equal and lies elsewhere in each.
+/// Pages of each of ten large processes, and of the memory that appears in two of them: less than a
+/// hundredth, of which a fifth is equal and lies elsewhere in each.
 const LARGE: u64 = 40_000;
 const LITTLE: u64 = 300;
 

@@ -1,8 +1,8 @@
-//! What one of many small groups may cost while nothing happens.
+//! Cost of one of many small groups while nothing happens.
 //!
-//! A host of 200 groups gives each a 200th of the bottom level's share, so that a wake alone, of
-//! milliseconds in an emulated guest, takes what a group may use in minutes. The supervisor watches
-//! processes for all groups.
+//! A host of 200 groups gives each a 200th of the bottom level's share, so that one wake, of
+//! milliseconds in an emulated guest, uses the budget of minutes. The supervisor watches processes
+//! for all groups.
 
 mod scene;
 
@@ -13,15 +13,15 @@ use uksm_policy::command::{Command, Nanos, Told};
 use uksm_simulator::{Content, Costs, Fill, Host, Run};
 
 const GROUPS: f64 = 200.0;
-/// Pages of a member that all hold, and that only it holds.
+/// Pages common to all members, and pages of each member alone.
 const SHARED: u64 = 16;
 const OWN: u64 = 24;
 /// A wake in an emulated guest.
 const WAKE: Nanos = 2_300_000;
 const MINUTE: Nanos = 60 * S;
 
-/// A group of so many members. What each has for itself differs from what the others have in the
-/// lines behind so many, as after a fork.
+/// A group of `members`. The own pages of a member are equal to those of the others in the first
+/// `alike` lines, as after a fork.
 fn group(members: u64, alike: u16) -> Run {
     let costs = Costs {
         wake: WAKE,
@@ -44,7 +44,7 @@ fn group(members: u64, alike: u16) -> Run {
     run(params, host)
 }
 
-/// The share of a core that as many such groups take in twelve minutes of calm.
+/// The share of a core that `GROUPS` such groups use in twelve minutes of calm.
 fn calm(members: u64, alike: u16) -> f64 {
     let mut run = group(members, alike);
     run.quietly_until(90 * S);
@@ -67,7 +67,7 @@ fn calm(members: u64, alike: u16) -> f64 {
     GROUPS * (before - begun) as f64 / (12 * MINUTE) as f64
 }
 
-/// What a call does.
+/// The name of a call.
 fn name(command: &Command) -> String {
     let text = format!("{command:?}");
     let end = text.find(|c: char| !c.is_alphanumeric());

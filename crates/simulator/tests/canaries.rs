@@ -1,5 +1,5 @@
-//! Each check notices what it is for: a host or its books are wrong in one way, and the run fails
-//! by the check that looks at it. The same run without the fault passes.
+//! Each check notices its error: a host or its books are wrong in one way, and the run fails by the
+//! check for it. The same run without the fault passes.
 
 use uksm_policy::Outcomes;
 use uksm_policy::params::{Contents, Governor, Params};
@@ -9,8 +9,8 @@ use uksm_simulator::seed::{Plan, run};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A run in which nothing goes wrong but what a canary does: processes of two engines with equal
-/// pages and pages that hash alike.
+/// A run without faults but a canary: processes of two engines with equal pages and with different
+/// pages of equal hashes.
 fn plan(seed: u64) -> Plan {
     let mut plan = Plan::of(seed);
     plan.params = Params {
@@ -103,7 +103,7 @@ fn two_pages_of_one_space_in_one_frame_are_caught() {
 
 #[test]
 fn duplicates_that_are_never_merged_are_caught() {
-    // Without a canary nothing waits for so long; the hash of each sample is wrong with it.
+    // Without a canary no page waits that long; with it the hash of each sample is wrong.
     let bounded = |plan: &mut Plan| {
         plan.length = SECOND;
         plan.calm = 90 * SECOND;

@@ -1,4 +1,4 @@
-//! What an engine takes, counted by the allocator, and what it says that it takes.
+//! The memory of an engine, counted by the allocator, and as reported.
 
 use uksm_policy::Params;
 use uksm_policy::command::{Nanos, PAGE_SIZE};
@@ -12,12 +12,12 @@ const SECOND: u64 = 1_000_000_000;
 /// Pages in a MiB.
 const MIB: u64 = 256;
 
-/// What an engine takes after it has run for a while.
+/// The memory of an engine after it has run for a while.
 #[derive(Debug)]
 struct Taken {
-    /// As the allocator counts: what is freed when it goes.
+    /// The allocator's count: bytes freed when the engine is dropped.
     freed: u64,
-    /// As it reports.
+    /// The engine's report.
     reported: u64,
     regions: u64,
     frames: u64,
@@ -68,8 +68,8 @@ fn scatter(processes: u64, pages: u64, percent: u64, place: Place) -> Box<dyn Wo
     })
 }
 
-/// The report is not far below what is there: it leaves out what is under way, about a MiB, and
-/// room that was reserved and is not touched.
+/// The report is not far below the real memory: it leaves out work under way, about a MiB, and room
+/// that was reserved and is not touched.
 fn is_reported(taken: &Taken) -> bool {
     taken.reported * 100 + (100 << 18) >= taken.freed * 80
 }
@@ -95,7 +95,7 @@ fn a_frame_takes_36_bytes_once_all_is_merged() {
     assert!(is_reported(&pairs), "{pairs:?}");
 }
 
-/// Idle processes with mappings of a few pages, all of which are different or, of two processes,
+/// Idle processes with mappings of a few pages, which are all different or, in two processes,
 /// equal.
 #[derive(Debug)]
 struct Small {
@@ -122,7 +122,7 @@ impl Workload for Small {
     }
 }
 
-/// What is taken for 80,000 regions of so many pages, so many of them in a process.
+/// Memory of 80,000 regions of `pages` pages, `mappings` in a process.
 fn small(mappings: u64, pages: u64, in_pairs: bool, seconds: u64) -> Taken {
     let processes = 80_000 / mappings;
     let workload = Small {

@@ -1,5 +1,5 @@
-//! Memory that fills little by little, as processes fill it: what is equal must be found soon after
-//! the last page, in whatever order and however fast they came.
+//! Memory that fills little by little, as in processes: equal pages must be found soon after the
+//! last page, in any order and at any rate.
 
 mod scene;
 
@@ -9,20 +9,20 @@ use uksm_policy::hash::SplitMix64;
 use uksm_policy::params::{Governor, Params};
 use uksm_simulator::{Content, Fill, Host};
 
-/// Pages that are equal come in runs of so many.
+/// Equal pages come in runs of this length.
 const RUN: u64 = 32;
 
 /// Two processes that fill one mapping each.
 #[derive(Debug)]
 struct Filling {
     pages: u64,
-    /// Pages in percent that the other has, too, in other places.
+    /// Percentage of pages that the other process has, too, in other places.
     share: u64,
     begin: Nanos,
     takes: Nanos,
-    /// One after the other.
+    /// Whether the second process begins after the first.
     serial: bool,
-    /// Which page comes when: this factor is odd, and 1 fills in order.
+    /// Order of the pages: this factor is odd, and 1 fills in order.
     stride: u64,
     /// Pages of a folio that the first write of one brings; 1 for small pages.
     folio: u64,
@@ -31,7 +31,7 @@ struct Filling {
 }
 
 impl Filling {
-    /// What process `who` holds in a page.
+    /// The content of a page of process `who`.
     fn content(&self, who: u64, page: u64) -> Content {
         let runs = self.pages / RUN;
         let run = (page / RUN * 7919 + who * 13 * RUN) % runs;
@@ -76,7 +76,7 @@ impl Filling {
     }
 }
 
-/// The time from the last page until 95 percent of what is equal is merged, if that is within a
+/// The time from the last page until 95 percent of the equal pages are merged, if that is within a
 /// minute.
 fn merged_after(random: &mut SplitMix64, governor: Governor) -> (Option<Nanos>, String) {
     let mut host = host();
@@ -120,8 +120,8 @@ fn what_was_filled_slowly_is_merged_as_soon_as_what_was_filled_at_once() {
     }
 }
 
-/// Guests fill their memory within a minute, and each page of it anywhere: a page is read when it
-/// has come, and then as seldom as if all had come at once.
+/// Guests fill their memory within a minute, pages at random places: a page is read when it has
+/// come, and then as seldom as if all had come at once.
 #[test]
 fn what_is_filled_slowly_and_anywhere_is_not_read_again_and_again() {
     let mut most = 0;
@@ -148,8 +148,8 @@ fn what_is_filled_slowly_and_anywhere_is_not_read_again_and_again() {
     assert!(most <= 12, "{most} reads of a page");
 }
 
-/// Two processes fill their memory in order, with the same, while the daemon looks: large folios
-/// are read about as often as small pages.
+/// Two processes fill their memory in order, with the same contents, while the daemon scans: large
+/// folios are read about as often as small pages.
 #[test]
 fn what_is_filled_with_large_folios_is_not_read_again_and_again() {
     for takes in [2 * S, 8 * S] {

@@ -1,5 +1,5 @@
-//! What a machine does not give: memory, readable mappings, fresh mapping_lists; and what is more
-//! than anybody can follow.
+//! Lack of memory, of readable mappings and of fresh mapping lists; and more memory than an engine
+//! can follow.
 
 mod scene;
 
@@ -14,7 +14,7 @@ fn calls_without_memory_are_tried_again_and_nothing_is_lost() {
     let mut run = run(full(), clones(64 * MIB, 0));
     run.host.no_memory_until = 3 * S;
     let mut short = 0;
-    // In the middle of sampling, of merging, and of looking after frames.
+    // During sampling, during merging, and during checks of frames.
     for percent in [1, 20, 50, 80] {
         let wanted = run.host.mergeable() * percent / 100;
         let end = run.now() + 30 * S;
@@ -97,7 +97,7 @@ fn a_listing_older_than_the_loss_of_a_mapping_does_not_bring_it_back() {
     assert!(run.engine.explain(SpaceId(1)).unwrap().regions.is_empty());
 }
 
-/// A process with `count` mappings of `pages` with nothing in them, but `used` in the last.
+/// A process with `count` mappings of `pages`, empty but for `used` in the last.
 fn reserving(host: &mut Host, count: u64, pages: u64, used: &[(u64, Content)]) -> SpaceId {
     let space = host.spawn(1);
     let distance = (pages * PAGE_SIZE + 1).next_power_of_two();

@@ -1,4 +1,4 @@
-//! What hints bring, and what they may cost: two guests whose page caches fill from equal disks.
+//! Benefit and cost of hints: two guests whose page caches fill from equal disks.
 
 mod scene;
 
@@ -8,28 +8,28 @@ use uksm_policy::hash::SplitMix64;
 use uksm_policy::params::{Governor, Params};
 use uksm_simulator::{Fill, Host, Run};
 
-/// How often the guests read, and how much at a time: a file of 128 KiB.
+/// Time between two reads of the guests, and pages of a read: a file of 128 KiB.
 const READ_EVERY: Nanos = 50 * MS;
 const FILE: u64 = 32;
 
 /// Files of a disk.
 const FILES: u64 = 1500;
 
-/// What two disks have in common.
+/// Common parts of two disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disks {
-    /// All.
+    /// All files.
     Copies,
-    /// Their size: what one holds the other holds elsewhere.
+    /// The sizes of files: equal contents are at other places.
     Shifted,
-    /// Their size: they hold nothing that the other holds.
+    /// The sizes of files: no content is on both.
     Strange,
     /// Nothing.
     Other,
 }
 
-/// Two guests. Each reads the files of its disk, each once, in an order of its own, into the oldest
-/// part of its page cache.
+/// Two guests. Each reads all files of its disk once, in an order of its own, into the oldest part
+/// of its page cache.
 struct Guests {
     spaces: [SpaceId; 2],
     cache: u64,
@@ -96,13 +96,13 @@ impl Guests {
     }
 }
 
-/// Pages saved over a minute, added up each second, and what could have been.
+/// Pages saved over a minute, added up each second, the mergeable pages, and the time spent.
 fn areas(params: Params, cache: u64, huge: bool, disks: Disks) -> (u64, u64, Nanos) {
     let (run, saved, mergeable) = a_minute(params, cache, huge, disks);
     (saved, mergeable, run.spent())
 }
 
-/// A minute of two guests, and the same.
+/// A minute of two guests: the run, and the same sums.
 fn a_minute(params: Params, cache: u64, huge: bool, disks: Disks) -> (Run, u64, u64) {
     let mut host = host();
     let mut guests = Guests::new(&mut host, cache, huge, disks);
@@ -137,8 +137,8 @@ fn where_time_is_scarce_hints_at_least_double_what_is_shared_over_time() {
     assert!(with >= 2 * less, "{with}, {less} without, of {mergeable}");
 }
 
-/// A backup reads what nobody else has, from end to end, into new memory all the time: by memory it
-/// cannot be told from what pays, by file it can.
+/// A backup reads data that no other process has, from end to end, into new memory all the time:
+/// only the file distinguishes it from useful reads, the memory does not.
 struct Backup {
     spaces: [SpaceId; 2],
     /// Requests of 128 KiB so far.
@@ -149,7 +149,7 @@ struct Backup {
 impl Backup {
     const EVERY: Nanos = 5 * MS;
     const REQUEST: u64 = 32;
-    /// It goes round in so many pages.
+    /// It cycles through this many pages.
     const CACHE: u64 = 1024 * MIB;
 
     fn new(host: &mut Host, spaces: [SpaceId; 2]) -> Backup {
@@ -190,7 +190,7 @@ impl Backup {
 
 #[test]
 fn what_is_read_from_files_that_do_not_pay_takes_little_from_those_that_do() {
-    // A second disk of the same guests; somebody else.
+    // A second disk of the same guests; another process.
     for of_guests in [true, false] {
         for governor in [Governor::Quiet, Governor::Low] {
             let mut host = host();
@@ -224,7 +224,7 @@ fn what_is_read_from_files_that_do_not_pay_takes_little_from_those_that_do() {
     }
 }
 
-/// Caches are rewritten in place: no size changes, and nobody tells. Samples show it.
+/// Caches are rewritten in place: no size changes, and no hint arrives. Samples show it.
 #[test]
 fn without_hints_what_io_rewrites_is_read_again_where_time_is_left() {
     let (with, mergeable, _) = areas(hinted(Governor::Low), 2048 * MIB, false, Disks::Copies);
@@ -241,7 +241,8 @@ fn at_full_nearly_all_that_can_be_shared_is() {
     assert!(with * 100 >= mergeable * 85, "{with} of {mergeable}");
 }
 
-/// What the second guest reads is compared with what the first has read, without being read.
+/// Pages that the second guest reads from disk are compared with the first guest's without being
+/// sampled.
 #[test]
 fn of_copies_of_a_disk_hardly_a_page_is_read_twice() {
     let (run, _, _) = a_minute(hinted(Governor::Low), 2048 * MIB, false, Disks::Copies);
@@ -254,7 +255,7 @@ fn of_copies_of_a_disk_hardly_a_page_is_read_twice() {
     );
 }
 
-/// Places in files that promise what is not there.
+/// Places in files that predict wrong contents.
 #[test]
 fn places_that_hold_something_else_are_hardly_tried() {
     for disks in [Disks::Shifted, Disks::Strange] {
@@ -288,7 +289,7 @@ fn a_storm_of_hints_starves_nobody() {
     host.map(noise, base(9), 64 * MIB, HEAP, &Fill::Dense(&unique(9)));
     let mut run = run(hinted(Governor::Full), host);
     let mut page = 0;
-    // As many as the ring holds, as soon as there is room for them.
+    // As many hints as the ring holds, as soon as it has room for them.
     let mut storm = |host: &mut Host, _| {
         for _ in 0..20_000 {
             page = (page + 7) % (64 * MIB);
@@ -309,7 +310,7 @@ fn a_storm_of_hints_starves_nobody() {
     assert!(hints.used_seconds < 6.0 * 0.5, "{hints:?}");
 }
 
-/// Where waking up costs more than the share of a sleep.
+/// The cost of waking exceeds the share of a sleep.
 #[test]
 fn at_the_least_share_pages_are_merged_and_hints_are_taken() {
     let least = |hint_runs| Params {
@@ -320,7 +321,7 @@ fn at_the_least_share_pages_are_merged_and_hints_are_taken() {
     let (with, mergeable, spent) = areas(least(1), 96 * MIB, false, Disks::Copies);
     let (less, _, _) = areas(least(0), 96 * MIB, false, Disks::Copies);
     eprintln!("{with} with, {less} without, of {mergeable}");
-    // What is merged costs most of the time, so that hints gain little, and may cost as much.
+    // Merging uses most of the time, so that hints gain little, and may cost as much.
     assert!(with * 4 >= less * 3, "{with} with, {less} without");
     assert!(less * 10 >= mergeable, "{less} of {mergeable}");
     assert!(spent <= S * 60 * 28 / 10_000, "{spent}");

@@ -1,4 +1,4 @@
-//! Zeros that are merged in huge pages, and that khugepaged makes part of a huge page again.
+//! Zeros merged in huge pages, which khugepaged then makes part of a huge page again.
 
 mod scene;
 
@@ -13,7 +13,7 @@ const BLOCKS: u64 = PAGES / 512;
 /// The kernel's default.
 const MAX_PTES_NONE: u64 = 511;
 
-/// One page of each huge page holds something, the others zeros.
+/// One page of each huge page holds data, the others zeros.
 fn zeroed() -> (Host, SpaceId) {
     let mut host = host();
     let space = host.spawn(1);
@@ -118,7 +118,7 @@ fn zeros_that_lasted_for_an_hour_are_merged_again() {
     assert_eq!(report.huge.again, 2 * BLOCKS, "{:?}", report.huge);
 }
 
-/// What is merged with frames is not undone, so zeros beside it are merged with it.
+/// Merges with frames are not undone, so zeros beside such pages stay merged, too.
 #[test]
 fn zeros_beside_pages_with_partners_are_merged_and_stay() {
     let mut host = host();

@@ -1,4 +1,4 @@
-//! What the engine must merge on hosts of known contents, how soon, and at what cost.
+//! Hosts of known contents: the merges required of the engine, their time, and their cost.
 
 mod scene;
 
@@ -158,7 +158,7 @@ fn copies_that_fill_an_old_empty_mapping_merge_within_five_seconds() {
     let (a, b) = (host.spawn(1), host.spawn(2));
     host.map(a, base(1), 100 * MIB, HEAP, &Fill::Dense(&unique(1)));
     host.map(b, base(2), 100 * MIB, HEAP, &Fill::Sparse(&[]));
-    // Enough beside it that chance alone would not find it.
+    // Enough memory beside it that chance alone would not find it.
     host.map(b, base(3), 6000 * MIB, HEAP, &Fill::Dense(&unique(2)));
     let mut run = run(full(), host);
     run.quietly_until(40 * S);
@@ -172,8 +172,8 @@ fn copies_that_fill_an_old_empty_mapping_merge_within_five_seconds() {
     assert!(time < 5 * S, "{} ms", time / MS);
 }
 
-/// Among thousands of calm processes the bottom level comes by in minutes: pages that were filled
-/// after their region had been swept must not wait for it.
+/// Among thousands of calm processes the bottom level takes minutes for a pass: pages filled after
+/// the sweep of their region must not wait for it.
 #[test]
 fn what_fills_the_last_holes_of_a_newcomer_is_merged_soon_among_many() {
     const PAGES: u64 = 64 * MIB;

@@ -1,5 +1,5 @@
-//! Processes that ask for more than anybody can follow, and what they cost those beside them: two
-//! newcomers that hold the same pages are merged as soon as on any host, and memory stays bounded.
+//! Processes that demand more than an engine can follow, and their effect on others: two newcomers
+//! with equal pages are merged as soon as on any host, and memory stays bounded.
 
 mod scene;
 
@@ -9,12 +9,12 @@ use uksm_simulator::{Fill, Host, Run};
 
 /// Pages of each newcomer.
 const PAGES: u64 = 64 * MIB;
-/// When they come.
+/// Time of their start.
 const COME: Nanos = 20 * S;
 /// Longest time until nine tenths of them are merged (`crowd`, governor full).
 const SOON: Nanos = 3 * S;
 
-/// Runs a host on which something acts; lets two newcomers come and waits until they are merged.
+/// Runs a host on which `acts` acts; starts two newcomers and waits until they are merged.
 fn beside(host: Host, mut acts: impl FnMut(&mut Host, Nanos)) -> Run {
     let mut run = run(full(), host);
     run.until(COME, &mut acts);
@@ -45,7 +45,7 @@ fn beside(host: Host, mut acts: impl FnMut(&mut Host, Nanos)) -> Run {
     run
 }
 
-/// Maps `count` mappings of `pages` each, of which nothing is used.
+/// Maps `count` unused mappings of `pages` each.
 fn reserve(host: &mut Host, space: SpaceId, count: u64, pages: u64) {
     let distance = (pages * PAGE_SIZE + 1).next_power_of_two();
     for number in 1..=count {
@@ -56,7 +56,7 @@ fn reserve(host: &mut Host, space: SpaceId, count: u64, pages: u64) {
 #[test]
 fn sixty_thousand_growing_mappings_delay_nobody_else() {
     const MAPPINGS: u64 = 60_000;
-    /// So many mappings grow by a page together, and so often.
+    /// This many mappings grow by a page together, at this interval.
     const TOGETHER: u64 = 60;
     const EVERY: Nanos = 50 * MS;
     let start = |number: u64| base(2) + number * 64 * PAGE_SIZE;
@@ -101,7 +101,7 @@ fn a_mapping_of_8_tib_delays_nobody_else_wherever_it_is_used() {
     beside(host, |host, now| {
         while due <= now {
             due += 10 * MS;
-            // Anywhere: multiples of the golden ratio.
+            // Scattered: multiples of the golden ratio.
             let page = next.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
             host.write(space, start + page * PAGE_SIZE, unique(7)(next));
             next += 1;

@@ -1,4 +1,4 @@
-//! Frames that no longer hold what they held.
+//! Frames whose contents have changed.
 
 mod scene;
 

@@ -1,5 +1,5 @@
-//! What may be merged: nothing within one process, or only what several hold; and what is merged
-//! then all the same.
+//! Restrictions of merging: none within one process, or only contents of several processes; and the
+//! merges that remain.
 
 mod scene;
 
@@ -10,7 +10,7 @@ use uksm_policy::command::{PAGE_SIZE, SpaceId};
 use uksm_policy::params::{Contents, Params};
 use uksm_simulator::{Content, Fill, Host, Run};
 
-/// Contents that each of `processes` has `copies` times, after one another.
+/// Processes with the same contents, each `copies` times, one after the other.
 fn copies(processes: u64, pages: u64, copies: u64) -> (Host, Vec<SpaceId>) {
     let mut host = host();
     let spaces = (0..processes).map(|number| {
@@ -81,7 +81,7 @@ fn what_two_processes_hold_is_not_merged_where_three_must() {
         let mut spaces = vec![];
         for number in 0..u64::from(needed) {
             let space = host.spawn(number);
-            // What all hold, and what all but one hold.
+            // Contents of all processes, and of all but one.
             let of_all = |page: u64| Content::new(page + 1);
             host.map(space, base(1), 512, HEAP, &Fill::Dense(&of_all));
             let of_some = |page: u64| Content::new(1_000_000 + page);

@@ -1,9 +1,8 @@
-//! Hosts of any shape: what can be merged is merged, and then it is calm.
+//! Hosts of any shape: mergeable pages are merged, and then it is calm.
 //!
-//! Each case draws how many processes there are, in how many mappings their memory lies, and which
-//! of its pages are zeros, alike, shared within a group, or like no other. What no other test
-//! thought of is met here: an engine that goes on reading or comparing for ever when there is
-//! nothing left to do.
+//! Each case draws the number of processes, the number of their mappings, and the pages that are
+//! zeros, alike, shared within a group, or unique. This finds states that no other test covers: an
+//! engine that goes on reading or comparing for ever when there is nothing left to do.
 
 mod scene;
 
@@ -13,7 +12,7 @@ use uksm_policy::hash::SplitMix64;
 use uksm_policy::params::{Governor, Params};
 use uksm_simulator::{Content, Fill, Host, Run};
 
-/// What a host of one case is like.
+/// The shape of the host of one case.
 #[derive(Debug)]
 struct Shape {
     processes: u64,
@@ -25,12 +24,12 @@ struct Shape {
     alike: u64,
     lines: u16,
     kinds: u64,
-    /// Percent of the others that the processes of one of so many groups share, at the same places
+    /// Percent of the others that the processes of one of `groups` groups share, at the same places
     /// or at other ones in each.
     shared: u64,
     groups: u64,
     is_shuffled: bool,
-    /// Every fifth page is not there.
+    /// Whether every fifth page is missing.
     has_holes: bool,
 }
 
@@ -58,7 +57,7 @@ impl Shape {
         }
     }
 
-    /// What this page of a process holds.
+    /// The content of a page of a process.
     fn content(&self, process: u64, mapping: u64, page: u64) -> Content {
         let mixed = page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         let percent = (mixed ^ (process * 31)) % 100;
@@ -96,8 +95,8 @@ impl Shape {
     }
 }
 
-/// Calm costs a four-hundredth of a core. In the minute that is watched, a search for the strength
-/// may read everything once, which is paid for by the minutes after it.
+/// Calm costs a four-hundredth of a core. In the measured minute, a search for the strength may
+/// read everything once, which is repaid in the minutes after it.
 const CALM: f64 = 0.01;
 
 #[test]

@@ -1,4 +1,4 @@
-//! How much of an index can be found whose pages change (XLH §4.4, §5.4).
+//! The share of an index with changing pages that can be found (XLH §4.4, §5.4).
 
 use uksm_simulator::experiment::{Indexed, reachability};
 use uksm_simulator::peer::Reachability;
@@ -15,7 +15,7 @@ fn both(changed_percent: u64) -> [Reachability; 2] {
     found
 }
 
-/// The measure itself is not against the tree.
+/// The measure itself is not biased against the tree.
 #[test]
 fn where_no_page_changes_all_of_the_tree_is_found() {
     let [tree, index] = both(0);
@@ -38,7 +38,7 @@ fn the_tree_loses_pages_that_have_not_changed_and_the_index_does_not() {
     }
 }
 
-/// XLH's remedy: what is left in the tree is found, and what was written is no longer there.
+/// XLH's remedy: pages left in the tree are found, and written pages are no longer there.
 #[test]
 fn a_tree_from_which_written_pages_are_taken_is_whole() {
     let found = reachability(Indexed::ReadOnlyTree, 20, 3);
@@ -50,8 +50,7 @@ fn a_tree_from_which_written_pages_are_taken_is_whole() {
     );
 }
 
-/// Neither finds a page that was written, so the paper's measure cannot be above what has not
-/// changed.
+/// Neither finds a written page, so the paper's measure cannot exceed the share of unchanged pages.
 #[test]
 fn what_was_written_is_found_in_neither() {
     for found in both(20) {

@@ -30,7 +30,7 @@ fn a_clone_is_merged_in_full_at_about_the_advantage_that_a_guest_shows() {
     for measured in &report.variants {
         assert!(measured.finished);
         assert!(measured.saved_mib > 0.99 * measured.mergeable_mib);
-        // What is merged after 95 % is not charged.
+        // Merges after 95 % are not charged.
         assert!(measured.looks.last().unwrap().cpu_seconds >= measured.cpu_seconds);
     }
     // The guest's is between 4 and 5.
@@ -54,7 +54,7 @@ fn ksm_that_is_held_uses_its_share_of_a_core() {
     let report = realism("20000 pages/s anywhere, 10 % CPU");
     let percent = variant(&report, "ksm-held").figures["cpu_percent"];
     assert!((9.0..11.0).contains(&percent), "{percent}");
-    // With the filter off, uksm goes on merging what is written again.
+    // With the filter off, uksm goes on merging rewritten pages.
     let figures = &variant(&report, "uksm-unfiltered").figures;
     assert!(figures["mean_saved_mib"] > 16.0, "{figures:?}");
     assert!(figures["cpu_percent"] < 10.0, "{figures:?}");

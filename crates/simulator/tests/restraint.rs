@@ -1,4 +1,4 @@
-//! What the engine must leave alone, and what it may cost: budgets, bounds, repeatability.
+//! Limits of the engine: pages that it must leave alone, budgets, bounds, repeatability.
 
 mod scene;
 
@@ -57,8 +57,8 @@ fn five_thousand_idle_processes_cost_three_tenths_of_a_percent_and_no_growth() {
 /// Pages of a region that is rewritten.
 const REWRITTEN: u64 = 64 * MIB;
 
-/// A process whose region is rewritten in order, all of it in `cycle`, with one of so many contents
-/// in turn; and what writes.
+/// A process whose region is rewritten in order, all of it in `cycle`, with one of `contents`
+/// contents in turn; and the function that writes.
 fn rewritten(cycle: Nanos, contents: u64) -> (Host, SpaceId, impl FnMut(&mut Host, Nanos)) {
     let mut host = host();
     let space = host.spawn(1);
@@ -95,7 +95,7 @@ fn a_region_rewritten_each_round_is_left_alone() {
         report.outcomes.tried - tried
     );
     let explained = run.engine.explain(space).unwrap();
-    // Some of its pages are merged now and then to see whether they hold.
+    // Some of its pages are merged now and then to test whether they stay unchanged.
     let standing = explained.regions[0].standing;
     assert!(
         matches!(standing, Standing::CowBroken | Standing::OnTrial),
@@ -105,8 +105,8 @@ fn a_region_rewritten_each_round_is_left_alone() {
 
 #[test]
 fn a_region_of_which_a_sixth_is_rewritten_in_many_rounds_stays_open() {
-    // A sixth in four minutes, which are 120 rounds, page by page all over the region; what is
-    // broken is merged again with what was merged long ago.
+    // A sixth in four minutes, which are 120 rounds, page by page all over the region; broken pages
+    // are merged again with pages merged long ago.
     let mut host = host();
     let space = host.spawn(1);
     let same = Fill::Dense(&|_| Content::new(7));
@@ -154,8 +154,8 @@ fn without_the_cow_filter_rewritten_regions_stay_merged() {
     assert!(share > 0.75, "{share}");
 }
 
-/// Maps 64 MiB of one content for `life`, then nothing for as long, and so on; returns the mean
-/// share of what could be saved while it was mapped.
+/// Maps 64 MiB of one content for `life`, then nothing for the same time, and so on; returns the
+/// mean share of the mergeable pages that was saved while it was mapped.
 fn short_lived(params: Params, life: Nanos, end: Nanos) -> (Run, f64) {
     let mut host = host();
     let space = host.spawn(1);
@@ -356,7 +356,7 @@ fn equal_seeds_and_observations_give_equal_commands() {
     };
     let (first, second) = (record(), record());
     assert_eq!(first.commands, second.commands);
-    // And replayed from the recording, without a host.
+    // The same, replayed from the recording, without a host.
     let mut engine = uksm_policy::Engine::new(full(), SEED).unwrap();
     let observations = first.observations.unwrap();
     let commands = first.commands.unwrap();
@@ -401,7 +401,7 @@ fn pinned_pages_are_not_tried() {
         _ => false,
     };
     assert!(!commands.iter().any(is_of_pinned));
-    // What is tried are pages of the other process, which the index takes for equal now and then.
+    // The pages tried are those of the other process, which the index takes for equal now and then.
     let outcomes = run.engine.report().outcomes;
     assert_eq!(outcomes.tried, outcomes.differed);
     assert!(outcomes.tried <= 4, "{outcomes:?}");

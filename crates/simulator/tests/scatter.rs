@@ -19,16 +19,16 @@ use uksm_simulator::{Content, Fill, Host, Run};
 /// Pages of each process: 256 MiB.
 const PAGES: u64 = 256 * MIB;
 
-/// Where the equal pages of the second process lie.
+/// Positions of the equal pages of the second process.
 #[derive(Clone, Copy)]
 enum Place {
-    /// Where their twins do.
+    /// At the positions of their twins.
     Same,
     /// Anywhere, in runs of this length.
     Shuffled(u64),
 }
 
-/// Puts these in any order.
+/// Shuffles the numbers.
 fn shuffle(order: &mut [u64], random: &mut SplitMix64) {
     for at in (1..order.len()).rev() {
         order.swap(at, random.below(at as u64 + 1) as usize);
@@ -101,7 +101,7 @@ const CASES: [(u64, Place); 12] = [
     (5, Place::Shuffled(64)),
 ];
 
-/// What may be used for `saved` pages: a look at every page of both, and merging.
+/// CPU permitted for `saved` pages: a look at every page of both, and merging.
 fn allowed(saved: u64) -> Nanos {
     let look = 2 * PAGES * 1_000;
     look * 3 / 2 + saved * 15_000 + 100 * MS
@@ -153,7 +153,7 @@ fn scattered_duplicates_that_come_after_a_minute_of_calm_are_found_as_soon() {
 fn runs_are_merged_though_the_index_has_room_for_a_sixth_of_the_pages() {
     let mut params = full();
     params.index_bytes = Some(1 << 18);
-    // Of runs of 16 pages, one in twenty has no page in the index.
+    // One in twenty runs of 16 pages has no page in the index.
     for (percent, length, found) in [(45, 64, 90), (20, 16, 85), (45, 512, 90)] {
         let name = format!("{percent} % in runs of {length}");
         let host = two_processes(percent, Place::Shuffled(length));
@@ -196,8 +196,8 @@ fn of_two_clones_one_is_read_and_the_other_is_compared() {
     }
 }
 
-/// These processes hold the same pages, in stretches of this length, of which each process has an
-/// order of its own.
+/// Maps the same pages in these processes, in stretches of this length, each process in an order of
+/// its own.
 fn map_reordered(host: &mut Host, owners: Range<u64>, pages: u64, stretch: u64) {
     for owner in owners {
         let mut random = SplitMix64::new(SEED + owner);
@@ -213,8 +213,8 @@ fn map_reordered(host: &mut Host, owners: Range<u64>, pages: u64, stretch: u64) 
     }
 }
 
-/// Stretches of many processes are clones of others; what of them is compared and not looked up
-/// must join the frames that there are, also where half of the processes come later.
+/// Stretches of many processes are clones of others; pages of them that are compared and not looked
+/// up must join the existing frames, also if half of the processes come later.
 #[test]
 fn what_many_processes_hold_in_other_orders_comes_to_have_one_frame() {
     for (processes, pages, stretch, later) in [

@@ -1,6 +1,6 @@
-//! Many runs in which anything may happen, and what is made of one that fails.
+//! Many random runs, and the reduction of a failed one.
 //!
-//! `UKSM_SEEDS` is how many; `make simulate-seeds` runs more of them, optimised.
+//! `UKSM_SEEDS` is their number; `make simulate-seeds` runs more of them, optimised.
 
 use uksm_policy::Params;
 use uksm_policy::command::Nanos;
@@ -46,8 +46,7 @@ fn a_seed_gives_the_same_run_each_time() {
     assert_ne!(run(&Plan::of(1)).fired, run(&Plan::of(2)).fired);
 }
 
-/// How long a duplicate waits at most on hosts of the size of a plan's where nothing goes wrong, by
-/// governor.
+/// Longest wait of a duplicate on hosts of a plan's size without faults, by governor.
 fn longest_wait(governor: Governor) -> Nanos {
     SECOND
         * match governor {
@@ -58,8 +57,8 @@ fn longest_wait(governor: Governor) -> Nanos {
         }
 }
 
-/// Processes come, fork, exec, map, grow and go, at any rate; what they hold they leave as it is. A
-/// page that was written again and again may be left alone for ever, so it has no bound.
+/// Processes come, fork, exec, map, grow and go, at any rate, and never rewrite pages. A page that
+/// was written again and again may be left alone for ever, so it has no bound.
 #[test]
 fn where_nothing_goes_wrong_each_duplicate_that_stays_is_merged_within_its_bound() {
     let still = [

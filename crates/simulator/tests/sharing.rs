@@ -8,7 +8,7 @@ use uksm_policy::params::{Contents, Params};
 use uksm_policy::report::Standing;
 use uksm_simulator::{Content, Fill, Run};
 
-/// `pages` equal pages in one process: most of what can be saved, pages that met a full frame, and
+/// `pages` equal pages in one process: the largest saved share, pages that met a full frame, and
 /// processor time a page saved.
 fn identical(pages: u64) -> (f64, f64, u64) {
     let mut host = host();
@@ -47,7 +47,7 @@ fn a_hundred_thousand_identical_pages_cost_as_much_each_as_a_fifth_of_them() {
     assert!(many < few * 5 / 4, "{few}, then {many} ns a page saved");
 }
 
-/// A hash too weak for what is in memory.
+/// A hash too weak for this memory.
 fn weak() -> Params {
     Params {
         strength: Some(4),
@@ -67,7 +67,7 @@ fn pages_that_hash_like_zeros_merge_with_each_other() {
     merge(&mut run, 95, 60 * S);
 }
 
-/// Zeros, pages that a weak hash takes for them, and equal pages, in two processes.
+/// Zeros, pages that a weak hash takes for zeros, and equal pages, in two processes.
 fn zeros_among_others(merge: Contents, strength: Option<u16>) -> Run {
     let mut host = host();
     for n in 0..2 {
@@ -170,7 +170,7 @@ fn frames_that_go_by_themselves_and_numbers_that_come_again_confuse_nobody() {
             run.host
                 .exit(uksm_policy::command::SpaceId(2 * last + number));
         }
-        // Before the engine hears of it, the numbers name frames of other contents.
+        // Before the engine is notified, the numbers name frames of other contents.
         run.host.shrink(true);
         assert_eq!(run.host.frames(), 0);
         for _ in 0..2 {
@@ -180,7 +180,7 @@ fn frames_that_go_by_themselves_and_numbers_that_come_again_confuse_nobody() {
         }
         let end = run.now() + 30 * S;
         merge(&mut run, 95, end);
-        // Two listings: what was heard of a frame during one is believed until the next.
+        // Two listings: the reports on a frame during one are believed until the next.
         run.quietly_until(run.now() + 10 * S);
         let frames = run.engine.report().frames;
         assert_eq!(frames.frames, run.host.frames() as u64);
@@ -211,7 +211,7 @@ fn a_frame_whose_memory_failed_gets_no_more_pages_and_they_get_another() {
 }
 
 /// Two pairs of processes with the same pages run for half a minute; the pages of the first pair
-/// are merged before those of the second. Then one pair ends. Gives the frames that nothing maps
+/// are merged before those of the second. Then one pair ends. Returns the frames without mappings
 /// after the last second of ten.
 fn unmapped_after_an_end(ends: u64) -> u64 {
     let mut host = host();

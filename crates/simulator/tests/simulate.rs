@@ -15,7 +15,7 @@ fn folder(name: &str) -> std::path::PathBuf {
     path
 }
 
-/// What an experiment prints and leaves, run on so many threads.
+/// Output and files of an experiment, run on this many threads.
 fn run(folder: &Path, experiment: &str, rest: &[&str], threads: &str) -> [String; 3] {
     let mut arguments = vec!["run", experiment, "--seed", "7", "--threads", threads];
     arguments.extend(rest);

@@ -1,6 +1,5 @@
-//! Programs that start: each page is written again and again while they do, their heaps grow, and
-//! then they rest. What was merged too early was broken, which must not keep the rest apart for
-//! long.
+//! Programs that start: each page is written again and again at first, their heaps grow, and then
+//! they rest. Pages merged too early are broken, which must not keep the rest apart for long.
 
 mod scene;
 
@@ -10,7 +9,7 @@ use uksm_policy::hash::SplitMix64;
 use uksm_policy::params::{Governor, Params};
 use uksm_simulator::{Content, Fill, Host};
 
-/// A time in which all processes write, and how far their heaps have grown at its end.
+/// A time in which all processes write, and the size of their heaps at its end.
 #[derive(Debug, Clone, Copy)]
 struct Burst {
     begin: Nanos,
@@ -25,9 +24,9 @@ struct Program {
     bursts: Vec<Burst>,
     /// Mappings of 1 to 300 pages beside the heap, which come with the first burst.
     mappings: u64,
-    /// One page of so many is each process's own.
+    /// One page in this many belongs to each process alone.
     own: u64,
-    /// Pages that are equal lie at other places in each process.
+    /// Whether equal pages lie at other places in each process.
     is_shuffled: bool,
     spaces: Vec<SpaceId>,
     heap: u64,
@@ -40,7 +39,7 @@ impl Program {
         1 + mapping * mapping * 7 % 300
     }
 
-    /// What a page holds after so many bursts.
+    /// The content of a page after `written` writes.
     fn content(&self, process: u64, mapping: u64, page: u64, written: u64) -> Content {
         let page = if self.is_shuffled {
             let pages = match (mapping, self.bursts.last()) {
@@ -127,8 +126,8 @@ impl Program {
     }
 }
 
-/// The time from the last write until 95 percent of what is equal is merged, if that is within 100
-/// s.
+/// The time from the last write until 95 percent of the equal pages are merged, if that is within
+/// 100 s.
 fn merged_after(
     random: &mut SplitMix64,
     governor: Governor,
@@ -178,8 +177,8 @@ fn merged_after(
     (time, format!("{what}: {}", show(&run)))
 }
 
-/// The times of so many hosts under a governor, of this factor as many processes as otherwise: that
-/// of the host in the middle, and the longest.
+/// The times of `hosts` hosts under a governor, with `factor` times as many processes: the median,
+/// and the longest.
 fn times(governor: Governor, hosts: u64, is_shuffled: bool, factor: u64) -> (Nanos, Nanos) {
     let time = |case| {
         let random = &mut SplitMix64::new(5 + case);

@@ -1,5 +1,5 @@
-//! A process whose I/O fills the same memory again and again, faster than anybody can follow, must
-//! not keep others from being merged by their hints.
+//! A process whose I/O fills the same memory again and again, faster than an engine can follow,
+//! must not keep others from being merged by their hints.
 
 mod scene;
 
@@ -12,7 +12,7 @@ use uksm_simulator::{Costs, Fill, Host};
 const CACHE: u64 = 64 * MIB;
 const READ: u64 = 8 * MIB;
 
-/// Costs of a machine that is so many times as slow.
+/// Costs of a machine that is slower by this factor.
 fn slow(times: u64) -> Costs {
     let usual = Costs::default();
     Costs {
@@ -38,8 +38,8 @@ fn slow(times: u64) -> Costs {
     }
 }
 
-/// A process reads so many pages of a file, from this one on, into pages of its memory; the owner
-/// of contents says which file.
+/// A process reads this many pages of a file, from this one on, into pages of its memory; the owner
+/// of contents identifies the file.
 fn read(host: &mut Host, space: SpaceId, (at, pages): (u64, u64), offset: u64, owner: u64) {
     let place = FilePlace {
         file_size: READ * PAGE_SIZE,
@@ -49,9 +49,9 @@ fn read(host: &mut Host, space: SpaceId, (at, pages): (u64, u64), offset: u64, o
     read_file(host, space, start, contents(owner, offset, pages), place);
 }
 
-/// So many processes read single pages of a file at random for half a minute, `rate` in a second
-/// all together, on a machine that is so slow. The time until nine tenths of what two others then
-/// read are merged.
+/// `storms` processes read single pages of a file at random for half a minute, `rate` in a second
+/// all together, on a machine slower by `slowness`. Returns the time until nine tenths of the pages
+/// are merged that two others then read.
 fn merged_after(storms: u64, rate: u64, slowness: u64) -> Option<Nanos> {
     let mut host = Host::new(SEED, slow(slowness));
     let mut space = |owner: u64| {
@@ -102,10 +102,11 @@ fn merged_after(storms: u64, rate: u64, slowness: u64) -> Option<Nanos> {
     None
 }
 
-/// How many processes, and their reads in a second all together.
+/// Number of processes, and their reads in a second all together.
 const STORMS: [(u64, u64); 4] = [(1, 60_000), (1, 5000), (5, 60_000), (20, 100_000)];
 
-/// In each of [`STORMS`] two others are to be merged within so long, on a machine that is so slow.
+/// In each of [`STORMS`] two others are to be merged within these times, on a machine slower by
+/// this factor.
 fn check(slowness: u64, within: [Nanos; STORMS.len()]) {
     for ((storms, rate), within) in STORMS.into_iter().zip(within) {
         let took = merged_after(storms, rate, slowness);
@@ -128,7 +129,7 @@ fn they_are_on_a_slow_machine() {
     check(4, [S, S, S, 4 * S]);
 }
 
-/// As an emulated machine that others use, too.
+/// As an emulated machine under other load.
 #[test]
 fn they_are_on_a_very_slow_machine() {
     check(16, [2 * S, 2 * S, 8 * S, 15 * S]);

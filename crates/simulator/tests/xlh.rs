@@ -1,4 +1,4 @@
-//! XLH as published, beside the ksmd that it is made of.
+//! XLH as published, beside the ksmd on which it is built.
 
 use uksm_policy::command::{Hint, HintSource, Nanos, PAGE_SIZE, SpaceId};
 use uksm_simulator::peer::{Entered, Ksm, KsmSettings, Xlh, XlhSettings};
@@ -24,7 +24,7 @@ const XLH: XlhSettings = XlhSettings {
     entered: Entered::ReadOnly,
 };
 
-/// A process whose pages are all different, in which something happens each 0.1 s.
+/// A process whose pages are all different, with an action each 0.1 s.
 struct Pages<F> {
     pages: u64,
     happens: F,
@@ -89,7 +89,7 @@ fn read(host: &mut Host, space: SpaceId, page: u64, content: u64) {
     });
 }
 
-/// A guest that reads the same into two pages far above where the scan is.
+/// A guest that reads the same into two pages far above the scan.
 fn pair() -> Box<dyn Workload> {
     pages(100_000, |host, space, step| {
         if step == 10 {
@@ -150,8 +150,7 @@ fn hints_share_more_than_twice_what_ksm_does_at_the_same_rate() {
     }
 }
 
-/// Pages that come into the tree by hints, and are written later by a program, of which no hint
-/// tells.
+/// Pages that come into the tree by hints, and are written later by a program, without hints.
 fn written_later() -> Box<dyn Workload> {
     pages(40_000, |host, space, step| {
         for n in 0..100 {

@@ -1,13 +1,13 @@
 //! Groups that are added, changed and removed while the daemon runs.
 //!
 //! # Problem
-//! Who adds a group must get what a file would have made, while processes write, and nobody else
-//! may notice.
+//! An added group must be equal to one from a file, also while processes write, and other groups
+//! must not be affected.
 //!
 //! # Approach
 //! The program adds, changes and removes groups through the socket of a daemon with one group in
-//! its file, while a process of the group writes all the time. Physical page numbers tell who
-//! shares what, process ids whose worker was started again. The protocol is spoken by hand, too.
+//! its file, while a process of the group writes all the time. Physical page numbers show which
+//! pages are shared, process ids which workers were restarted. Raw messages are sent, too.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -36,7 +36,7 @@ cases! { "daemon::added_groups":
 const FILE: &str = "v_life = \"off\"\n[group.a]\ncgroup = \"/uksm-a\"\n";
 const SOCKET: &str = "/run/uksm/uksm.sock";
 
-/// Pages that are written all the time, and hold what they held in the end.
+/// Pages that are written all the time, and hold their first contents at the end.
 const WRITTEN: usize = 256;
 
 fn write_for_seconds(own: &mut Own) {
@@ -48,7 +48,7 @@ fn write_for_seconds(own: &mut Own) {
     }
 }
 
-/// What the program says while one of these peers writes.
+/// Output of the program while one of these peers writes.
 fn said_while_it_writes(peer: &mut Peer, arguments: &[&str]) -> String {
     let writing = peer.begin(write_for_seconds);
     sleep(Duration::from_millis(100));
@@ -68,7 +68,7 @@ fn groups_are_added_changed_and_removed_while_processes_write(_: &mut Context) {
     });
     let before = worker("a");
 
-    // What cannot stand changes nothing.
+    // An invalid change has no effect.
     for (arguments, says) in [
         (
             &["add", "b", "cgroups=/uksm-b"][..],
@@ -114,7 +114,7 @@ fn groups_are_added_changed_and_removed_while_processes_write(_: &mut Context) {
     assert_eq!(group("b")["origin"], "uksm group add");
     assert_eq!(shared(one, x), 0, "groups should share nothing");
 
-    // It lives over its worker's end.
+    // It outlives its worker.
     let frames = held("b");
     let first = worker("b");
     signal(first, libc::SIGKILL);
@@ -136,7 +136,7 @@ fn groups_are_added_changed_and_removed_while_processes_write(_: &mut Context) {
     assert!(shared(x, y) >= PAGES - 2 * WRITTEN, "what is merged stays");
     assert_ne!(worker("b"), second);
     let third = worker("b");
-    // A bad key leaves it as it is.
+    // A bad key leaves it unchanged.
     let text = said(&["group", "set", "b", "governor=fast"]);
     assert!(
         text.contains("uksm group set b: governor = fast: must be full"),
@@ -179,7 +179,7 @@ fn groups_are_added_changed_and_removed_while_processes_write(_: &mut Context) {
     assert_no_merged_page_is_left();
 }
 
-/// What is replied to one call, spoken by hand.
+/// The reply to one raw call.
 pub(super) fn called(method: &str, parameters: &str) -> serde_json::Value {
     let mut stream = UnixStream::connect(SOCKET).expect("the daemon's socket");
     write!(
@@ -195,7 +195,7 @@ pub(super) fn called(method: &str, parameters: &str) -> serde_json::Value {
     serde_json::from_slice(&reply).expect("a reply is JSON")
 }
 
-/// What the program says if a user with this group, and no other right, asks.
+/// Output of the program for a user with this group and no other right.
 fn said_by(gid: u32, more: &[u32]) -> String {
     let mut command = Command::new(PROGRAM);
     command.args(["group", "list"]);
@@ -225,7 +225,7 @@ fn members_of_the_socket_s_group_may_ask_and_nobody_else(_: &mut Context) {
     assert!(text.starts_with(table), "by its group: {text}");
     let no = said_by(1000, &[1000]);
     assert!(no.contains("no right to ask the daemon"), "{no}");
-    // Whoever makes the socket everybody's by mistake has not made the daemon so.
+    // If the socket is opened to all users by mistake, the daemon is not.
     for (path, mode) in [("/run/uksm", 0o755), (SOCKET, 0o666)] {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
         fs::set_permissions(path, mode).unwrap_or_else(|error| panic!("{path}: {error}"));

@@ -1,8 +1,9 @@
-//! Which processes can be attached, by whom.
+//! The processes that can be attached, and the callers that may attach them.
 //!
 //! # Problem
 //! Attaching lets a program learn about another's memory. So the caller needs the right to trace it
-//! at every call, whoever opened the device. A task without memory of its own cannot be attached.
+//! at every call, even if another process opened the device. A task without memory of its own
+//! cannot be attached.
 //!
 //! # Approach
 //! Each refusal has its process: a kernel thread, a zombie, one that executes another program, a
@@ -36,7 +37,7 @@ cases! { "attaching":
 const PAGES: usize = 16;
 const SEED: u64 = 23;
 
-/// What attaching a process says: the space, or the errno.
+/// The result of attaching a process: the space, or the errno.
 pub(super) fn attach(domain: &Domain, pid: i32) -> Result<SpaceId, Errno> {
     let pidfd = pidfd(pid).expect("pidfd_open");
     domain
@@ -60,7 +61,7 @@ struct CapabilitySets {
     inheritable: u32,
 }
 
-/// Gives up CAP_SYS_PTRACE and CAP_SYS_ADMIN for good, keeping all else.
+/// Gives up CAP_SYS_PTRACE and CAP_SYS_ADMIN for good, and keeps all other capabilities.
 ///
 /// # Panics
 /// If the kernel refuses.
@@ -173,7 +174,7 @@ fn children_sharing_memory_share_the_space(_: &mut Context) {
     let mut parent = Peer::filled(PAGES, SEED, PAGES);
     let domain = Domain::open();
     let space = domain.attach(&parent);
-    // A child that shares the address space, as vfork's do until they execute something.
+    // A child that shares the address space, like a child of vfork before its exec.
     let child = parent.run(|_| {
         let flags = libc::CLONE_VM | libc::SIGCHLD;
         let mut stack = vec![0u128; 4096].leak().as_mut_ptr_range();
@@ -219,12 +220,12 @@ fn an_exited_process_leaves_a_dead_space(_: &mut Context) {
     assert_eq!(domain.info().spaces, 0);
 }
 
-/// DETACH during a call: until it ends, its domain could still merge what it works on.
+/// DETACH during a call: until the call ends, its domain could still merge pages of the space.
 fn a_space_in_use_by_a_call_is_not_another_domain_s(_: &mut Context) {
     let peer = Peer::filled(PAGES, SEED, PAGES);
     let domain = Domain::open();
     let space = domain.attach(&peer);
-    // Its answer goes to a page that nobody provides, so the call does not end.
+    // Its answer goes to a page that is never provided, so the call does not end.
     let caller = fork(|| {
         let answer = userfault::page_that_never_comes();
         let runs = [raw::uksm_run {

@@ -21,7 +21,7 @@ cases! { "batch_requests":
     bad_folds_are_refused Normal Stock 30,
 }
 
-/// A request for one page and all its answer; changed by each bad case.
+/// A request for one page with room for its answer; changed by each bad case.
 pub(super) struct Sample {
     /// The request; its pointers are set when it is sent.
     pub request: raw::uksm_sample,
@@ -57,7 +57,7 @@ impl Sample {
     /// Sends it.
     ///
     /// # Errors
-    /// What the module answers.
+    /// The errno of the module.
     pub(super) fn send(mut self, domain: &Domain) -> Result<(), Errno> {
         self.request.runs = self.runs.as_ptr().expose_provenance() as u64;
         self.request.pages = self.pages.as_mut_ptr().expose_provenance() as u64;
@@ -65,7 +65,7 @@ impl Sample {
     }
 }
 
-/// Sends each changed sample; the change and its errno stand side by side.
+/// Sends each changed sample; each change stands beside its errno.
 fn bad_samples_are_refused(_: &mut Context) {
     type Change = fn(&mut Sample);
     let cases: [(&str, Change, Errno); 17] = [
@@ -183,7 +183,7 @@ impl Fold {
     /// Sends it.
     ///
     /// # Errors
-    /// What the module answers.
+    /// The errno of the module.
     pub(super) fn send(mut self, domain: &Domain) -> Result<(), Errno> {
         self.request.entries = self.entries.as_mut_ptr().expose_provenance() as u64;
         send(domain, raw::UKSM_IOC_FOLD, &mut self.request)

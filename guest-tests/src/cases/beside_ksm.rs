@@ -8,9 +8,9 @@
 //! its pages as KSM's; then both merge at once while peers write. ksmd is stopped with `run` 0: its
 //! `run` 2 can take minutes in an emulated guest, and each peer's exit unmerges anyway.
 //!
-//! What ksmd does to pages that equal a frame is counted by the kernel's copies on write
-//! (`cow_ksm`), in which a page that it has made its own is broken again. The daemon must leave it
-//! all such memory.
+//! The effect of ksmd on pages that equal a frame is measured by the kernel's copies on write
+//! (`cow_ksm`), which break the pages that ksmd has taken over. The daemon must leave all such
+//! memory to KSM.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ impl Drop for Scanning {
     }
 }
 
-/// KSM rests, and its knobs are as the kernel has them in the beginning.
+/// Stops KSM, and restores the kernel's default settings.
 pub(super) fn rest() {
     set(&format!("{KSM}/run"), "0");
     set(&format!("{KSM}/sleep_millisecs"), "20");
@@ -103,7 +103,7 @@ fn pages_merged_by_ksm_are_named_and_refused(_: &mut Context) {
     }
 }
 
-/// Pages that ksmd has broken in thirty scans, when each page has stood still for some.
+/// Pages that ksmd has broken in thirty scans, after each page was unchanged for some scans.
 fn broken_in_scans() -> u64 {
     let scanned = |scans: u64| {
         let (path, end) = (
@@ -124,7 +124,7 @@ fn broken_in_scans() -> u64 {
 }
 
 fn ksm_takes_and_breaks_pages_that_equal_a_frame_again_and_again(context: &mut Context) {
-    // What is offered to KSM is merged by half, and equal pages stand beside it.
+    // Half of the memory offered to KSM is merged, beside equal pages.
     let peers = [(); 3].map(|()| mergeable_peer());
     let mut domain = Domain::open();
     let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
@@ -132,7 +132,7 @@ fn ksm_takes_and_breaks_pages_that_equal_a_frame_again_and_again(context: &mut C
     assert_eq!(counts.merged(), PAGES, "{counts:?}");
     let beside_frames = broken_in_scans();
     drop((domain, peers));
-    // What is left to KSM.
+    // The same memory, left to KSM.
     let peers = [(); 3].map(|()| mergeable_peer());
     let alone = broken_in_scans();
     drop(peers);
@@ -149,7 +149,7 @@ fn as_number(count: u64) -> f64 {
 }
 
 fn memory_offered_to_ksm_is_left_to_it_while_it_runs(_: &mut Context) {
-    // KSM runs, and ksmd sleeps: who merges is known.
+    // KSM runs, and ksmd sleeps: all merges are the daemon's.
     let scanning = Scanning;
     set(&format!("{KSM}/sleep_millisecs"), "1000000");
     set(&format!("{KSM}/pages_to_scan"), "1");
@@ -187,8 +187,7 @@ fn merging_together_with_ksm_keeps_contents(_: &mut Context) {
     let mut peers = [(); 3].map(|()| mergeable_peer());
     let mut domain = Domain::open();
     let spaces: Vec<_> = peers.iter().map(|peer| domain.attach(peer)).collect();
-    // What is ours from the start is ours to take apart: ksmd can be so fast that nothing else
-    // would be.
+    // Some pages are merged by the domain first: ksmd can be so fast that it would take all others.
     let _first = domain.merge(&spaces, 0..PAGES, Permit::default());
     let _scanning = Scanning::start();
     let running = peers[2].begin(|own| write_and_check(&mut own.memory, SECONDS));

@@ -1,4 +1,4 @@
-//! Which group pays for frames; no process is killed for them.
+//! Charging of frames to groups; no process is killed for them.
 //!
 //! # Problem
 //! A frame belongs to no process. Uncharged, frames would let a group exceed its limit; charged to
@@ -31,10 +31,10 @@ cases! { "charging":
 
 const PAGES: usize = 2048;
 const SEED: u64 = 19;
-/// Pages that somebody beside the frames touches: less than the margin that frames leave.
+/// Pages that other processes touch: fewer than the margin that frames leave.
 const FEW: usize = 16;
 
-/// Where a target has no page tables yet.
+/// A place where a target has no page tables yet.
 const ELSEWHERE: u64 = BASE + (1 << 34);
 
 /// Charges are kept in batches of 64 pages per CPU.
@@ -104,7 +104,7 @@ fn a_full_group_of_the_opener_ends_in_full_and_kills_nobody(_: &mut Context) {
     let mut domain = opener.within(Domain::open);
     let mut resident = Peer::new(2 * FEW);
     opener.take(resident.pid());
-    // What it takes besides what it will touch.
+    // Charges beside those of the pages under test.
     resident.run(|own| own.memory.set_word(0, 0, 1));
     opener.limit_to_current_and(PAGES as u64 / 2);
     let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
@@ -175,8 +175,8 @@ fn breaking_stops_before_it_drives_the_target_out_of_memory(_: &mut Context) {
     assert_intact(&mut peers);
 }
 
-/// Breaks a target's pages until its group has no room for more, then has it touch new pages in
-/// many places; so often that a lucky run is none.
+/// Breaks a target's pages until its group has no room for more, then makes it touch new pages in
+/// many places; repeated, so that a single lucky run is not enough.
 fn break_and_go_on() {
     const SOME: usize = 512;
     const REPETITIONS: usize = 20;
@@ -196,7 +196,7 @@ fn break_and_go_on() {
         let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
         let counts = domain.merge(&spaces, 0..SOME, Permit::default());
         assert_eq!(counts.merged(), 2 * SOME, "{counts:?}");
-        // Another room each time, so that BREAK does not always stop at the same place.
+        // The room is different each time, so that BREAK does not always stop at the same place.
         target.limit_to_current_and((SOME / 4 + 7 * repetition) as u64);
         let broken = domain
             .device

@@ -1,14 +1,13 @@
 //! A guest that counts instructions measures without noise.
 //!
 //! # Problem
-//! Comparisons of CPU rely on one fact: where the guest's clock is the number of its
-//! instructions, CPU time is a count of instructions, whatever else the real machine does.
+//! Comparisons of CPU rely on one fact: if the guest's clock is the number of its instructions, CPU
+//! time is a count of instructions, independent of the real machine's load.
 //!
 //! # Approach
-//! A loop of known length must take its number of instructions; and what the experiments
-//! measure, sampling and merging pages, must cost the same each time. The loop takes another
-//! number of nanoseconds on a machine whose clock is real time. What is cheap, and called often, is
-//! held to a bound.
+//! A loop of known length must take its number of instructions; and the calls that the experiments
+//! measure, sampling and merging pages, must cost the same each time. The loop takes another number
+//! of nanoseconds on a machine whose clock is real time. Cheap and frequent calls have a bound.
 //!
 //! Each instruction takes one nanosecond of CPU.
 
@@ -36,11 +35,11 @@ cases! { "counting":
     a_read_that_is_watched_costs_little_more Normal Counted 60,
 }
 
-/// How often a loop is run; the least counts.
+/// Runs of a loop; the least counts.
 const LOOPS: usize = 5;
-/// What the kernel's timer may add to a loop that it interrupts, in percent.
+/// Share that the kernel's timer may add to a loop that it interrupts, in percent.
 const INTERRUPTS: f64 = 2.0;
-/// How far apart runs of the same work may lie, in percent.
+/// Largest spread of runs of the same work, in percent.
 const SPREAD: f64 = 4.0;
 
 /// CPU time of this process: the scheduler's sum, not a number of ticks.
@@ -74,7 +73,8 @@ fn spin(rounds: u64) {
 fn cpu_time_is_the_number_of_instructions(context: &mut Context) {
     for rounds in [1_000_000_u32, 5_000_000, 20_000_000] {
         let instructions = 2.0 * f64::from(rounds);
-        // An interrupt now and then does more: frees what RCU held back, a few 10⁶ instructions.
+        // An occasional interrupt does more: it frees memory held back by RCU, a few 10⁶
+        // instructions.
         let taken = (0..LOOPS)
             .map(|_| cost(|| spin(rounds.into())))
             .fold(f64::INFINITY, f64::min);
@@ -90,13 +90,12 @@ fn cpu_time_is_the_number_of_instructions(context: &mut Context) {
 fn the_same_work_takes_the_same_cpu_time(context: &mut Context) {
     const PAGES: usize = 2048;
     const RUNS: usize = 4;
-    // One pass takes 1.5 ms: an interrupt of the timer more or less would be 5 % of it.
+    // One pass takes 1.5 ms: one interrupt of the timer more or less would be 5 % of it.
     const PASSES: usize = 32;
     let seed = context.seed();
     let mut samples = Vec::new();
     let mut merges = Vec::new();
-    // The first one is not the same work: it has the kernel make what the next ones find, up to 5 %
-    // more.
+    // The first run differs: the kernel sets up state that later runs find, up to 5 % more work.
     for _ in 0..=RUNS {
         let mut domain = Domain::open();
         let peers = [(); 2].map(|()| Peer::filled(PAGES, seed, PAGES));
@@ -133,7 +132,7 @@ fn the_size_of_a_space_costs_less_than_a_sampled_page(context: &mut Context) {
     peers.push(Peer::filled(ASKED, context.seed(), ASKED));
     let spaces: Vec<SpaceId> = peers.iter().map(|peer| domain.attach(peer)).collect();
     let asked: Vec<SpaceId> = (0..ASKED).map(|number| spaces[number % SPACES]).collect();
-    // The least of some passes, for one of what each asks for.
+    // The least of some passes, divided by the number of calls or pages.
     let each = |mut pass: Box<dyn FnMut() + '_>| {
         let costs = (0..LOOPS).map(|_| cost(|| (0..PASSES).for_each(|_| pass())));
         let calls = f64::from(u32::try_from(PASSES * ASKED).expect("few"));
@@ -154,8 +153,9 @@ fn the_size_of_a_space_costs_less_than_a_sampled_page(context: &mut Context) {
     }));
     context.metric("the size of a space", size, "instructions");
     context.metric("a sampled page", page, "instructions");
-    // On stock kernels this is the bound of 250 instructions that the call was built to. A kernel
-    // that checks each lock makes a call that takes one for each space several times as dear.
+    // On stock kernels this is the bound of 250 instructions for which the call was built. On a
+    // kernel that checks each lock, a call that takes a lock for each space is several times as
+    // dear.
     let most = if kernel_has("lock_acquire") {
         6.0
     } else {
@@ -167,8 +167,8 @@ fn the_size_of_a_space_costs_less_than_a_sampled_page(context: &mut Context) {
     );
 }
 
-/// A process can hold nothing but frames of other domains, and a page-table lock is held over many
-/// of them.
+/// A process can hold only frames of other domains, and a page-table lock is held over many of
+/// them.
 fn a_foreign_frame_costs_the_same_among_many_domains(context: &mut Context) {
     const PAGES: usize = 512;
     const DOMAINS: usize = 256;
@@ -205,12 +205,12 @@ fn a_foreign_frame_costs_the_same_among_many_domains(context: &mut Context) {
     });
 }
 
-/// What a read costs with the programs that tell of I/O away, there, and telling of this process.
+/// Cost of a read without the hint programs, with them, and with them reporting this process.
 fn a_read_that_is_watched_costs_little_more(context: &mut Context) {
     const SEGMENTS: usize = 32;
-    // All their hints have room in the ring, of which a process may have two thirds.
+    // All their hints have room in the ring, of which a process may use two thirds.
     const CALLS: usize = 300;
-    // Of a call that is not told of, of one that is, and of each further segment of that.
+    // For a call that is not reported, for one that is, and for each further segment of that.
     const MAX_UNTOLD: f64 = 500.0;
     const MAX_TOLD: f64 = 2000.0;
     const MAX_SEGMENT: f64 = 600.0;
@@ -256,8 +256,8 @@ fn a_read_that_is_watched_costs_little_more(context: &mut Context) {
     ] {
         context.metric(what, instructions, "instructions");
     }
-    // The programs time themselves, with reading the clock, but without what the kernel does to
-    // enter them; one run in 64 is timed, and interrupts in it count 64 times.
+    // The programs measure their own time, including reading the clock, but without the kernel's
+    // entry to them; one run in 64 is timed, and interrupts in it count 64 times.
     let runs = f64::from(u32::try_from(LOOPS * CALLS).expect("few"));
     let whole = runs * (2.0 * untold + 2.0 * once + f64::from(further) * segment);
     let share = hints.counts().taken.as_secs_f64() * 1e9 / whole;

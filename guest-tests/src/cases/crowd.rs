@@ -1,13 +1,14 @@
 //! The daemon on a host full of processes: newcomers are found among hundreds that do nothing.
 //!
 //! # Problem
-//! To look at hundreds of idle processes again and again takes all the time there is for looking,
-//! and two new ones with equal memory wait behind them.
+//! Examining hundreds of idle processes again and again takes all the time for examining, and two
+//! new ones with equal memory wait behind them.
 //!
 //! # Approach
 //! Hundreds of processes with many small mappings sleep, and the daemon may merge every process of
-//! the guest. Then two peers come with the same pages. The clock runs from when their memory is
-//! filled to when nine tenths of it are merged. Its bounds are those of an emulated machine.
+//! the guest. Then two peers come with the same pages. The time is measured from the moment at
+//! which their memory is filled until nine tenths of it are merged. Its bounds are those of an
+//! emulated machine.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -33,7 +34,7 @@ const SEED: u64 = 91;
 /// Mappings of an idle process, as one of an interpreter has.
 const MAPPINGS: usize = 40;
 
-/// What a daemon says that is told of processes, and one that is not.
+/// The status of a daemon that receives process events, and of one that does not.
 const TOLD: &str = "told of new processes by events";
 const UNTOLD: &str = "not told of new processes: they are looked for";
 
@@ -47,7 +48,7 @@ impl Crowd {
             let memory = |number: usize| {
                 let place = BASE + (1 << 36) + (2 * number * 8 * PAGE) as u64;
                 let mut memory = Memory::at(place, 8, flags, -1);
-                // Nothing that could be merged with anybody's.
+                // Contents without an equal page in any process.
                 let content = Content::new(u64::from(std::process::id()), number as u64);
                 memory.fill_page(0, content);
             };
@@ -72,8 +73,9 @@ pub(super) fn shared(pair: &[Peer; 2], pages: usize) -> usize {
     pagemap::shared(pair[0].pid(), pair[1].pid(), pages)
 }
 
-/// Two peers come with these contents; how long after they are filled nine tenths are merged. They
-/// stay: what ends young teaches a daemon to leave its like alone for some seconds.
+/// Starts two peers with these contents; returns the time from their filling until nine tenths are
+/// merged. They keep running: processes that end young teach a daemon to leave similar ones alone
+/// for some seconds.
 fn merge_newcomers(daemon: &mut Daemon, seed: u64, within: Duration) -> (Duration, [Peer; 2]) {
     let pair = [(); 2].map(|()| Peer::filled(PAGES, seed, PAGES));
     let filled = Instant::now();
@@ -93,7 +95,7 @@ fn merge_newcomers(daemon: &mut Daemon, seed: u64, within: Duration) -> (Duratio
     }
 }
 
-/// All that the daemon counts.
+/// All figures of the daemon.
 pub(super) fn figures() -> String {
     let output = Command::new(PROGRAM).args(["status", "--json"]).output();
     let output = output.unwrap_or_else(|error| panic!("{PROGRAM}: {error}"));
@@ -116,8 +118,8 @@ fn share(daemon: &Daemon, time: Duration) -> f64 {
     (cpu(daemon) - used).as_secs_f64() / begun.elapsed().as_secs_f64()
 }
 
-/// Waits until a daemon that says this of how it finds processes has listed at least so many, and
-/// all that it follows.
+/// Waits until a daemon with this way of finding processes has listed at least `processes`, and all
+/// that it follows.
 fn await_listed(how: &str, processes: usize, within: Duration) {
     let end = Instant::now() + within;
     loop {
@@ -125,7 +127,7 @@ fn await_listed(how: &str, processes: usize, within: Duration) {
         let said = status();
         let targets = said.lines().find_map(|line| line.strip_prefix("targets"));
         let followed = targets.and_then(|rest| rest.split_whitespace().next());
-        // Nobody answers before the daemon has started.
+        // There is no answer before the daemon has started.
         if let Some(followed) = followed.and_then(|number| number.parse::<usize>().ok()) {
             assert!(said.contains(how), "it should say {how:?}: {said}");
             if followed >= processes && !said.contains("not listed yet") {
@@ -148,8 +150,8 @@ fn newcomers_among_400_idle_processes_are_merged_in_seconds(context: &mut Contex
     let crowd = Crowd::new(400);
     let mut daemon = Daemon::start_with("full", &all());
     await_listed(TOLD, 400, Duration::from_secs(60));
-    // The better of two: a machine may stand still for seconds. The second has no frames of the
-    // first to go to.
+    // The better of two: a machine may halt for seconds. The second pair has other contents than
+    // the frames of the first.
     let (first, _pair) = merge_newcomers(&mut daemon, SEED, Duration::from_secs(60));
     let (second, _more) = merge_newcomers(&mut daemon, SEED + 1, Duration::from_secs(60));
     let time = first.min(second);
@@ -157,13 +159,13 @@ fn newcomers_among_400_idle_processes_are_merged_in_seconds(context: &mut Contex
     context.note(status());
     assert!(time < Duration::from_secs(10), "{first:?}, {second:?}");
     std::thread::sleep(Duration::from_secs(8));
-    // What is new is read, and the hash strength found, for as long as that takes here.
+    // Until all new memory is read, and the hash strength found.
     let mut shares = vec![];
     loop {
         let before = figures();
         let speed_before = speed();
         let used = share(&daemon, Duration::from_secs(10));
-        // The faster of two: a machine that stands still in the loop would excuse anything.
+        // The faster of two: a machine that halts during the loop would excuse any result.
         let slow = slowness(speed().min(speed_before));
         context.metric("CPU while nothing happens", 100.0 * used, "%");
         shares.push((used, slow));
@@ -180,7 +182,7 @@ fn newcomers_among_400_idle_processes_are_merged_in_seconds(context: &mut Contex
     drop(crowd);
 }
 
-/// Has processes come at this rate, of which each lives for a fifth of a second.
+/// Starts processes at this rate, each of which lives for a fifth of a second.
 fn storm(a_second: u32, time: Duration) {
     let (begun, mut count) = (Instant::now(), 0);
     while begun.elapsed() < time {
@@ -193,7 +195,7 @@ fn storm(a_second: u32, time: Duration) {
             std::thread::sleep(Duration::from_millis(200));
             leave(0);
         }
-        // Those that have ended by now are reaped.
+        // Processes that have ended are reaped.
         let mut status = 0;
         // SAFETY: status outlives the call.
         while unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } > 0 {}
@@ -229,14 +231,14 @@ fn short_lived_processes_cost_little_and_delay_nobody(context: &mut Context) {
 }
 
 fn lost_events_are_counted_and_newcomers_are_found_all_the_same(context: &mut Context) {
-    /// More than the socket holds.
+    /// More events than the socket holds.
     const EVENTS: usize = 20_000;
     let mut daemon = Daemon::start_with("full", &all());
     await_listed(TOLD, 0, Duration::from_secs(30));
     let tells_of_losses =
         |said: &str| said.contains("1 loss of events") || said.contains(" losses of events");
     assert!(!tells_of_losses(&status()));
-    // Nobody reads the events meanwhile. A change of name is the cheapest of them.
+    // The events stay unread meanwhile. A change of name is the cheapest event.
     signal(daemon.pid(), libc::SIGSTOP);
     let begun = Instant::now();
     for number in 0..EVENTS {

@@ -1,13 +1,12 @@
-//! The daemon as a whole: merging real processes, killed in the middle, started wrongly.
+//! The daemon as a whole: merging real processes, killed during work, or started wrongly.
 //!
 //! # Problem
-//! When the daemon is killed, everything that it knows is lost. No process may need any of it, and
-//! the next daemon must save as much again. A daemon that is started wrongly must say so in one
-//! line.
+//! A killed daemon loses all its knowledge. No process may need any of it, and the next daemon must
+//! save as much again. A daemon that is started wrongly must report it in one line.
 //!
 //! # Approach
-//! `/bin/uksm run` merges pairs of peers with equal pages. How much is merged is read from the
-//! kernel's page maps and not from the daemon: pages that both map are one.
+//! `/bin/uksm run` merges pairs of peers with equal pages. The merged pages are counted in the
+//! kernel's page maps and not by the daemon: pages that both map are one.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
@@ -37,13 +36,13 @@ cases! { "daemon":
 pub(super) const PROGRAM: &str = "/bin/uksm";
 const PAGES: usize = 4096;
 const SEED: u64 = 31;
-/// What an emulated machine may take to merge nearly all.
+/// Longest time to merge nearly all on an emulated machine.
 const BOUND: Duration = Duration::from_secs(60);
 
 /// A running daemon; it is killed when this is dropped.
 pub(super) struct Daemon(Child);
 
-/// Where each thread of a process is in the kernel.
+/// The kernel stack of each thread of a process.
 fn threads(pid: i32) -> String {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
     let tasks = tasks.into_iter().flatten().flatten();
@@ -56,7 +55,7 @@ fn threads(pid: i32) -> String {
 }
 
 impl Daemon {
-    /// Starts one that merges these peers at once and with all its might.
+    /// Starts one that merges these peers at once and at full rate.
     fn start(peers: &[&Peer]) -> Daemon {
         Daemon::start_on(peers, &[])
     }
@@ -76,7 +75,7 @@ impl Daemon {
         Daemon::spawn(Command::new(PROGRAM), governor, arguments)
     }
 
-    /// Starts one in a network namespace of its own, where the kernel tells nobody of processes.
+    /// Starts one in a network namespace of its own, where the kernel reports no processes.
     pub(super) fn start_untold(governor: &str, arguments: &[String]) -> Daemon {
         let mut command = Command::new(PROGRAM);
         // SAFETY: the child has one thread, and leaves a namespace that it does not use.
@@ -86,7 +85,7 @@ impl Daemon {
         Daemon::spawn(command, governor, arguments)
     }
 
-    /// Starts one for which the kernel does not say how its structures are laid out.
+    /// Starts one for which the kernel does not publish the layout of its structures.
     pub(super) fn start_without_btf(governor: &str, arguments: &[String]) -> Daemon {
         let mut command = Command::new(PROGRAM);
         hide_btf(&mut command);
@@ -100,12 +99,12 @@ impl Daemon {
         Daemon::spawn(command, governor, arguments)
     }
 
-    /// Starts one that a file tells everything.
+    /// Starts one with all settings from a file.
     pub(super) fn start_configured(path: &str) -> Daemon {
         Daemon::start_prepared(path, |_| ())
     }
 
-    /// As [`Daemon::start_configured`], after something was done to its command.
+    /// As [`Daemon::start_configured`], after a change of its command.
     pub(super) fn start_prepared(path: &str, prepare: impl FnOnce(&mut Command)) -> Daemon {
         let mut command = Command::new(PROGRAM);
         command.args(["run", "--config", path]);
@@ -168,7 +167,7 @@ impl Drop for Daemon {
     }
 }
 
-/// The kernel does not say to this program how its structures are laid out.
+/// Hides the layout of the kernel's structures from this program.
 pub(super) fn hide_btf(command: &mut Command) {
     let hide = || {
         // SAFETY: the child has one thread, and leaves a namespace that it does not use.
@@ -190,7 +189,7 @@ fn shared(pair: &[Peer; 2]) -> usize {
     pagemap::shared(pair[0].pid(), pair[1].pid(), PAGES)
 }
 
-/// Removes what daemons before have written down of groups.
+/// Removes the accounts of groups that earlier daemons have written.
 pub(super) fn forget_accounts() {
     let folder = "/var/lib/uksm/accounts";
     match std::fs::remove_dir_all(folder) {
@@ -199,14 +198,14 @@ pub(super) fn forget_accounts() {
     }
 }
 
-/// What the running daemon says of itself.
+/// The status output of the running daemon.
 pub(super) fn status() -> String {
     let output = Command::new(PROGRAM).arg("status").output();
     let output = output.unwrap_or_else(|error| panic!("{PROGRAM}: {error}"));
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Waits until `pages` are shared; tells how many are.
+/// Waits until `pages` are shared; returns the number of shared pages.
 fn await_shared(daemon: &mut Daemon, pair: &[Peer; 2], pages: usize) -> usize {
     let end = Instant::now() + BOUND;
     loop {
@@ -235,7 +234,7 @@ const NEARLY_ALL: usize = PAGES * 95 / 100;
 fn a_daemon_killed_while_merging_harms_nobody_and_the_next_saves_as_much(context: &mut Context) {
     let free = free_pages();
     let mut pair = pair();
-    // So slowly that it can be met in the middle.
+    // Slow enough to be killed during work.
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &["--cpu", "10%"]);
     let merged = await_shared(&mut daemon, &pair, PAGES / 10);
     daemon.kill();
@@ -246,7 +245,7 @@ fn a_daemon_killed_while_merging_harms_nobody_and_the_next_saves_as_much(context
     );
     assert_intact(&mut pair);
 
-    // While nobody looks, the processes go on: some merged pages are written.
+    // Without a daemon the processes go on: some merged pages are written.
     pair[0].run(|own| own.memory.flip(0..64));
     pair[0].run(|own| own.memory.flip(0..64));
     let mut daemon = Daemon::start(&[&pair[0], &pair[1]]);
@@ -262,7 +261,7 @@ fn a_daemon_killed_while_merging_harms_nobody_and_the_next_saves_as_much(context
         .unload(MODULE)
         .expect("the module should unload after two daemons");
     let lost = free - free_pages();
-    // A quarter of the frames; what the kernel caches for two new processes is some 500 pages.
+    // A quarter of the frames; the kernel caches some 500 pages for two new processes.
     assert!(lost < signed(PAGES / 4), "{lost} pages should not be lost");
 }
 
@@ -285,7 +284,7 @@ fn a_stopped_daemon_leaves_pages_merged_and_ends_cleanly(_: &mut Context) {
     );
 }
 
-/// The daemon that has stopped, which was one group, has written down what it took and saved.
+/// The stopped daemon, which was one group, must have written its costs and savings to the account.
 fn assert_is_accounted_for() {
     let account = Command::new(PROGRAM).args(["account", "--json"]).output();
     let account = account.expect("an account").stdout;
@@ -314,7 +313,7 @@ fn a_target_killed_while_it_is_merged_does_not_stop_the_daemon(_: &mut Context) 
     daemon.stop();
 }
 
-/// Runs `uksm` to its end, which must come soon: (exit status, what it said on standard error).
+/// Runs `uksm` to its end, which must come soon: (exit status, standard error).
 fn fails(prepare: impl FnOnce(&mut Command)) -> (i32, String) {
     let mut command = Command::new(PROGRAM);
     command

@@ -1,15 +1,14 @@
 //! Merged pages, and the memory of a device that the kernel simulates.
 //!
 //! # Problem
-//! A collecting module shows what the kernel takes out of a page table. Only a driver with memory
-//! of its own has pages go to the device and come back.
+//! A collecting module shows the pages that the kernel takes out of a page table. Only a driver
+//! with memory of its own migrates pages to a device and back.
 //!
 //! # Approach
 //! `lib/test_hmm.c` of the kernel is such a driver; its memory is ordinary memory that no processor
-//! reaches. Stock kernels do not have it; our debug kernels do. A process has merged pages and
-//! others taken to the device: with `uksm` loaded and without, all stay where they are. With the
-//! guard switched off, what is not merged goes there and comes back, so the calls are the right
-//! ones.
+//! reaches. Stock kernels do not have it; our debug kernels do. The test migrates merged and other
+//! pages of a process to the device: with `uksm` loaded and without, all must stay. With the guard
+//! switched off, unmerged pages go there and come back, so the calls are the right ones.
 //!
 //! # Source
 //! `kernel/guard_migration.c`; lib/test_hmm_uapi.h of the kernel.
@@ -49,8 +48,8 @@ struct Command {
 const TO_DEVICE: u64 = 0xC028_4802;
 const TO_MACHINE: u64 = 0xC028_4803;
 
-/// Has the driver take all pages of this process to its device, and back; how many of the pages
-/// were there, by the copies that the device hands out.
+/// Makes the driver take all pages of this process to its device, and back; returns the number of
+/// pages on the device, by the copies that it returns.
 fn to_the_device_and_back(own: &mut Own) -> usize {
     let device = File::options().read(true).write(true).open(DEVICE);
     let device = device.expect("the device of test_hmm");
@@ -65,7 +64,7 @@ fn to_the_device_and_back(own: &mut Own) -> usize {
         };
         // SAFETY: the command outlives the call, and its buffer has room for all pages.
         let answer = unsafe { libc::ioctl(device.as_raw_fd(), order, &raw mut command) };
-        // ENOENT: the device has nothing to hand out.
+        // ENOENT: the device has no page to return.
         (answer, std::io::Error::last_os_error().raw_os_error())
     };
     let (answer, errno) = ask(TO_DEVICE);

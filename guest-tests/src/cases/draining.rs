@@ -1,13 +1,13 @@
-//! How often a caller can empty the per-CPU lists of all processors.
+//! The rate at which a caller can empty the per-CPU lists of all processors.
 //!
 //! # Problem
-//! Emptying them makes every processor of the machine work for the caller, who could ask for it
-//! without pause, and so could another.
+//! Emptying them makes every processor of the machine work for the caller, who could request it
+//! without pause, as could other callers.
 //!
 //! # Approach
-//! Processes ask in a loop, each through a domain of its own or several through one. One drain
-//! serves all who wait for it, so the time that the calls of one process take bounds how often it
-//! was done, and how long others kept it waiting.
+//! Processes request it in a loop, each through a domain of its own or several through one. One
+//! drain serves all its waiters, so the time of the calls of one process bounds the number of
+//! drains, and its wait for those of others.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ const PAGES: usize = 16;
 const SEED: u64 = 59;
 /// Calls of each caller.
 const CALLS: u32 = 30;
-/// What the contract promises.
+/// The interval that the contract promises.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 fn fold_often(drain: bool) {
@@ -49,7 +49,7 @@ fn fold_in(domain: &mut Domain, space: SpaceId, drain: bool) {
     }
 }
 
-/// The time that two callers need together.
+/// The time of two callers together.
 fn time_of(drain: bool) -> Duration {
     let begin = Instant::now();
     let callers: Vec<i32> = (0..2)
@@ -66,7 +66,7 @@ fn time_of(drain: bool) -> Duration {
 }
 
 fn two_callers_together_drain_at_most_50_times_a_second(context: &mut Context) {
-    // A machine may stand still for longer than the calls take.
+    // A machine may halt for longer than the calls take.
     let without = [(); 3].map(|()| time_of(false)).into_iter().min();
     let (with, without) = (time_of(true), without.expect("three"));
     context.note(format!(
@@ -83,8 +83,8 @@ fn two_callers_together_drain_at_most_50_times_a_second(context: &mut Context) {
     );
 }
 
-/// The time of the calls of a domain alone, and beside a domain of which many processes ask all the
-/// time.
+/// The time of the calls of one domain alone, and beside a domain whose many processes request
+/// drains all the time.
 fn many_callers_of_one_domain_do_not_keep_another_waiting(context: &mut Context) {
     const CROWD: usize = 8;
     let crowded = Domain::open();
@@ -115,7 +115,7 @@ fn many_callers_of_one_domain_do_not_keep_another_waiting(context: &mut Context)
     context.note(format!(
         "{CALLS} calls took {alone:?}, {beside:?} beside {CROWD} callers of another domain"
     ));
-    // A drain that began before a call came does not serve it; the next one does.
+    // A drain that began before a call does not serve it; the next one does.
     let most = 2 * (alone + CALLS * INTERVAL);
     assert!(
         beside < most,

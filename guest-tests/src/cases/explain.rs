@@ -1,13 +1,13 @@
 //! `uksm explain` names the true reason: of a process, of a mapping, of a page.
 //!
 //! # Problem
-//! A reason that is wrong sends an operator to the wrong setting. Most reasons are told from what
-//! the kernel shows at the moment of asking, so only a real kernel can tell whether they are true.
+//! A wrong reason sends an operator to the wrong setting. Most reasons are derived from the
+//! kernel's state at the time of the query, so only a real kernel can show whether they are true.
 //!
 //! # Approach
-//! Peers make each kind of memory, in amounts that tell them apart, beside a daemon that could
-//! merge all of it. What is staged is known, so each reason must concern as many pages as were
-//! staged. What the settings of a daemon forbid is in `explain_settings.rs`.
+//! Peers make each kind of memory, in different amounts, beside a daemon that could merge all of
+//! it. The staged amounts are known, so each reason must concern as many pages. Reasons from the
+//! settings of a daemon are in `explain_settings.rs`.
 
 use std::process::Command;
 use std::thread::sleep;
@@ -39,10 +39,10 @@ cases! { "daemon::explain":
 
 const PAGES: usize = 256;
 const SEED: u64 = 53;
-/// What an emulated machine may take until it is so.
+/// Longest wait for a state on an emulated machine.
 const BOUND: Duration = Duration::from_secs(90);
 
-/// What the program says: its exit status, and the text on either stream.
+/// The program's exit status, and the text on either stream.
 pub(super) fn asked(arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = Command::new(PROGRAM)
         .arg("explain")
@@ -57,7 +57,7 @@ pub(super) fn asked(arguments: &[&str]) -> (Option<i32>, String, String) {
     )
 }
 
-/// What is said of one process; null if nothing.
+/// The explanation of one process; null if there is none.
 pub(super) fn explained(pid: i32, more: &[&str]) -> Value {
     let pid = pid.to_string();
     let mut arguments = vec!["--json", &pid];
@@ -67,7 +67,7 @@ pub(super) fn explained(pid: i32, more: &[&str]) -> Value {
     report["processes"][0].clone()
 }
 
-/// Pages of which this reason is told.
+/// Pages with this reason.
 pub(super) fn pages(process: &Value, reason: &str) -> u64 {
     let reasons = process["reasons"].as_array();
     let mut reasons = reasons.into_iter().flatten();
@@ -75,7 +75,7 @@ pub(super) fn pages(process: &Value, reason: &str) -> u64 {
     found.map_or(0, |why| why["pages"].as_u64().expect("pages"))
 }
 
-/// What else is said of a reason: details and example.
+/// The details and the example of a reason.
 pub(super) fn words(process: &Value, reason: &str) -> String {
     let reasons = process["reasons"].as_array();
     let mut reasons = reasons.into_iter().flatten();
@@ -85,13 +85,13 @@ pub(super) fn words(process: &Value, reason: &str) -> String {
     })
 }
 
-/// Everything as a person reads it.
+/// The whole explanation as text.
 pub(super) fn text(pid: i32) -> String {
     let (_, text, error) = asked(&["--regions", &pid.to_string()]);
     text + &error + &status()
 }
 
-/// Waits until it is said of the process; gives that.
+/// Waits until the explanation of the process fulfils a condition; returns it.
 pub(super) fn await_said(
     daemon: &mut Daemon,
     pid: i32,
@@ -110,7 +110,7 @@ pub(super) fn await_said(
     }
 }
 
-/// Waits until nearly so many pages have this reason; gives what is said then.
+/// Waits until nearly `staged` pages have this reason; returns the explanation.
 pub(super) fn await_reason(daemon: &mut Daemon, pid: i32, reason: &str, staged: usize) -> Value {
     let least = staged as u64 * 95 / 100;
     let what = format!("{staged} pages should be {reason}");
@@ -119,7 +119,7 @@ pub(super) fn await_reason(daemon: &mut Daemon, pid: i32, reason: &str, staged: 
     })
 }
 
-/// As many pages as were staged, and not many more: what every process has of its own.
+/// Asserts as many pages as were staged, and few more: those that every process has.
 fn assert_staged(process: &Value, reason: &str, staged: usize) {
     let found = pages(process, reason);
     let staged = staged as u64;
@@ -129,7 +129,7 @@ fn assert_staged(process: &Value, reason: &str, staged: usize) {
     );
 }
 
-/// A daemon that looks at nothing of these peers before ten minutes are over.
+/// A daemon that examines none of these peers for ten minutes.
 pub(super) fn late(peers: &[&Peer]) -> Daemon {
     let mut arguments = vec!["--v-life".to_owned(), "10min".to_owned()];
     for peer in peers {
@@ -138,7 +138,7 @@ pub(super) fn late(peers: &[&Peer]) -> Daemon {
     Daemon::start_with("full", &arguments)
 }
 
-/// Another mapping of a peer, in a place of its own.
+/// Address of another mapping of a peer.
 fn place(number: u64) -> u64 {
     BASE + (number << 32)
 }
@@ -148,7 +148,7 @@ fn private(number: u64, pages: usize) -> Memory {
     Memory::at(place(number), pages, flags, -1)
 }
 
-/// Memory of each kind that is never looked at; each in another amount.
+/// Memory of each kind that is never examined; each in another amount.
 fn map_each_kind(own: &mut Own) {
     use std::os::fd::AsRawFd;
     let shared = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
@@ -168,7 +168,7 @@ fn map_each_kind(own: &mut Own) {
     read_only
         .protect(0..160, libc::PROT_READ)
         .expect("mprotect");
-    // Of a file, and only read.
+    // Pages of a file, only read.
     let of_file = Memory::at(place(6), 400, libc::MAP_PRIVATE, file.as_raw_fd());
     assert_eq!(of_file.nonzero(0..400), 0);
     own.memory.fill(SEED, PAGES);
@@ -225,7 +225,7 @@ fn pages_that_are_refused_are_told_by_who_has_them(context: &mut Context) {
         let mut pinned = private(2, 128);
         pinned.fill(SEED + 2, 128);
         own.buffers = Some(FixedBuffers::new(&pinned, 0..128));
-        // What one process holds twice KSM merges as well.
+        // KSM also merges equal pages within one process.
         let mut of_ksm = private(3, 160);
         of_ksm.fill(SEED + 3, 80);
         of_ksm
@@ -235,7 +235,7 @@ fn pages_that_are_refused_are_told_by_who_has_them(context: &mut Context) {
     {
         let _scanning = Scanning::start();
         let end = Instant::now() + BOUND;
-        // The host's counts have pages of processes that are gone.
+        // The host's counts include pages of processes that are gone.
         let merged = format!("/proc/{}/ksm_merging_pages", peer.pid());
         while value(&merged) < 160 {
             assert!(Instant::now() < end, "ksmd should merge 80 pairs");
@@ -249,11 +249,11 @@ fn pages_that_are_refused_are_told_by_who_has_them(context: &mut Context) {
     assert_staged(&process, "locked", 100);
     assert_staged(&process, "pinned", 128);
     assert_staged(&process, "ksm", 160);
-    // Some of what is merged is given back, and something else is swapped out.
+    // Some merged pages are given back, and others are swapped out.
     peer.run(|_| {
         let mut out = private(4, 200);
         out.fill(SEED + 4, 200);
-        // A page that a processor has in a list stays at first.
+        // A page in a list of a processor stays at first.
         for _ in 0..50 {
             out.advise(0..200, libc::MADV_PAGEOUT)
                 .expect("MADV_PAGEOUT");
@@ -263,12 +263,12 @@ fn pages_that_are_refused_are_told_by_who_has_them(context: &mut Context) {
         pages(process, "swapped") >= 150
     });
     daemon.kill();
-    // The next daemon finds what the last one merged, and may not look at it yet.
+    // The next daemon finds the merged pages of the last one, and may not examine them yet.
     let mut daemon = late(&[&peer, &twin]);
     let process = await_reason(&mut daemon, peer.pid(), "earlier-daemon", PAGES);
     assert_staged(&process, "locked", 100);
     daemon.stop();
-    // Where locked memory may be merged, it is no reason.
+    // If locked memory may be merged, locking is no reason.
     let mut daemon = Daemon::start_on(&[&peer, &twin], &["--locked"]);
     let is_read = |process: &Value| pages(process, "nothing-equal") >= 100;
     let process = await_said(&mut daemon, peer.pid(), "locked memory is read", is_read);
@@ -287,13 +287,13 @@ fn a_process_that_is_not_followed_is_told_why(_: &mut Context) {
         "the first should be followed",
         is_followed,
     );
-    // One that could merge all, but for what the first one has.
+    // A daemon that could merge all but the processes of the first one.
     const SOCKET: &str = "/run/explained";
     let arguments = [
         "--all",
         "--exclude",
         &format!("pid:{}", excluded.pid()),
-        // What is merged of the runner and of its parent would stay so for all tests that follow.
+        // Merged pages of the runner and its parent would stay merged for all later tests.
         "--exclude",
         &format!("pid:{}", std::process::id()),
         "--exclude",
@@ -341,7 +341,7 @@ fn a_process_that_is_not_followed_is_told_why(_: &mut Context) {
     let kernel_s = of_second(2);
     assert_eq!(kernel_s["place"], "kernel-thread", "{kernel_s:#}");
     second.stop();
-    // What `uksm break` leaves alone is excluded from then on.
+    // Processes unmerged by `uksm break` are excluded from then on.
     let broken = Command::new(PROGRAM)
         .args(["break", "--pid", &first.pid().to_string()])
         .status();
@@ -363,7 +363,7 @@ fn a_group_s_process_is_told_of_by_its_worker(_: &mut Context) {
     assert_eq!(in_none["place"], "not-chosen", "{in_none:#}");
     assert_eq!(in_none["group"], Value::Null);
     assert_eq!(explained(worker("a"), &[])["place"], "daemon");
-    // Of a control group all processes are summed up.
+    // The processes of a control group are summed up.
     let (status, text, error) = asked(&["/uksm-a"]);
     assert_eq!((status, error.as_str()), (Some(0), ""));
     assert!(text.starts_with("2 processes\n"), "{text}");
@@ -457,7 +457,7 @@ fn a_process_of_hundreds_of_mappings_is_told_of_in_parts(context: &mut Context) 
     let _again = explained(peer.pid(), &[]);
     context.note(format!("{MAPPINGS} mappings take {:?}", begun.elapsed()));
     daemon.stop();
-    // Where fewer may be followed, what is beyond is left out.
+    // With a lower limit, the regions beyond it are left out.
     let mut daemon = Daemon::start_on(&[&peer], &["--max-process-regions", "200"]);
     let process = await_reason(&mut daemon, peer.pid(), "left-out", MAPPINGS - 200);
     assert!(

@@ -1,13 +1,14 @@
-//! `uksm explain` names the true reason: of a region, and of what the settings of a daemon forbid.
+//! `uksm explain` names the true reason: for a region, and for exclusions by the settings of a
+//! daemon.
 //!
 //! # Problem
-//! Of memory that uksm looks at, the daemon decides what is merged, by age, samples, writes, its
-//! budget, and what it was told. Each of these looks the same from outside: nothing is merged.
+//! For memory that uksm examines, the daemon decides on merges, by age, samples, writes, its
+//! budget, and its settings. Each of these looks the same from outside: nothing is merged.
 //!
 //! # Approach
-//! The same peers beside a daemon for each reason, which is told one thing more than the one that
-//! merges them; the reason that it gives must be that thing. Where the setting is not in the way of
-//! other pages, those must have another reason.
+//! The same peers run beside a daemon for each reason, with one more setting than the daemon that
+//! merges them; the reported reason must be that setting. Pages that the setting does not affect
+//! must have another reason.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -36,11 +37,10 @@ cases! { "daemon::explain":
 const PAGES: usize = 1024;
 const HALF: usize = PAGES / 2;
 const SEED: u64 = 54;
-/// More than every peer has in common with others beside the memory of the test: its program's
-/// data.
+/// More pages than peers share beside the memory of the test: the data of their program.
 const FEW: u64 = 100;
 
-/// Of the first half both hold the same, of the second each something else.
+/// The first halves are equal, the second halves are different.
 fn half_alike() -> [Peer; 2] {
     [1, 2].map(|own: u64| {
         let mut peer = Peer::filled(PAGES, SEED, PAGES);
@@ -54,7 +54,7 @@ fn half_alike() -> [Peer; 2] {
     })
 }
 
-/// Pages of which no equal one is known, however well they were looked at.
+/// Pages without a known equal page, at any depth of examination.
 fn without_equal(process: &Value) -> u64 {
     let reasons = ["nothing-equal", "being-read", "sampled-only"];
     reasons.map(|reason| pages(process, reason)).iter().sum()
@@ -154,7 +154,7 @@ fn a_kind_that_dies_young_is_told_from_one_that_is_young(context: &mut Context) 
 fn a_dry_run_is_told_of_what_it_would_merge(_: &mut Context) {
     let pair = half_alike();
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &["--dry-run"]);
-    // One page of each pair is what the other one meets.
+    // One page of each pair is the one that the other meets.
     let least = HALF as u64 * 4 / 10;
     let is_known = |process: &Value| pages(process, "dry-run") >= least;
     let end = Instant::now() + Duration::from_secs(60);
@@ -176,7 +176,7 @@ fn a_dry_run_is_told_of_what_it_would_merge(_: &mut Context) {
     daemon.stop();
 }
 
-/// Two peers with huge pages; a part of each huge page is what both hold.
+/// Two peers with huge pages; a part of each huge page is equal in both.
 fn huge_pair(alike: usize) -> [Peer; 2] {
     [1, 2].map(|own: u64| {
         let mut peer = Peer::with(2 * PAGES, Huge::Always);
@@ -194,8 +194,8 @@ fn huge_pages_are_told_by_what_keeps_them_whole(_: &mut Context) {
     if !Huge::exist() {
         return;
     }
-    // A tenth of each is known to have partners on the other side; on one side they are what is
-    // indexed.
+    // A tenth of each is known to have partners on the other side; on one side these are the
+    // indexed pages.
     const ALIKE: usize = 51;
     let known = 4 * ALIKE as u64;
     let pair = huge_pair(ALIKE);
@@ -226,7 +226,7 @@ fn huge_pages_are_told_by_what_keeps_them_whole(_: &mut Context) {
 }
 
 fn what_may_be_merged_is_told_of_what_may_not(_: &mut Context) {
-    // Twice the same within one process.
+    // The same contents twice within one process.
     let mut twice = Peer::filled(PAGES, SEED + 7, HALF);
     let pair = half_alike();
     let mut daemon = Daemon::start_on(&[&twice, &pair[0], &pair[1]], &["--merge", "between"]);
@@ -234,7 +234,7 @@ fn what_may_be_merged_is_told_of_what_may_not(_: &mut Context) {
     assert!(merged(&process) < FEW, "{process:#}");
     daemon.stop();
 
-    // Three would have to hold it, and two do.
+    // Three processes would have to hold it, and two do.
     let fresh = half_alike();
     let mut daemon = Daemon::start_on(&[&fresh[0], &fresh[1]], &["--merge-spaces", "3"]);
     let process = await_reason(&mut daemon, fresh[0].pid(), "too-few-processes", HALF);
@@ -285,13 +285,13 @@ fn a_limit_of_frames_is_told_of_what_has_no_room(_: &mut Context) {
 fn a_region_that_is_written_too_fast_is_told_until_when(_: &mut Context) {
     let mut pair = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let pids = [pair[0].pid(), pair[1].pid()];
-    // On a busy machine a question takes longer than a shorter round, and pages are written between
-    // two.
+    // On a busy machine a query takes longer than a shorter round, and pages are written between
+    // two queries.
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &["--round", "2s"]);
     let writer = &mut pair[0];
     let end = Instant::now() + Duration::from_secs(120);
     let told = loop {
-        // Again the same, so that it is merged again.
+        // The same contents again, so that they are merged again.
         writer.run(|own| {
             own.memory.flip(0..PAGES);
             own.memory.flip(0..PAGES);
@@ -306,7 +306,7 @@ fn a_region_that_is_written_too_fast_is_told_until_when(_: &mut Context) {
     let said = words(&told, "written-too-fast");
     assert!(said.contains("for ") && said.contains(" more"), "{said}");
     assert!(told["left_alone_regions"].as_u64() >= Some(1), "{told:#}");
-    // What is only read is not blamed.
+    // A process that only reads does not get this reason.
     let other = explained(pids[1], &[]);
     assert_eq!(pages(&other, "written-too-fast"), 0, "{other:#}");
     daemon.stop();
@@ -316,7 +316,7 @@ fn a_small_budget_is_told_of_what_waits(context: &mut Context) {
     const MANY: usize = 16 * PAGES;
     let pair = [(); 2].map(|()| Peer::filled(MANY, SEED, MANY));
     let pid = pair[0].pid();
-    // So little that not even processes and their mappings are listed.
+    // A budget too small even to list processes and their mappings.
     let least = ["--cpu", "0.2%", "--bottom-cpu", "0.001%"];
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &least);
     let of_all = ["not-looked-at", "not-listed"];
@@ -356,7 +356,7 @@ fn a_small_budget_is_told_of_what_waits(context: &mut Context) {
     context.metric("waits after", begun.elapsed().as_secs_f64(), "s");
     daemon.stop();
 
-    // It is a matter of processor time, as is said.
+    // The reported reason is processor time.
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &["--cpu", "5%"]);
     let some = |process: &Value| merged(process) >= MANY as u64 / 50;
     await_said(&mut daemon, pid, "some is merged by and by", some);

@@ -1,13 +1,13 @@
-//! Processes of unusual size, and processes that end early: they cost little and disturb nothing.
+//! Processes of unusual size, and processes that end early: they cost little and have no effect on
+//! others.
 //!
 //! # Problem
 //! A process may have tens of thousands of mappings, reserve terabytes, be 32-bit, execute another
 //! program or be killed while its pages are being merged.
 //!
 //! # Approach
-//! There is one such process a test. Bounds on calls and seconds of processor time show that it
-//! costs little: they suffice on an emulated machine, and are far below what a walk over every page
-//! would take.
+//! There is one such process a test. Bounds on calls and seconds of processor time hold the cost
+//! down: they suffice on an emulated machine, and are far below the cost of a walk over every page.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -41,7 +41,7 @@ fn a_process_of_60000_mappings_is_cheap_to_count_and_sample(_: &mut Context) {
     let mut many = Peer::new(MAPPINGS);
     let mut twin = Peer::new(MAPPINGS);
     many.run(|own| {
-        // Every other page read-only: as many mappings as pages.
+        // Every other page is read-only: as many mappings as pages.
         for page in (0..MAPPINGS).step_by(2) {
             own.memory
                 .protect(page..page + 1, libc::PROT_READ)

@@ -6,8 +6,8 @@
 //! machine, and each further mapping would be one more victim.
 //!
 //! # Approach
-//! `hard_offline_page` tells the kernel, as a driver of the hardware does, that the page under a
-//! frame has failed. The memory is in fact good, so targets still read what they should.
+//! `hard_offline_page` reports a failure of the page under a frame to the kernel, as a driver of
+//! the hardware does. The memory is in fact good, so targets still read the right contents.
 
 use std::fs;
 use std::thread::sleep;
@@ -33,8 +33,8 @@ const SEED: u64 = 41;
 const KPF_HWPOISON: u32 = 19;
 pub(super) const HARD_OFFLINE: &str = "/sys/devices/system/memory/hard_offline_page";
 
-/// Whether this kernel deals with failing memory at all (CONFIG_MEMORY_FAILURE; Debian's 6.1 for
-/// clouds does not). If not, it marks no page, and there is nothing to look at.
+/// Whether this kernel handles failing memory at all (CONFIG_MEMORY_FAILURE; Debian's 6.1 for
+/// clouds does not). If not, it marks no page, and there is nothing to test.
 pub(super) fn kernel_deals_with_failures() -> bool {
     let deals = numbers("/proc/meminfo").contains_key("HardwareCorrupted");
     assert_eq!(
@@ -48,8 +48,8 @@ pub(super) fn kernel_deals_with_failures() -> bool {
     deals
 }
 
-/// Such a page stops the machine only if it is read without care. The kernel is told of it, and
-/// takes it away later; until then its process has it as before.
+/// Such a page stops the machine only if it is read without care. The failure is reported to the
+/// kernel, which takes the page away later; until then its process keeps it.
 fn a_page_that_fails_while_it_is_copied_becomes_no_frame(context: &mut Context) {
     let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let mut domain = Domain::open();
@@ -91,9 +91,9 @@ fn a_page_that_fails_while_it_is_copied_becomes_no_frame(context: &mut Context) 
     domain.assert_all_frames_return();
 }
 
-/// Tells the kernel that the memory of a physical page has failed.
+/// Reports to the kernel that the memory of a physical page has failed.
 pub(super) fn fail(number: u64) {
-    // The kernel says that it cannot handle a page that is off its lists, but marks it.
+    // The kernel reports that it cannot handle a page that is off its lists, but marks it.
     let _unhandled = fs::write(HARD_OFFLINE, format!("{:#x}", number << 12));
     assert!(
         kernel_flags(number) >> KPF_HWPOISON & 1 == 1,
@@ -158,7 +158,8 @@ fn a_frame_whose_memory_failed_is_left_alone_and_given_up(_: &mut Context) {
     );
     assert_eq!(gone[0].reason, Reason::NoFrame);
 
-    // The other frames go on, and so does who maps the failed one, as long as it can be read.
+    // The other frames go on, and so do the processes that map the failed one, as long as it can be
+    // read.
     let counts = domain.merge(&spaces, 1..PAGES, Permit::default());
     assert_eq!(counts.merged(), PAGES - 1, "{counts:?}");
     for peer in &mut peers {
@@ -182,7 +183,7 @@ fn a_page_whose_memory_failed_is_left_alone(_: &mut Context) {
     fail(number);
     let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(counts.merged(), 2 * (PAGES - 1), "{counts:?}");
-    // The kernel takes an ordinary page away if it can; what is left of it is refused.
+    // The kernel takes an ordinary page away if possible; pages left there are refused.
     let lost = counts.of(Status::Gone) + counts.with(Status::Refused, Reason::Poisoned);
     assert_eq!(lost, 1, "{counts:?}");
     assert_eq!(

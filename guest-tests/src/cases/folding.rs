@@ -1,8 +1,8 @@
-//! FOLD reports for each entry what it has done.
+//! FOLD reports an outcome for each entry.
 //!
 //! # Problem
-//! The policy learns from outcomes: which pages were false candidates, which to try again, which
-//! limit was met. A wrong outcome misleads it for ever.
+//! The policy learns from outcomes: false candidates, pages to try again, limits that were met. A
+//! wrong outcome misleads it for ever.
 //!
 //! # Approach
 //! Small batches, each for one sentence of the contract about kinds, statuses and reasons.
@@ -77,7 +77,7 @@ fn counts_of(outcomes: &[FoldOutcome]) -> OutcomeCounts {
 
 /// The outcome of a page that was merged.
 pub(super) const MERGED: (Status, Reason) = (Status::Merged, Reason::None);
-/// The outcome of a page that is unlike the others.
+/// The outcome of a page that differs from the others.
 pub(super) const CONTENT: (Status, Reason) = (Status::Differed, Reason::Content);
 const ALONE: (Status, Reason) = (Status::Differed, Reason::Alone);
 const STALE: (Status, Reason) = (Status::Differed, Reason::Stale);
@@ -123,7 +123,7 @@ fn a_page_alone_in_its_set_makes_no_frame(_: &mut Context) {
     let (mut peer, space) = peer_with(&domain, [1, 2]);
     let outcomes = domain.fold_with_retries(&set_of(space, &[0]), Permit::default());
     assert_eq!(words(&outcomes), [ALONE]);
-    // The last of a set whose others are gone is alone, too.
+    // The last page of a set whose others are gone is alone, too.
     peer.run(|own| {
         own.memory
             .advise(0..1, libc::MADV_DONTNEED)
@@ -291,7 +291,7 @@ fn a_merged_page_is_already_merged(_: &mut Context) {
 fn only_zeros_become_the_zero_page(_: &mut Context) {
     let mut domain = Domain::open();
     let (mut peer, space) = peer_with(&domain, [1, 1]);
-    // All zero but for the very last byte.
+    // All bytes are zero but for the very last.
     peer.run(|own| {
         own.memory
             .advise(1..2, libc::MADV_DONTNEED)
@@ -323,7 +323,7 @@ fn a_page_named_twice_maps_its_frame_once(_: &mut Context) {
     assert_eq!(wrong, 0);
 }
 
-/// The last page of user space is 4 KiB below 2^47, where processors have four levels of tables.
+/// The last page of user space is 4 KiB below 2^47, with four levels of page tables.
 const USER_END: u64 = 0x7FFF_FFFF_F000;
 
 fn addresses_beyond_user_space_are_refused(_: &mut Context) {

@@ -1,12 +1,12 @@
-//! Groups that a rule forms by itself.
+//! Groups that a rule forms.
 //!
 //! # Problem
-//! Nobody names these groups: they come with their first process and go with the last. Meanwhile
-//! they must be what any group is.
+//! These groups are not configured by name: they come with their first process and go with the
+//! last. Meanwhile they must behave as any group.
 //!
 //! # Approach
-//! A rule forms a group of each control group. Physical page numbers tell who shares what.
-//! Processes start, move and end; control groups appear beyond what the rule may form.
+//! A rule forms a group for each control group. Physical page numbers show which pages are shared.
+//! Processes start, move and end; control groups appear beyond the limit of the rule.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ const BY_CGROUP: &str = "v_life = \"off\"\n\
 const A: &str = "t@uksm-a";
 const B: &str = "t@uksm-b";
 
-/// The names of the groups there are.
+/// The names of the present groups.
 fn names() -> Vec<String> {
     let groups = status()["groups"].as_array().cloned().unwrap_or_default();
     let name = |group: &serde_json::Value| group["name"].as_str().map(str::to_owned);
@@ -96,7 +96,7 @@ fn a_group_that_nobody_is_in_is_dissolved_and_makes_room(_: &mut Context) {
     await_that(&mut daemon, "two groups should be formed", || {
         merging(&a) && names() == [A, B]
     });
-    // A third is one too many. It is in no group, and so in none with a or b.
+    // The third is one too many. It is in no group, and so shares nothing with a or b.
     let mut c = [(); 2].map(|()| peer_in(&in_c));
     std::thread::sleep(std::time::Duration::from_secs(5));
     assert_eq!(names(), [A, B]);

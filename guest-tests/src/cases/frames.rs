@@ -96,7 +96,7 @@ fn a_frame_takes_no_more_sharers_than_the_limit(_: &mut Context) {
         Permit::default(),
     );
     assert_eq!(words(&more), [full]);
-    // A set whose frame is full does not make another one for a single page.
+    // A set whose frame is full does not make another frame for a single page.
     let last = domain.fold_with_retries(&set_of(space, &[0, 6]), Permit::default());
     assert_eq!(words(&last), [(Status::Already, Reason::None), full]);
     peer.run(|own| own.memory.flip(0..1));
@@ -197,7 +197,7 @@ fn frames_are_listed_in_order_with_hashes_and_reaped_when_unused(_: &mut Context
     assert_eq!(domain.frames(lines, true).len(), PAGES / 2);
 }
 
-/// Each of `pages` of two spaces as a set of its own.
+/// Each of `pages` of two spaces is a set of its own.
 fn pairs(spaces: &[SpaceId], pages: &[usize]) -> FoldBatch {
     let entries = spaces.iter().flat_map(|&space| {
         pages
@@ -212,7 +212,7 @@ fn pairs(spaces: &[SpaceId], pages: &[usize]) -> FoldBatch {
     }
 }
 
-/// Merges all; two calls that try for one mmap lock keep each other waiting.
+/// Merges all; two calls that contend for one mmap lock delay each other.
 fn merge_at_last(device: &mut Device, batch: &FoldBatch) {
     for _ in 0..200 {
         let outcomes = device.fold(batch).expect("FOLD");
@@ -226,7 +226,7 @@ fn merge_at_last(device: &mut Device, batch: &FoldBatch) {
     panic!("pages stay unmerged: {:?}", device.fold(batch));
 }
 
-/// More frames than have neighbouring numbers in the module, made by two calls at a time.
+/// Frames beyond one chunk of numbers in the module, made by two calls at a time.
 fn numbers_are_found_again_and_never_given_twice(_: &mut Context) {
     const FRAMES: usize = 600;
     let mut domain = Domain::open();
@@ -255,7 +255,7 @@ fn numbers_are_found_again_and_never_given_twice(_: &mut Context) {
             .collect();
         let numbers: BTreeSet<u32> = listed.iter().map(|frame| frame.frame.0).collect();
         assert_eq!(mapped, numbers, "every number is of one frame");
-        // Some of each chunk become free, then all of some chunks.
+        // Some frames of each chunk become free, then all of some chunks.
         let is_freed = move |page: &usize| match round {
             0 => page.is_multiple_of(3),
             1 => *page < FRAMES / 2,

@@ -36,9 +36,9 @@ const SEED: u64 = 83;
 const PAGES: usize = 2048;
 const EQUAL: usize = 1024;
 const ZEROS: usize = 512;
-/// Pages by which status and page maps may differ: processes have memory beside that under test.
+/// Largest difference between status and page maps: processes have memory beside that under test.
 const SLACK: u64 = 96;
-/// What an emulated machine may take until it is so.
+/// Longest wait for a state on an emulated machine.
 const BOUND: Duration = Duration::from_secs(90);
 
 /// The number of the kernel's zero page.
@@ -67,12 +67,12 @@ struct Saved {
 }
 
 impl Saved {
-    /// By page maps.
+    /// Counts them in page maps.
     fn mapped(pair: &[Peer; 2], zero: u64) -> Saved {
         let shared = pagemap::shared(pair[0].pid(), pair[1].pid(), PAGES) as u64;
         let [one, other] = [0, 1].map(|at| zeros(&pair[at], PAGES, zero));
         Saved {
-            // The zero page is none.
+            // The zero page is no frame.
             frames: shared - if other > 0 { one } else { 0 },
             zeros: one + other,
         }
@@ -83,8 +83,8 @@ impl Saved {
     }
 }
 
-/// Waits until page maps have as much as is expected, and the status as much by frames; how long
-/// that took, and the zero pages of the status.
+/// Waits until page maps have the expected savings, and the status as many by frames; returns the
+/// time, and the zero pages of the status.
 fn await_saved(
     daemon: &mut Daemon,
     pair: &[Peer; 2],
@@ -121,7 +121,8 @@ fn resident(peer: &Peer) -> u64 {
     number(&format!("/proc/{}/smaps_rollup", peer.pid()), "Rss") / 4
 }
 
-/// Drops half of what is equal, and half of the zeros; the pages by which the process got smaller.
+/// Drops half of the equal pages, and half of the zeros; returns the pages by which the process got
+/// smaller.
 fn drop_half(peer: &mut Peer) -> u64 {
     let before = resident(peer);
     peer.run(|own| {
@@ -154,12 +155,12 @@ fn pages_dropped_under_frames_are_freed_and_no_longer_counted(context: &mut Cont
     let [equal, zeros] = [EQUAL, ZEROS].map(|pages| pages as u64);
     let saved = |frames, zeros| Saved { frames, zeros };
     await_saved(&mut daemon, &pair, zero, saved(equal, 2 * zeros));
-    // One guest frees: its frames are the other's alone, and save nothing.
+    // One guest frees: only the other maps its frames, and they save nothing.
     let smaller = drop_half(&mut pair[0]);
     assert!(smaller.abs_diff(equal / 2) <= SLACK, "{smaller} pages less");
     let expected = saved(equal / 2, 2 * zeros - zeros / 2);
     let (one, _) = await_saved(&mut daemon, &pair, zero, expected);
-    // The other frees the same: nobody maps these frames, and they are freed.
+    // The other frees the same: nothing maps these frames, and they are freed.
     let smaller = drop_half(&mut pair[1]);
     assert!(smaller.abs_diff(equal / 2) <= SLACK, "{smaller} pages less");
     let (both, counted) = await_saved(&mut daemon, &pair, zero, saved(equal / 2, zeros));
@@ -173,7 +174,7 @@ fn pages_dropped_under_frames_are_freed_and_no_longer_counted(context: &mut Cont
     context.note(format!("zero pages: {counted} counted, {mapped} mapped"));
     let held = status()["frames"]["held"].as_u64().expect("frames held");
     assert!(held <= equal / 2 + SLACK, "{held} frames are held");
-    // Lazily freed pages are kept or are zeros, and either is counted as it is.
+    // Lazily freed pages are kept or become zeros, and either is counted correctly.
     let wrong = pair[0].run(|own| {
         let pages = EQUAL / 2..EQUAL;
         let freed = own.memory.advise(pages.clone(), libc::MADV_FREE);
@@ -186,7 +187,7 @@ fn pages_dropped_under_frames_are_freed_and_no_longer_counted(context: &mut Cont
     assert_eq!(wrong, 0, "neither kept nor zeros");
     let left = Saved::mapped(&pair, zero);
     await_saved(&mut daemon, &pair, zero, left);
-    // What was freed is used again.
+    // Freed pages are used again.
     for peer in &mut pair {
         peer.run(|own| {
             for page in 0..EQUAL / 2 {
@@ -215,9 +216,9 @@ fn pages_dropped_under_frames_are_freed_and_no_longer_counted(context: &mut Cont
     daemon.stop();
 }
 
-/// Pages of the process that zeroes what it frees: 64 MiB.
+/// Pages of the process that zeroes its freed pages: 64 MiB.
 const LARGE: usize = 16384;
-/// How often a part of the zeroed pages is used.
+/// Number of times that a part of the zeroed pages is used, and the time of each.
 const TURNS: usize = 5;
 const A_TURN: Duration = Duration::from_secs(6);
 
@@ -231,7 +232,7 @@ fn used(turn: usize) -> impl Iterator<Item = usize> {
     (0..LARGE).filter(move |page| page / 16 % 10 == turn % 7 && page / 160 % 2 == 0)
 }
 
-/// Waits until 95 % of these zeros are merged; how long that took.
+/// Waits until 95 % of these zeros are merged; returns the time.
 fn await_zeros(daemon: &mut Daemon, peer: &Peer, zero: u64, wanted: u64) -> Duration {
     let begun = Instant::now();
     loop {
@@ -258,7 +259,7 @@ fn zeroed_memory_is_merged_while_parts_of_it_are_used_and_zeroed_again(context: 
         let arguments = ["--v-life", "off", "--merge", "zero", "--pid", &pid];
         let arguments = arguments.map(str::to_owned);
         let mut daemon = Daemon::start_with(governor, &arguments);
-        // It has seen this memory when there was no zero in it.
+        // It has read this memory while there was no zero in it.
         sleep(Duration::from_secs(5));
         peer.run(|own| {
             let freed = (0..LARGE).filter(|&page| is_freed(page));

@@ -1,21 +1,21 @@
 //! Calls on a machine whose memory is used up.
 //!
 //! # Problem
-//! Merging is wanted most when memory is short, and everything it needs for itself (requests,
-//! frames, spaces, domains) then competes with those it should help. Nobody may be killed for it.
+//! Merging is needed most when memory is short, and its own memory (requests, frames, spaces,
+//! domains) then competes with the processes that it should help. No process may be killed for it.
 //!
 //! # Approach
 //! A hog takes memory until next to nothing is left above the marks at which the kernel's ordinary
-//! allocations begin to kill; there is no swap and hardly a file to reclaim. It goes on taking what
-//! merging gives back. Many callers at once then make the largest calls there are. Many more are
-//! stuck in the middle of a call, because the page for their answer never comes: they hold all that
-//! the module allocates for a request. All memory of the callers was touched before, so whatever is
-//! allocated now is allocated by the module, or is so little that the rest suffices.
+//! allocations begin to kill; there is no swap and hardly a file to reclaim. It goes on taking the
+//! memory that merging gives back. Many callers at once then make the largest calls there are. Many
+//! more are stuck in the middle of a call, because the page for their answer never comes: they hold
+//! all memory that the module allocates for a request. All memory of the callers was touched
+//! before, so later allocations are the module's, or so small that the rest suffices.
 //!
-//! The hog's own pages are ordinary allocations: calls that take the rest after the hog has looked
-//! and before it takes have the kernel kill for the hog. The kernel's log names who asked, and the
-//! hog has a name of its own. A machine filled too far by the hog says nothing and is filled again;
-//! anybody else who asks fails the test.
+//! The hog's own pages are ordinary allocations: calls that take the rest between the hog's check
+//! and its allocation make the kernel kill for the hog. The kernel's log names the requesting
+//! process, and the hog has a name of its own. A machine filled too far by the hog proves nothing
+//! and is filled again; a request of any other process fails the test.
 
 use std::ffi::CStr;
 use std::fs;
@@ -47,20 +47,20 @@ const CALLERS: usize = 16;
 const SHARE: usize = PAGES / CALLERS;
 /// Processes that are stuck in a call.
 const STUCK: usize = 96;
-/// How often each caller makes all calls.
+/// Number of times that each caller makes all calls.
 const ROUNDS: usize = 20;
-/// What the hog leaves to ordinary allocations. The requests of all that are stuck are four times
-/// as much, if the module copies each as a whole.
+/// Pages that the hog leaves to ordinary allocations. The requests of all stuck processes are four
+/// times as much, if the module copies each as a whole.
 const LEFT: u64 = 640;
-/// Where the hog and the callers have their own memory.
+/// Addresses of the own memory of the hog and the callers.
 const OTHER: u64 = BASE + (1 << 33);
 
 /// Name of the process that takes the memory.
 const HOG: &CStr = c"hog";
-/// How often the hog may itself take the last page.
+/// Number of times that the hog may itself take the last page.
 const TRIES: usize = 4;
 
-/// Takes memory whenever more than [`LEFT`] pages can be had, until it is killed.
+/// Takes memory whenever more than [`LEFT`] pages are usable, until it is killed.
 fn hog() -> ! {
     // SAFETY: the name is a string that outlives the call.
     let named = unsafe { libc::prctl(libc::PR_SET_NAME, HOG.as_ptr()) };
@@ -73,7 +73,7 @@ fn hog() -> ! {
     let mut taken = 0;
     loop {
         let more = usable_pages(None).saturating_sub(LEFT);
-        // Far from the end in large steps.
+        // Large steps while the end is far.
         let step = if more > 8192 { 4096 } else { STEP };
         if more < STEP as u64 {
             sleep(Duration::from_millis(2));
@@ -86,7 +86,7 @@ fn hog() -> ! {
     }
 }
 
-/// Whether a call was taken; not for want of memory is the only other answer.
+/// Whether a call succeeded; lack of memory is the only other permitted answer.
 fn taken<T>(what: &str, result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -95,7 +95,7 @@ fn taken<T>(what: &str, result: Result<T, Error>) -> Option<T> {
     }
 }
 
-/// What a caller has, all of it touched before memory is short.
+/// The state of a caller, all of it touched before memory is short.
 struct Caller {
     domain: Domain,
     runs: Vec<Run>,
@@ -147,7 +147,7 @@ impl Caller {
     }
 
     /// Makes every call while there is memory, without merging pages of the targets, so that
-    /// buffers have their size and are this process's own.
+    /// buffers have their size and belong to this process.
     fn warm_up(&mut self) {
         let unknown = FoldKind::Frame(FrameId(u32::MAX >> 1));
         let entries = self.batch.entries.clone();
@@ -161,7 +161,7 @@ impl Caller {
         self.batch.entries = entries;
     }
 
-    /// Every call once; gives how many failed for want of memory.
+    /// Makes every call once; returns the number that failed for lack of memory.
     fn round(&mut self) -> usize {
         let device = &mut self.domain.device;
         let sampled = device.sample(&self.runs, LINES, &mut self.answer);
@@ -214,7 +214,7 @@ impl Caller {
     }
 }
 
-/// Has this process keep what its heap has, and gives it plenty.
+/// Makes this process keep its heap, and gives it plenty.
 fn keep_heap() {
     const PLENTY: usize = 4 << 20;
     for parameter in [libc::M_TRIM_THRESHOLD, libc::M_MMAP_THRESHOLD] {
@@ -233,8 +233,8 @@ fn write_all(pipe: &OwnedFd, bytes: &[u8]) {
     assert_eq!(usize::try_from(written), Ok(bytes.len()), "a pipe has room");
 }
 
-/// Forks a caller, which tells that it is ready, waits for a byte before it begins, and tells how
-/// many calls failed for want of memory.
+/// Forks a caller, which reports that it is ready, waits for a byte before it begins, and reports
+/// the number of calls that failed for lack of memory.
 fn caller(mut caller: impl FnMut() -> Caller, start: &OwnedFd, result: &OwnedFd) -> i32 {
     fork(move || {
         keep_heap();
@@ -248,7 +248,7 @@ fn caller(mut caller: impl FnMut() -> Caller, start: &OwnedFd, result: &OwnedFd)
     })
 }
 
-/// Forks a process that is stuck in the largest SAMPLE, if it gets as far, until it is killed.
+/// Forks a process that is stuck in the largest SAMPLE, if it gets that far, until it is killed.
 fn stuck(domain: &Domain, space: SpaceId, start: &OwnedFd, result: &OwnedFd) -> i32 {
     fork(|| {
         let answer = page_that_never_comes();
@@ -287,8 +287,8 @@ fn wait_for_the_word(start: &OwnedFd) {
     assert_eq!(read, 1, "the word to begin");
 }
 
-/// What the kernel's log says of those other than the hog for whom it wanted to kill, each with the
-/// lines that follow.
+/// The lines of the kernel's log on kills for processes other than the hog, each with the lines
+/// that follow.
 fn asked_by_others(log: &[String]) -> Vec<&[String]> {
     const FOLLOWING: usize = 30;
     let hog = HOG.to_str().expect("a name in ASCII");
@@ -320,8 +320,8 @@ fn calls_on_a_full_machine_fail_and_kill_nobody(context: &mut Context) {
     panic!("the hog took the last page itself {TRIES} times");
 }
 
-/// Fills the machine, makes all calls, and checks that all is well with memory again; gives how
-/// many calls failed for want of it.
+/// Fills the machine, makes all calls, and checks that all is well when memory is free again;
+/// returns the number of calls that failed for lack of memory.
 fn call_on_a_full_machine() -> usize {
     let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let mut domain = Domain::open();
@@ -374,7 +374,7 @@ fn call_on_a_full_machine() -> usize {
     );
     assert_eq!(ended, 0, "processes ended before they were killed");
 
-    // With memory again, all that was asked for succeeds.
+    // With memory again, all calls succeed.
     let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(
         counts.merged() + counts.of(Status::Already),

@@ -1,8 +1,8 @@
-//! The fixture of files that fail or do not answer does what other tests rely on.
+//! The fixture of files that fail or do not answer works as other tests assume.
 //!
 //! # Problem
-//! A test that expects an error, or a process that waits, passes for a wrong reason where the file
-//! system does not work at all.
+//! A test that expects an error, or a waiting process, passes for a wrong reason if the file system
+//! does not work at all.
 //!
 //! # Approach
 //! The same pages are read while the server answers, fails, and ignores reads.

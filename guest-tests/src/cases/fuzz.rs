@@ -1,21 +1,21 @@
-//! A hundred thousand random calls while targets start, change and end.
+//! Random calls while targets start, change and end.
 //!
 //! # Problem
-//! The device is open to whoever may trace; no request may harm the kernel, another process, or
-//! lose memory, at whatever moment a target forks, unmaps, moves, splits or dies.
+//! The device is open to all processes that may trace; no request may harm the kernel, harm another
+//! process, or lose memory, at any moment at which a target forks, unmaps, moves, splits or dies.
 //!
 //! # Approach
 //! Two domains with one seed are called at random (`fuzz/call.rs`) over common targets, which are
 //! attached to one or the other; a second caller runs beside each call, and detaches and attaches
 //! as well. Targets hold their own locks now and then, so that calls give up on them, or end in
 //! part. A domain is closed now and then while its frames are mapped; the next one adopts them. One
-//! target changes all that it may change at a time (`fuzz/target.rs`), and targets are killed and
-//! replaced. What they never write is checked at the end. At least a third of all calls must have
-//! reached page tables: a target that changes its mappings is often locked. The same is done with
-//! targets that hold virtual machines, whom the kernel must tell of every change (on one CPU, where
-//! callers and targets take turns: an emulated one that is nested loses interrupts else).
-//! [`CALLS_VARIABLE`] in the environment of `/init` (an unknown kernel parameter becomes one)
-//! changes the number of calls.
+//! target at a time changes all that it may change (`fuzz/target.rs`), and targets are killed and
+//! replaced. Memory that they never write is checked at the end. At least a third of all calls must
+//! have reached page tables: a target that changes its mappings is often locked. The same is done
+//! with targets that hold virtual machines, which the kernel must notify of every change (on one
+//! CPU, where callers and targets take turns: otherwise an emulated CPU that is nested loses
+//! interrupts). [`CALLS_VARIABLE`] in the environment of `/init` (an unknown kernel parameter
+//! becomes one) changes the number of calls.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
@@ -49,29 +49,29 @@ cases! { "fuzz":
 pub const CALLS: u32 = 60_000;
 /// Changes their number, in the environment of `/init`.
 pub const CALLS_VARIABLE: &str = "UKSM_FUZZ_CALLS";
-/// Of these, so many times fewer where targets hold virtual machines.
+/// Divisor of the number of calls where targets hold virtual machines.
 const MACHINES: usize = 10;
 const DOMAINS: usize = 2;
 const TARGETS: usize = 5;
-/// Targets that a domain attaches: both want more than there are.
+/// Limit of the targets of a domain: together both want more than there are.
 const HELD: usize = 3;
 /// Calls during one change of a target.
 const BURST: usize = 200;
-/// A target is killed and replaced about every so many calls.
+/// Mean number of calls between two kills of a target, which is then replaced.
 const LIFETIME: u64 = 2000;
-/// A domain is closed about every so many bursts.
+/// Mean number of bursts between two closings of a domain.
 const REIGN: u64 = 24;
-/// Spaces of dead targets pile up to so many.
+/// Limit of the spaces of dead targets.
 const SPACES: u32 = 40;
-/// The verbs that say EAGAIN of a target that holds its locks.
+/// Verbs that return EAGAIN for a target that holds its locks.
 const MAY_GIVE_UP: [&str; 4] = ["ATTACH", "BREAK", "COUNT", "MAPPINGS"];
-/// Where the number of huge pages for hugetlb mappings is set.
+/// The file that sets the number of huge pages for hugetlb mappings.
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
 
-/// A domain, and what it calls each target.
+/// A domain, and its spaces of the targets.
 struct Front {
     domain: Domain,
-    /// By target; none while another domain has it.
+    /// Space of each target; none while another domain has it.
     spaces: [Option<u32>; TARGETS],
 }
 
@@ -86,8 +86,8 @@ impl Front {
         }
     }
 
-    /// Attaches what it had, and of what the other domain leaves to it so many that it has
-    /// [`HELD`] at most.
+    /// Attaches its former targets, and targets that the other domain has left to it, up to
+    /// [`HELD`].
     fn attach(&mut self, pids: [i32; TARGETS]) {
         let mut order: [usize; TARGETS] = std::array::from_fn(|at| at);
         order.sort_by_key(|&at| self.spaces[at].is_none());
@@ -101,7 +101,7 @@ impl Front {
         }
     }
 
-    /// Spaces to name in calls: at least one.
+    /// Spaces for calls: at least one.
     fn some_spaces(&self) -> Vec<u32> {
         let known: Vec<u32> = self.spaces.into_iter().flatten().collect();
         if known.is_empty() { vec![1] } else { known }
@@ -115,7 +115,7 @@ impl Front {
         }
     }
 
-    /// What calls are made of: what is attached, and `other`, which may be the other domain's.
+    /// The material of calls: attached targets, and `other`, which may be the other domain's.
     fn material(&self, targets: &[Target], other: usize) -> Material {
         let named = |at: &usize| *at == other || self.spaces[*at].is_some();
         Material {
@@ -152,7 +152,7 @@ struct Count {
     replaced: usize,
     closed: usize,
     adopted: u64,
-    /// Calls that a target's locks ended.
+    /// Calls that ended because of a target's locks.
     given_up: usize,
 }
 
@@ -229,8 +229,7 @@ impl Fuzzer {
         front.attach(pids);
         let restless = random.page(TARGETS);
         let mut material = front.material(&self.targets, restless);
-        // Another caller of the same domain, which kills a target in the middle of its calls and
-        // of ours.
+        // Another caller of the same domain, which kills a target during its calls and ours.
         let victim = (restless + 1 + random.page(TARGETS - 1)) % TARGETS;
         let doomed = random.chance(BURST as u64, LIFETIME);
         let doomed_pid = doomed.then_some(pids[victim]);
@@ -239,7 +238,8 @@ impl Fuzzer {
         for at in 0..calls {
             let called = self.buffers.call(device(&front.domain), &material, random);
             self.count.add(called);
-            // Random DETACHes, ours and the second caller's, would leave nothing to call.
+            // Random DETACHes, ours and the second caller's, would otherwise leave no target to
+            // call.
             if at % 10 == 0 {
                 front.attach(pids);
                 material.spaces = front.some_spaces();
@@ -259,7 +259,7 @@ impl Fuzzer {
         if front.domain.info().spaces > SPACES || random.chance(1, REIGN) {
             self.count.adopted += front.domain.info().adopted;
             self.count.closed += 1;
-            // Its frames become orphans. It gets some calls more when it attaches nobody any
+            // Its frames become orphans. It gets some more calls after it can attach no target any
             // longer.
             front.domain.device.seal().expect("SEAL");
             for _ in 0..BURST / 8 {
@@ -269,7 +269,7 @@ impl Fuzzer {
         }
     }
 
-    /// Checks everything that should have stayed; gives the counts.
+    /// Checks all that must be unchanged; returns the counts.
     fn end(mut self, seed: u64) -> Count {
         for front in &self.fronts {
             self.count.adopted += front.domain.info().adopted;
@@ -345,9 +345,9 @@ fn fuzz(context: &Context, calls: usize, machines: bool) {
     );
 }
 
-/// Pages that KASAN may keep from being used again after they were freed: a part of the memory
-/// that mm/kasan/quarantine.c calls `QUARANTINE_FRACTION`, and half as much again in the queues of
-/// processors and what is kept of slabs.
+/// Pages that KASAN may keep from being reused after they were freed: the part of the memory that
+/// mm/kasan/quarantine.c calls `QUARANTINE_FRACTION`, and half as much again in the queues of
+/// processors and in slabs.
 fn quarantined() -> i64 {
     if !kernel_has("kasan_quarantine_put") {
         return 0;

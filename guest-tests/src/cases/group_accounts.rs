@@ -1,13 +1,14 @@
-//! What a group costs is booked where its operator said, and limits there hold for it alone.
+//! The costs of a group are booked where its operator configured it, and limits there hold for it
+//! alone.
 //!
 //! # Problem
-//! Who has a group pays for it: processor time of its worker, its memory, and its frames. Others
-//! must not notice.
+//! A group pays for itself: processor time of its worker, its memory, and its frames. Other groups
+//! must not be affected.
 //!
 //! # Approach
-//! The workers of two groups live in control groups beside those of their processes. What the
-//! kernel counts there is compared with what `uksm group` and `uksm account` say, also of a worker
-//! that was killed, and one of the two is limited.
+//! The workers of two groups live in control groups beside those of their processes. The kernel's
+//! counts there are compared with those of `uksm group` and `uksm account`, also for a killed
+//! worker, and one of the two groups is limited.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -49,7 +50,7 @@ fn booked(daemon: &str) -> (Host, [Cgroup; 2]) {
     (host, books)
 }
 
-/// Processor time of group a as its worker says it.
+/// Processor time of group a as its worker reports it.
 fn used() -> f64 {
     let seconds = &worker_status("a")["cpu"]["process_seconds"];
     seconds.as_f64().unwrap_or(0.0)
@@ -67,7 +68,7 @@ fn billed() -> f64 {
     bill()["cpu_seconds"].as_f64().expect("CPU seconds")
 }
 
-/// Processor time of group a: what is said, what the kernel has booked, and what is said then.
+/// Processor time of group a: as reported, as booked by the kernel, and as reported after that.
 #[derive(Clone, Copy)]
 struct Counts {
     first: f64,
@@ -83,10 +84,10 @@ fn counts(book: &Cgroup, said: fn() -> f64) -> Counts {
     }
 }
 
-/// The kernel has booked what is said, within 2 %.
+/// The kernel has booked the reported time, within 2 %.
 fn assert_agree(context: &mut Context, who: &str, [before, after]: [Counts; 2]) {
     let booked = after.booked - before.booked;
-    // What is said just before the kernel's count, and just after it.
+    // The report just before the kernel's count, and the one just after it.
     let (least, most) = (after.first - before.last, after.last - before.first);
     context.note(format!(
         "booked {booked:.3} s, {who} says {least:.3} to {most:.3} s"
@@ -105,7 +106,7 @@ fn what_a_group_costs_is_booked_where_its_operator_said(context: &mut Context) {
     let pages_before = book.pages();
     let before = [billed, used].map(|said| counts(&book, said));
     let mut pair = host.pair_in_a();
-    // Work for seconds: what is merged is written, and merged again.
+    // Work for seconds: merged pages are written, and merged again.
     for _ in 0..2 {
         let [one, two] = [pair[0].pid(), pair[1].pid()];
         host.wait_for("a should merge", || shared(one, two) >= NEARLY_ALL);
@@ -130,7 +131,7 @@ fn what_a_group_costs_is_booked_where_its_operator_said(context: &mut Context) {
     assert!(said(&["account"]).contains("no daemon answers"));
 }
 
-/// The report has what the pair wrote, if no test before left pages to KSM.
+/// The report includes the pages that the pair wrote, if no earlier test left pages to KSM.
 fn assert_written_pages_are_reported() {
     let report = said(&["report", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&report).expect("a report");
@@ -140,7 +141,7 @@ fn assert_written_pages_are_reported() {
     }
 }
 
-/// A worker that is killed has said nothing of its last work, and its frames save on.
+/// A killed worker has not reported its last work, and its frames continue to save.
 fn assert_killed_worker_is_billed(
     context: &mut Context,
     host: &mut Host,
@@ -175,7 +176,7 @@ fn limits_of_who_pays_hold_for_this_group_alone(context: &mut Context) {
         group("a")["status"].is_object() && group("b")["status"].is_object()
     });
     two.limit_cpu(5);
-    // Half of what b could share.
+    // Half of the pages that b could share.
     two.limit_to_current_and(PAGES as u64 / 2);
     let mut a = host.pair_in_a();
     let mut b: [Peer; 2] = [(); 2].map(|()| peer_in(&host.b));
@@ -189,7 +190,7 @@ fn limits_of_who_pays_hold_for_this_group_alone(context: &mut Context) {
         &mut host.daemon,
         "b should be out of memory for frames",
         || {
-            // To be asked takes of what the worker may use.
+            // Queries use up the worker's budget.
             sleep(Duration::from_secs(1));
             group("b")["status"]["kernel"]["full"].as_u64() > Some(0)
         },

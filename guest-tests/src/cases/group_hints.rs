@@ -1,12 +1,12 @@
-//! Hints of I/O in groups: programs are loaded once, and each group is told of its own.
+//! Hints of I/O in groups: programs are loaded once, and each group receives its own hints.
 //!
 //! # Problem
-//! A worker has no right to load programs, and what one group reads is nobody else's business.
+//! A worker has no right to load programs, and reads of one group must not be visible to others.
 //!
 //! # Approach
-//! Two groups with little time, each with two peers that hold nothing alike. They read equal files
-//! into their memory, first in one group, then in the other. What is merged soon was hinted at; the
-//! workers' counts tell who heard of what.
+//! Two groups with little time, each with two peers without equal pages. They read equal files into
+//! their memory, first in one group, then in the other. Pages merged soon were hinted at; the
+//! workers' counts show the receivers of hints.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ cases! { "daemon::group_hints":
 const LOW: &str = "governor = \"low\"\n\
                    [group.a]\ncgroup = \"/uksm-a\"\n[group.b]\ncgroup = \"/uksm-b\"\n";
 
-/// Hints that a group's worker has heard of.
+/// Hints that a group's worker has received.
 fn taken(name: &str) -> u64 {
     let hints = &worker_status(name)["hints"];
     hints["taken"].as_u64().unwrap_or(0)
@@ -53,7 +53,7 @@ fn each_of_two_groups_is_told_of_what_its_own_processes_read(context: &mut Conte
         });
         assert_confined(worker(name));
     }
-    // First looks are over, and nothing of these regions will be read but by thin samples.
+    // First looks are over, and these regions will be read by thin samples only.
     std::thread::sleep(Duration::from_secs(14));
     let before = ["a", "b"].map(taken);
     let first = read_the_same(&mut of_a, &mut daemon, Duration::from_secs(20));
@@ -75,7 +75,8 @@ fn each_of_two_groups_is_told_of_what_its_own_processes_read(context: &mut Conte
         after[1] >= between[1] + reads * 9 / 10,
         "{between:?} {after:?}"
     );
-    // A process of the others may read a little by itself; nobody is told of what was read here.
+    // A process of the others may read a little by itself; reads of this group are not reported
+    // there.
     assert!(
         between[1] - before[1] <= reads / 10,
         "{before:?} {between:?}"

@@ -1,11 +1,11 @@
 //! Groups whose workers and supervisor die.
 //!
 //! # Problem
-//! Whoever dies, no process may be harmed, no frame lost, and the next one must go on.
+//! After any such death, no process may be harmed, no frame lost, and the next one must go on.
 //!
 //! # Approach
-//! Both are killed as `kill -9` does, while processes write. What systemd keeps for its services is
-//! kept by the test.
+//! Both are killed as `kill -9` does, while processes write. The test stores the files that systemd
+//! stores for its services.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -81,7 +81,7 @@ fn a_new_supervisor_gets_the_frames_that_systemd_kept(context: &mut Context) {
     assert_intact(&mut pair);
     daemon.stop();
 
-    // A configuration without the group lets go of its frames.
+    // A configuration without the group releases its frames.
     let text = "[group.b]\ncgroup = \"/uksm-b\"\n";
     std::fs::write(CONFIGURATION, text).expect("a configuration");
     let mut daemon = Daemon::start_prepared(CONFIGURATION, |command| store.serve(command));
@@ -117,7 +117,7 @@ fn a_stored_domain_of_other_constants_is_given_up_and_its_processes_merge_again(
         std::fs::write(CONFIGURATION, text).expect("a configuration");
         let mut daemon = Daemon::start_prepared(CONFIGURATION, |command| store.serve(command));
         await_that(&mut daemon, "both should run", || {
-            // Whoever stands in for systemd reads: its socket takes ten messages.
+            // The test reads in place of systemd: its socket holds ten messages.
             store.names();
             group("a")["status"].is_object() && group("b")["status"].is_object()
         });
@@ -161,7 +161,7 @@ fn workers_and_supervisors_killed_over_and_over_harm_nobody(context: &mut Contex
             }
             sleep(Duration::from_millis(10));
         };
-        // It is killed now at its start, now at work.
+        // It is killed at its start or at work, in turn.
         let some = PAGES / KILLS * round;
         for pair in [&mut a, &mut b] {
             pair[round % 2].run(move |own| own.memory.flip(some..some + PAGES / KILLS));

@@ -1,15 +1,16 @@
-//! What the time of a write tells of other groups: nothing.
+//! The time of a write reveals nothing about other groups.
 //!
 //! # Problem
-//! A write to a merged page takes a fault, so that who guesses what somebody else holds can learn
-//! by the time whether the guess is right (docs/threat-model.md). Across groups it must not.
+//! A write to a merged page takes a fault, so that a process that guesses another's contents can
+//! learn from the time whether the guess is right (docs/threat-model.md). Across groups it must
+//! not.
 //!
 //! # Approach
-//! A peer of group a holds pages of three kinds, one after the other: such as two peers of group b
-//! hold as well, such as another peer of its own group holds, and such as nobody else holds. When
-//! all has been merged that can be, it writes to each page once, in an order of its own, and takes
-//! the time. Ranks of the times are compared (Mann and Whitney's test): those of the first kind
-//! with those of the third, and for control those of the second with those of the third.
+//! A peer of group a holds pages of three kinds in turn: equal to pages of two peers of group b,
+//! equal to pages of another peer of its own group, and unique ones. After all possible merges it
+//! writes to each page once, in random order, and measures the time. Ranks of the times are
+//! compared (Mann and Whitney's test): those of the first kind with those of the third, and for
+//! control those of the second with those of the third.
 
 use std::arch::x86_64::_rdtsc;
 use std::thread::sleep;
@@ -31,10 +32,10 @@ const NOWHERE: usize = 2;
 const KINDS: usize = 3;
 const EACH: usize = PAGES / KINDS;
 
-/// By chance, a difference of more than that many standard deviations comes once in 16,000 runs.
+/// By chance, a difference of more than this many standard deviations comes once in 16,000 runs.
 const MAX_BY_CHANCE: f64 = 4.0;
 
-/// A peer in no group yet, which has what all have in its pages of this kind only.
+/// A peer in no group yet, which has the common contents in its pages of this kind only.
 fn peer_with(kind: usize) -> Peer {
     let mut peer = Peer::filled(PAGES, SEED, PAGES);
     peer.run(move |own| {
@@ -49,7 +50,8 @@ fn peer_with(kind: usize) -> Peer {
 /// The time of one write to each page, by kind.
 fn times(own: &mut Own) -> [[u64; EACH]; KINDS] {
     let mut times = [[0; EACH]; KINDS];
-    // By chance: a fault makes the write after it slower as well, and that may be no kind's lot.
+    // In random order: a fault makes the write after it slower as well, which must not affect one
+    // kind more.
     let mut order: Vec<usize> = (0..EACH * KINDS).collect();
     let mut random = Random::new(SEED);
     order.sort_by_cached_key(|_| random.word());
@@ -64,7 +66,7 @@ fn times(own: &mut Own) -> [[u64; EACH]; KINDS] {
     times
 }
 
-/// By how many standard deviations the first are larger than the second, by their ranks.
+/// The number of standard deviations by which the first are larger than the second, by their ranks.
 fn difference(first: &[u64], second: &[u64]) -> f64 {
     let mut larger = 0.0;
     for a in first {
@@ -94,7 +96,7 @@ fn measure(own: &mut Own) -> ([f64; 2], [u64; KINDS]) {
 
 fn a_twin_in_another_group_does_not_show_in_the_time_of_a_write(context: &mut Context) {
     let mut host = Host::prepared(|_| ());
-    // Nothing may be merged before it is what it will be: a page stays on its frame when others
+    // No page may be merged before it has its final contents: a page stays on its frame when others
     // leave that.
     let mut prober = Peer::filled(PAGES, SEED, PAGES);
     let same = peer_with(HERE);
@@ -112,7 +114,7 @@ fn a_twin_in_another_group_does_not_show_in_the_time_of_a_write(context: &mut Co
     host.wait_for("all that is equal in a group should be merged", || {
         shared(a[0], a[1]) >= EACH * 95 / 100 && shared(b[0], b[1]) >= PAGES * 95 / 100
     });
-    // Whoever would merge the rest has had time to.
+    // Time for any wrong merge to happen.
     sleep(Duration::from_secs(2));
     assert_eq!(shared(a[0], b[0]), 0);
     let ([elsewhere, here], medians) = prober.run(measure);

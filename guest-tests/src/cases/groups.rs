@@ -1,12 +1,12 @@
 //! Groups: a supervisor, and a worker for each.
 //!
 //! # Problem
-//! Two groups hold the same, and must share nothing, whatever moves between them; a worker that is
-//! killed must cost nobody anything.
+//! Two groups hold the same, and must share nothing, also when processes move between them; a
+//! killed worker must harm no process.
 //!
 //! # Approach
 //! `/bin/uksm run` with two groups in the configuration merges peers in two control groups.
-//! Physical page numbers, read from the kernel's page maps, tell who shares what.
+//! Physical page numbers, read from the kernel's page maps, show which pages are shared.
 
 use std::fs;
 use std::process::Command;
@@ -31,7 +31,7 @@ pub(super) const PAGES: usize = 2048;
 pub(super) const NEARLY_ALL: usize = PAGES * 95 / 100;
 pub(super) const SEED: u64 = 47;
 const BOUND: Duration = Duration::from_secs(100);
-/// An answer that is not there by then does not come.
+/// Longest wait for an answer.
 const LATE: Duration = Duration::from_secs(30);
 pub(super) const CONFIGURATION: &str = "/tmp/groups.toml";
 
@@ -51,12 +51,12 @@ impl Host {
         Host::prepared(|_| ())
     }
 
-    /// One after something was done to the daemon's command.
+    /// One with a change of the daemon's command.
     pub(super) fn prepared(prepare: impl FnOnce(&mut Command)) -> Host {
         Host::of(TWO_GROUPS, prepare)
     }
 
-    /// One that is configured so.
+    /// One with this configuration.
     pub(super) fn configured(text: &str) -> Host {
         Host::of(text, |_| ())
     }
@@ -73,7 +73,7 @@ impl Host {
         [(); 2].map(|()| peer_in(&self.a))
     }
 
-    /// Waits for something, which may take an emulated machine long.
+    /// Waits for a condition, which may take long on an emulated machine.
     pub(super) fn wait_for(&mut self, what: &str, is_so: impl FnMut() -> bool) {
         await_that(&mut self.daemon, what, is_so);
     }
@@ -94,7 +94,7 @@ pub(super) fn await_that(daemon: &mut Daemon, what: &str, mut is_so: impl FnMut(
     }
 }
 
-/// A daemon that is configured so.
+/// A daemon with this configuration.
 pub(super) fn started(text: &str) -> Daemon {
     fs::write(CONFIGURATION, text).expect("a configuration");
     Daemon::start_configured(CONFIGURATION)
@@ -107,15 +107,15 @@ pub(super) fn peer_in(cgroup: &Cgroup) -> Peer {
     peer
 }
 
-/// What the program says, on whichever stream.
+/// Output of the program, on either stream.
 pub(super) fn said(arguments: &[&str]) -> String {
     let output = Command::new(PROGRAM).args(arguments).output();
     let output = output.unwrap_or_else(|error| panic!("{PROGRAM}: {error}"));
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// What `read` finds, asked for again while that is null: a machine that stood still for seconds
-/// makes an answer late, and a daemon that starts has none yet.
+/// The result of `read`, repeated while it is null: a machine that halted for seconds delays an
+/// answer, and a daemon that starts has none yet.
 fn found(mut read: impl FnMut() -> serde_json::Value) -> serde_json::Value {
     let end = Instant::now() + LATE;
     loop {
@@ -148,7 +148,7 @@ pub(super) fn worker(name: &str) -> i32 {
     i32::try_from(pid).expect("a process id")
 }
 
-/// What a group's worker says of itself; null if none answers.
+/// The status of a group's worker; null if it does not answer.
 pub(super) fn worker_status(name: &str) -> serde_json::Value {
     found(|| group(name)["status"].clone())
 }
@@ -158,8 +158,8 @@ pub(super) fn held(name: &str) -> u64 {
     held.unwrap_or(0)
 }
 
-/// What another worker holds of the frames of one that ended: none is lost. The processes' own few
-/// pages come and go, and what was being merged when the frames were counted is added.
+/// Asserts that a new worker holds the frames of one that ended: none is lost. The processes' own
+/// few pages come and go, and pages that were being merged during the count are added.
 pub(super) fn assert_has_frames(name: &str, frames: u64) {
     let now = held(name);
     assert!(
@@ -168,9 +168,9 @@ pub(super) fn assert_has_frames(name: &str, frames: u64) {
     );
 }
 
-/// How many pages who moved shares where it is now. Never in both groups: it is merged there only
-/// after it was parted here. The page maps are read one after the other, so that what it shares
-/// with who stayed is read twice.
+/// The number of pages that a moved process shares in its present group. It never shares in both
+/// groups: it is merged in the new group only after it was unmerged from the old one. The page maps
+/// are read one after the other, so the sharing with the process that stayed is read twice.
 pub(super) fn shared_in_one(stays: i32, moves: i32, now: i32) -> usize {
     let (old, new, later) = (
         shared(stays, moves),
@@ -316,7 +316,7 @@ fn a_child_that_was_moved_at_once_shares_nothing_with_its_parent(_: &mut Context
         shared(parent, other) >= NEARLY_ALL
     });
     let child = a[0].run(|_| fork(|| pause()));
-    // Read before the move, of which the daemon is told at once.
+    // Read before the move, which is reported to the daemon at once.
     assert!(
         shared(parent, child) >= NEARLY_ALL,
         "fork shares as fork does"
@@ -350,7 +350,7 @@ fn a_group_waits_for_the_control_group_that_pays(_: &mut Context) {
     let error = said(&["group", "show", "c"]);
     assert_eq!(error, "uksm: c: no such group: there are a, b\n");
     let cgroup = Cgroup::new("a");
-    // With others below it, it holds no processes itself.
+    // With groups below it, it holds no processes itself.
     let below = "/sys/fs/cgroup/uksm-a/below";
     fs::create_dir(below).expect("a control group");
     fs::write("/sys/fs/cgroup/uksm-a/cgroup.subtree_control", "+memory").expect("a controller");
@@ -367,7 +367,7 @@ fn a_group_waits_for_the_control_group_that_pays(_: &mut Context) {
     drop(cgroup);
 }
 
-/// Writes the configuration anew and has it read; answers what is said.
+/// Rewrites the configuration and reloads it; returns the program's output.
 fn reloaded(text: &str) -> String {
     fs::write(CONFIGURATION, text).expect("a configuration");
     said(&["reload"])
@@ -383,13 +383,13 @@ fn a_reload_changes_what_the_file_changes_and_nothing_else(_: &mut Context) {
     });
     let workers = [worker("a"), worker("b")];
 
-    // A bad line changes nothing.
+    // A bad line has no effect.
     let error = reloaded(&TWO_GROUPS.replace("cgroup = \"/uksm-b\"", "cgroups = 1"));
     assert!(error.starts_with("uksm: /tmp/groups.toml:"), "{error}");
     assert!(error.contains("cgroups: no such key"), "{error}");
     assert_eq!([worker("a"), worker("b")], workers);
 
-    // A process goes to the other group: only that is parted.
+    // One process goes to the other group: only that one is unmerged.
     let text = TWO_GROUPS.replace(
         "[group.b]",
         &format!("exclude = {{ pid = {moves} }}\n[group.b]"),
@@ -416,7 +416,7 @@ fn a_reload_changes_what_the_file_changes_and_nothing_else(_: &mut Context) {
     let governor = worker_status("b")["governor"].clone();
     assert_eq!(governor, "medium");
 
-    // A group that is gone shares nothing.
+    // A removed group shares nothing.
     let text = "[group.a]\ncgroup = \"/uksm-a\"\nbook = \"/uksm-a\"\n";
     assert_eq!(reloaded(text), "reloaded; groups: 1\n");
     for (x, y) in [(one, two), (one, moves), (two, moves)] {

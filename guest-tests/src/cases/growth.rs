@@ -1,9 +1,9 @@
-//! Memory that appears in processes that have long been known is told of, and merged soon.
+//! New memory of processes that are long known is reported, and merged soon.
 //!
 //! # Approach
 //! The programs of the daemon are loaded, without a daemon, and a process grows by more or less.
-//! Then a daemon with little time merges what two calm processes fill, in a mapping that has long
-//! been there and in a new one.
+//! Then a daemon with little time merges pages that two calm processes fill, in an old mapping and
+//! in a new one.
 
 use std::time::{Duration, Instant};
 
@@ -25,11 +25,11 @@ cases! { "daemon::growth":
 
 /// Pages that a page table maps.
 const TABLE: usize = 512;
-/// Those of two.
+/// Pages of two page tables.
 const MANY: usize = 2 * TABLE;
-/// Pages of which it is not told.
+/// Too few pages for a report.
 const FEW: usize = 100;
-/// Longer than the time in which it is told once of a process.
+/// Longer than the interval of reports on a process.
 const LONG: Duration = Duration::from_millis(1200);
 
 fn fill(memory: &mut Memory, pages: std::ops::Range<usize>, seed: u64) {
@@ -65,7 +65,7 @@ fn memory_that_appears_is_told_of_followed_processes_and_seldom(_: &mut Context)
     let many = told_of(|own| fill(&mut own.memory, TABLE + 1..4 * MANY, 1));
     let most = 1 + usize::try_from(begun.elapsed().as_secs()).expect("seconds");
     assert!((1..=most).contains(&many), "{many} times");
-    // It becomes small, and grows, though not to what it was.
+    // It shrinks, and grows, though not to its old size.
     std::thread::sleep(LONG);
     let discarded = told_of(|own| {
         let pages = 0..4 * MANY;
@@ -86,13 +86,13 @@ fn memory_that_appears_is_told_of_followed_processes_and_seldom(_: &mut Context)
     assert_eq!(hints.take().grown, [], "it is followed no longer");
 }
 
-/// After so long a daemon of governor low asks for sizes each 8 s.
+/// After this time a daemon of governor low reads sizes each 8 s.
 const CALM: Duration = Duration::from_secs(13);
 
-/// Pages that are there when the daemon starts, and those of each thing that appears.
+/// Pages that are there when the daemon starts, and pages of each growth.
 const OLD: usize = 4096;
 const NEW: usize = 2048;
-/// The mapping that has long been there has room for the first of these; then another follows.
+/// The old mapping has room for the first growth; then another follows.
 const FIRST: std::ops::Range<usize> = OLD..OLD + NEW;
 const SECOND: std::ops::Range<usize> = FIRST.end + 16..FIRST.end + 16 + NEW;
 
@@ -116,7 +116,7 @@ fn memory_that_appears_in_calm_processes_is_merged_soon_by_a_daemon_with_little_
         .into_iter()
         .enumerate()
     {
-        // First looks are over, and sizes are asked for as seldom as ever.
+        // First looks are over, and sizes are read at the longest interval.
         std::thread::sleep(CALM);
         let begun = Instant::now();
         for peer in &mut pair {

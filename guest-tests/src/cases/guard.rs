@@ -1,16 +1,16 @@
 //! Drivers that migrate memory to a device leave frames where they are.
 //!
 //! # Problem
-//! Such a driver has the kernel take pages out of the page table before it isolates them. The
-//! kernel cannot put a frame back, so the process would die at its next access, and the kernel
-//! with it.
+//! Such a driver makes the kernel take pages out of the page table before it isolates them. The
+//! kernel cannot put a frame back, so the process would die at its next access, and the kernel with
+//! it.
 //!
 //! # Approach
 //! `migration_collector`, a module of these tests, makes the calls of such a driver, and gets no
-//! memory of its device: all must be as before. `uksm_guard` has to see to that with `uksm` loaded
-//! and without. Where the guard is switched off, FOLD must map no frame. The negative control
-//! shows what happens without the guard. Each page that is lost there is locked before anything
-//! else, with which the kernel can unmap it at the exit of its process.
+//! memory of its device: all must be as before. `uksm_guard` has to ensure that with `uksm` loaded
+//! and without. Where the guard is switched off, FOLD must map no frame. The negative control shows
+//! the damage without the guard. Each page that is lost there is locked before anything else, with
+//! which the kernel can unmap it at the exit of its process.
 //!
 //! # Source
 //! `kernel/guard_migration.c`, `guest-tests/kernel/migration_collector.c`.
@@ -49,7 +49,7 @@ const GPU_MIGRATION: &str = "/sys/module/uksm_guard/parameters/gpu_migration";
 const FTRACE: &str = "/proc/sys/kernel/ftrace_enabled";
 const KPROBES: &str = "/sys/kernel/debug/kprobes/enabled";
 
-/// An order to the collector: what it collects, and for how long it has the lock before, in ms.
+/// An order to the collector: the range, and the time for which it has the lock before, in ms.
 fn order(pid: i32, pages: Range<usize>, hold: u32) -> String {
     let [start, end] = [pages.start, pages.end].map(address);
     format!("{pid} {start:x} {end:x} {hold}")
@@ -150,7 +150,7 @@ fn a_driver_that_collects_merged_pages_leaves_them_as_they_are(context: &mut Con
     peers[1].run(move |_| peer::wait(child));
     assert_intact(&mut peers[1..]);
     write_and_restore(&mut peers[1]);
-    // What it wrote is ordinary memory, which the guard leaves alone as well.
+    // The written pages are ordinary memory, which the guard leaves alone as well.
     assert_eq!(collected(context, peers[1].pid(), 0..PAGES), 0);
     assert_intact(&mut peers[1..]);
     let first = peers[0].run(|own| own.memory.changed(SEED, PAGES, 0..KEPT));
@@ -262,7 +262,7 @@ fn no_frame_is_mapped_while_the_guard_is_switched_off(context: &mut Context) {
     domain.assert_all_frames_return();
 }
 
-/// Somebody has the mmap lock of a peer for this long, in ms, as a driver that migrates does.
+/// The mmap lock of a peer is held for this long, in ms, as by a driver that migrates.
 fn with_lock_held<R>(context: &Context, peer: &Peer, work: impl FnOnce() -> R) -> R {
     const HOLD: u32 = 4000;
     const BEGUN: Duration = Duration::from_millis(500);
@@ -290,7 +290,7 @@ fn a_migration_that_began_before_the_guard_is_waited_for(context: &mut Context) 
     );
     let outcomes = domain.fold_with_retries(&set(1), Permit::default());
     assert!(outcomes.iter().all(|o| o.status == Status::Merged));
-    // It is known now that no such migration is under way: later ones are harmless.
+    // From now on no such migration is under way: later ones are harmless.
     let outcomes = with_lock_held(context, &peers[1], || {
         domain.fold(&set(2), Permit::default())
     });
@@ -325,7 +325,7 @@ fn without_the_guard_merged_pages_are_lost(context: &mut Context) {
     }
     drop(off);
     assert_eq!(migratable, 0, "no frame can be migrated");
-    // No page of the process is there any more. Nobody else may read these page tables.
+    // No page of the process is there any more. No other code may read these page tables.
     assert_eq!(domain.in_state(spaces[0], 0..PAGES, PageState::Swap), PAGES);
     let left = domain.frames(STATES, false);
     assert!(left.iter().all(|frame| frame.sharers == 1), "{left:?}");

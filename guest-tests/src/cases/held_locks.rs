@@ -2,14 +2,14 @@
 //!
 //! # Problem
 //! Any process can hold the lock of its mappings, or that of its exec, for ever, by means of a file
-//! whose server never answers. Who calls the module would wait with it.
+//! whose server never answers. A caller of the module would wait with it.
 //!
 //! # Approach
-//! Each call on such a target is timed, and says `EAGAIN` or how far it came; afterwards it works.
-//! The module's test build makes the moment long between the last check of a page that BREAK gives
+//! Each call on such a target is timed, and returns `EAGAIN` or its progress; afterwards it works.
+//! The module's test build lengthens the moment between the last check of a page that BREAK gives
 //! its own copy and the fault that makes the copy: a target that empties the entry meanwhile must
-//! not have a file read. The control has BREAK take the fault of the mapping as it is: then the
-//! file is read.
+//! not cause a read of the file. In the control, BREAK takes the fault of the unchanged mapping:
+//! then the file is read.
 
 use std::time::{Duration, Instant};
 
@@ -38,10 +38,10 @@ cases! { "held_locks":
 
 const PAGES: usize = 64;
 const SEED: u64 = 53;
-/// A call waits for a tenth of a second; an emulated machine may stand still for as long as this.
+/// A call waits for a tenth of a second; an emulated machine may halt for this long.
 const LONG: Duration = Duration::from_secs(5);
 
-/// What a call says, and that it says it soon.
+/// The result of a call, which must return soon.
 fn soon<R>(name: &str, call: impl FnOnce() -> module::Result<R>) -> Result<R, Errno> {
     let begin = Instant::now();
     let answer = call();
@@ -77,9 +77,9 @@ fn calls_on_a_target_that_holds_its_mmap_lock_end(context: &mut Context) {
     assert_eq!(counted.map(|counted| counted.next), Err(Errno::AGAIN));
     let broken = soon("BREAK", || domain.device.break_range(held, BASE, end));
     assert_eq!(broken.map(|broken| broken.next), Err(Errno::AGAIN));
-    // That takes another lock, which is not held.
+    // Attaching takes another lock, which is not held.
     assert_eq!(attach(&domain, peers[0].pid()), Ok(held));
-    // Nobody else is kept waiting.
+    // No other call is delayed.
     assert_eq!(
         domain.count(free, PAGES).pages.iter().sum::<u64>(),
         PAGES as u64
@@ -125,7 +125,7 @@ fn attaching_a_process_whose_exec_does_not_end_ends(context: &mut Context) {
     wait(pid);
 }
 
-/// Calls until there is nothing left to do; how many, and how many of them came nowhere.
+/// Calls until the work is complete; returns the number of calls, and of calls without progress.
 fn until_through(
     name: &str,
     mut call: impl FnMut(u64) -> module::Result<Option<u64>>,
@@ -188,7 +188,7 @@ fn a_target_that_maps_without_a_pause_is_worked_on_nevertheless(context: &mut Co
 const FEW: usize = 8;
 
 /// Merges private pages of a file, drops the file's own pages, and breaks them while their process
-/// gives them back. How often the file was read for that.
+/// gives them back. Returns the number of reads of the file for that.
 fn racing_breaks(context: &Context, faults: u32) -> u64 {
     let mut domain = Domain::open();
     let file = FuseFile::new(context, FEW, SEED);

@@ -1,4 +1,4 @@
-//! A daemon with groups beside processes that hold their own locks, stand still, or are busy in the
+//! A daemon with groups beside processes that hold their own locks, are stopped, or are busy in the
 //! kernel.
 //!
 //! # Problem
@@ -6,12 +6,13 @@
 //! answering.
 //!
 //! # Approach
-//! In group a one process holds the lock of its mappings, while what the group freed is divided,
-//! for which the supervisor counts pages itself. In group b one is stopped, one is traced, one is
-//! frozen, and one unmaps 64 MiB over and over. Pairs in both groups must merge as ever, each
-//! question must be answered soon, and the status and `explain` must name who holds its locks. The
-//! process that unmaps is ended before the daemon: the kernel removes the daemon's programs when
-//! every task has left the kernel once (`synchronize_rcu_tasks()`), and this one hardly does.
+//! In group a one process holds the lock of its mappings, while memory freed by the group is
+//! divided, for which the supervisor counts pages itself. In group b one is stopped, one is traced,
+//! one is frozen, and one unmaps 64 MiB over and over. Pairs in both groups must merge as usual,
+//! each query must be answered soon, and the status and `explain` must name the process that holds
+//! its locks. The process that unmaps is ended before the daemon: the kernel removes the daemon's
+//! programs when every task has left the kernel once (`synchronize_rcu_tasks()`), and this one
+//! hardly does.
 
 use std::fs;
 use std::thread::sleep;
@@ -33,11 +34,11 @@ const TOLD: &str = "v_life = \"off\"\n\
     [group.a]\ncgroup = \"/uksm-a\"\nbook = \"/uksm-a\"\nredistribute = \"entitlement\"\n\
     redistribute_least = \"1MiB\"\n[group.a.member.one]\ncgroup = \"/uksm-a\"\nbase = \"256MiB\"\n\
     [group.b]\ncgroup = \"/uksm-b\"\nbook = \"/uksm-b\"\n";
-/// A question is answered within this time, on an emulated machine whose processors are all busy.
+/// A query is answered within this time, on an emulated machine whose processors are all busy.
 const SOON: Duration = Duration::from_secs(10);
 const FROZEN: &str = "/sys/fs/cgroup/uksm-b/frozen";
 
-/// Asks; how long the answer took.
+/// Runs the program; returns its output and the time it took.
 fn asked(arguments: &[&str]) -> (String, Duration) {
     let begin = Instant::now();
     let text = said(arguments);
@@ -103,7 +104,7 @@ fn one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered(cont
             shared(pids[0], pids[1]) >= NEARLY_ALL
         });
     }
-    // It is named when it has done so for 5 s.
+    // It is named when it has held its locks for 5 s.
     let named = |status: &serde_json::Value| {
         let locked = status["targets"]["locked"].as_array().cloned();
         let pids = locked.unwrap_or_default().into_iter();
@@ -123,8 +124,8 @@ fn one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered(cont
     let (text, took) = asked(&["break", "--pid", &holder.pid().to_string()]);
     assert!(text.contains("held the lock of its own mappings"), "{text}");
     longest = longest.max(took);
-    // It moves, and cannot be parted from its group as long as it holds its locks: the others
-    // notice nothing of that.
+    // It moves, and cannot be unmerged from its group while it holds its locks: the others are not
+    // affected.
     let other = pairs[0][0].pid();
     host.b.take(other);
     let pids = [other, pairs[1][0].pid()];

@@ -1,13 +1,13 @@
-//! The programs that tell of I/O: every way to read and write is seen, of followed processes only,
-//! and none of them keeps the others from being told.
+//! The programs that report I/O: all ways to read and write are reported, of followed processes
+//! only, and no process blocks the hints of others.
 //!
 //! # Problem
-//! Data of files reaches memory in many ways, and a kernel may have moved the function in which
-//! they meet. A way that is not seen is no error anywhere: it is just merged late.
+//! Data of files reaches memory in many ways, and a kernel may have moved the function common to
+//! them. A way that is not reported causes no error: its pages are merged late.
 //!
 //! # Approach
 //! The programs of the daemon are loaded, without a daemon, and each way is tried on pages of its
-//! own, which must be told: on a file, and past the page cache on a block device.
+//! own, which must be reported: on a file, and past the page cache on a block device.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -169,7 +169,7 @@ fn libaio(opcode: u16, file: &File, at: *const libc::c_void, length: usize) -> i
     isize::try_from(event[2].cast_signed()).expect("64 bits")
 }
 
-/// Whether hints of this source tell of all these pages.
+/// Whether hints of this source report all these pages.
 fn is_told(hints: &[Hint], source: HintSource, from: u64) -> bool {
     (0..PAGES as u64).all(|page| {
         let address = from + page * PAGE as u64;
@@ -232,7 +232,7 @@ fn every_way_to_read_and_to_write_is_told_of_followed_processes_only(_: &mut Con
     assert_eq!(hints.take().hints, [], "it is followed no longer");
 }
 
-/// QEMU's `cache=none` reads and writes so, with threads, libaio or io_uring.
+/// QEMU's `cache=none` reads and writes this way, with threads, libaio or io_uring.
 fn every_way_past_the_page_cache_is_told(context: &mut Context) {
     let disk = Zram::of(context, 16);
     let writer = File::options().write(true).open(disk.path());
@@ -261,19 +261,19 @@ fn every_way_past_the_page_cache_is_told(context: &mut Context) {
         let ours = (from..from + BYTES as u64).step_by(PAGE);
         let is_elsewhere = |hint: &&Hint| !ours.clone().any(|page| page == hint.start);
         assert_eq!(told.iter().find(is_elsewhere), None, "{name}");
-        // What it is a part of is not known where pages are taken.
+        // The file is not known where pages are taken.
         assert!(
             told.iter().all(|hint| hint.place.is_none()),
             "{name}: {told:?}"
         );
         let is_whole = |page| memory.holds(first + page, Content::new(8, page as u64));
         let is_read = *source == HintSource::Read && !is_in_halves(name);
-        // Those that write come last: then the disk holds something else.
+        // Writes come last: then the disk has other contents.
         assert!(!is_read || (0..PAGES).all(is_whole), "{name}");
     }
 }
 
-/// The most segments of a request, as the kernel's UIO_MAXIOV has it. Guests ask for a page each.
+/// The limit of segments of a request, the kernel's UIO_MAXIOV. Guests use one segment a page.
 const MAX_SEGMENTS: usize = 1024;
 const BYTES_OF_MOST: usize = MAX_SEGMENTS * PAGE;
 
@@ -335,7 +335,7 @@ fn requests_of_many_segments_are_told_whole_and_nothing_between_them(_: &mut Con
     }
 }
 
-/// Reads of a page, as many calls.
+/// Reads of a page, in `calls` calls.
 fn read_pages(own: &Own, calls: usize) {
     let file = file_of(8, 1);
     let at = own.memory.vector(0..1);
@@ -346,7 +346,7 @@ fn read_pages(own: &Own, calls: usize) {
     }
 }
 
-/// Nobody takes hints while one process has far more of them than there is room for.
+/// Hints are not read while one process has far more of them than the ring has room for.
 fn a_process_that_fills_the_ring_leaves_room_for_others_and_its_losses_are_told_of_it(
     context: &mut Context,
 ) {
@@ -370,7 +370,7 @@ fn a_process_that_fills_the_ring_leaves_room_for_others_and_its_losses_are_told_
             break;
         }
     }
-    // To make its file a peer writes, too.
+    // A peer also writes to make its file.
     let reads = |of| {
         let is_one = |hint: &&Hint| hint.space == of && hint.source == HintSource::Read;
         all.hints.iter().filter(is_one).count()
@@ -381,7 +381,7 @@ fn a_process_that_fills_the_ring_leaves_room_for_others_and_its_losses_are_told_
     assert!((8000..20_000).contains(&storm), "{storm} of the storm");
     assert_eq!(all.lost, (STORM - storm) as u64);
     assert_eq!(all.lost_of, [spaces[0]]);
-    // What was taken counts no longer.
+    // Hints that were read no longer count.
     peers[0].run(|own| read_pages(own, OTHERS));
     let taken = hints.take();
     let at_least = taken.hints.len() >= OTHERS;

@@ -1,9 +1,9 @@
-//! Hints of I/O: what two processes read is merged at once, also where there is little time, in a
-//! storm of hints, and where nobody tells of them.
+//! Hints of I/O: pages that two processes read are merged at once, also with little time, in a
+//! storm of hints, and without reports.
 //!
 //! # Approach
-//! A daemon merges what two peers read from equal files into the middle of memory that it has long
-//! been done with.
+//! A daemon merges pages that two peers read from equal files into the middle of memory that it has
+//! finished reading long ago.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -24,7 +24,7 @@ cases! { "daemon::hints":
     a_daemon_that_is_told_of_no_io_says_why_and_merges Normal Stock 120,
 }
 
-/// A file of so many pages of contents.
+/// A file with this many pages of contents.
 pub(super) fn file_of(seed: u64, pages: usize) -> File {
     let mut file = tempfile("hints");
     for page in 0..pages {
@@ -35,25 +35,25 @@ pub(super) fn file_of(seed: u64, pages: usize) -> File {
     file
 }
 
-/// 64 MiB, of which a part is read into.
+/// Pages of a process (64 MiB), and of the part that is read into.
 pub(super) const CACHE: usize = 16_384;
 pub(super) const READ: usize = 2048;
-/// So many pages in a row that have a partner let a region leap.
+/// This many neighbouring pages with partners make a region leap.
 const LEAP: u64 = 8;
 
 fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut Context) {
     let mut pair = [1, 2].map(|seed| Peer::filled(CACHE, seed, CACHE));
     let mut daemon = Daemon::start_with("low", &named(&pair));
     await_programs(&mut daemon);
-    // First looks are over, and nothing of these regions will be read but by thin samples.
+    // First looks are over, and these regions will be read by thin samples only.
     std::thread::sleep(Duration::from_secs(10));
-    // To load the programs took 12 MiB, which are given back.
+    // Loading the programs took 12 MiB, which are given back.
     let own = resident(daemon.pid()).anonymous;
     assert!(own * PAGE as u64 <= 5 << 20, "{own} pages are the daemon's");
     let took = read_the_same(&mut pair, &mut daemon, Duration::from_secs(20));
     eprintln!("merged {took:?} after the first read began");
     let status: serde_json::Value = serde_json::from_str(&figures()).expect("JSON");
-    // Eight hits in a row let a region leap to the top level, whose reader may overtake the other
+    // Eight hits in a row make a region leap to the top level, whose reader may overtake the other
     // hints.
     let count = |part: &str, name: &str| status[part][name].as_u64().unwrap_or(0);
     let (merged, leapt) = (count("hints", "merged_pages"), count("promotions", "leapt"));
@@ -62,8 +62,8 @@ fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut C
     daemon.stop();
 }
 
-/// Waits until a daemon is told by its programs, which it begins to load five seconds after its
-/// start.
+/// Waits until a daemon receives reports of its programs, which it begins to load five seconds
+/// after its start.
 pub(super) fn await_programs(daemon: &mut Daemon) {
     let end = Instant::now() + Duration::from_secs(60);
     while !status().contains("told by programs") {
@@ -73,7 +73,7 @@ pub(super) fn await_programs(daemon: &mut Daemon) {
     }
 }
 
-/// Has two peers read equal files into the middle of their memory; how long it takes from then
+/// Makes two peers read equal files into the middle of their memory; returns the time from then
 /// until nine tenths of that are merged.
 pub(super) fn read_the_same(
     pair: &mut [Peer; 2],
@@ -105,13 +105,13 @@ pub(super) fn read_the_same(
     }
 }
 
-/// What the daemon counts of hints.
+/// The daemon's counts of hints.
 fn counts() -> serde_json::Value {
     let status: serde_json::Value = serde_json::from_str(&figures()).expect("JSON");
     status["hints"].clone()
 }
 
-/// A process asks for single pages of a file, in no order, as fast as it can.
+/// A process reads single pages of a file, in random order, as fast as it can.
 fn a_storm_of_io_is_counted_and_bounded_and_starves_nobody(context: &mut Context) {
     const STORM: Duration = Duration::from_secs(16);
     const MAX_BYTES: u64 = 16 << 20;
@@ -119,7 +119,7 @@ fn a_storm_of_io_is_counted_and_bounded_and_starves_nobody(context: &mut Context
     let mut noise = Peer::filled(CACHE, 3, CACHE);
     let noisy = ["--pid".to_owned(), noise.pid().to_string()];
     let mut daemon = Daemon::start_with("full", &[named(&pair), noisy.into()].concat());
-    // What is read before the programs follow who reads is not told.
+    // Reads before the programs follow the process are not reported.
     await_programs(&mut daemon);
     let storm = noise.begin(|own| {
         let file = file_of(8, READ);
@@ -146,7 +146,7 @@ fn a_storm_of_io_is_counted_and_bounded_and_starves_nobody(context: &mut Context
         let counts = counts();
         let count = |name: &str| counts[name].as_u64().unwrap_or(0);
         assert!(count("hint_bytes") <= MAX_BYTES, "{counts}");
-        // Each call is of one piece of memory.
+        // Each call reads one piece of memory.
         if count("calls") >= calls && count("taken") + count("lost") == count("calls") {
             break;
         }
@@ -184,7 +184,7 @@ fn a_daemon_that_is_told_of_no_io_says_why_and_merges(_: &mut Context) {
     }
 }
 
-/// How a daemon is started with these arguments.
+/// A way to start a daemon with these arguments.
 type Start<'a> = &'a dyn Fn(&[String]) -> Daemon;
 
 /// The arguments that name these peers.

@@ -1,4 +1,4 @@
-//! Huge pages: read in place, split only when asked to, made again by others.
+//! Huge pages: read in place, split only with permission, and gathered again by the kernel.
 //!
 //! # Problem
 //! Distributions use huge pages everywhere. A merge must split them first, and khugepaged or
@@ -8,8 +8,8 @@
 //! Peers with huge pages are sampled, folded without and with the right to split, and collapsed
 //! after a merge; contents are checked each time.
 //!
-//! A kernel without huge pages (PREEMPT_RT) must say so in INFO, and merge the same memory without
-//! a split.
+//! A kernel without huge pages (PREEMPT_RT) must report that in INFO, and merge the same memory
+//! without a split.
 //!
 //! A page has 4 KiB; a huge page is 512 of them.
 
@@ -137,7 +137,7 @@ fn huge_pages_are_split_only_with_the_right_to_split(_: &mut Context) {
 
 /// Newer kernels map the zero page for each zero page of a huge page that is split.
 fn zeros_that_the_kernel_frees_at_a_split_are_counted_apart(_: &mut Context) {
-    // The first of each huge page is merged; of the others every second one is zero.
+    // The first page of each huge page is merged; of the others every second one is zero.
     let mut peers = [(); 2].map(|()| {
         let mut peer = huge_peer();
         peer.run(|own| {

@@ -1,8 +1,9 @@
 //! Domains never share memory.
 //!
 //! # Problem
-//! Merging across customers lets one learn what another holds, by timing a write. A domain is an
-//! open file of the device, and the module must keep domains apart whatever their programs ask.
+//! Merging across customers lets one learn the contents of another, by timing a write. A domain is
+//! an open file of the device, and the module must keep domains apart for all requests of their
+//! programs.
 //!
 //! # Approach
 //! Two domains are filled with the same contents and merged; physical page numbers, read from the

@@ -2,13 +2,13 @@
 //!
 //! # Problem
 //! khugepaged takes the zero page for a hole, and makes a huge page of a range with up to
-//! `max_ptes_none` holes. So it undoes merges with the zero page, and no simulated kernel can show
+//! `max_ptes_none` holes. So it undoes merges with the zero page, and only a real kernel can show
 //! that a daemon notices.
 //!
 //! # Approach
-//! A process with huge pages of which only the first page of each holds something; a khugepaged
-//! that passes over all memory many times a second, with the kernel's default of 511 holes and with
-//! none. What is saved is read from `smaps_rollup`.
+//! A process with huge pages of which only the first page of each holds data; a khugepaged that
+//! passes over all memory many times a second, with the kernel's default of 511 holes and with
+//! none. The savings are read from `smaps_rollup`.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -65,7 +65,7 @@ impl Drop for Quick {
     }
 }
 
-/// A process with huge pages: the first page of each holds something, the others zeros.
+/// A process with huge pages: the first page of each holds data, the others zeros.
 fn zeroed() -> Peer {
     let mut peer = Peer::with(PAGES, Huge::Always);
     peer.run(|own| {
@@ -105,7 +105,7 @@ fn zeros_that_khugepaged_undoes_are_left_alone_and_told(context: &mut Context) {
     for merge in ["zero", "all"] {
         let mut peer = zeroed();
         let _quick = Quick::with("511");
-        // Programs that are loaded meanwhile would take a second of the processor.
+        // Programs loaded meanwhile would take a second of the processor.
         let options = ["--merge", merge, "--hint-runs", "0"];
         let mut daemon = Daemon::start_on(&[&peer], &options);
         let most = (BLOCKS * HUGE_PAGES) as u64;
@@ -130,7 +130,7 @@ fn zeros_that_khugepaged_undoes_are_left_alone_and_told(context: &mut Context) {
             huge(&after, "splits") <= Some(2 * BLOCKS as u64),
             "each should be split once, and perhaps once more before it is known: {said}"
         );
-        // What is told is what is there, up to what khugepaged has not come to.
+        // The reported number is the true one, up to pages that khugepaged has not reached.
         let told = after["merged"]["now"].as_u64().expect("a number");
         assert!(told <= saved(&peer) + 8, "{told} of {most}: {said}");
         assert!(

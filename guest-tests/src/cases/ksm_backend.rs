@@ -1,13 +1,13 @@
 //! The back end for hosts that load no module: the kernel's own ksmd, driven by uksm.
 //!
 //! # Problem
-//! Tests of the program feign KSM's knobs. Whether ksmd does with them what uksm believes, only a
-//! kernel says; and what was set before must be there again when uksm is gone, however it went.
+//! Tests of the program simulate KSM's knobs. Only a kernel shows whether ksmd treats them as uksm
+//! assumes; and the former settings must be restored after uksm has ended in any way.
 //!
 //! # Approach
-//! Two peers offer memory to KSM, a third has the same and does not. uksm is told of all three.
-//! What is merged is read from page maps. Then uksm is killed, and once more told to stop. What the
-//! third has stays its own: nobody is injected anything.
+//! Two peers offer memory to KSM, a third has the same and does not. uksm is configured with all
+//! three. Merged pages are read from page maps. Then uksm is killed, and in another run stopped.
+//! The pages of the third stay its own: uksm makes no memory mergeable.
 
 use std::fs;
 use std::thread::sleep;
@@ -24,10 +24,10 @@ cases! { "daemon::ksm_backend":
     ksmd_merges_what_is_offered_and_its_knobs_come_back_though_uksm_is_killed Normal Stock 120,
 }
 
-/// What uksm writes of KSM's; those before Linux 6.8 have no advisor.
+/// The knobs that uksm writes; kernels before Linux 6.8 have no advisor.
 const KNOBS: [&str; 4] = ["run", "pages_to_scan", "sleep_millisecs", "advisor_mode"];
 
-/// What an emulated machine may take.
+/// Longest wait on an emulated machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn knobs() -> [Option<String>; 4] {
@@ -52,8 +52,8 @@ fn shared(a: &Peer, b: &Peer) -> usize {
     pagemap::shared(a.pid(), b.pid(), PAGES)
 }
 
-/// Knobs as an operator may have left them: not what the kernel begins with, so that to put back is
-/// not to reset. They are reset, and KSM rests, when this is dropped.
+/// Knobs as an operator may have left them: other values than the kernel's defaults, so that
+/// restoring differs from resetting. They are reset, and KSM is stopped, when this is dropped.
 struct OperatorsKnobs([Option<String>; 4]);
 
 impl OperatorsKnobs {

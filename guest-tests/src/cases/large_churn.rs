@@ -1,18 +1,17 @@
 //! Groups for minutes: pages that are written, processes that fork and move, workers and
 //! supervisors that are killed.
 //!
-//! # Problem
-//! What happens once in a thousand moves is not seen by a test that moves one process. No frame may
-//! ever be mapped in two groups, no process may be harmed, and in the end each group must share as
-//! before.
+//! Events that occur once in a thousand moves are not found by a test that moves one process. No
+//! frame may ever be mapped in two groups, no process may be harmed, and in the end each group must
+//! share as before.
 //!
 //! # Approach
 //! Two control groups hold the same, so that every page of one has a twin in the other. In each,
-//! two peers stay, and a third moves between them. What is done next is drawn by the test's seed.
-//! After each step page maps are read: those who stay share nothing with the other group's, and who
-//! moves never shares with both. That is read in the order one, other, one, so that a process that
-//! is parted meanwhile is not blamed. A child shares its parent's frames as fork does, wherever it
-//! is put; it must have given them up some time later.
+//! two peers stay, and a third moves between them. The test's seed decides the next action. After
+//! each step page maps are read: peers that stay share nothing with the other group's, and a moving
+//! peer never shares with both. That is read in the order one, other, one, so that a process that
+//! is unmerged meanwhile does not fail the test. A child shares its parent's frames by its fork, in
+//! either group; it must have given them up some time later.
 //!
 //! These take minutes, so that `make test` leaves them out: `make large-test`.
 
@@ -38,9 +37,9 @@ cases! { "daemon::large_churn":
 
 const LONG: Duration = Duration::from_secs(180);
 const NAMES: [&str; 2] = ["a", "b"];
-/// A child that was put into the other group has parted from its parent's after so long.
+/// Longest time until a child in the other group shares nothing with its parent's group.
 const PARTED: Duration = Duration::from_secs(40);
-/// Most children at a time.
+/// Limit of the children at a time.
 const CHILDREN: usize = 3;
 
 /// A child of a peer.
@@ -49,18 +48,18 @@ struct Child {
     /// The peer that is its parent, and when it was born.
     parent: usize,
     born: Instant,
-    /// The group it was put into.
+    /// The group that it was put into.
     group: usize,
 }
 
-/// All that runs.
+/// The daemon, its groups and all processes.
 struct World {
     daemon: Daemon,
     cgroups: [Cgroup; 2],
     store: FdStore,
     /// Two that stay in a, two that stay in b, one that was in a at first, one that was in b.
     peers: Vec<Peer>,
-    /// Where each is.
+    /// The present group of each.
     places: Vec<usize>,
     children: Vec<Child>,
     random: Random,
@@ -97,7 +96,7 @@ impl World {
         self.peers[peer].pid()
     }
 
-    /// Each group's peers share nearly all.
+    /// Waits until each group's peers share nearly all.
     fn await_merged(&mut self) {
         let pids: Vec<i32> = self.peers.iter().map(Peer::pid).collect();
         let places = self.places.clone();
@@ -114,7 +113,7 @@ impl World {
         });
     }
 
-    /// Writes some pages of a peer, and what they held some time later.
+    /// Writes some pages of a peer, and their old contents some time later.
     fn write(&mut self) {
         let peer = self.random.page(self.peers.len());
         let first = self.random.page(PAGES);
@@ -126,7 +125,7 @@ impl World {
         self.writes += 1;
     }
 
-    /// One that moves goes to the other group.
+    /// Moves one of the moving peers to the other group.
     fn move_one(&mut self) {
         let peer = 4 + self.random.page(2);
         self.places[peer] ^= 1;
@@ -182,9 +181,9 @@ impl World {
         self
     }
 
-    /// The daemon runs, and nobody of one group shares with anybody of the other.
+    /// Checks that the daemon runs, and that the groups share nothing.
     fn check(&mut self) {
-        // Else the daemon waits for somebody to take what it says.
+        // Otherwise the daemon would wait for its messages to be read.
         let _kept = self.store.names();
         self.daemon.assert_running();
         for one in 0..2 {
@@ -206,8 +205,8 @@ impl World {
         }
     }
 
-    /// Page maps are read one after the other, and a page can change hands in between: what is not
-    /// so at once three times is.
+    /// Page maps are read one after the other, and a page can change hands in between: only sharing
+    /// in three reads in succession counts.
     fn assert_apart(one: i32, other: i32) {
         let counts: Vec<usize> = (0..3).map(|_| shared(one, other)).collect();
         assert!(
@@ -217,7 +216,7 @@ impl World {
         );
     }
 
-    /// Who moves shares with one group only.
+    /// Checks that a moving peer shares with one group only.
     fn assert_in_one(&self, pid: i32) {
         let with = |group: usize| -> usize {
             let stays = [2 * group, 2 * group + 1];
@@ -234,7 +233,7 @@ impl World {
         );
     }
 
-    /// All children end, all share again, and nobody was harmed.
+    /// All children end, all peers share again, and no process was harmed.
     fn end(mut self, context: &mut Context) {
         while !self.children.is_empty() {
             self.end_child(0);
@@ -277,7 +276,7 @@ fn minutes_of_kills_lose_no_sharing_and_harm_nobody(context: &mut Context) {
     while Instant::now() < end {
         match world.random.page(12) {
             0 => world.move_one(),
-            // Again and again at once, and after they have worked for a while.
+            // Both at once in succession, and after they have worked for a while.
             1 => world.kill_worker(),
             2 if killed.elapsed() > Duration::from_secs(5) => {
                 world = world.kill_supervisor();

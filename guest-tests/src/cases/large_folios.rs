@@ -9,8 +9,8 @@
 //! # Approach
 //! `hugepages-SIZE/enabled` is set for one size, and nothing else makes large folios. Two processes
 //! with equal pages are merged, written, broken and thrown away in parts, with the module alone;
-//! and by a daemon, whose CPU time is compared with that for the same memory in small pages. A
-//! kernel without the switch says so.
+//! and by a daemon, whose CPU time is compared with that for the same memory in small pages. On a
+//! kernel without the switch the test reports that.
 
 use std::fs;
 use std::path::Path;
@@ -39,7 +39,7 @@ const SIZES: [usize; 3] = [16, 64, 1024];
 const PAGES: usize = 1024;
 const SEED: u64 = 67;
 
-/// Folios of this size are given at faults, until this is dropped; those of 2 MiB are not.
+/// Faults bring folios of this size, until this is dropped, and none of 2 MiB.
 struct Folios {
     path: String,
     all: String,
@@ -67,7 +67,8 @@ impl Drop for Folios {
     }
 }
 
-/// A process with equal pages in folios as the kernel gives them; its own advice would forbid them.
+/// A process with equal pages in folios of the kernel's default policy; its own advice would forbid
+/// them.
 fn peer(pages: usize) -> Peer {
     let mut peer = Peer::new(1);
     peer.run(move |own| {
@@ -124,7 +125,7 @@ fn folios_of_each_size_are_merged_written_and_broken(context: &mut Context) {
             "{kib} KiB: {splits} splits of {folios} folios"
         );
         assert_intact(&mut a, 0..PAGES);
-        // Half of it is written by one, and is seen by that one only.
+        // One process writes half of it, and only that one sees the writes.
         a.run(|own| own.memory.flip(0..PAGES / 2));
         assert_intact(&mut b, 0..PAGES);
         assert_intact(&mut a, PAGES / 2..PAGES);
@@ -172,7 +173,8 @@ fn folios_that_are_mapped_in_part_are_merged_and_freed(context: &mut Context) {
         });
         assert_eq!(wrong, 0, "{kib} KiB");
         assert_intact(&mut b, 0..PAGES);
-        // Nothing is kept of what was unmapped: what is counted for the process is what it maps.
+        // Nothing is kept of unmapped pages: the process's count is the number of pages that it
+        // maps.
         let anonymous =
             |peer: &Peer| number(&format!("/proc/{}/smaps_rollup", peer.pid()), "Anonymous") / 4;
         let of_a = anonymous(&a);
@@ -183,8 +185,8 @@ fn folios_that_are_mapped_in_part_are_merged_and_freed(context: &mut Context) {
     }
 }
 
-/// CPU seconds that a daemon takes until 95 percent of two equal processes are merged and for a
-/// while after, and what it says then.
+/// CPU seconds of a daemon until 95 percent of two equal processes are merged and for a while
+/// after, and its status then.
 fn merged_by_a_daemon(pages: usize) -> (f64, String) {
     let pair = [(); 2].map(|()| peer(pages));
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &[]);

@@ -1,21 +1,20 @@
-//! As many groups as a large host has.
+//! As many groups as on a large host.
 //!
 //! # Problem
-//! What a group costs while nothing happens must not grow to a burden with their number, and none
-//! may wait long at the start.
+//! The cost of an idle group must not grow with their number, and none may wait long at the start.
 //!
 //! # Approach
 //! 200 control groups of ten processes each, which hold the same. All workers are booked on one
 //! control group, whose CPU time is read over a minute, after a minute and a half, six and eleven
 //! minutes of calm, and over all from the first to the last: a worker's share of the bottom level
-//! pays for a wake in some five minutes, so that checks of what was merged come in waves. The
-//! supervisor's is added. Beside each minute stands what a loop of fixed length took then: an
-//! emulator's speed changes by a factor of two within an hour, and with it what all of them take.
-//! The bounds are those of a loop that takes what it should ([`speed`]).
+//! pays for a wake in some five minutes, so that checks of merged pages come in waves. The
+//! supervisor's time is added. Beside each minute stands the time of a loop of fixed length at that
+//! moment: an emulator's speed changes by a factor of two within an hour, and with it all these
+//! times. The bounds are those for the expected time of the loop ([`speed`]).
 //!
-//! Metrics are asked for by the program, which waits for an answer of all workers, and further
-//! apart than an answer stands for. What that takes is counted in instructions, from the start of
-//! the program to its last line, on a machine whose clock they are.
+//! Metrics are read by the program, which waits for an answer of all workers, at intervals longer
+//! than an answer is valid. The cost is counted in instructions, from the start of the program to
+//! its last line, on a machine whose clock counts them.
 //!
 //! It takes minutes, so that `make test` leaves it out: `make large-test`.
 
@@ -40,21 +39,21 @@ cases! { "daemon::large_groups":
 const GROUPS: usize = 200;
 const MEMBERS: usize = 10;
 const PAGES: usize = 16;
-/// Bounds: of the start, of all in calm from the first minute to the last (0.47 % were taken where
-/// the loop took what it should), and of a worker's own memory. Where the loop takes longer, the
-/// first two are higher by as much.
+/// Bounds: of the start, of all in calm from the first minute to the last (0.47 % was measured at
+/// the expected time of the loop), and of a worker's own memory. If the loop takes longer, the
+/// first two are raised by the same factor.
 const START: Duration = Duration::from_secs(10);
 const CALM_PERCENT: f64 = 0.5;
-/// Seconds of calm before each minute that is measured.
+/// Seconds of calm before each measured minute.
 const CALM: [u64; 3] = [90, 210, 240];
 const PRIVATE_KIB: u64 = 3 << 10;
 /// Bound of a scrape, in millions of instructions: a processor that does four in a nanosecond takes
 /// 50 ms.
 const SCRAPE: u128 = 200;
-/// For longer than an answer stands for.
+/// Longer than an answer is valid.
 const BETWEEN_SCRAPES: Duration = Duration::from_millis(1500);
 
-/// A process of a group: 16 pages that all of them hold.
+/// A process of a group: 16 pages that are equal in all.
 fn member(cgroup: &Cgroup) -> i32 {
     let idle = || {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -120,28 +119,28 @@ fn held(daemon: i32) -> usize {
         .count()
 }
 
-/// How often workers have slept, all together.
+/// The number of sleeps of all workers.
 fn sleeps() -> u64 {
     let text = std::fs::read_to_string("/sys/fs/cgroup/uksm-payer/cgroup.procs").expect("workers");
     let status = |pid: &str| number(&format!("/proc/{pid}/status"), "voluntary_ctxt_switches");
     text.lines().map(status).sum()
 }
 
-/// CPU seconds of all.
+/// CPU seconds of all workers and of the daemon.
 fn used(payer: &Cgroup, daemon: &Daemon) -> f64 {
     payer.cpu_seconds() + cpu(daemon).as_secs_f64()
 }
 
-/// As many groups as [`GROUPS`], of so many processes each.
+/// [`GROUPS`] groups with equal numbers of processes.
 ///
-/// In the order in which it ends: a control group is removed when nobody is in it.
+/// Fields are in the order of their drops: a control group is removed when it is empty.
 struct Host {
     daemon: Daemon,
     members: Members,
     payer: Cgroup,
     _cgroups: Vec<Cgroup>,
     _addresses: SameAddresses,
-    /// When the daemon was started.
+    /// Start of the daemon.
     begin: Instant,
 }
 
@@ -203,7 +202,7 @@ fn a_scrape_of_two_hundred_groups_is_answered_soon(context: &mut Context) {
     host.daemon.stop();
 }
 
-/// Millions of instructions: a counted machine does one in a nanosecond, and waits for nothing.
+/// Millions of instructions: a counted machine executes one in a nanosecond, and waits for nothing.
 fn millions(elapsed: Duration) -> u128 {
     elapsed.as_micros() / 1000
 }

@@ -1,18 +1,18 @@
-//! Memory that was given away is wanted back all at once.
+//! The demand of all merged memory at once.
 //!
 //! # Problem
-//! What merging freed is used by others when the merged pages are written, and each of them is two
-//! again. Then the host has promised more than it has, and the kernel kills.
+//! Memory freed by merging is used by others when the merged pages are written, and each of them
+//! becomes two again. Then the host has promised more than it has, and the kernel kills.
 //!
 //! # Approach
-//! Two processes hold the same; a cache is given what that freed, and keeps to its limit as a cache
-//! does that watches it: it fills what it may have, and drops what it may not. A third takes all
-//! other memory but a margin. Then one of the two writes all its pages, some MiB each second. With
-//! the guard's marks at 0 the kernel must kill; with the marks as they are it must not, although
-//! the third takes as much.
+//! Two processes hold the same; a cache is given the freed memory, and keeps to its limit like a
+//! cache that watches it: it fills its limit, and drops pages beyond it. A third takes all other
+//! memory but a margin. Then one of the two writes all its pages, some MiB each second. With the
+//! guard's marks at 0 the kernel must kill; with the default marks it must not, although the third
+//! takes as much.
 //!
 //! # Units
-//! Pages, if nothing is said.
+//! Pages, unless stated otherwise.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -30,21 +30,21 @@ cases! { "daemon::large_overcommit":
 }
 
 const MIB: usize = 256;
-/// What each of the two has.
+/// Pages of each of the two.
 const SHARED: usize = 160 * MIB;
-/// What the cache has without anything given.
+/// Pages of the cache without given memory.
 const CACHE: usize = 48 * MIB;
-/// What is available before the storm where nothing comes back: more than the guard's first mark.
+/// Pages available before the storm if nothing comes back: more than the guard's first mark.
 const MARGIN: usize = 64 * MIB;
-/// The cache stays so far below its limit, for what else is charged to it.
+/// Distance of the cache from its limit, for other charges of its group.
 const BELOW: usize = 4 * MIB;
-/// What the storm writes at a time, and how long it rests then.
+/// Pages that the storm writes at a time, and the rest after that.
 const GUST: usize = 2 * MIB;
 const REST: Duration = Duration::from_millis(200);
 const SEED: u64 = 83;
-/// Where the cache, and who takes the rest, have their memory.
+/// Address of the memory of the cache and of the third process.
 const OTHER: u64 = BASE + (1 << 33);
-/// Pages that any of them can have, at most.
+/// Limit of the pages of each.
 const MAX_PAGES: usize = 1 << 18;
 
 const GROUP: &str = "v_life = \"off\"\n\
@@ -61,7 +61,7 @@ fn available() -> usize {
     pages(number("/proc/meminfo", "MemAvailable") / 4)
 }
 
-/// What a control group may have.
+/// The limit of a control group.
 fn limit(cgroup: &Cgroup) -> usize {
     pages(cgroup.high().unwrap_or(0) / 4096)
 }
@@ -73,7 +73,7 @@ fn plenty() -> Memory {
     memory
 }
 
-/// Has as much as its control group may have.
+/// Keeps as many pages as its control group may have.
 fn cache(cgroup: &Cgroup) -> ! {
     let mut memory = plenty();
     let mut taken = 0;
@@ -94,7 +94,7 @@ fn cache(cgroup: &Cgroup) -> ! {
     }
 }
 
-/// Takes so many pages, and is the first to be killed.
+/// Takes this many pages; the kernel kills it first.
 fn take(pages: usize) -> i32 {
     let pid = fork(|| {
         let mut memory = plenty();
@@ -105,18 +105,18 @@ fn take(pages: usize) -> i32 {
     pid
 }
 
-/// What a storm did.
+/// The results of a storm.
 struct Storm {
-    /// So much was taken besides.
+    /// Pages taken by the third process.
     taken: usize,
-    /// So often the kernel killed.
+    /// Kills by the kernel.
     kills: u64,
-    /// What the cache had before, and after.
+    /// Pages of the cache before, and after.
     cache: [usize; 2],
 }
 
-/// Gives all, has it used, and then has it wanted back. Who takes the rest takes so much, or all
-/// but the margin.
+/// Gives all freed memory away, has it used, and then demands it back. The third process takes
+/// `taken` pages, or all but the margin.
 fn storm(settings: &str, taken: Option<usize>) -> Storm {
     let [pair_group, cache_group] = ["pair", "cache"].map(Cgroup::new);
     let mut daemon = started(&format!("{settings}{GROUP}"));
@@ -130,7 +130,7 @@ fn storm(settings: &str, taken: Option<usize>) -> Storm {
     await_that(&mut daemon, "all should be merged and given", || {
         pages(told().0 / 4096) >= nearly_all && limit(&cache_group) >= CACHE + nearly_all
     });
-    // Born there: what a process has when it moves stays charged to where it was.
+    // The process starts there: its earlier pages would stay charged to the old group.
     let owner = cache_group.within(|| fork(|| cache(&cache_group)));
     let has = || pages(cache_group.pages());
     await_that(&mut daemon, "the cache should be full", || {

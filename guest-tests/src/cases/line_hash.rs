@@ -6,7 +6,7 @@
 //!
 //! # Approach
 //! The vectors of the contract are put into pages and sampled; random pages are sampled in random
-//! parts, which must add up to what the policy's own [`LineHash`] says of the contents.
+//! parts, which must add up to the policy's own [`LineHash`] of the contents.
 //!
 //! # Source
 //! `interface/hash_vectors.txt`, and "The line hash" of `interface/uksm_ioctl.h`.

@@ -5,11 +5,10 @@
 //! not load, and the kernel's log must name that function.
 //!
 //! # Approach
-//! The test build asks for one more symbol by parameter; one that no kernel has stands for one that
-//! this kernel lacks. It also takes name and version of the kernel it was built for from
-//! parameters: the kernel itself loads a module of another one, if all that it imports has the same
-//! version. And it takes the version of what it asks of the guard, which stays loaded over an
-//! update.
+//! The test build imports one more symbol by parameter; one that no kernel has stands for one that
+//! this kernel lacks. It also takes name and version of its kernel from parameters: the kernel
+//! itself loads a module of another one, if all that it imports has the same version. And it takes
+//! the version of the guard that it requires, which stays loaded over an update.
 
 use super::Context;
 use uksm_vm_protocol::machine::{GUARD, MODULE};

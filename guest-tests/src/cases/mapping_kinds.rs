@@ -1,4 +1,4 @@
-//! Which mappings are merged and which are refused.
+//! Kinds of mappings that are merged, and that are refused.
 //!
 //! # Problem
 //! Only private anonymous pages may be merged. Pages of shared, device, hugetlb or droppable
@@ -38,10 +38,10 @@ cases! { "mapping_kinds":
 const PAGES: usize = 64;
 const SEED: u64 = 18;
 
-/// Where second mappings of a peer start: behind the first, in another page table.
+/// Start of second mappings of a peer: behind the first, in another page table.
 const OTHER: u64 = BASE + (1 << 30);
 
-/// The state of the page at `address`, and what folding it as a set of two pages there says.
+/// The state of the page at `address`, and the outcome of folding it as a set of two pages.
 fn probe(domain: &mut Domain, space: SpaceId, address: u64) -> (PageState, FoldOutcome) {
     let mut pages = Vec::new();
     let run = Run {
@@ -106,7 +106,7 @@ fn map_private_file(own: &mut crate::fixtures::peer::Own) {
     own.memory.fill(SEED, PAGES);
 }
 
-/// Takes all pages out of a file of [`shm_file`], and so out of who maps it.
+/// Takes all pages out of a file of [`shm_file`], and so out of the processes that map it.
 fn punch_hole(name: &str) -> File {
     let file = File::options().write(true).open(format!("/dev/shm/{name}"));
     let file = file.expect("the file");
@@ -281,7 +281,7 @@ fn special_mappings_are_refused(_: &mut Context) {
 }
 
 fn memory_of_a_device_is_refused_and_not_counted(_: &mut Context) {
-    /// The first MiB, which holds what old devices have: /dev/mem gives it away on every kernel.
+    /// The first MiB, which belongs to old devices: /dev/mem maps it on every kernel.
     const FIRST_MIB: usize = 256;
     let mut a = Peer::new(PAGES);
     a.run(|_| {

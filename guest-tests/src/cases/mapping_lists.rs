@@ -1,15 +1,15 @@
 //! The list of a space's mappings: true, whole, in order, of the right process, and cheap.
 //!
 //! # Problem
-//! The daemon knows of no memory but what this list tells. A mapping that is missing is never
-//! merged, and its merged pages are never broken; one that is wrong costs calls for nothing.
+//! The daemon knows only the memory in this list. A mapping that is missing is never merged, and
+//! its merged pages are never broken; one that is wrong costs calls for nothing.
 //!
 //! # Approach
-//! What MAPPINGS says is compared with what `/proc` says of the same process, entry by entry, for a
+//! The answer of MAPPINGS is compared with `/proc` of the same process, entry by entry, for a
 //! process that has every kind of mapping and for one that has 60,000; in one call, in calls of a
-//! few entries, and from places inside and between mappings. A process that changes its mappings
-//! all the time must not bring the list out of order. A process that executes another program or
-//! exits leaves a space whose list says that it is gone. Wrong requests are refused.
+//! few entries, and from places inside and between mappings. The list must stay in order while a
+//! process changes its mappings all the time. A process that executes another program or exits
+//! leaves a space whose list is marked as gone. Wrong requests are refused.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -91,7 +91,8 @@ fn list(domain: &Domain, space: SpaceId, start: u64, count: usize) -> (Vec<Entry
     }
 }
 
-/// The private mappings by `/proc/PID/smaps`, whose `VmFlags` tell what the module refuses.
+/// The private mappings by `/proc/PID/smaps`, whose `VmFlags` show the kinds that the module
+/// refuses.
 fn by_smaps(pid: i32) -> Vec<Entry> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps")).expect("smaps");
     let mut found: Vec<Entry> = Vec::new();
@@ -155,7 +156,7 @@ fn by_maps(pid: i32) -> Vec<Entry> {
 fn of_every_kind() -> Peer {
     let mut peer = Peer::filled(PAGES, SEED, PAGES);
     peer.run(|_| {
-        // SAFETY: more heap moves nothing, and nobody frees it.
+        // SAFETY: more heap moves nothing, and is never freed.
         let grown = unsafe { libc::sbrk(1 << 20) };
         assert_ne!(grown.addr(), usize::MAX, "sbrk");
         let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -207,7 +208,7 @@ fn every_kind_of_mapping_is_listed_as_proc_says(_: &mut Context) {
         assert!(found.iter().any(has), "no mapping with flag {kind:#x}");
     }
 
-    // What the policy is told of the same.
+    // The mappings that the policy receives.
     let listed = mappings::mergeable(&mut domain.device, space, false).expect("MAPPINGS");
     let listed = listed.expect("a living process");
     let kind_at = |address: u64| {
@@ -260,7 +261,7 @@ fn a_list_goes_on_from_anywhere_in_parts_of_any_size(_: &mut Context) {
         assert_eq!(found, whole, "in parts of {count}");
         assert!(calls <= whole.len().div_ceil(count) + 1, "{calls} calls");
     }
-    // From every mapping on, from a page inside of it, from its end, and from holes.
+    // The list from every mapping on, from a page inside of it, from its end, and from holes.
     let page = PAGE as u64;
     for &(start, end, _) in &whole {
         for from in [start, (start + end) / 2 / page * page, end - page, end] {
@@ -275,7 +276,7 @@ fn a_list_goes_on_from_anywhere_in_parts_of_any_size(_: &mut Context) {
     assert_eq!(list(&domain, space, last, 1), (vec![], 1));
 }
 
-/// A peer with so many mappings side by side.
+/// A peer with this many mappings side by side.
 fn with_many(mappings: usize, flags: i32) -> Peer {
     let mut peer = Peer::new(1);
     peer.run(move |_| {
@@ -312,7 +313,8 @@ fn sixty_thousand_mappings_are_listed_whole_and_cheaply(context: &mut Context) {
             shortest(|| mappings::mergeable(device, space, false).expect("MAPPINGS"));
         (printed, text, listed, mergeable)
     };
-    // Three runs take a twentieth of a second: a machine that is slow for as long is asked again.
+    // Three runs take a twentieth of a second: they are repeated on a machine that is slow for that
+    // long.
     let (mut printed, text, mut listed, mergeable) = compared();
     for _ in 0..4 {
         let (again_printed, _, again_listed, _) = compared();
@@ -438,7 +440,7 @@ fn wrong_requests_for_mappings_are_refused(_: &mut Context) {
         mappings: room.as_mut_ptr().expose_provenance() as u64,
         space: domain.attach(&peer).0,
         count: 4,
-        // Answers only: what the caller leaves here does not matter.
+        // Answers only: the caller's values here do not matter.
         next: u64::MAX,
         done: u32::MAX,
         gone: u32::MAX,

@@ -1,8 +1,8 @@
-//! What a process does with its mappings after their pages were merged.
+//! Changes of mappings after their pages were merged.
 //!
 //! # Problem
-//! mremap, mprotect, munmap, madvise and mlock know pages by their kind; a merged page must pass
-//! through each of them as an ordinary private page would.
+//! mremap, mprotect, munmap, madvise and mlock know pages by their kind; each must treat a merged
+//! page as an ordinary private page.
 //!
 //! # Approach
 //! Two peers share all their pages through merging; one of them changes its mapping, and the

@@ -154,7 +154,7 @@ fn frames_of_a_closed_domain_are_freed_with_their_last_mapping(_: &mut Context) 
     pagemap::assert_no_merged_page_is_left();
 }
 
-/// Who writes sees the write; nobody else does; the frame loses one mapping each.
+/// Only the writer sees the write; the frame loses one mapping each.
 fn a_write_to_a_merged_page_is_seen_by_the_writer_only(_: &mut Context) {
     const WRITTEN: usize = 500;
     let (mut a, mut b, mut domain) = merged_pair(PAGES);
@@ -217,7 +217,7 @@ fn merging_keeps_soft_dirty_bits(_: &mut Context) {
     assert_eq!(dirty(&b), FEW, "written pages should stay written");
 }
 
-/// Children read what was merged; what they or the parent write stays their own.
+/// Children read merged pages; writes of children and parent stay their own.
 fn forked_children_read_and_write_merged_pages_as_their_own(_: &mut Context) {
     let (mut a, mut b, mut domain) = merged_pair(PAGES);
     let space = domain.attach(&a);
@@ -313,7 +313,7 @@ fn zero_pages_are_mapped_to_the_zero_page(_: &mut Context) {
         "{PAGES} pages should become free, not {gained}"
     );
     let left = resident(a.pid()).anonymous;
-    // What is left is the program's own, which does nothing meanwhile.
+    // The remaining pages are the program's own, which does nothing meanwhile.
     assert_eq!(
         left + PAGES as u64,
         before,
@@ -335,7 +335,7 @@ fn zero_pages_are_mapped_to_the_zero_page(_: &mut Context) {
     a.exit();
 }
 
-/// A page of zeros that FOLD meets as one of a set is merged by contents like any other.
+/// Equal pages of one process are merged into one frame for each content.
 fn merged_pages_of_one_process_count_as_self_shared(_: &mut Context) {
     const FEW: usize = 1024;
     const DISTINCT: usize = 64;
@@ -430,7 +430,7 @@ fn a_process_writing_all_the_time_loses_no_write_to_merging(_: &mut Context) {
     assert_intact(&mut busy, FEW);
 }
 
-/// Flips and flips back single pages for some seconds: (rounds, words that were not as left).
+/// Flips and flips back single pages for some seconds: (rounds, words that were changed meanwhile).
 pub(super) fn write_and_check(memory: &mut Memory, seconds: u64) -> (u64, u64) {
     let pages = memory.pages();
     let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);

@@ -1,13 +1,13 @@
-//! Processes that move between control groups among many: they are told of by an event.
+//! Processes that move between control groups, among many others: an event reports the move.
 //!
 //! # Problem
-//! Without an event a move is noticed when it is the process's turn to be looked at, which takes
-//! the longer the more processes there are; for so long two customers share memory.
+//! Without an event a move is noticed at the next check of the process, which comes the later the
+//! more processes there are; until then two customers share memory.
 //!
 //! # Approach
 //! Two groups with hundreds of idle processes. Peers are moved one by one, as threads, all at once,
-//! and over and over. The kernel's page maps tell when they share nothing with those that they
-//! left.
+//! and over and over. The kernel's page maps show the time at which they share nothing with their
+//! old group.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -29,16 +29,16 @@ cases! { "daemon::moves":
     without_btf_a_move_is_noticed_in_turn Normal Stock 180,
 }
 
-/// Idle processes of each group. In turns of eight a second, half of them take longer than the
+/// Idle processes of each group. At eight checks a second, half of them are checked after the
 /// bound.
 const CROWD: usize = 200;
-/// From the move to the last shared page, on an emulated machine.
+/// Longest time from the move to the last shared page, on an emulated machine.
 const SOON: Duration = Duration::from_secs(2);
 /// Processes that are moved all at once.
 const MANY: usize = 8;
-/// Moves of one storm, and the CPU time that they may cost the daemon, as a part of what who moves
-/// them takes: each is looked at, parted and attached. It was 0.49; who is moved and who looks are
-/// on the same slow machine.
+/// Moves of one storm, and the limit of their CPU time in the daemon, as a part of the mover's:
+/// each process is checked, unmerged and attached. It was 0.49; the mover and the daemon run on the
+/// same slow machine.
 const STORM: usize = 20_000;
 const STORM_SHARE: f64 = 1.0;
 
@@ -66,14 +66,14 @@ impl Drop for Crowd {
     }
 }
 
-/// What the supervisor says of moves: whether they are told, and how often some were lost.
+/// The supervisor's status of moves: whether they are reported, and the number of losses.
 fn told() -> (bool, u64) {
     let status = status();
     let lost = status["moves_lost"].as_u64().unwrap_or(0);
     (status["moves_told"].as_bool().unwrap_or(false), lost)
 }
 
-/// A daemon with a crowd in both groups, of which all are followed, that is told of moves.
+/// A daemon that receives reports of moves, with a crowd in both groups that is followed.
 fn crowded() -> (Host, Crowd) {
     let mut host = Host::prepared(|_| ());
     let crowd = Crowd::of(&host);
@@ -87,7 +87,7 @@ fn followed() -> u64 {
     ["a", "b"].into_iter().filter_map(of).sum()
 }
 
-/// Waits until nothing is shared; answers how long it took.
+/// Waits until nothing is shared; returns the time it took.
 fn await_parted(daemon: &mut Daemon, pairs: &[(i32, i32)]) -> Duration {
     let begin = Instant::now();
     while pairs.iter().any(|&(one, other)| shared(one, other) > 0) {
@@ -142,8 +142,8 @@ fn a_process_among_many_is_parted_soon_after_its_move(context: &mut Context) {
         worst.as_millis(),
         all.as_millis()
     ));
-    // A machine that stands still once makes one move late; in turn a process of so many is looked
-    // at after 50 s.
+    // A machine that halts once delays one move; without events a process among this many is
+    // checked after 50 s.
     assert!(best <= SOON && worst <= 5 * SOON, "{took:?}");
     assert!(all <= 5 * SOON, "{all:?}");
     assert_eq!(told(), (true, 0), "no move should be lost");
@@ -153,8 +153,8 @@ fn a_process_among_many_is_parted_soon_after_its_move(context: &mut Context) {
     drop((pair, many, crowd));
 }
 
-/// Starts a thread that does nothing; its id, or a negative errno. A peer is forked, and has no
-/// threads of the standard library.
+/// Starts a thread that does nothing; returns its id, or a negative errno. A peer is forked, and
+/// has no threads of the standard library.
 fn idle_thread() -> i32 {
     extern "C" fn idle(_: *mut libc::c_void) -> libc::c_int {
         pause()
@@ -197,7 +197,7 @@ fn a_thread_that_moves_takes_its_process_nowhere(_: &mut Context) {
         );
         std::thread::sleep(Duration::from_millis(50));
     }
-    // With all its threads it moves.
+    // It moves with all its threads.
     set(&format!("{below}/cgroup.threads"), &other.to_string());
     set("/sys/fs/cgroup/uksm-b/cgroup.procs", &other.to_string());
     let took = await_parted(&mut host.daemon, &[(stays, other)]);
@@ -207,7 +207,7 @@ fn a_thread_that_moves_takes_its_process_nowhere(_: &mut Context) {
     std::fs::remove_dir(below).unwrap_or_else(|error| panic!("{below}: {error}"));
 }
 
-/// What a storm took: CPU time of who moves, and of the daemon.
+/// Costs of a storm: CPU time of the mover, and of the daemon.
 #[derive(Debug)]
 struct Took {
     own: Duration,
@@ -224,7 +224,7 @@ fn storm(host: &Host, crowd: &Crowd) -> Took {
     let (own, used) = (clock::thread_cpu(), cpu(&host.daemon));
     for turn in 0..STORM {
         let to = if turn % 2 == 0 { &host.b } else { &host.a };
-        // One of the crowd each time, which is all of them over and over.
+        // Another process of the crowd each time; all of them over and over.
         to.take(crowd.0[(turn / 2) % crowd.0.len()]);
     }
     Took {
@@ -237,8 +237,7 @@ fn a_storm_of_moves_is_bounded_and_what_moved_is_parted(context: &mut Context) {
     let (mut host, crowd) = crowded();
     let mut pair = merged_pair(&mut host);
     let [stays, moves] = [pair[0].pid(), pair[1].pid()];
-    // Another one where it was too dear: a machine that stands still books that time on whoever
-    // runs.
+    // Repeated if it was too dear: a machine that halts charges that time to the process that runs.
     let mut storms = vec![storm(&host, &crowd)];
     while storms[storms.len() - 1].share() > STORM_SHARE && storms.len() < 3 {
         storms.push(storm(&host, &crowd));

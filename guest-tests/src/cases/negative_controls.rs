@@ -1,14 +1,14 @@
 //! Turns off one safety step at a time: the damage must be seen.
 //!
 //! # Problem
-//! A test of safety that passes whatever the module does proves nothing.
+//! A test of safety that always passes proves nothing.
 //!
 //! # Approach
-//! The module's test build can leave out single steps of a merge (parameter `faults`). Each
-//! control runs one check twice: with the step, when nothing may be damaged, and without it, when
-//! something must be. A page that is merged without its flush or its reference check may be freed
-//! while somebody still writes to it; to keep the kernel itself whole, the pages concerned are also
-//! held by a pipe, for which the reference check is left out in both runs.
+//! The module's test build can leave out single steps of a merge (parameter `faults`). Each control
+//! runs one check twice: with the step, when nothing may be damaged, and without it, when something
+//! must be. A page that is merged without its flush or its reference check may be freed while a
+//! process still writes to it; to keep the kernel itself whole, the pages concerned are also held
+//! by a pipe, for which the reference check is left out in both runs.
 //!
 //! # Source
 //! `kernel/faults.h`.
@@ -35,27 +35,27 @@ cases! { "negative_controls":
 pub(super) const NO_FLUSH: u32 = 1 << 0;
 /// Pages with references are merged.
 pub(super) const NO_REFERENCES: u32 = 1 << 1;
-/// KVM is not told.
+/// KVM is not notified.
 pub(super) const NO_NOTIFIER: u32 = 1 << 2;
 /// Different pages are merged.
 pub(super) const NO_COMPARE: u32 = 1 << 3;
-/// INFO tells a version that this program does not know.
+/// INFO returns a version that this program does not know.
 pub(super) const OTHER_VERSION: u32 = 1 << 4;
 /// Frames change by a bit before they are checked.
 pub(super) const FLIP_BIT: u32 = 1 << 5;
-/// To look at a frame when memory is short takes 19 µs.
+/// Scanning one frame when memory is short takes 300 µs.
 pub(super) const SLOW_SCAN: u32 = 1 << 6;
 /// Pages that are to become frames fail while they are copied.
 pub(super) const FAIL_COPY: u32 = 1 << 7;
-/// The entry of a page that FOLD has is empty.
+/// The entry of a page that FOLD holds is empty.
 pub(super) const EMPTY_ENTRY: u32 = 1 << 8;
-/// FOLD has a page for 2 ms.
+/// FOLD holds a page for 2 ms.
 pub(super) const SLOW_EXCHANGE: u32 = 1 << 9;
-/// BREAK waits for 100 ms between its last look at a page and its fault.
+/// BREAK waits for 100 ms between its last check of a page and its fault.
 pub(super) const SLOW_BREAK: u32 = 1 << 10;
 /// The faults of BREAK can read files.
 pub(super) const BREAK_READS: u32 = 1 << 11;
-/// Frames come from memory that is for what can be moved.
+/// Frames come from movable memory.
 pub(super) const MOVABLE_FRAMES: u32 = 1 << 14;
 
 const SEED: u64 = 27;
@@ -72,7 +72,7 @@ pub(super) fn with_faults<R>(context: &Context, faults: u32, work: impl FnOnce()
     result
 }
 
-/// Offers pages that differ in one bit, each pair as a set: pages that then are not what they were.
+/// Offers pages that differ in one bit, each pair as a set; returns the number of damaged pages.
 fn damaged_by_merging_different_pages() -> usize {
     const PAGES: usize = 64;
     let mut a = Peer::filled(PAGES, SEED, PAGES);
@@ -109,8 +109,8 @@ const WRITER_PAGES: usize = 256;
 const SCRATCH: u64 = BASE + (1 << 30);
 const SCRATCH_PAGES: usize = 128;
 
-/// Writes to all pages through whatever the TLB holds, empties the TLB, and counts writes that
-/// are not there. Then undoes the writes and gives a merger some time.
+/// Writes to all pages through the present TLB entries, empties the TLB, and counts missing writes.
+/// Then undoes the writes and gives a merger some time.
 fn writes_lost_while_merging(memory: &mut Memory, seconds: u64) -> usize {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let mut scratch = Memory::at(SCRATCH, SCRATCH_PAGES, flags, -1);
@@ -144,7 +144,7 @@ fn writes_lost_while_merging(memory: &mut Memory, seconds: u64) -> usize {
     lost
 }
 
-/// So often a loss by chance is waited for.
+/// Attempts to meet a loss that depends on chance.
 const MAX_TRIES: u32 = 10;
 
 /// Merges the pages of a process that writes all the time, each page once: (merged, writes lost).

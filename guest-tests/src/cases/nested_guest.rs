@@ -1,14 +1,15 @@
 //! A virtual machine whose memory is merged under it.
 //!
 //! # Problem
-//! KVM translates guest addresses by page tables of its own. If it is not told that a page is
+//! KVM translates guest addresses by page tables of its own. If it is not notified that a page is
 //! exchanged, the guest goes on writing to the old one.
 //!
 //! # Approach
 //! A machine of one page of real-mode code runs in a peer: it reads a word and reports it by an
-//! output instruction, after which the test merges the page; it writes the word, and reports what
-//! it reads. The guest and the process that runs it must see the same. The negative control leaves
-//! out the notification; the page is held by a pipe so that the stray write hits nothing else.
+//! output instruction, after which the test merges the page; it writes the word, and reports the
+//! word that it reads. The guest and the process that runs it must see the same. The negative
+//! control leaves out the notification; the page is held by a pipe so that the stray write hits
+//! nothing else.
 //!
 //! # Source
 //! Intel SDM volume 2 for the code; Documentation/virt/kvm/api.rst.
@@ -30,15 +31,15 @@ cases! { "nested_guest":
     without_the_notification_a_guest_of_kvm_loses_writes NegativeControl NestedFaults 90,
 }
 
-/// Pages of the guest; the whole of what its 16-bit addresses can reach.
+/// Pages of the guest: all that its 16-bit addresses can reach.
 const PAGES: usize = 16;
-/// Where its code is.
+/// The page of its code.
 const CODE_PAGE: usize = 1;
 /// The page that is merged.
 const DATA_PAGE: usize = 8;
-/// What it holds at first, in every 16-bit word.
+/// Every 16-bit word of it at first.
 const OLD: u16 = 0xBEEF;
-/// What the guest writes.
+/// The word that the guest writes.
 const NEW: u16 = 0x1234;
 
 /// Reports the first two words of the data page, writes the first, and reports them again.
@@ -78,8 +79,8 @@ fn fill_data(memory: &mut Memory, page: usize) {
     }
 }
 
-/// A machine that has the first `pages` pages of `memory`, and never runs. The kernel tells it of
-/// every change of the process's page tables all the same.
+/// A machine that has the first `pages` pages of `memory`, and never runs. The kernel notifies it
+/// of every change of the process's page tables all the same.
 fn machine_of(memory: &Memory, pages: usize) -> Machine {
     let vm = Kvm::new()
         .expect("/dev/kvm")
@@ -98,7 +99,7 @@ fn machine_of(memory: &Memory, pages: usize) -> Machine {
     Machine { cpu, _vm: vm }
 }
 
-/// Has the peer hold a machine of its memory that does not run.
+/// Makes the peer hold a machine of its memory that does not run.
 pub(crate) fn hold_machine(own: &mut Own) {
     own.machine = Some(machine_of(&own.memory, own.memory.pages()));
 }
@@ -143,8 +144,8 @@ fn next_report(own: &mut Own) -> Option<u16> {
     }
 }
 
-/// Merges the data page of a running machine: (was it merged, words it reports, what the host
-/// sees after its write, what the page's partner sees).
+/// Merges the data page of a running machine: (was it merged, words that it reports, the host's
+/// word after its write, the word of the page's partner).
 fn run_merged(held: bool) -> (bool, Vec<u16>, u64, u64) {
     let mut host = Peer::new(PAGES);
     let mut partner = Peer::new(PAGES);

@@ -1,13 +1,13 @@
 //! Merging on a machine of two memory nodes.
 //!
 //! # Problem
-//! NUMA balancing takes access rights from page-table entries to learn who uses a page, and moves
-//! pages between nodes; both meet merged pages.
+//! NUMA balancing takes access rights from page-table entries to find the users of a page, and
+//! moves pages between nodes; both meet merged pages.
 //!
 //! # Approach
-//! With balancing as quick as the kernel lets it be, a peer writes and checks its pages while it
-//! changes CPUs, and is merged all the time. Then all its pages are moved by migrate_pages(2). A
-//! mapping bound to one node gets its copies there when it is broken, or stays merged.
+//! With balancing at the kernel's highest rate, a peer writes and checks its pages while it changes
+//! CPUs, and is merged all the time. Then all its pages are moved by migrate_pages(2). A mapping
+//! bound to one node gets its copies there when it is broken, or stays merged.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -109,7 +109,7 @@ fn merging_under_numa_balancing_keeps_contents(context: &mut Context) {
 /// Moves all pages of a process from one node to the other.
 fn migrate(pid: i32, from: u32, to: u32) {
     let (from, to): (u64, u64) = (1 << from, 1 << to);
-    // SAFETY: both masks have as many bits as the call is told.
+    // SAFETY: both masks have as many bits as the call is given.
     let moved = unsafe {
         libc::syscall(
             libc::SYS_migrate_pages,
@@ -152,12 +152,12 @@ fn migrating_a_merged_process_keeps_contents(_: &mut Context) {
     domain.assert_all_frames_return();
 }
 
-/// Binds memory of this process to a node; what is there already stays where it is.
+/// Binds memory of this process to a node; pages that are present stay where they are.
 fn bind(memory: &Memory, node: u32) {
     const MPOL_BIND: i32 = 2;
     let mask: u64 = 1 << node;
     let vector = memory.vector(0..memory.pages());
-    // SAFETY: the mask is as long as the call is told, the range this process's own.
+    // SAFETY: the mask has the length given to the call, the range is this process's own.
     let bound = unsafe {
         libc::syscall(
             libc::SYS_mbind,
@@ -172,11 +172,11 @@ fn bind(memory: &Memory, node: u32) {
     assert_eq!(bound, 0, "mbind: {}", std::io::Error::last_os_error());
 }
 
-/// How many of the first `pages` pages of a process lie on a node.
+/// The number of the first `pages` pages of a process that lie on a node.
 fn pages_on(pid: i32, pages: usize, node: i32) -> usize {
     let addresses: Vec<u64> = (0..pages).map(address).collect();
     let mut places = vec![-1i32; pages];
-    // SAFETY: both arrays have as many members as the call is told; without nodes nothing moves.
+    // SAFETY: both arrays have the length given to the call; without nodes nothing moves.
     let asked = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
@@ -192,7 +192,7 @@ fn pages_on(pid: i32, pages: usize, node: i32) -> usize {
     places.into_iter().filter(|&place| place == node).count()
 }
 
-/// Does something while another thread moves this one from processor to processor.
+/// Does `work` while another thread moves this one from processor to processor.
 fn moved_about<T>(work: impl FnOnce() -> T) -> T {
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
     let is_done = AtomicBool::new(false);
@@ -210,7 +210,7 @@ fn moved_about<T>(work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Maps memory of a node at an address and touches it until that node has so few pages left.
+/// Touches memory of a node, mapped at an address, until that node has `left` pages left or fewer.
 fn fill_node(node: u32, left: u64, address: u64) {
     let pages = 1 << 18;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -223,7 +223,7 @@ fn fill_node(node: u32, left: u64, address: u64) {
         if usable <= left {
             return;
         }
-        // Far from the end in large steps.
+        // Large steps while the end is far.
         let step = if usable > left + 8192 { 4096 } else { 64 };
         for page in taken..taken + step {
             memory.set_word(page, 0, 1);
@@ -246,19 +246,19 @@ fn breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody(context: &mut 
     assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     peers[0].run(|own| bind(&own.memory, NODE));
 
-    // With room on the node, copies come from there.
+    // While the node has room, copies come from there.
     assert_eq!(domain.unmerge(spaces[0], 0..64), 64);
     let copies = pages_on(peers[0].pid(), 64, 1);
     assert_eq!(copies, 64, "copies should be where the mapping is bound to");
 
-    // A hog leaves hardly any. What ended before may give memory back after that, and BREAK use it:
+    // A hog leaves hardly any. Ended processes may give memory back after that, and BREAK use it:
     // then the node is filled again.
     let mut hog = Peer::new(1);
     let kills = events("oom_kill");
     let end = address(PAGES);
     let stops = (0..TRIES).any(|number| {
         hog.run(move |_| fill_node(NODE, ROOM, ELSEWHERE + (number << 32)));
-        // Free pages that one processor keeps are none for the other.
+        // Free pages kept by one processor are not available to the other.
         let broken = moved_about(|| domain.device.break_range(spaces[0], address(64), end));
         let broken = broken.expect("BREAK");
         let left = usable_pages(Some(NODE));

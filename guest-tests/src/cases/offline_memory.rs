@@ -1,12 +1,12 @@
-//! Memory with a failed frame in it stays online as long as somebody maps the frame.
+//! Memory with a failed frame stays online as long as a process maps the frame.
 //!
 //! # Problem
-//! Memory that fails is taken out of a running machine block by block. The kernel passes over pages
-//! whose memory has failed, since it has unmapped them; a frame it cannot unmap.
+//! Memory that fails is taken out of a running machine block by block. The kernel skips pages whose
+//! memory has failed, since it has unmapped them; it cannot unmap a frame.
 //!
 //! # Approach
-//! The machine has memory blocks that are offline at first. One goes online for pages that can be
-//! moved, so that all but a frame can leave it again, and a switch has one frame made there.
+//! The machine has memory blocks that are offline at first. One goes online for movable pages, so
+//! that all pages but a frame can leave it again, and a switch has one frame made there.
 //! `hard_offline_page` marks it as failed. Such a block can never go online again.
 //!
 //! # Source
@@ -36,7 +36,7 @@ cases! { "offline_memory":
 const FOLDER: &str = "/sys/devices/system/memory";
 const VETO: &str = "/sys/module/uksm_guard/parameters/veto";
 const SEED: u64 = 58;
-/// Seconds after which the kernel does not get the block empty.
+/// Seconds after which the kernel gives up emptying the block.
 pub(super) const PATIENCE: u32 = 30;
 
 /// A block of memory.
@@ -44,7 +44,7 @@ pub(super) const PATIENCE: u32 = 30;
 pub(super) struct Block(PathBuf);
 
 impl Block {
-    /// Those that are offline, in the order of their addresses; none if this kernel takes no memory
+    /// The offline blocks, in the order of their addresses; none if this kernel takes no memory
     /// offline.
     pub(super) fn spare() -> Vec<Block> {
         let Ok(entries) = fs::read_dir(FOLDER) else {
@@ -63,8 +63,8 @@ impl Block {
         spare.into_iter().map(Block).collect()
     }
 
-    /// The first that goes online for pages that can be moved: one with failed memory does not.
-    /// `None` if this kernel marks no failures.
+    /// The first block that goes online for movable pages: one with failed memory does not. `None`
+    /// if this kernel marks no failures.
     fn for_a_failure() -> Option<Block> {
         if !kernel_deals_with_failures() {
             return None;
@@ -73,7 +73,7 @@ impl Block {
         spare.find(|block| block.try_set("online_movable").is_ok())
     }
 
-    /// Those that some of these pages lie in.
+    /// The blocks in which some of these pages lie.
     pub(super) fn of_all(pfns: &[u64]) -> Vec<Block> {
         let size = block_size();
         let numbers: BTreeSet<u64> = pfns.iter().map(|pfn| (pfn << 12) / size).collect();
@@ -90,7 +90,7 @@ impl Block {
         fs::write(self.0.join("state"), state)
     }
 
-    /// Takes it offline; the system's error, or 0.
+    /// Takes it offline; returns the system's error, or 0.
     pub(super) fn take_offline(&self) -> i32 {
         let path = self.0.join("state");
         let status = wait(fork(|| {
@@ -107,7 +107,7 @@ impl Block {
         self.count(&[pfn]) == 1
     }
 
-    /// Pages among these that lie in it.
+    /// The number of these pages that lie in it.
     pub(super) fn count(&self, pfns: &[u64]) -> usize {
         let index = fs::read_to_string(self.0.join("phys_index")).expect("an index");
         let index = u64::from_str_radix(index.trim(), 16).expect("a number");
@@ -122,13 +122,13 @@ fn block_size() -> u64 {
     u64::from_str_radix(size.trim(), 16).expect("a number")
 }
 
-/// Two peers that map a failed frame in the block; an orphan, so no other page of a domain is
-/// there.
+/// Two peers that map a failed frame in the block; the frame is an orphan, so no other page of a
+/// domain is there.
 fn map_failed_frame(context: &Context, block: &Block) -> [Peer; 2] {
     make_failed_frame(context, block).0
 }
 
-/// The same, with the domain whose frame it is.
+/// The same, with the frame's domain.
 fn make_failed_frame(context: &Context, block: &Block) -> ([Peer; 2], Domain) {
     let peers = [(); 2].map(|()| Peer::filled(1, SEED, 1));
     let mut domain = Domain::open();

@@ -1,13 +1,13 @@
 //! Frames that outlive their domain, and pages that outlive their frame.
 //!
 //! # Problem
-//! A new daemon finds everything that the daemon before it merged, as orphans. If it merged them
+//! A new daemon finds all merged pages of the daemon before it, as orphans. If it merged them
 //! again, it would copy every page; if it took over those of any domain, strangers would share
 //! memory.
 //!
 //! # Approach
 //! A domain is closed with its frames mapped. A second one has the same seed or another, and the
-//! physical pages that the peers map tell whether anything was copied.
+//! physical pages that the peers map show whether anything was copied.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -156,7 +156,7 @@ fn pages_of_freed_frames_become_the_next_frames(_: &mut Context) {
     domain.assert_all_frames_return();
 }
 
-/// The daemon asks for nothing here: it may be stopped just when memory is short.
+/// The daemon makes no request here: it may be stopped just when memory is short.
 fn frames_without_mappings_are_freed_when_memory_is_short(_: &mut Context) {
     const MANY: usize = 4096;
     let peers = [(); 2].map(|()| Peer::filled(MANY, SEED, MANY));
@@ -173,8 +173,8 @@ fn frames_without_mappings_are_freed_when_memory_is_short(_: &mut Context) {
     }
     let free = free_pages();
     assert_eq!(domain.info().frames, MANY as u64, "nobody asked for them");
-    // As reclaim does it, but now: all shrinkers are called until they find nothing.
-    // The last few are too few for one scan, and are put off.
+    // As in reclaim, but now: all shrinkers are called until they find nothing. The last few are
+    // too few for one scan, and are deferred.
     for _ in 0..20 {
         fs::write("/proc/sys/vm/drop_caches", "2").expect("drop_caches");
     }

@@ -1,17 +1,17 @@
-//! What others see of a page while FOLD has it.
+//! The effects on others while FOLD holds a page.
 //!
 //! # Problem
 //! FOLD clears the page-table entry of a page, compares, and maps the page again or its frame. A
-//! page fault looks at the entry before it takes the lock. If it finds it empty, the page is
-//! missing: the fault then reads the file behind a private mapping, and fails where that fails; it
-//! fills holes of tmpfs files, charges a page that the process has, and waits for a handler of
+//! page fault reads the entry before it takes the lock. If the entry is empty, the page is missing:
+//! the fault then reads the file behind a private mapping, and fails where that fails; it fills
+//! holes of tmpfs files, charges a page that the process already has, and waits for a handler of
 //! userfaultfd.
 //!
 //! # Approach
 //! The module's test build makes this moment 2 ms long. Processes use pages all the time which FOLD
-//! clears, finds to differ from a frame in their last byte, and puts back. Nothing of the above may
-//! happen with the PROT_NONE entry that FOLD leaves in the place, and each must happen where it
-//! leaves the entry empty instead. Memory failure looks under the lock; it is tried all the same.
+//! clears, finds to differ from a frame in their last byte, and puts back. None of the above may
+//! happen with the PROT_NONE entry that FOLD leaves in the place, and each must happen if it leaves
+//! the entry empty instead. Memory failure checks under the lock; it is tried all the same.
 //!
 //! # Source
 //! `clear_pte()` of kernel/candidate.c; `kernel/faults.h`.
@@ -54,12 +54,12 @@ cases! { "page_table_entries":
 /// One batch of FOLD, all in one page table.
 const PAGES: usize = 32;
 const SEED: u64 = 73;
-/// For so long a process uses its pages.
+/// Time for which a process uses its pages.
 const USE: Duration = Duration::from_secs(2);
-/// Until a process that does not end is taken to wait for ever.
+/// Time after which a process that has not ended counts as waiting for ever.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often a control is tried.
+/// Limit of the tries of a control.
 const MAX_CONTROLS: usize = 10;
 
 /// A domain with a frame that differs from content 0 of [`SEED`] in its last byte.
@@ -97,13 +97,13 @@ impl Folder {
         (0..PAGES).map(|page| entry(space, page, kind)).collect()
     }
 
-    /// Has FOLD clear these pages and put them back, over and over, while `on()`.
+    /// Makes FOLD clear these pages and put them back, over and over, while `on()`.
     fn clear_and_put_back(&mut self, entries: &[FoldEntry], mut on: impl FnMut() -> bool) {
         let (mut first, mut put_back) = (true, 0);
         while on() {
             let outcomes = self.domain.fold_batch(&FoldBatch {
                 entries: entries.to_vec(),
-                // Pages just written wait in a list of their processor, which has a reference.
+                // Pages just written are in a list of their processor, which has a reference.
                 drain: first,
                 ..FoldBatch::default()
             });
@@ -121,9 +121,9 @@ impl Folder {
     }
 }
 
-/// What a test counts, with the PROT_NONE entry and then with an empty one. The second shows that
+/// The counts of a test, with the PROT_NONE entry and then with an empty one. The second shows that
 /// the test can fail. It is repeated until it does, since a process on a busy machine may not run
-/// in the moments in which FOLD has its pages.
+/// while FOLD holds its pages.
 fn with_and_without<R: PartialEq>(context: &Context, mut count: impl FnMut() -> R) -> (R, R) {
     let with = with_faults(context, SLOW_EXCHANGE, &mut count);
     let without = with_faults(context, SLOW_EXCHANGE | EMPTY_ENTRY, || {
@@ -174,7 +174,7 @@ extern "C" fn count_bus_error(_: i32) {
     BUS_ERRORS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Reads all pages for a while; how often SIGBUS came. Then the read is tried again.
+/// Reads all pages for a while; returns the number of SIGBUS signals. Then the read is tried again.
 fn read_and_count_bus_errors(own: &mut Own) -> u64 {
     let handler = SigHandler::Handler(count_bus_error);
     let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
@@ -184,8 +184,8 @@ fn read_and_count_bus_errors(own: &mut Own) -> u64 {
     BUS_ERRORS.load(Ordering::Relaxed)
 }
 
-/// What becomes of a reader of private pages of a file: signals SIGBUS, reads of the file, major
-/// faults of the machine, faults that count for NUMA balancing.
+/// Effects on a reader of private pages of a file: signals SIGBUS, reads of the file, major faults
+/// of the machine, faults that count for NUMA balancing.
 fn seen_by_a_reader(context: &Context, reads: Reads) -> [u64; 4] {
     let mut file = FuseFile::new(context, PAGES, SEED);
     let mut reader = reader_of_the_file();
@@ -231,7 +231,7 @@ fn a_reader_has_no_major_faults(context: &mut Context) {
     );
 }
 
-/// Writes to pages that a group has, and it may have no more: how often it was out of memory.
+/// Writes to pages of a group at its limit; returns the number of times that it was out of memory.
 fn shortages_of_a_writer() -> u64 {
     let group = Cgroup::new("writer");
     let mut writer = Peer::new(PAGES);
@@ -244,7 +244,7 @@ fn shortages_of_a_writer() -> u64 {
         }
     };
     writer.run(|own| own.memory.fill(SEED, 1));
-    // Takes what it needs besides.
+    // Takes its other memory first.
     writer.run(write(Duration::from_millis(50)));
     group.limit_to_use();
     let mut limit = group.pages();
@@ -253,11 +253,12 @@ fn shortages_of_a_writer() -> u64 {
     let pid = writer.pid();
     let running = writer.begin(write(USE));
     let end = Instant::now() + USE;
-    // FOLD does not let the other run on the processor where it has a page.
+    // FOLD does not let the other process run on the processor where it holds a page.
     run_on(0, 1);
     run_on(pid, 2);
     folder.clear_and_put_back(&entries, || {
-        // A page that the group gave back, or that a processor held for it, would be room for ever.
+        // A page that the group gave back, or that a processor held for it, would leave room for
+        // ever.
         let pages = group.pages();
         if pages < limit {
             limit = pages;
@@ -267,7 +268,7 @@ fn shortages_of_a_writer() -> u64 {
     });
     run_on(0, 3);
     let shortages = group.shortages();
-    // Else it was killed.
+    // Otherwise it was killed.
     if shortages == 0 {
         running.end();
         assert_eq!(writer.run(|own| own.memory.changed(SEED, 1, 0..PAGES)), 0);
@@ -295,7 +296,8 @@ fn map_hole(own: &mut Own) -> File {
     file
 }
 
-/// Has a process use private pages over a hole; how much of the hole was filled, in 512 bytes.
+/// Makes a process use private pages over a hole; returns the filled part of the hole, in units of
+/// 512 bytes.
 fn blocks_of_a_hole() -> u64 {
     let mut reader = Peer::new(PAGES);
     let file = reader.run(|own| {
@@ -320,8 +322,8 @@ fn a_hole_of_a_file_stays_one(context: &mut Context) {
     assert!(without > 0, "an empty entry should be noticed");
 }
 
-/// Has a process read pages whose absence userfaultfd would report, to a handler that never
-/// answers: whether it waits for the handler.
+/// Makes a process read pages whose absence userfaultfd would report, to a handler that never
+/// answers; returns whether it waits for the handler.
 fn waits_for_a_handler() -> bool {
     let mut reader = Peer::new(PAGES);
     reader.run(|own| {
@@ -345,7 +347,7 @@ fn a_handler_gets_no_event_for_a_page_that_is_there(context: &mut Context) {
     assert!(without, "an empty entry should be noticed");
 }
 
-/// Has memory fail under pages while FOLD has them; how many are still mapped afterwards.
+/// Makes memory fail under pages while FOLD holds them; returns the number of pages still mapped.
 fn mapped_though_failed() -> usize {
     let target = Peer::filled(PAGES, SEED, 1);
     let mut folder = Folder::new();
@@ -355,7 +357,7 @@ fn mapped_though_failed() -> usize {
     let failure = fork(|| {
         sleep(USE / 10);
         for number in failing {
-            // Fails where somebody holds the page just then.
+            // Fails if the page is held just then.
             let _unhandled = fs::write(HARD_OFFLINE, format!("{:#x}", number << 12));
         }
         Memory::existing(BASE, 1).set_word(0, 0, 1);

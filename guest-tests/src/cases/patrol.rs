@@ -1,12 +1,13 @@
-//! Frames that no longer hold what they held.
+//! Frames whose contents have changed.
 //!
 //! # Problem
-//! A bit that flips in a frame is wrong in every process that shares it, and nobody is told. A test
-//! cannot wait for memory to fail; and a check that finds nothing must also be one that could have.
+//! A bit that flips in a frame is wrong in every process that shares it, without a notice. A test
+//! cannot wait for memory to fail; and a check that finds nothing must also be able to find
+//! something.
 //!
 //! # Approach
-//! The test build of the module flips a bit of each frame that it is asked about. Such frames, and
-//! no others, are listed as changed and given up; the daemon names those who share them. Sound
+//! The test build of the module flips a bit of each frame in a request. Such frames, and no others,
+//! are listed as changed and given up; the daemon names the processes that share them. Sound
 //! frames, made, written over and adopted, are checked as well.
 //!
 //! # Source
@@ -38,7 +39,7 @@ const PAGES: usize = 256;
 const SEED: u64 = 43;
 const STATES: Lines = Lines { from: 0, to: 0 };
 const LOG: &str = "/tmp/patrol.log";
-/// Until an emulated daemon has merged, and listed its frames a few times.
+/// Longest time until an emulated daemon has merged, and listed its frames a few times.
 const BOUND: Duration = Duration::from_secs(100);
 
 fn changed(domain: &mut Domain) -> Vec<FrameId> {
@@ -64,7 +65,7 @@ fn frames_that_are_sound_are_left_alone(_: &mut Context) {
     let info = domain.info();
     assert_eq!((info.changed, info.frames), (0, held));
 
-    // Those that an heir adopts are noted as they are.
+    // The contents of adopted frames are noted as they are.
     let seed = info.hash_seed;
     drop(domain);
     let mut heir = with_seed(seed);
@@ -111,7 +112,7 @@ fn a_frame_that_changed_is_found_and_given_up(context: &mut Context) {
     let info = domain.info();
     assert_eq!((info.changed, info.poisoned), (1, 0));
     assert_eq!(info.frames, PAGES as u64 - 1);
-    // It stays where it is, and takes nobody.
+    // It stays mapped, and no page joins it.
     let seen = domain.sample(spaces[0], last, STATES)[0];
     assert_eq!(seen.state, PageState::Orphan);
     let outcome = domain.fold(
@@ -137,7 +138,7 @@ fn the_daemon_names_all_who_share_a_frame_that_changed(context: &mut Context) {
     const CONFIGURATION: &str = "/tmp/patrol.toml";
     let peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let [one, other] = peers.each_ref().map(Peer::pid);
-    // Else a piece that takes 100 ms on a busy machine is paid for with a pause of minutes.
+    // Otherwise a piece that takes 100 ms on a busy machine is followed by a pause of minutes.
     let text = format!(
         "governor = \"full\"\nbottom_cpu = 0.2\nv_life = \"off\"\npatrol = \"1s\"\n[group.watched]\npid = [{one}, {other}]\n"
     );

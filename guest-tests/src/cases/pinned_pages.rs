@@ -1,9 +1,9 @@
 //! Pages with references, before and after a merge.
 //!
 //! # Problem
-//! Whoever holds a reference to a page reads or writes it without the page table. If such a page
-//! is merged, writes through the reference are lost; if a merged page is pinned for writing, the
-//! writes reach everybody who shares it.
+//! The holder of a reference to a page reads or writes it without the page table. If such a page is
+//! merged, writes through the reference are lost; if a merged page is pinned for writing, the
+//! writes reach all processes that share it.
 //!
 //! # Approach
 //! vmsplice (references) and io_uring fixed buffers (pins) are taken before a merge, which must
@@ -103,7 +103,8 @@ fn a_pipe_keeps_the_contents_of_merged_pages_that_are_written(_: &mut Context) {
     domain.assert_all_frames_return();
 }
 
-/// Pins, merges, and has the kernel write through the pins: pages that did not receive it.
+/// Pins, merges, and makes the kernel write through the pins; returns the pages that did not
+/// receive it.
 pub(super) fn lost_after_pinning_before_a_merge() -> (OutcomeCounts, usize) {
     let (a, mut b) = pair();
     let mut domain = Domain::open();

@@ -1,13 +1,13 @@
 //! Memory that is plugged into a running machine, and taken out of it again.
 //!
 //! # Problem
-//! Memory is taken out block by block. The kernel moves ordinary pages elsewhere, merged or not; a
-//! frame it cannot move. It must be able to take out whatever was plugged in for pages that can be
-//! moved, while merging goes on there; and where it cannot, it must say so soon.
+//! Memory is taken out block by block. The kernel moves ordinary pages elsewhere, merged or not; it
+//! cannot move a frame. It must be able to take out all memory plugged in for movable pages, while
+//! merging goes on there; and if it cannot, it must report that soon.
 //!
 //! # Approach
-//! The machine has memory blocks that are offline at first. Two go online for pages that can be
-//! moved and hold most pages of processes that a daemon merges. Frames lie elsewhere.
+//! The machine has memory blocks that are offline at first. Two go online for movable pages and
+//! hold most pages of processes that a daemon merges. Frames lie elsewhere.
 //!
 //! # Source
 //! Kernel documentation, `admin-guide/mm/memory-hotplug.rst`.
@@ -26,14 +26,14 @@ cases! { "daemon::plugged_memory":
 }
 
 const SEED: u64 = 59;
-/// So many of the spare blocks are plugged in.
+/// Number of the spare blocks that are plugged in.
 const PLUGGED: usize = 2;
 /// Pages of each of two peers: together they do not fit into one block.
 const PAGES: usize = 24_000;
 /// Pages that a third one writes.
 const WRITTEN: usize = 2000;
 
-/// Plugs blocks in, for pages that can be moved.
+/// Plugs blocks in, for movable pages.
 fn plug_in() -> Vec<Block> {
     let mut spare = Block::spare();
     spare.retain(|block| block.try_set("online_movable").is_ok());
@@ -44,7 +44,7 @@ fn plug_in() -> Vec<Block> {
 }
 
 /// Two peers with equal contents, whose pages lie in each of the blocks, and one that writes to
-/// what it shares with them.
+/// pages shared with them.
 fn peers_in(blocks: &[Block]) -> [Peer; 3] {
     let pages = [PAGES, PAGES, WRITTEN];
     let peers = pages.map(|pages| Peer::filled(pages, SEED, pages));
@@ -117,7 +117,8 @@ fn plugged_memory_goes_while_its_pages_are_merged(context: &mut Context) {
     await_merged(&mut daemon, &peers, PAGES * 95 / 100);
     assert_contents(&mut peers);
 
-    // A block with frames stays, and the kernel says so soon. One with a hole in it always stays.
+    // A block with frames stays, and the kernel reports it soon. One with a hole in it always
+    // stays.
     let with_frames = Block::of_all(&frames(&peers));
     let begun = Instant::now();
     let errors: Vec<i32> = with_frames.iter().map(Block::take_offline).collect();

@@ -1,14 +1,13 @@
-//! What may be merged in a domain: the zero page only, nothing within one space, only what several
-//! hold.
+//! Merges that a domain permits: the zero page only, none within one space, or only contents of
+//! several spaces.
 //!
-//! # Problem
-//! Who suggests merges may have been taken over. What a domain was told when it was made must hold
-//! for whatever it suggests; and a daemon that is sound must merge all that is left.
+//! The program that suggests merges may be compromised. The restrictions set at the creation of a
+//! domain must hold for all its suggestions; and a sound daemon must make all permitted merges.
 //!
 //! # Approach
 //! Sets of few and of enough spaces, with pages that differ, or change; entries that would bring
-//! pages to frames that nobody chose. Then daemons, beside peers that hold contents alone, in pairs
-//! and all: the kernel's page maps tell who shares what.
+//! pages to frames that they do not name. Then daemons, beside peers that hold contents alone, in
+//! pairs and all: the kernel's page maps show which pages are shared.
 //!
 //! # Source
 //! `interface/uksm_ioctl.h`, CONFIGURE.
@@ -48,7 +47,7 @@ const SEED: u64 = 36;
 const SPACES: (Status, Reason) = (Status::Differed, Reason::Spaces);
 const ALONE: (Status, Reason) = (Status::Differed, Reason::Alone);
 const ALREADY: (Status, Reason) = (Status::Already, Reason::None);
-/// What an emulated machine may take to merge nearly all.
+/// Longest time to merge nearly all on an emulated machine.
 const BOUND: Duration = Duration::from_secs(90);
 
 fn with(merge: Contents, least_spaces: u32) -> Domain {
@@ -75,7 +74,7 @@ fn fewer_spaces_than_are_needed_make_no_frame(_: &mut Context) {
     let [a, b, c] = [0, 1, 2].map(|at: usize| peers[at].1);
     let outcomes = fold(&mut domain, &[(a, 0), (b, 0)]);
     assert_eq!(words(&outcomes), [SPACES; 2]);
-    // Many pages of two spaces are two spaces.
+    // Many pages of two spaces count as two spaces.
     let many = [(a, 0), (a, 1), (a, 2), (b, 0), (b, 1), (b, 2)];
     assert_eq!(words(&fold(&mut domain, &many)), [SPACES; 6]);
     for &(_, space) in &peers {
@@ -93,7 +92,8 @@ fn spaces_are_counted_by_what_they_hold_now(_: &mut Context) {
     let (_a, a) = peer_with(&domain, [1]);
     let (_b, b) = peer_with(&domain, [1]);
     let (mut third, c) = peer_with(&domain, [2]);
-    // The third holds something else; it was the first by whose contents they are counted, too.
+    // The third differs; in the second order it is the first page, to which the others are
+    // compared.
     let outcomes = fold(&mut domain, &[(a, 0), (b, 0), (c, 0)]);
     assert_eq!(words(&outcomes), [SPACES, SPACES, CONTENT]);
     let outcomes = fold(&mut domain, &[(c, 0), (a, 0), (b, 0)]);
@@ -107,7 +107,7 @@ fn spaces_are_counted_by_what_they_hold_now(_: &mut Context) {
     let outcomes = fold(&mut domain, &[(a, 0), (b, 0), (c, 0)]);
     let gone = (Status::Gone, Reason::Unmapped);
     assert_eq!(words(&outcomes), [SPACES, SPACES, gone]);
-    // A hash that is no longer that of the page is no witness either.
+    // A page with a changed hash is no witness either.
     third.run(|own| own.memory.fill_page(0, Content::new(24, 1)));
     let mut entries = one_of_each(&[(a, 0), (b, 0), (c, 0)]);
     for (entry, space) in entries.iter_mut().zip([a, b, c]) {
@@ -139,7 +139,7 @@ fn a_frame_that_exists_takes_whoever_holds_the_same(_: &mut Context) {
     let joins = [entry(a, 1, frame), entry(b, 1, frame)];
     let outcomes = domain.fold_with_retries(&joins, Permit::default());
     assert_eq!(words(&outcomes), [MERGED, CONTENT]);
-    // And through a page that maps it.
+    // The same through a page that maps it.
     let outcomes = fold(&mut domain, &[(b, 0), (a, 1)]);
     assert_eq!(words(&outcomes), [ALREADY; 2]);
 }
@@ -174,7 +174,7 @@ fn nobody_joins_a_frame_that_was_not_chosen(_: &mut Context) {
         let (_a, a) = peer_with(&domain, [1, 1]);
         let (_b, b) = peer_with(&domain, [1, 1]);
         assert_eq!(words(&fold(&mut domain, &[(a, 0), (b, 0)])), [MERGED; 2]);
-        // Who suggests this does not know that a page of `b` maps the frame.
+        // The caller does not know that a page of `b` maps the frame.
         let outcomes = fold(&mut domain, &[(a, 0), (b, 1)]);
         assert_eq!(words(&outcomes), [ALREADY, then], "{merge:?}");
     }
@@ -238,7 +238,7 @@ fn a_policy_can_only_be_narrowed(_: &mut Context) {
     assert_eq!(refused.errno(), Some(Errno::INVAL));
 }
 
-/// Waits until it is so; what must never be is looked for all the time.
+/// Waits until `is_so`, and makes the assertions all the time.
 fn wait_until(daemon: &mut Daemon, is_so: impl Fn() -> bool, assert: impl Fn()) {
     let end = Instant::now() + BOUND;
     loop {
@@ -255,7 +255,7 @@ fn wait_until(daemon: &mut Daemon, is_so: impl Fn() -> bool, assert: impl Fn()) 
 fn a_daemon_merges_only_what_enough_processes_hold(_: &mut Context) {
     const PAGES: usize = 1024;
     const HALF: usize = PAGES / 2;
-    // The first half is that of all three, the second that of two.
+    // The first half is common to all three, the second to two.
     let peers = [0, 0, 1].map(|own: u64| {
         let mut peer = Peer::filled(PAGES, SEED, PAGES);
         peer.run(move |it| {
@@ -289,11 +289,11 @@ fn a_daemon_merges_only_what_enough_processes_hold(_: &mut Context) {
 fn a_daemon_merges_nothing_within_a_process(_: &mut Context) {
     const PAGES: usize = 1024;
     const CONTENTS: usize = PAGES / 2;
-    // Everything is in each of them twice.
+    // Each of them holds everything twice.
     let mut peers = [0, 1, 2].map(|_| Peer::filled(PAGES, SEED, CONTENTS));
     let maps = |peers: &[Peer; 3]| [0, 1, 2].map(|at: usize| pfns(peers[at].pid(), 0..PAGES));
-    // A page map is read in parts, and a page can change hands in between: what is so three times
-    // is so.
+    // A page map is read in parts, and a page can change hands in between: only a state seen three
+    // times counts.
     let assert_apart = |peers: &[Peer; 3]| {
         let within_itself = |at: usize| {
             let map = pfns(peers[at].pid(), 0..PAGES);
@@ -316,7 +316,7 @@ fn a_daemon_merges_nothing_within_a_process(_: &mut Context) {
     let targets = [&peers[0], &peers[1], &peers[2]];
     let mut daemon = Daemon::start_on(&targets, &["--merge", "between"]);
     wait_until(&mut daemon, || saves(&peers, 95), || assert_apart(&peers));
-    // What is written, and holds the same again, goes to other frames, which fewer share.
+    // Pages that are written, and hold the same again, go to other frames, which fewer share.
     for _ in 0..2 {
         for peer in &mut peers {
             peer.run(|it| {

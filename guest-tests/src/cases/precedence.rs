@@ -1,12 +1,12 @@
-//! Who comes first where processors are wanted by several.
+//! Precedence between processes that compete for processors.
 //!
 //! # Problem
 //! The kernel shares processors between sessions first, so that the niceness of a daemon that leads
-//! one counts for nothing beside others. The session must stand back with it, and a session of
-//! somebody else must not.
+//! one does not count beside others. The session must be lowered with it, and a session of another
+//! user must not.
 //!
 //! # Approach
-//! The kernel tells of each process its niceness (`/proc/PID/stat`) and that of its session
+//! The kernel reports for each process its niceness (`/proc/PID/stat`) and that of its session
 //! (`/proc/PID/autogroup`).
 
 use std::fs;
@@ -25,21 +25,21 @@ cases! { "daemon::precedence":
     a_supervisor_stands_back_with_its_session_and_stays_before_its_workers Policy Stock 90,
 }
 
-/// As ksmd's.
+/// The same as ksmd's.
 const NICE: i64 = 5;
 
-/// What the kernel says of this process: its niceness.
+/// The niceness of this process, as the kernel reports it.
 fn niceness(pid: i32) -> i64 {
     let path = format!("/proc/{pid}/stat");
     let told = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    // Fields are counted from behind the name, which may hold anything: the third of all is the
-    // first there.
+    // Fields are counted after the name, which may contain any characters: the first field there is
+    // the third of all.
     let (_name, fields) = told.rsplit_once(')').expect("a name");
     let field = fields.split_whitespace().nth(19 - 3).expect("a niceness");
     field.parse().expect("a number")
 }
 
-/// And that of its session.
+/// The niceness of its session.
 fn session_niceness(pid: i32) -> i64 {
     let path = format!("/proc/{pid}/autogroup");
     let told = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -51,7 +51,7 @@ fn own() -> i32 {
     i32::try_from(std::process::id()).expect("a process id")
 }
 
-/// Once a daemon answers it has stood back.
+/// A daemon that answers has lowered its priority.
 fn await_answer(daemon: &mut Daemon) {
     await_that(daemon, "the daemon should answer", || !status().is_null());
 }
@@ -76,7 +76,7 @@ fn a_session_of_somebody_else_stays_as_it_is(_context: &mut Context) {
     daemon.stop();
 }
 
-/// The kernel gives what is outside a PID namespace the number zero there.
+/// Inside a PID namespace the kernel gives outside processes the number zero.
 fn a_daemon_in_a_namespace_of_its_own_knows_neither_its_session_nor_who_asks(
     _context: &mut Context,
 ) {

@@ -1,13 +1,13 @@
-//! Rates that follow what groups do.
+//! Rates that follow the work of groups.
 //!
 //! # Problem
-//! A worker must take another share of a processor while it runs, keep to it, and keep what it has
-//! merged; and all together must not have more than the host allows.
+//! A worker must take another share of a processor while it runs, keep to it, and keep its merged
+//! pages; and all together must not exceed the host's limit.
 //!
 //! # Approach
 //! Two groups with dynamic rates, at shares so small that merging takes long. One has processes
-//! that write again what was merged, the other has none at first. What each may use is read from
-//! the supervisor, and from the workers themselves.
+//! that rewrite merged pages, the other has none at first. The share of each is read from the
+//! supervisor, and from the workers themselves.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -24,10 +24,10 @@ cases! { "daemon::rates":
 }
 
 const TOTAL: f64 = 0.08;
-/// A quarter of an equal part, which a group keeps that uses nothing.
+/// A quarter of an equal part, which an idle group keeps.
 const KEPT: f64 = TOTAL / 8.0;
 
-/// What the supervisor says that groups a and b may use, at one moment.
+/// The shares of groups a and b in the supervisor's status, at one moment.
 fn shares() -> [f64; 2] {
     let groups = status()["groups"].as_array().cloned().unwrap_or_default();
     ["a", "b"].map(|name| {
@@ -45,7 +45,7 @@ fn own_shares() -> [f64; 2] {
     })
 }
 
-/// Whether the text of the status says of b how little it has, and why.
+/// Whether the text of the status reports the small share of b, and its reason.
 fn is_said_of_b() -> bool {
     let text = said(&["status"]);
     let mut lines = text.lines();
@@ -55,12 +55,12 @@ fn is_said_of_b() -> bool {
     })
 }
 
-/// A second of a group that is never merged for good: what is written again has to be merged again.
+/// One second of a group with endless work: rewritten pages have to be merged again.
 fn write_again(busy: &mut [Peer]) {
     for peer in busy {
         peer.run(|own| own.memory.fill(SEED, PAGES));
     }
-    // Each question to the daemon takes some of a core of both workers.
+    // Each query to the daemon takes some processor time of both workers.
     sleep(Duration::from_secs(1));
 }
 
@@ -82,7 +82,7 @@ fn a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted(context: &
     let mut busy = [(); 8].map(|()| peer_in(&a));
     let mut highest = [0.0_f64; 2];
     // A worker that has just started has work of its own, so b may have more again a second after
-    // it had least: the text is awaited as the shares are.
+    // its minimum: the text is awaited like the shares.
     await_that(&mut daemon, "a should have what b leaves", || {
         write_again(&mut busy);
         let now = shares();

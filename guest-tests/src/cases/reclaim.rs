@@ -1,15 +1,16 @@
-//! What the module does when memory is short, and how long that takes.
+//! The module's reaction to a shortage of memory, and its duration.
 //!
 //! # Problem
-//! Reclaim and the OOM killer ask the module for memory. Nearly all frames are mapped and cannot be
-//! freed, and on a large machine there are tens of millions: to look at them all takes seconds, in
-//! which everybody who needs memory waits.
+//! Reclaim and the OOM killer request memory from the module. Nearly all frames are mapped and
+//! cannot be freed, and on a large machine there are tens of millions: scanning them all takes
+//! seconds, in which every process that needs memory waits.
 //!
 //! # Approach
-//! A switch makes the module take 300 µs to look at a frame. So some thousand frames stand for
-//! many, and the time of a call tells how many it looked at. Reclaim is asked for by `drop_caches`;
-//! the notice of the OOM killer by a parameter of the test build, since a real one ends a process
-//! each time. A process that leaves little memory free shows that the kernel asks.
+//! A switch makes the module take 300 µs to scan a frame. So some thousand frames stand for many,
+//! and the time of a call shows the number of scanned frames. Reclaim is triggered by
+//! `drop_caches`; the notice of the OOM killer by a parameter of the test build, since a real one
+//! ends a process each time. A process that leaves little memory free shows that the kernel calls
+//! the module.
 
 use std::fs;
 use std::thread::sleep;
@@ -31,11 +32,11 @@ cases! { "reclaim":
 }
 
 const SEED: u64 = 71;
-/// To look at all of them takes 2.5 s.
+/// Scanning all of them takes 2.5 s.
 const FRAMES: usize = 8192;
-/// What a notice may take that frees nothing: 1 s, and what an emulated machine does meanwhile.
+/// Limit of a notice that frees nothing: 1 s, and the delay of an emulated machine.
 const MAX_NOTICE: Duration = Duration::from_millis(1600);
-/// The same where a page was freed: it ends after the piece of each domain that it is at.
+/// The same if a page was freed: it ends after the current piece of each domain.
 const MAX_WITH_A_PAGE: Duration = Duration::from_millis(1000);
 
 /// A domain, and two processes that map each of its frames.
@@ -54,7 +55,7 @@ fn time_of(work: impl FnOnce()) -> Duration {
     begin.elapsed()
 }
 
-/// Has the module do what it does before the kernel kills a process.
+/// Triggers the module's work before the kernel kills a process.
 fn notice(context: &Context) -> Duration {
     time_of(|| {
         let done = context.set_parameter("oom", "1");
@@ -106,7 +107,7 @@ fn the_notice_before_a_kill_frees_what_it_can_in_turns(context: &mut Context) {
 
 fn the_notice_before_a_kill_finds_what_is_behind_mapped_frames(context: &mut Context) {
     const FEW: usize = 64;
-    // To look at them takes 0.3 s, which leaves a busy machine time.
+    // Scanning them takes 0.3 s, which leaves a busy machine time.
     const MAPPED: usize = FRAMES / 8;
     let mapped = [(); 2].map(|()| Peer::filled(MAPPED, SEED, MAPPED));
     let others = [(); 2].map(|()| Peer::filled(FEW, SEED + 1, FEW));
@@ -123,9 +124,9 @@ fn the_notice_before_a_kill_finds_what_is_behind_mapped_frames(context: &mut Con
     assert_eq!(frames, MAPPED as u64, "the others should be freed at once");
 }
 
-/// Below so many free pages the kernel asks for more, at the lowest priority first.
+/// Below this number of free pages the kernel reclaims more, at the lowest priority first.
 fn low_mark() -> i64 {
-    // The mark is a quarter above what the kernel keeps for itself.
+    // The mark is a quarter above the kernel's own reserve.
     i64::try_from(value("/proc/sys/vm/min_free_kbytes") / 4 * 5 / 4).expect("a small number")
 }
 
@@ -167,10 +168,10 @@ fn reclaim_does_not_go_on_looking_at_mapped_frames(context: &mut Context) {
         "nothing can be freed: {first:?}, then {later:?}"
     );
     assert_eq!(domain.info().frames, FRAMES as u64);
-    // What it found does not hold for ever.
+    // This result does not hold for ever.
     drop(peers);
     sleep(Duration::from_millis(1500));
-    // The last few are too few for one scan, and are put off.
+    // The last few are too few for one scan, and are deferred.
     for _ in 0..20 {
         let _taken = reclaim();
     }

@@ -1,12 +1,12 @@
-//! What a group's merging freed goes back to its members.
+//! Memory freed by a group's merging goes back to its members.
 //!
 //! # Problem
-//! A limit that rises with what was merged must fall with it, and be at the end what the operator
-//! had set.
+//! A limit that rises with the merged pages must fall with them, and be at the end the value that
+//! the operator had set.
 //!
 //! # Approach
 //! Two control groups of one group hold the same. Their `memory.high` is read from the kernel's
-//! files, while what they hold is merged, is written, and after the daemon has stopped.
+//! files, while their pages are merged, while they are written, and after the daemon has stopped.
 
 use super::Context;
 use super::daemon::Daemon;
@@ -30,7 +30,7 @@ const TOLD: &str = "v_life = \"off\"\n\
     [group.a.member.one]\ncgroup = \"/uksm-one\"\nbase = \"64MiB\"\n\
     [group.a.member.two]\ncgroup = \"/uksm-two\"\nbase = \"64MiB\"\n";
 
-/// What redistribution says of the group: freed and given bytes.
+/// The group's redistribution in the status: freed and given bytes.
 pub(super) fn told() -> (u64, u64) {
     let status = status();
     let group = &status["redistribution"]["groups"][0];

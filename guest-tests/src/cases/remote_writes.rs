@@ -1,8 +1,8 @@
 //! Writes to merged pages by other processes.
 //!
 //! # Problem
-//! A debugger or process_vm_writev writes into pages it does not map, even into a read-only
-//! mapping. Written in place, a merged page would change for everybody who shares it.
+//! A debugger or process_vm_writev writes into pages that it does not map, even into a read-only
+//! mapping. Written in place, a merged page would change for all processes that share it.
 //!
 //! # Approach
 //! Each way of writing is used on a page of one peer; the writer's word must be there, and the
@@ -100,7 +100,7 @@ fn write_mem_file(pid: i32, address: u64) -> io::Result<()> {
     file.write_all_at(&WORD.to_ne_bytes(), address)
 }
 
-/// Does `work` while the process is stopped by us.
+/// Does `work` while this process traces and stops the other.
 fn traced(pid: i32, work: impl FnOnce()) {
     trace(libc::PTRACE_ATTACH, pid, 0, 0).expect("PTRACE_ATTACH");
     wait(pid);

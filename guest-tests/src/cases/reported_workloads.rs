@@ -1,13 +1,13 @@
-//! Workloads from reports of people who run in-kernel KSM, UKSM or their tuners.
+//! Workloads from reports of users of in-kernel KSM, UKSM or their tuners.
 //!
 //! # Problem
-//! What others met in production, uksm must do well, or must leave alone cheaply and say why:
-//! clones that come in waves, pages that are almost equal, pinned tables, memory whose writes are
-//! tracked, processes restored from one snapshot.
+//! Workloads from production must be merged well, or be left alone cheaply with a reason: clones
+//! that come in waves, pages that are almost equal, pinned tables, memory whose writes are tracked,
+//! processes restored from one snapshot.
 //!
 //! # Approach
 //! Each test is one such workload, small enough for an emulated machine, beside a daemon.
-//! `docs/guest-tests.md` has a table of the cases, with what came out.
+//! `docs/guest-tests.md` has a table of the cases, with the results.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -39,7 +39,7 @@ cases! { "daemon::reported_workloads":
 
 const SEED: u64 = 71;
 
-/// Waits until as many pages of both are one; how long that took.
+/// Waits until `pages` pages of both are one; returns the time it took.
 fn await_shared(
     daemon: &mut Daemon,
     pair: (i32, i32),
@@ -111,7 +111,7 @@ fn each_wave_of_clones_is_merged_as_soon_as_the_first(context: &mut Context) {
             await_shared(&mut daemon, pair, PAGES, PAGES * 9 / 10, 60);
         }
         times.push(begun.elapsed().as_secs_f64());
-        // So long that it has come to rest.
+        // Long enough for it to come to rest.
         sleep(Duration::from_secs(15));
     }
     context.note(format!("90 percent of each wave after {times:.2?} s"));
@@ -124,7 +124,7 @@ fn each_wave_of_clones_is_merged_as_soon_as_the_first(context: &mut Context) {
 
 fn pages_that_differ_in_one_word_cost_little_after_a_while(context: &mut Context) {
     const PAGES: usize = 2048;
-    // In the last line of all, and anywhere.
+    // In the last line of all, and at changing places.
     for place in [|_: usize| WORDS - 1, |page: usize| page * 37 % WORDS] {
         let pair = [1, 2].map(|own: u64| {
             let mut peer = Peer::new(PAGES);
@@ -344,7 +344,7 @@ fn await_frames(daemon: &mut Daemon, clones: &[Peer], frames: usize, bound: u64)
 const OF_FILE: usize = 640;
 const SNAPSHOT: &str = "/dev/shm/snapshot";
 
-/// What a clone does to a page of the file.
+/// A clone's change of a page of the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
     Alike,
@@ -379,13 +379,13 @@ fn map_snapshot(own: &mut Own, number: u64) {
                 .fill_page(page, Content::new(SEED + 1 + number, page as u64)),
             Written::Back => own.memory.fill_page(page, snapshot_page(page)),
             Written::Zeros => (0..WORDS).for_each(|word| own.memory.set_word(page, word, 0)),
-            // It is there, as a page of the file.
+            // It is present, as a page of the file.
             Written::Never => assert!(own.memory.holds(page, snapshot_page(page))),
         }
     }
 }
 
-/// Pages that do not hold what the clone wrote, or where it wrote nothing, what `file` says.
+/// Pages that differ from the clone's writes, or, where it wrote nothing, do not fulfil `file`.
 fn wrong(own: &Own, number: u64, file: fn(&Own, usize) -> bool) -> usize {
     let is_right = |page: usize| match written_to(page) {
         Written::Alike => own.memory.holds(page, Content::new(SEED, page as u64)),
@@ -425,9 +425,9 @@ fn what_clones_of_one_file_wrote_alike_is_merged_and_outlives_the_file(_: &mut C
         .collect();
     let all: Vec<&Peer> = clones.iter().collect();
     let mut daemon = Daemon::start_on(&all, &[]);
-    // What was never written is one page of the file for all, before and after. The zero page is
-    // not mapped in a file's mapping: zeros take a frame, or two where two clones were merged at
-    // once.
+    // Pages that were never written are one page of the file for all, before and after. The zero
+    // page is not mapped in a file's mapping: zeros take a frame, or two if two clones were merged
+    // at once.
     let needed: usize = (0..OF_FILE)
         .map(|page| match written_to(page) {
             Written::Own => CLONES,

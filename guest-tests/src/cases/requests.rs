@@ -39,7 +39,7 @@ cases! { "requests":
 pub(super) const PAGES: usize = 16;
 const SEED: u64 = 22;
 
-/// Sends a request as it is.
+/// Sends a request unchanged.
 pub(super) fn send<T>(domain: &Domain, verb: u32, request: &mut T) -> Result<(), Errno> {
     let argument = std::ptr::from_mut(request).cast();
     // SAFETY: tests of this file put pointers into requests that are their own buffers, or none
@@ -55,7 +55,7 @@ pub(super) fn fixture() -> (Domain, Peer, u32) {
     (domain, peer, space)
 }
 
-/// What of the counters a refused request must leave alone.
+/// The counters that a refused request must leave alone.
 pub(super) fn footprint(info: &Info) -> [u64; 6] {
     [
         info.tried,
@@ -329,7 +329,7 @@ fn pointers_outside_memory_are_refused(_: &mut Context) {
         before,
         "requests without memory should do nothing"
     );
-    // Answers that cannot be written are found out afterwards, and are errors all the same.
+    // Answers that cannot be written are detected afterwards, and are errors all the same.
     for nowhere in NOWHERE {
         let mut sample = Sample::good(space);
         sample.request.runs = sample.runs.as_ptr().expose_provenance() as u64;

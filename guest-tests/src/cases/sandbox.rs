@@ -1,13 +1,13 @@
-//! What a security module forbids stays forbidden.
+//! Restrictions of a security module hold for the module, too.
 //!
 //! # Problem
 //! The right to trace is not capabilities alone: security modules restrict it further. A process in
-//! a sandbox that got an open domain must not learn about memory outside of it through the module.
+//! a sandbox that got an open domain must not learn about outside memory through the module.
 //!
 //! # Approach
-//! Landlock lets any process put itself into a sandbox, whose members may trace each other and
-//! nobody else. A child in one, with an open domain and every capability, tries to attach a process
-//! outside and one inside.
+//! Landlock lets any process put itself into a sandbox, whose members may trace only each other. A
+//! child in one, with an open domain and every capability, tries to attach a process outside and
+//! one inside.
 //!
 //! # Source
 //! Documentation/userspace-api/landlock.rst of the kernel.
@@ -39,7 +39,7 @@ fn enter_sandbox() {
     // SAFETY: PR_SET_NO_NEW_PRIVS touches no memory.
     let kept = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     assert_eq!(kept, 0, "PR_SET_NO_NEW_PRIVS");
-    // SAFETY: the attributes outlive the call and are as long as it is told.
+    // SAFETY: the attributes outlive the call and have the length given to it.
     let ruleset = unsafe { libc::syscall(CREATE_RULESET, &raw const handled, size_of::<u64>(), 0) };
     let error = std::io::Error::last_os_error();
     assert!(
@@ -77,7 +77,7 @@ fn a_sandboxed_caller_attaches_nobody_outside(_: &mut Context) {
         wait(child)
     };
     assert_eq!(try_both(false), 0, "without a sandbox both can be attached");
-    // Known already to this domain, so that even asking for its number takes the right.
+    // It is already known to this domain, so that even a query of its number takes the right.
     assert_eq!(
         try_both(true),
         0,

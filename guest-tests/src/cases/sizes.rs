@@ -1,14 +1,13 @@
 //! The sizes of spaces: true, of the right process, and of none that is gone.
 //!
 //! # Problem
-//! Who lists mappings only where a size changed finds nothing where a size is wrong, or is that of
-//! another process.
+//! A caller that lists mappings only after a change of size finds nothing if a size is wrong, or
+//! belongs to another process.
 //!
 //! # Approach
-//! What SIZES says is compared with what `/proc` says of the same process: at rest, after a mapping
-//! came, grew and went, and after the heap grew. A process that executes another program or exits
-//! leaves a space that is flagged. Requests that are wrong are refused; a space that is unknown is
-//! no reason to refuse.
+//! The answer of SIZES is compared with `/proc` of the same process: at rest, after a mapping came,
+//! grew and went, and after the heap grew. A process that executes another program or exits leaves
+//! a space that is flagged. Wrong requests are refused; an unknown space is no reason to refuse.
 
 use std::fs;
 
@@ -35,7 +34,7 @@ cases! { "sizes":
 
 const PAGES: usize = 1024;
 const SEED: u64 = 41;
-/// Where a peer maps something more.
+/// Address of an additional mapping of a peer.
 const ELSEWHERE: u64 = crate::fixtures::memory::BASE + (1 << 32);
 
 fn size(domain: &mut Domain, space: SpaceId) -> SpaceSize {
@@ -79,7 +78,7 @@ fn sizes_are_what_proc_says(_: &mut Context) {
     for (peer, &space) in peers.iter().zip(&spaces) {
         assert_of_proc(&mut domain, space, peer.pid());
     }
-    // All in one call, in the order asked for, also twice.
+    // All in one call, in the given order, one of them twice.
     let asked = [spaces[2], spaces[0], spaces[1], spaces[0]];
     let sizes = domain.device.sizes(&asked).expect("SIZES");
     let found: Vec<SpaceId> = sizes.iter().map(|size| size.space).collect();
@@ -136,7 +135,7 @@ fn a_heap_that_grows_shows(_: &mut Context) {
     // There may be no heap yet.
     let grow = |pages: isize| {
         move |_: &mut Own| {
-            // SAFETY: more heap moves nothing, and nobody frees it.
+            // SAFETY: more heap moves nothing, and is never freed.
             let grown = unsafe { libc::sbrk(pages * 4096) };
             assert_ne!(grown.addr(), usize::MAX, "sbrk");
         }
@@ -172,11 +171,11 @@ fn spaces_of_processes_that_exec_or_exit_are_gone(_: &mut Context) {
     assert!(size(&mut domain, new).gone);
 }
 
-/// Asks for these ids as they are.
+/// Sends these ids unchanged.
 fn ask(domain: &Domain, ids: &[u32]) -> (Result<(), Errno>, Vec<raw::uksm_size>, u32) {
     let entry = |&space: &u32| raw::uksm_size {
         space,
-        // Answers only: what the caller leaves here does not matter.
+        // Answers only: the caller's values here do not matter.
         flags: u32::MAX,
         mappings: 7,
         pages: 7,
@@ -215,7 +214,7 @@ fn unknown_spaces_are_flagged_and_the_others_answered(_: &mut Context) {
     }
     let found: Vec<u32> = sizes.iter().map(|size| size.space).collect();
     assert_eq!(found, ids);
-    // A whole batch of one space, and of nobody.
+    // A whole batch of one space, and of an unknown one.
     for (id, flag) in [(known.0, 0), (77_777, unknown)] {
         let (result, sizes, done) = ask(&domain, &[id; raw::UKSM_MAX_SIZES]);
         assert_eq!((result, done), (Ok(()), 4096));

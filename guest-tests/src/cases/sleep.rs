@@ -3,13 +3,12 @@
 //! # Problem
 //! A machine that hibernates freezes all processes, writes its memory to swap, and reads it back.
 //! Frames are memory of the module that the kernel must save with the rest; frozen processes must
-//! not hold up the daemon; and time asleep is no time in which memory was saved.
+//! not hold up the daemon; and time asleep must not count as time of savings.
 //!
 //! # Approach
 //! `test_resume` writes the image to swap and restores it at once, without a reboot. The image
-//! replaces all memory, so whatever is wrong in it is seen afterwards. Sleep in memory is not
-//! tried: after `mem` this emulated machine cannot power off, and its clock does not wake it from
-//! `freeze`.
+//! replaces all memory, so errors in it are seen afterwards. Sleep in memory is not tried: after
+//! `mem` this emulated machine cannot power off, and its clock does not wake it from `freeze`.
 //!
 //! # Source
 //! Kernel documentation, `power/basic-pm-debugging.rst`.
@@ -43,7 +42,7 @@ const SEED: u64 = 83;
 const SWAP_MIB: u64 = 600;
 const STATE: &str = "/sys/power/state";
 
-/// Two processes with these contents, and the daemon merges them.
+/// Fills two processes with these contents, and waits until the daemon has merged them.
 fn fill_and_await(daemon: &mut Daemon, peers: &mut [Peer; 2], seed: u64) {
     for peer in peers.iter_mut() {
         peer.run(move |own| own.memory.fill(seed, PAGES));
@@ -111,7 +110,7 @@ fn merged_memory_outlives_hibernation(context: &mut Context) {
         assert_eq!(changed(&mut domain), []);
         daemon.assert_running();
     }
-    // It merges on.
+    // It continues to merge.
     fill_and_await(&mut daemon, &mut peers, SEED);
     let says = status();
     let sound = "0 frames whose contents changed";
@@ -124,7 +123,7 @@ fn merged_memory_outlives_hibernation(context: &mut Context) {
     daemon.stop();
 }
 
-/// Frames that do not hold what they held.
+/// Frames whose contents have changed.
 fn changed(domain: &mut Domain) -> Vec<uksm_policy::command::FrameId> {
     domain.device.changed_frames(0, 4096).expect("FRAMES")
 }

@@ -1,12 +1,12 @@
 //! Groups whose workers are stopped by the control group that pays.
 //!
 //! # Problem
-//! Whoever owns the control group of a worker can freeze it. No other group may wait for it, memory
-//! that was lent must come back, and what is said to be done must be done.
+//! The owner of a worker's control group can freeze it. No other group may wait for it, lent memory
+//! must come back, and actions reported as done must be done.
 //!
 //! # Approach
-//! The worker of one group is frozen, and everything is asked of the daemon. Page maps tell who
-//! shares what; limits are the kernel's.
+//! The worker of one group is frozen, and all requests are made to the daemon. Page maps show which
+//! pages are shared; limits are the kernel's.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ const LENDS: &str = "v_life = \"off\"\n\
     [group.a.member.one]\ncgroup = \"/uksm-one\"\nbase = \"64MiB\"\n\
     [group.a.member.two]\ncgroup = \"/uksm-two\"\nbase = \"64MiB\"\n";
 
-/// The answer to a question takes so long at most, with a stopped worker and an emulated machine.
+/// Longest time of an answer, with a stopped worker and an emulated machine.
 const SOON: Duration = Duration::from_secs(6);
 
 fn a_frozen_worker_holds_nobody_up_and_its_group_shares_nothing_once_that_is_said(
@@ -80,7 +80,7 @@ fn a_frozen_worker_holds_nobody_up_and_its_group_shares_nothing_once_that_is_sai
         shared(x, y) >= NEARLY_ALL
     });
 
-    // Less may be merged: that is said when it is true.
+    // Less may be merged: the daemon reports this only after it is true.
     let narrow = text_of_groups("merge = \"zero\"\n");
     std::fs::write(CONFIGURATION, narrow).expect("a configuration");
     let begin = Instant::now();
@@ -94,7 +94,7 @@ fn a_frozen_worker_holds_nobody_up_and_its_group_shares_nothing_once_that_is_sai
         group("a")["status"].is_object()
     });
 
-    // So it is where no worker can be started at all.
+    // The same holds if no worker can be started at all.
     std::fs::write(CONFIGURATION, text_of_groups("")).expect("a configuration");
     assert_eq!(said(&["reload"]), "reloaded; groups: 2\n");
     await_that(&mut daemon, "it should merge again", || {
@@ -102,7 +102,7 @@ fn a_frozen_worker_holds_nobody_up_and_its_group_shares_nothing_once_that_is_sai
     });
     pays.freeze(true);
     crate::fixtures::peer::signal(worker("a"), libc::SIGKILL);
-    // The next one is moved to the frozen control group as it starts.
+    // The next one is moved to the frozen control group at its start.
     let text = "v_life = \"off\"\n[group.b]\ncgroup = \"/uksm-b\"\n";
     std::fs::write(CONFIGURATION, text).expect("a configuration");
     assert_eq!(said(&["reload"]), "reloaded; groups: 1\n");
@@ -127,7 +127,8 @@ fn pids(pair: &[Peer; 2]) -> [i32; 2] {
     [pair[0].pid(), pair[1].pid()]
 }
 
-/// A daemon that lends to two control groups what merging in them frees, and processes in them.
+/// A daemon that lends two control groups the memory that merging in them frees, and processes in
+/// them.
 fn lending([one, two]: [&Cgroup; 2]) -> (Daemon, [Peer; 2]) {
     let mut daemon = started(LENDS);
     let pair: [Peer; 2] = [peer_in(one), peer_in(two)];
@@ -203,7 +204,7 @@ fn lent_limits_are_put_back_where_no_daemon_can_start(_: &mut Context) {
     ] {
         let mut daemon = started(LENDS);
         await_given(&mut daemon, [&one, &two]);
-        // Whoever asks while a daemon runs changes nothing.
+        // The command has no effect while a daemon runs.
         assert_eq!(said(&["run", "--put-back"]), "");
         await_given(&mut daemon, [&one, &two]);
         daemon.kill();

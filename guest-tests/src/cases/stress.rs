@@ -1,8 +1,8 @@
-//! Everything at once, for a while.
+//! All kinds of load at once, for a while.
 //!
 //! # Problem
-//! Other tests try each part alone; most faults of memory management show only when
-//! reclaim, swap, forks, huge pages, pins and exits meet a merge halfway.
+//! Other tests try each part alone; most faults of memory management show only when reclaim, swap,
+//! forks, huge pages, pins and exits meet a merge halfway.
 //!
 //! # Approach
 //! Workers that check themselves run under memory pressure with swap, a process that takes and
@@ -31,8 +31,8 @@ cases! { "stress":
 }
 
 const WORKERS: usize = 4;
-/// How long workers work, and how often new ones begin at most, where a slow machine has merged too
-/// little by then.
+/// Time that workers work, and the limit of their restarts, if a slow machine has merged too little
+/// by then.
 const SECONDS: u64 = 8;
 const SPELLS: usize = 5;
 
@@ -73,7 +73,7 @@ fn ran(pid: i32) -> bool {
     !std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// What workers came to.
+/// The results of workers.
 #[derive(Default)]
 struct Done {
     rounds: usize,
@@ -81,12 +81,12 @@ struct Done {
     statuses: Vec<i32>,
 }
 
-/// Whether as much was merged, and as much was not, as it takes to show anything.
+/// Whether enough pages were merged, and enough were not, for a meaningful result.
 fn is_enough(merger: &Merger) -> bool {
     merger.counts.merged() > PAGES && merger.counts.of(Status::Differed) > 0
 }
 
-/// Merges workers until their time is up and they have ended; gives their spaces.
+/// Merges workers until their time is up and they have ended; returns their spaces.
 fn spell(
     group: &Cgroup,
     merger: &mut Merger,
@@ -131,8 +131,8 @@ fn stress(context: &Context, load: &Load) {
     let _swap = Swap::on(context, 192);
     let free = free_pages();
     let group = Cgroup::new("stress");
-    // Half of what the workers want: the rest lives in swap. Who collapses pages holds 512 of them
-    // and a huge one, none of which can be taken from it; if three did so at a time, one of them
+    // Half of the workers' demand: the rest lives in swap. A worker that collapses pages holds 512
+    // of them and a huge one, which cannot be reclaimed; if three did so at a time, one of them
     // would be killed.
     group.limit_to_current_and((WORKERS * (PAGES + HUGE_PAGES) / 2) as u64);
     if load.ksm {

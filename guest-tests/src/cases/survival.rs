@@ -1,12 +1,12 @@
 //! Merged pages outlive the module, the daemon and each other's processes.
 //!
 //! # Problem
-//! The module may be unloaded, the daemon killed and targets killed at any time; nobody's memory
-//! may depend on them.
+//! The module may be unloaded, the daemon killed and targets killed at any time; no process's
+//! memory may depend on them.
 //!
 //! # Approach
 //! After a merge the device is closed, the module unloaded, processes killed; contents, writes and
-//! forks are checked in between, and a new module finds what the old one left (orphans).
+//! forks are checked in between, and a new module finds the frames of the old one (orphans).
 
 use uksm_policy::command::{Lines, PageState};
 

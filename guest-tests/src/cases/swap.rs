@@ -38,7 +38,7 @@ cases! { "swap":
 #[derive(Debug)]
 pub(super) struct Swap {
     path: CString,
-    /// Goes after it was taken out of use.
+    /// Removed after it was taken out of use.
     _device: Zram,
 }
 
@@ -81,7 +81,7 @@ impl Drop for Swap {
 
 const PAGES: usize = 512;
 const SEED: u64 = 26;
-/// Until a page that nobody needs must have gone to swap.
+/// Time after which an unused page must have gone to swap.
 const ENOUGH: Duration = Duration::from_secs(15);
 
 fn swapped(peer: &Peer) -> usize {
@@ -91,13 +91,13 @@ fn swapped(peer: &Peer) -> usize {
         .count()
 }
 
-/// Pages out all pages. A page that somebody holds for a moment (a batch on its way to the LRU,
-/// write-back, a debugging kernel that takes its time) is tried again for this long.
+/// Pages out all pages. A page that is held for a moment (by a batch on its way to the LRU,
+/// write-back, or a slow debugging kernel) is tried again for this long.
 fn page_out(peer: &mut Peer, time_limit: Duration) -> io::Result<()> {
     let begin = Instant::now();
     while begin.elapsed() < time_limit {
         // Empties the per-CPU lists of pages on their way to the LRU, which cannot be reclaimed.
-        // Compaction does that, too, but what it moves is on such a list afterwards.
+        // Compaction does that, too, but pages that it moves are on such a list afterwards.
         set("/proc/sys/vm/drop_caches", "1");
         peer.run(|own| own.memory.advise(0..PAGES, libc::MADV_PAGEOUT).is_ok());
         if swapped(peer) == PAGES {

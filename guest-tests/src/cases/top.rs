@@ -1,14 +1,14 @@
-//! `uksm top --once` and the call behind it tell of processes what is true of them.
+//! `uksm top --once` and the call behind it report the true state of processes.
 //!
 //! # Problem
-//! What top says of a process is what the daemon believes, and in groups two programs put it
-//! together. A list that is off by a factor, or that names the wrong process, looks like any other.
+//! The figures of top are the daemon's view, and with groups two programs combine them. A list that
+//! is off by a factor, or that names the wrong process, looks like any other.
 //!
 //! # Approach
-//! Peers of which it is known how much can be merged, beside a daemon that does; the figures are
-//! read from the text as a person reads it, and from the socket. What is shown on a terminal is
-//! read from a pseudoterminal, which has no size unless it is given one; what is drawn there a
-//! terminal in memory takes, so that a test sees what a person would.
+//! Peers with a known amount of mergeable pages run beside a daemon that merges them; the figures
+//! are read from the text as a person reads it, and from the socket. Output for a terminal is read
+//! from a pseudoterminal, which has no size unless it is given one, and drawn on a terminal in
+//! memory, so that a test sees the same as a person.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -34,15 +34,15 @@ cases! { "daemon::top":
     a_process_is_opened_on_a_terminal_which_is_given_back_though_the_daemon_was_killed Policy Stock 120,
 }
 
-/// Pages that any process has besides what the test gives it: its program's data, and zeros.
+/// Pages of any process besides those of the test: its program's data, and zeros.
 const FEW: u64 = 256;
 
-/// Waits until it can be asked.
+/// Waits until the daemon answers.
 fn await_answers(daemon: &mut Daemon) {
     await_that(daemon, "it should answer", || !status().is_null());
 }
 
-/// The line of a process in what top says, behind its id; none if it is not listed.
+/// The line of a process in the output of top, behind its id; none if it is not listed.
 fn line_of(text: &str, pid: i32) -> Option<Vec<String>> {
     let pid = pid.to_string();
     let lines = text.lines().map(str::split_whitespace);
@@ -50,14 +50,14 @@ fn line_of(text: &str, pid: i32) -> Option<Vec<String>> {
     lines.find(|words| words.first() == Some(&pid) && words.len() == 7)
 }
 
-/// What of it is merged, and what of a core it takes: in MiB, and percent.
+/// Its merged memory in MiB, and its share of a core in percent.
 fn figures(text: &str, pid: i32) -> Option<(f64, f64)> {
     let line = line_of(text, pid)?;
     let number = |at: usize| line[at].parse().expect("a number");
     Some((number(2), number(4)))
 }
 
-/// What the daemon replies of a process; null if it is not listed.
+/// The daemon's reply on a process; null if it is not listed.
 fn told(reply: &Value, pid: i32) -> Value {
     let processes = reply["parameters"]["processes"].as_array();
     let mut processes = processes.into_iter().flatten();
@@ -69,7 +69,7 @@ fn merged(process: &Value) -> u64 {
     process["merged_pages"].as_u64().unwrap_or(0)
 }
 
-/// Whether it is what was filled, and not much more.
+/// Whether these are the filled pages, and few more.
 fn is_as_filled(pages: u64) -> bool {
     let filled = PAGES as u64;
     pages >= filled * 95 / 100 && pages <= filled + FEW
@@ -121,7 +121,7 @@ fn a_process_is_listed_with_what_is_merged_of_it(context: &mut Context) {
     let (merged, _) = figures(&text, alone.pid()).expect("it is listed");
     assert!(merged <= 1.0, "{text}");
     assert!(text.contains("\nsaved "), "the status is there: {text}");
-    // One that ends is listed no more.
+    // A process that ends is no longer listed.
     let gone = alone.pid();
     drop(alone);
     await_that(&mut daemon, "it should be gone", || {
@@ -172,7 +172,7 @@ fn processes_of_a_group_are_told_by_its_worker(_: &mut Context) {
     let at = |peer: &Peer| line(&|line| line_of(line, peer.pid()).is_some());
     let (whole, _) = figures(&text, pair[0].pid()).expect("it is listed");
     assert!((7.6..=9.0).contains(&whole), "{text}");
-    // a saves most and is first.
+    // Group a saves most and is first.
     assert!(
         at(&pair[0]).is_some_and(|at| at < of_b) && at(&other) > Some(of_b),
         "{text}"
@@ -180,7 +180,7 @@ fn processes_of_a_group_are_told_by_its_worker(_: &mut Context) {
     daemon.stop();
 }
 
-/// What the program says on a terminal without a size, and whether that is a success.
+/// Output of the program on a terminal without a size, and whether it succeeded.
 fn said_on_terminal(arguments: &[&str], columns: Option<&str>) -> (bool, String) {
     let terminal = nix::pty::openpty(None, None).expect("a pseudoterminal");
     let mut command = Command::new(PROGRAM);
@@ -194,10 +194,10 @@ fn said_on_terminal(arguments: &[&str], columns: Option<&str>) -> (bool, String)
     command.stdout(slave.try_clone().expect("a file"));
     command.stderr(slave);
     let mut child = command.spawn().unwrap_or_else(|e| panic!("{PROGRAM}: {e}"));
-    // It has the last of the other end.
+    // It has the last copy of the other end.
     drop(command);
     let mut text = Vec::new();
-    // Ends with an error when nobody has the other end any more.
+    // Ends with an error when no process has the other end any more.
     let _ended = File::from(terminal.master).read_to_end(&mut text);
     let status = child.wait().expect("it ends");
     (
@@ -235,7 +235,7 @@ fn a_terminal_that_does_not_know_its_size_is_no_empty_page(_: &mut Context) {
     daemon.stop();
 }
 
-/// The program on a terminal, and what is on that.
+/// The program on a terminal, and the contents of its screen.
 struct Watched {
     child: Child,
     keys: File,
@@ -244,7 +244,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// One with so many lines and columns.
+    /// One with this many lines and columns.
     fn new((lines, columns): (u16, u16)) -> Watched {
         let size = nix::pty::Winsize {
             ws_row: lines,
@@ -267,7 +267,7 @@ impl Watched {
         let keys = File::from(pair.master);
         let mut output = keys.try_clone().expect("a file");
         let (sender, drawn) = channel();
-        // Ends when nobody has the other end any more.
+        // Ends when no process has the other end any more.
         std::thread::spawn(move || {
             let mut some = [0; 4096];
             while let Ok(count @ 1..) = output.read(&mut some) {
@@ -286,7 +286,7 @@ impl Watched {
         self.keys.write_all(keys.as_bytes()).expect("it reads keys");
     }
 
-    /// Waits until what is on the screen is so; returns it.
+    /// Waits until the screen fulfils a condition; returns its text.
     fn await_screen(&mut self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         let end = Instant::now() + Duration::from_secs(30);
         loop {
@@ -325,7 +325,7 @@ fn a_process_is_opened_on_a_terminal_which_is_given_back_though_the_daemon_was_k
     });
     let mut small = Watched::new((5, 20));
     let first = pair[0].pid();
-    // There is no room for what else [`line_of`] looks for.
+    // There is no room for the columns that [`line_of`] expects.
     let pid = first.to_string();
     let screen = small.await_screen("the list should be there", |screen| {
         let mut names = screen.lines().map(|line| line.split_whitespace().next());
@@ -360,7 +360,7 @@ fn a_process_is_opened_on_a_terminal_which_is_given_back_though_the_daemon_was_k
     watched.await_screen("the daemon should be missed", |screen| {
         screen.contains("no daemon answers; below is what was") && line_of(screen, first).is_some()
     });
-    // Another one has other figures, and the same list.
+    // Another daemon has other figures, and the same list.
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &[]);
     await_answers(&mut daemon);
     watched.await_screen("the new daemon should be shown", |screen| {
@@ -368,7 +368,7 @@ fn a_process_is_opened_on_a_terminal_which_is_given_back_though_the_daemon_was_k
     });
     watched.press("q");
     assert!(watched.child.wait().expect("it ends").success());
-    // What was there before is there again: nothing.
+    // The former contents are restored: none.
     watched.await_screen("the terminal should be given back", |screen| {
         screen.trim().is_empty()
     });

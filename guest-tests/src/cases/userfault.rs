@@ -6,9 +6,9 @@
 //! no other deduplication reaches. The handler must not notice a merge.
 //!
 //! # Approach
-//! Peers register their memory and fill it as such a handler does. Merged pages must raise the
-//! same events as before when they are gone; where writes are tracked nothing may be merged, and
-//! the tracking must show the same pages as without the module.
+//! Peers register their memory and fill it as such a handler does. Merged pages must raise the same
+//! events as before when they are gone; where writes are tracked no page may be merged, and the
+//! tracking must show the same pages as without the module.
 //!
 //! # Source
 //! Documentation/admin-guide/mm/userfaultfd.rst of the kernel.
@@ -136,7 +136,7 @@ impl Watch {
         Watch::try_new(memory, pages, mode, 0).expect("UFFDIO_API")
     }
 
-    /// Puts a page where there is none.
+    /// Copies a page to an empty place.
     pub(super) fn copy(&self, to: u64, content: Content) {
         let bytes = content.bytes();
         let mut copy = UffdCopy {
@@ -161,7 +161,7 @@ impl Watch {
             .expect("UFFDIO_WRITEPROTECT");
     }
 
-    /// Waits for the next event: what it is, and where.
+    /// Waits for the next event: its kind, and its address.
     fn event(&self) -> (u8, u64) {
         let mut message = UffdMessage::default();
         // SAFETY: the structure is the one that the kernel writes, and outlives the call.
@@ -177,23 +177,23 @@ impl Watch {
     }
 }
 
-/// Watches all of `memory` for missing pages, as long as this process lives. Nobody answers: who
-/// touches a page that is not there waits for ever.
+/// Watches all of `memory` for missing pages, as long as this process lives. There is no handler:
+/// an access to a missing page waits for ever.
 pub(crate) fn watch_for_ever(memory: &Memory) {
     std::mem::forget(Watch::new(memory, memory.pages(), MISSING));
 }
 
-/// The address of a page of this process that is watched, and that nobody will ever provide. Its
-/// page table is there: what touches the page waits without having asked for memory.
+/// The address of a watched page of this process that is never provided. Its page table exists: an
+/// access to the page waits without having requested memory.
 pub(crate) fn page_that_never_comes() -> u64 {
     let mut memory = Memory::anonymous(2, crate::fixtures::memory::Huge::Never);
-    // While both pages are one mapping: what a first fault allocates for it is there then.
+    // While both pages are one mapping: then the allocations of a first fault are already made.
     memory.set_word(1, 0, 1);
     std::mem::forget(Watch::new(&memory, 1, MISSING));
     memory.address(0)
 }
 
-/// What a restored virtual machine is: each page comes from the snapshot through a handler.
+/// A restored virtual machine: each page comes from the snapshot through a handler.
 fn restore(own: &mut Own) -> Watch {
     let watch = Watch::new(&own.memory, PAGES, MISSING);
     for page in 0..PAGES {
@@ -279,7 +279,7 @@ fn a_handler_that_never_answers_stops_nobody(_: &mut Context) {
     let b = restored();
     let mut domain = Domain::open();
     let spaces = [domain.attach(&a), domain.attach(&b)];
-    // Waits in its fault for ever: nobody reads the event.
+    // Waits in its fault for ever: the event is not read.
     let waiting = a.begin(|own| own.memory.word(EMPTY, 0));
     std::thread::sleep(std::time::Duration::from_millis(50));
     let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
@@ -324,13 +324,14 @@ fn memory_whose_writes_are_tracked_is_refused(_: &mut Context) {
     }
 }
 
-/// Tracks writes, folds all the time, writes every third page; which pages count as written?
+/// Tracks writes, folds all the time, writes every third page; checks the pages that count as
+/// written.
 fn tracking_of_writes_shows_what_was_written_and_nothing_else(_: &mut Context) {
     let mut a = Peer::filled(PAGES, SEED, PAGES);
     let b = Peer::filled(PAGES, SEED, PAGES);
     let mut domain = Domain::open();
     let spaces = [domain.attach(&a), domain.attach(&b)];
-    // Pages merged before somebody begins to track them are tracked like others.
+    // Pages merged before their tracking begins are tracked like others.
     let counts = domain.merge(&spaces, 0..PAGES / 2, Permit::default());
     assert_eq!(counts.merged(), PAGES, "{counts:?}");
     let is_async = a.run(|own| {

@@ -5,7 +5,7 @@
 //!
 //! # Approach
 //! A program runs in a session, a cgroup and an empty folder of its own. Both its outputs go to one
-//! file. At its end, or when its time is up, the kernel kills whatever is left in the cgroup.
+//! file. At its end, or at its time bound, the kernel kills all processes left in the cgroup.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
@@ -26,24 +26,24 @@ use crate::init::program::shell_status;
 const GROUP: &str = "/sys/fs/cgroup/foreign";
 const FOLDER: &str = "/tmp/foreign";
 const SEARCH_PATH: &str = "/bin:/foreign/selftests";
-/// Most bytes of output that are kept: the beginning and the end of more.
+/// Limit of the output that is kept: the beginning and the end of longer output.
 const MAX_OUTPUT: u64 = 1 << 20;
-/// How long the killed may take to be gone.
+/// Longest time until killed processes are gone.
 const REAPING: Duration = Duration::from_secs(60);
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its exit status, 128 + signal if one ended it; none if its time was up.
+    /// Its exit status, 128 + signal if one ended it; none after its time bound.
     pub status: Option<i32>,
-    /// What it said.
+    /// Its output.
     pub output: String,
 }
 
 /// Runs a program to its end, at most for `bound`.
 ///
 /// # Errors
-/// It cannot be started, or what it started cannot be killed.
+/// It cannot be started, or its processes cannot be killed.
 pub fn run(item: &Item, bound: Duration) -> io::Result<Ended> {
     fs::create_dir_all(GROUP)?;
     let members = File::options()
@@ -53,7 +53,7 @@ pub fn run(item: &Item, bound: Duration) -> io::Result<Ended> {
         fs::remove_dir_all(FOLDER)?;
     }
     fs::create_dir_all(FOLDER)?;
-    // Some know no other place than one below their own folder.
+    // Some programs only look below their own folder.
     symlink(HUGETLBFS, format!("{FOLDER}/huge"))?;
     let mut output = File::options()
         .read(true)

@@ -6,7 +6,7 @@
 //!
 //! # Approach
 //! After each program the runner checks that the companion still runs. At the end of the arm the
-//! companion must end when it is asked to.
+//! companion must end on request.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use super::schedule::{Allowed, Arm, RUNNER_PATH, TortureCounts};
 use super::torturer::{ALLOWED_PATH, TORTURE_PATH};
 
-/// The daemon of the idle arm: it follows every process, and does as little as it can.
+/// The daemon of the idle arm: it follows every process, with the least activity.
 const DAEMON: [&str; 8] = [
     "/bin/uksm",
     "run",
@@ -27,7 +27,7 @@ const DAEMON: [&str; 8] = [
     "--log",
     "warn",
 ];
-/// How long a companion may take to begin, and to end.
+/// Longest time until a companion begins, and ends.
 const TIME_FACTOR: Duration = Duration::from_secs(30);
 
 /// The companion of one arm.
@@ -87,7 +87,7 @@ impl Companion {
     /// Fails if the companion has ended by itself.
     ///
     /// # Errors
-    /// It has ended; how.
+    /// It has ended; the text has its status.
     pub fn check(&mut self) -> Result<(), String> {
         let Some(child) = &mut self.child else {
             return Ok(());
@@ -99,10 +99,10 @@ impl Companion {
         }
     }
 
-    /// Tells the torturer how to treat the next program, and waits until it does.
+    /// Sends the torturer its permissions for the next program, and waits until they apply.
     ///
     /// # Errors
-    /// The word cannot be left, or the torturer has ended.
+    /// The permissions cannot be written, or the torturer has ended.
     pub fn ask(&mut self, allowed: Allowed) -> Result<(), String> {
         if self.arm != Arm::Tortured || self.allowed == Some(allowed) {
             return Ok(());
@@ -113,11 +113,11 @@ impl Companion {
             .and_then(|()| fs::rename(&partial, ALLOWED_PATH))
             .map_err(|e| format!("{ALLOWED_PATH}: {e}"))?;
         self.allowed = Some(allowed);
-        // The round that runs now may still do what it was told before.
+        // The present round may still use the old permissions.
         self.await_round(self.torture().rounds + 2)
     }
 
-    /// What the torturer has done so far; nothing for another companion.
+    /// The torturer's work so far; none for another companion.
     #[must_use]
     pub fn torture(&self) -> TortureCounts {
         if self.arm != Arm::Tortured {
@@ -157,7 +157,7 @@ impl Companion {
     }
 }
 
-/// Takes processor time until it is killed.
+/// Uses processor time until it is killed.
 ///
 /// # Errors
 /// Never.

@@ -1,31 +1,31 @@
-//! What harness and guest agree on: arms, programs, and what is reported of each.
+//! The protocol of harness and guest: arms, programs, and the report on each.
 //!
 //! Approach: the harness writes one [`Schedule`] into the initramfs. The guest answers with one
-//! [`Record`] a line for each program that it ran, as it ends, so that a machine that dies leaves
-//! what was known before. All times are in seconds.
+//! [`Record`] a line for each program, at its end, so that a machine that dies leaves the earlier
+//! records. All times are in seconds.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the schedule lies in the initramfs.
+/// Path of the schedule in the initramfs.
 pub const SCHEDULE_PATH: &str = "/foreign.json";
 /// The program that carries it out, in the guest.
 pub const RUNNER_PATH: &str = "/bin/uksm-foreign";
 /// The folder of the programs it runs, in the guest.
 pub const SUITE_DIR: &str = "/foreign";
 
-/// In whose company a program runs.
+/// The companion of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arm {
-    /// Nobody's; the module has never been loaded.
+    /// No companion; the module has never been loaded.
     Bare,
-    /// A program that only takes processor time, as the torturer does; still no module. What
-    /// differs from [`Arm::Bare`] here depends on time, or on chance.
+    /// A program that only uses processor time, as the torturer does; still no module. Differences
+    /// from [`Arm::Bare`] depend on time, or on chance.
     Busy,
-    /// The module and a daemon that follows every process as quietly as it can.
+    /// The module and a daemon that follows every process with the least activity.
     Idle,
     /// The module and the torturer.
     Tortured,
@@ -64,7 +64,7 @@ impl fmt::Display for Arm {
     }
 }
 
-/// How the output of a program is to be read.
+/// The format of a program's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dialect {
@@ -74,8 +74,8 @@ pub enum Dialect {
     StressNg,
 }
 
-/// What the torturer may do besides merging pages. All of it, unless a program asks the kernel for
-/// just what it changes.
+/// The torturer's permissions besides merging pages. All of them, unless a program tests exactly
+/// such a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allowed {
     /// Split huge pages.
@@ -98,19 +98,19 @@ impl Allowed {
 /// One program to run in each arm.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
-    /// What it is called in results: unique.
+    /// Its name in results: unique.
     pub name: String,
     /// The program, in the guest.
     pub program: String,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// How to read it.
+    /// The format of its output.
     pub dialect: Dialect,
-    /// It is ended after this time.
+    /// Its time bound.
     pub bound: u64,
     /// Whether reaching the bound is its ordinary end: it runs until it is stopped.
     pub endless: bool,
-    /// What the torturer may do meanwhile.
+    /// The torturer's permissions meanwhile.
     pub allowed: Allowed,
 }
 
@@ -121,19 +121,19 @@ pub struct Schedule {
     pub arms: Vec<Arm>,
     /// The programs, in this order in each arm.
     pub items: Vec<Item>,
-    /// What is written before each program, so that none finds what another one left: file and
+    /// Settings written before each program, so that none finds changes of another one: file and
     /// value. A file that this kernel lacks is left out.
     pub settings: Vec<(String, String)>,
 }
 
-/// What the torturer has done since it began.
+/// The torturer's work since it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TortureCounts {
     /// Rounds over all processes.
     pub rounds: u64,
     /// Pages whose contents were read.
     pub sampled: u64,
-    /// Pages that were tried to merge.
+    /// Pages that it tried to merge.
     pub tried: u64,
     /// Pages merged into a frame.
     pub merged: u64,
@@ -150,7 +150,7 @@ impl TortureCounts {
         self.merged + self.zeroed
     }
 
-    /// What was done since `before`.
+    /// The work since `before`.
     #[must_use]
     pub const fn since(self, before: TortureCounts) -> TortureCounts {
         TortureCounts {
@@ -164,22 +164,22 @@ impl TortureCounts {
     }
 }
 
-/// What came of one program in one arm.
+/// The result of one program in one arm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The arm.
     pub arm: Arm,
     /// The item's name.
     pub item: String,
-    /// Its exit status, 128 + signal if one ended it; none if its time was up.
+    /// Its exit status, 128 + signal if one ended it; none after its time bound.
     pub status: Option<i32>,
-    /// Seconds it took.
+    /// Its duration in seconds.
     pub seconds: f64,
     /// Standard output and error together.
     pub output: String,
-    /// What the kernel complained about meanwhile.
+    /// Complaints of the kernel meanwhile.
     pub complaints: Vec<String>,
-    /// What the torturer did meanwhile.
+    /// The torturer's work meanwhile.
     pub torture: TortureCounts,
 }
 

@@ -1,16 +1,15 @@
 //! Exchanges every page of every process, all the time.
 //!
 //! # Problem
-//! A policy merges what pays, which in a short test is nothing. A process that notices the module
-//! does so only if its pages are exchanged again and again.
+//! A policy merges only where it pays, which in a short test is nowhere. A process that notices the
+//! module does so only if its pages are exchanged again and again.
 //!
 //! # Approach
 //! Round after round: attach every process but itself and the harness, sample all its private pages
 //! at full strength, and send FOLDs. A page with the hash of a known frame goes into that frame,
 //! zero pages go to the zero page, and the others are sets of equal hashes. LRU batches are drained
 //! once a round, huge pages are split where that is allowed, mlocked pages are merged. Frames
-//! without mappings are kept for a while, so that contents that were seen once are merged when they
-//! appear again.
+//! without mappings are kept for a while, so that later pages with the same contents are merged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -29,15 +28,15 @@ use uksm_policy::hash::LineHash;
 
 use super::schedule::{Allowed, TortureCounts};
 
-/// Where the torturer writes what it has done, after each round.
+/// File of the torturer's counts, written after each round.
 pub const TORTURE_PATH: &str = "/run/torture.json";
-/// Where it reads before each round how it may do it.
+/// File of the permissions, read before each round.
 pub const ALLOWED_PATH: &str = "/run/allowed.json";
 
-/// Rounds between two times that frames without mappings are freed.
+/// Rounds between two reaps of frames without mappings.
 const REAP_EVERY: u64 = 16;
-/// Most pages sampled of one process in one round: a process with more is met elsewhere in the
-/// next.
+/// Limit of the pages sampled of one process in one round: the rest of a larger process follows in
+/// later rounds.
 const MAX_PAGES: usize = 1 << 16;
 /// The end of user space with four levels of page tables; the vsyscall page lies beyond it.
 const USER_END: u64 = 1 << 47;
@@ -67,7 +66,7 @@ struct Torturer {
 /// Tortures every process but `spared` and itself, until it is killed.
 ///
 /// # Errors
-/// The device cannot be opened, or refuses what must be right.
+/// The device cannot be opened, or refuses a valid call.
 pub fn torture(spared: &[u32]) -> Result<(), Error> {
     let device = Device::open()?;
     let zero = LineHash::new(device.info()?.hash_seed).zero(PAGE_LINES);
@@ -105,7 +104,8 @@ impl Torturer {
         Ok(())
     }
 
-    /// Attaches who is new or has another address space than before, detaches who is gone.
+    /// Attaches processes that are new or have another address space than before, and detaches
+    /// those that are gone.
     fn attach_all(&mut self) -> Result<(), Error> {
         let mut present = BTreeMap::new();
         for pid in processes().filter(|pid| !self.spared.contains(pid)) {
@@ -116,7 +116,7 @@ impl Torturer {
                 Ok(attached) => {
                     present.insert(pid, attached.space);
                 }
-                // A kernel thread, a zombie; one in the middle of its exit.
+                // A kernel thread, a zombie, or a process in the middle of its exit.
                 Err(Error::Call {
                     errno: Errno::SRCH | Errno::PERM | Errno::BUSY | Errno::NOMEM,
                     ..
@@ -155,7 +155,7 @@ impl Torturer {
         }
     }
 
-    /// Adds what can be merged of one space.
+    /// Adds the mergeable pages of one space.
     fn sample(
         &mut self,
         space: SpaceId,
@@ -194,8 +194,8 @@ impl Torturer {
         Ok(())
     }
 
-    /// Cuts a mapping into runs that one call can sample, and leaves out what is empty: a mapping
-    /// can be far larger than memory.
+    /// Cuts a mapping into runs that one call can sample, and leaves out empty parts: a mapping can
+    /// be far larger than memory.
     fn populated(
         &self,
         space: SpaceId,
@@ -207,7 +207,7 @@ impl Torturer {
         while next < part.end && !some {
             let counted = match self.device.count(space, next, part.end) {
                 Ok(counted) => counted,
-                // Gone, or beyond what belongs to user space: the vsyscall page.
+                // The mapping is gone, or beyond user space: the vsyscall page.
                 Err(Error::Call {
                     errno: Errno::NOENT | Errno::INVAL | Errno::NOMEM | Errno::SRCH,
                     ..
@@ -298,7 +298,7 @@ impl Torturer {
                     self.frames.insert(entry.hash, FrameId(outcome.frame));
                 }
                 Status::Zeroed => self.done.zeroed += 1,
-                // The frame is full, or gone: let another one be made.
+                // The frame is full, or gone: another one is made.
                 Status::Full | Status::Gone => {
                     self.frames.remove(&entry.hash);
                 }
@@ -320,7 +320,7 @@ impl Candidate {
     }
 }
 
-/// Batches of sets of equal hashes; pages that are alone are left out.
+/// Batches of sets of equal hashes; pages without a partner are left out.
 fn sets(mut candidates: Vec<Candidate>) -> impl Iterator<Item = Vec<FoldEntry>> {
     candidates.sort_by_key(|c| c.hash);
     let mut batches = vec![Vec::new()];
@@ -350,8 +350,8 @@ fn sets(mut candidates: Vec<Candidate>) -> impl Iterator<Item = Vec<FoldEntry>> 
         })
 }
 
-/// The private mappings in a listing of `/proc/PID/maps`, whatever their permissions: also those
-/// that a sensible policy leaves alone.
+/// The private mappings in a listing of `/proc/PID/maps`, with any permissions: also those that a
+/// sensible policy leaves alone.
 fn private(listing: &[u8]) -> Vec<Range<u64>> {
     let range = |line: &str| {
         let (range, rest) = line.split_once(' ')?;
@@ -366,7 +366,7 @@ fn private(listing: &[u8]) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// How to go on: as the runner says, or with full force.
+/// The runner's permissions, or all of them.
 fn allowed() -> Allowed {
     fs::read_to_string(ALLOWED_PATH)
         .ok()
@@ -381,7 +381,7 @@ fn processes() -> impl Iterator<Item = u32> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// Leaves word of what was done; a reader sees the old word or the new one.
+/// Writes the counts to a file; a reader sees the old counts or the new ones.
 fn print_counts(done: TortureCounts) {
     let partial = format!("{TORTURE_PATH}.new");
     let text = serde_json::to_string(&done).unwrap_or_default();

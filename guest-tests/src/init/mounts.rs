@@ -1,7 +1,7 @@
 //! The guest's file systems.
 //!
-//! They are those that every Linux system has at these places, and a tmpfs where
-//! programs may write. If a mount fails, the guest reports its name and ends.
+//! They are those that every Linux system has at these places, and a tmpfs for files of programs.
+//! If a mount fails, the guest reports its name and ends.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ const MOUNTS: [(&str, &str, &str); 6] = [
     ("cgroup2", "/sys/fs/cgroup", ""),
 ];
 
-/// Optional ones: kernels of Debian have them, a small debug kernel may not.
+/// Optional ones: Debian's kernels have them, a small debug kernel may not.
 const OPTIONAL: [(&str, &str); 2] = [
     ("debugfs", "/sys/kernel/debug"),
     ("tracefs", "/sys/kernel/tracing"),
@@ -29,7 +29,7 @@ const OPTIONAL: [(&str, &str); 2] = [
 /// Names the mount that failed.
 pub(super) fn mount_all() -> io::Result<()> {
     for (kind, place, data) in MOUNTS {
-        // A folder of sysfs cannot be made, and need not.
+        // A folder of sysfs cannot be made, and need not be.
         if !place.starts_with("/sys/") {
             fs::create_dir_all(place)?;
         }
@@ -76,8 +76,8 @@ pub(super) fn mount_all() -> io::Result<()> {
 fn enable_controllers() -> io::Result<()> {
     let available = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers")?;
     for controller in available.split_whitespace() {
-        // `cpu` is refused while realtime tasks exist in it; tests that need a
-        // controller look for it themselves.
+        // `cpu` is refused while realtime tasks exist in it; tests that need a controller check for
+        // it themselves.
         let _refused = fs::write(
             "/sys/fs/cgroup/cgroup.subtree_control",
             format!("+{controller}"),

@@ -1,8 +1,8 @@
-//! Runs one program in the guest and brings its results out.
+//! Runs one program in the guest and sends its results out.
 //!
-//! Approach: its standard output and error are the ports themselves, so that
-//! the harness sees every byte as it is written. As pid 1 we reap orphans while it
-//! runs. Afterwards `/results` goes out as one tar stream.
+//! Approach: its standard output and error are the ports themselves, so that the harness sees every
+//! byte as it is written. As pid 1 we reap orphans while it runs. Afterwards `/results` goes out as
+//! one tar stream.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -20,7 +20,7 @@ use uksm_vm_protocol::messages::{FILES_PORT, RECEIVED, RESULT_DIR, STDERR_PORT, 
 /// Search path of programs in the guest.
 pub(crate) const SEARCH_PATH: &str = "/bin";
 
-/// Runs a program to its end; gives its status, 128 + signal if one ended it.
+/// Runs a program to its end; returns its status, 128 + signal if one ended it.
 ///
 /// # Errors
 /// It cannot be started, or a port is missing.
@@ -73,7 +73,7 @@ pub(crate) fn shell_status(status: ExitStatus) -> i32 {
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
-/// Sends everything below `/results` to the harness, and waits until it has it.
+/// Sends everything below `/results` to the harness, and waits for the confirmation.
 ///
 /// # Errors
 /// A file cannot be read, the port is missing, or the harness went away.

@@ -2,12 +2,11 @@
 //!
 //! Problem: tests fork, crash, hang and make the kernel complain.
 //!
-//! Approach: fork for each test; its result comes back through a pipe, so that
-//! a test that dies without a result has failed. At its time bound it is killed. As
-//! pid 1 we then kill every process that is left, load the module again if the
-//! test left it unloaded, and search the kernel log for complaints: they fail
-//! the test, whatever its own result is. A child that cannot be killed (a task stuck in
-//! the kernel) ends the run, because nothing after it could be trusted.
+//! Approach: fork for each test; its result comes back through a pipe, so that a test that dies
+//! without a result has failed. At its time bound it is killed. As pid 1 we then kill every
+//! remaining process, load the module again if the test left it unloaded, and search the kernel log
+//! for complaints: they fail the test, whatever its own result is. A child that cannot be killed (a
+//! task stuck in the kernel) ends the run, because later results could not be trusted.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -27,14 +26,14 @@ use crate::ports::Reporter;
 use uksm_vm_protocol::machine::MODULE;
 use uksm_vm_protocol::messages::Event;
 
-/// How often a running test is looked at.
+/// Time between two checks of a running test.
 const POLL: Duration = Duration::from_millis(20);
-/// How long killed processes may take to go away before the kernel is blamed.
+/// Longest time until killed processes are gone; after it the kernel is at fault.
 const REAP_BOUND: Duration = Duration::from_secs(120);
-/// Bytes of a result at most: the pipe takes them though nobody reads yet.
+/// Limit of the bytes of a result: the pipe must hold them unread.
 const MAX_TEXT: usize = 32 << 10;
 
-/// What all tests of a boot share.
+/// State shared by all tests of a boot.
 pub(super) struct Runner {
     /// `uname -r`.
     pub kernel: String,
@@ -44,7 +43,7 @@ pub(super) struct Runner {
     pub time_factor: u32,
     /// Modules of the initramfs.
     pub modules: Modules,
-    /// The way to the harness.
+    /// The connection to the harness.
     pub reporter: Reporter,
 }
 
@@ -58,8 +57,7 @@ pub(super) struct Counts {
 }
 
 impl Runner {
-    /// Runs the named tests in order; a name that the table does not have has
-    /// failed.
+    /// Runs the named tests in order; a name that is not in the table counts as failed.
     ///
     /// # Errors
     /// A process could not be killed: the run cannot go on.
@@ -116,13 +114,12 @@ impl Runner {
     /// A process could not be killed.
     fn run_one(&self, case: &TestCase, bound: Duration) -> Result<Result<(), Failure>, String> {
         let started = self.start(case, bound);
-        // Processes that the test left hold its pipe open, too: the pipe is read when they are
-        // gone.
+        // Processes left by the test keep its pipe open, too: the pipe is read when they are gone.
         reap_everything()?;
         Ok(started.and_then(|(status, from_child)| result_of(status, from_child, bound)))
     }
 
-    /// Starts a test in a process and waits until it has ended, or is killed at its bound; gives
+    /// Starts a test in a process and waits until it has ended, or is killed at its bound; returns
     /// its status and its pipe.
     fn start(
         &self,
@@ -164,7 +161,7 @@ impl Runner {
     }
 }
 
-/// What came of a test whose process has ended, by its status and what it wrote.
+/// The result of a test whose process has ended, from its status and its output.
 fn result_of(
     status: Option<WaitStatus>,
     from_child: OwnedFd,
@@ -195,8 +192,8 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
         .unwrap_or("no text")
 }
 
-/// Waits for one child; `None` if its time was up (it has been killed then).
-/// Orphans that end meanwhile are reaped too, as pid 1 must.
+/// Waits for one child; `None` after the time bound (the child has been killed then). Orphans that
+/// end meanwhile are reaped too, as pid 1 must.
 fn wait_bounded(child: Pid, bound: Duration) -> nix::Result<Option<WaitStatus>> {
     let begin = Instant::now();
     loop {
@@ -222,7 +219,7 @@ fn reap_everything() -> Result<(), String> {
     }
     let begin = Instant::now();
     loop {
-        // From pid 1 this reaches everybody else. ESRCH: nobody is left.
+        // From pid 1 this reaches all other processes. ESRCH: there is none.
         let _nobody = kill(Pid::from_raw(-1), Signal::SIGKILL);
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             Err(Errno::ECHILD) => return Ok(()),

@@ -24,32 +24,32 @@ use uksm_vm::{accel, program_run, programs, tool};
 use uksm_vm_protocol::machine::Machine;
 use uksm_vm_protocol::messages::{Event, Work};
 
-/// What the self-tests need: huge pages of hugetlbfs, and memory beside them.
+/// The needs of the self-tests: memory, and huge pages of hugetlbfs in it.
 const MEMORY_MIB: u32 = 2048;
 const HUGE_PAGES: &str = "136";
 /// One of the tests needs three processors.
 const PROCESSORS: u32 = 4;
-/// Fewest pages a program that the torturer must have exchanged for a run to prove anything, and
-/// the least share of programs that it must have reached: the shortest end before it finds two
-/// equal pages in them, and the memory of some is shared, of huge pages, or pinned.
+/// Least pages a program that the torturer must have exchanged for a valid run, and the least share
+/// of programs that it must have reached: the shortest end before it finds two equal pages in them,
+/// and the memory of some is shared, of huge pages, or pinned.
 const MIN_EXCHANGED: u64 = 500;
 const MIN_REACHED_PERCENT: usize = 70;
-/// Longest time of a run: what hangs is ended by its own bound.
+/// Longest time of a run: a program that hangs is ended by its own bound.
 const BOUND: Duration = Duration::from_secs(3600);
 
-/// Which programs and arms to run.
+/// The selection of programs and arms.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     /// Only items whose names contain one of these; all if empty.
     pub filters: Vec<String>,
-    /// Arms to run; all if empty. The first is always there, as what the others are compared with.
+    /// Arms to run; all if empty. The first is always included, as the reference of the others.
     pub arms: Vec<Arm>,
     /// Seed of everything random.
     pub seed: u64,
 }
 
-/// Settings of the kernel before each program. Addresses are not random: whether a mapping has a
-/// huge page depends on where it lies.
+/// Settings of the kernel before each program. Addresses are not random: huge pages of a mapping
+/// depend on its address.
 const SETTINGS: [(&str, &str); 11] = [
     ("/proc/sys/kernel/randomize_va_space", "0"),
     ("/proc/sys/vm/drop_caches", "3"),
@@ -64,10 +64,10 @@ const SETTINGS: [(&str, &str); 11] = [
     ("/sys/kernel/mm/transparent_hugepage/defrag", "madvise"),
 ];
 
-/// Runs the suites on one kernel; tells whether the module went unnoticed.
+/// Runs the suites on one kernel; returns whether the module went unnoticed.
 ///
 /// # Errors
-/// Something is missing or does not build.
+/// A file is missing, or a program does not build.
 pub fn run(kernel: &Kernel, selection: &Selection) -> Result<bool> {
     let (items, files) = pack(kernel, selection)?;
     let schedule = Schedule {
@@ -215,7 +215,7 @@ fn boot(
     Ok((records.clone(), ending))
 }
 
-/// Takes records out of the runner's output, line by line, and tells of each.
+/// Reads records from the runner's output, line by line, and reports each.
 struct RecordReader {
     line: Vec<u8>,
     name: String,
@@ -267,7 +267,7 @@ impl Write for RecordReader {
     }
 }
 
-/// An empty folder for what each program says, for whoever looks for the reason of a difference.
+/// An empty folder for the output of each program, for the analysis of differences.
 fn new_folder(kernel: &Kernel) -> Result<PathBuf> {
     let folder = tool::tree()
         .join("results")
@@ -348,8 +348,8 @@ fn print_summary(
     passed
 }
 
-/// Why the machine's ending fails the run. What the kernel also complains about without the module
-/// is an outcome like others, and was compared.
+/// The reason for which the machine's ending fails the run. A complaint of the kernel that also
+/// occurs without the module is an outcome like others, and was compared.
 fn reason(ending: &Ending, records: &[Record]) -> Option<String> {
     match ending {
         Ending::Passed => None,

@@ -18,35 +18,35 @@ pub struct Split {
     pub item: String,
     /// The outcome's name in it; empty for the program's own end.
     pub name: String,
-    /// What each arm said.
+    /// The outcome in each arm.
     pub outcomes: BTreeMap<Arm, Outcome>,
 }
 
-/// How often each kind of outcome occurred in an arm.
+/// Number of outcomes of each kind in an arm.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Programs that were run.
     pub programs: usize,
-    /// Outcomes.
+    /// Passed outcomes.
     pub passed: usize,
-    /// Those of a failure, whatever kind.
+    /// Failed outcomes of any kind.
     pub failed: usize,
-    /// Those of a failure that is expected.
+    /// Failed outcomes that are expected.
     pub expected: usize,
-    /// Those of what could not be tried.
+    /// Outcomes that could not be tried.
     pub skipped: usize,
 }
 
-/// What came of comparing.
+/// The result of a comparison.
 #[derive(Debug, Clone, Default)]
 pub struct Comparison {
     /// Outcomes with the module that did not occur without it, for no known reason.
     pub differences: Vec<Split>,
-    /// Those of them that merging cannot avoid, each with the reason.
+    /// Differences that merging cannot avoid, each with the reason.
     pub known: Vec<(Split, &'static str)>,
     /// Outcomes that differ without the module.
     pub unsteady: Vec<Split>,
-    /// Items of which an arm has no record.
+    /// Items for which an arm has no record.
     pub missing: Vec<(Arm, String)>,
     /// Counts of each arm.
     pub counts: BTreeMap<Arm, Counts>,
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    /// The comparison of one program that said these in the four arms.
+    /// The comparison of one program with these outputs in the four arms.
     fn compared(outputs: [&str; 4]) -> Comparison {
         let records: Vec<Record> = Arm::ALL
             .into_iter()

@@ -1,7 +1,7 @@
-//! What cannot be equal in all arms, and why.
+//! Outcomes that cannot be equal in all arms, and the reasons.
 //!
 //! # Problem
-//! A few tests ask for a property that a merged page cannot have, or end by chance. They must
+//! A few tests require a property that a merged page cannot have, or end by chance. They must
 //! neither fail the run nor be left out.
 //!
 //! # Approach
@@ -14,14 +14,15 @@ use uksm_guest_tests::foreign::schedule::Arm;
 
 /// Outcomes that may differ.
 struct Known {
-    /// How the item's name begins.
+    /// Beginning of the item's name.
     item: &'static str,
-    /// Part of the outcome's name; the program's end sums up and is always meant. All if empty.
+    /// Part of the outcome's name; the program's end is a summary and always included. All if
+    /// empty.
     outcome: &'static str,
     reason: &'static str,
 }
 
-/// In the torturer's arm.
+/// Outcomes that may differ in the torturer's arm.
 const MERGED: &[Known] = &[
     Known {
         item: "uffd-unit-tests -f move",
@@ -48,7 +49,7 @@ const MERGED: &[Known] = &[
     },
 ];
 
-/// In each arm.
+/// Outcomes that may differ in each arm.
 const CHANCE: &[Known] = &[Known {
     item: "ksm_tests -N -m 1",
     outcome: "",
@@ -59,7 +60,7 @@ const CHANCE: &[Known] = &[Known {
 const MERGED_BEFORE: &str =
     "it counts what KSM merges of its pages, and the torturer has merged them before";
 
-/// Why the outcome `name` of `item` may differ in `arm`.
+/// The reason for which the outcome `name` of `item` may differ in `arm`.
 #[must_use]
 pub fn reason(item: &str, name: &str, arm: Arm) -> Option<&'static str> {
     let merged = if arm == Arm::Tortured { MERGED } else { &[] };

@@ -1,4 +1,4 @@
-//! From what a program said to named outcomes.
+//! From the output of a program to named outcomes.
 //!
 //! # Problem
 //! Self-tests report their results in several ways. Names of outcomes must be equal from run to
@@ -18,12 +18,12 @@ use std::fmt;
 
 use uksm_guest_tests::foreign::schedule::{Dialect, Item, Record};
 
-/// How one thing went.
+/// The outcome of one test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// As it should.
+    /// The expected result.
     Passed,
-    /// Not as it should.
+    /// Another result.
     Failed,
     /// It failed, and its authors expect that.
     Expected,
@@ -35,13 +35,13 @@ pub enum Outcome {
     Unfinished,
     /// The kernel complained.
     Complaint,
-    /// Nothing was said of it.
+    /// No report.
     Unsaid,
 }
 
 impl Outcome {
-    /// Whether it tells of more than a test that did not find what it looked for: the kernel
-    /// complained, a signal ended the program, or nothing did.
+    /// Whether it is more than a failed check of a test: a complaint of the kernel, an end by a
+    /// signal, or no end at all.
     #[must_use]
     pub const fn is_grave(self) -> bool {
         matches!(
@@ -75,7 +75,7 @@ const SKIP: i32 = 4;
 const NO_RESOURCES: i32 = 3;
 const NOT_IMPLEMENTED: i32 = 4;
 
-/// What `record` says about `item`.
+/// The outcomes of `item` in `record`.
 #[must_use]
 pub fn of(item: &Item, record: &Record) -> Outcomes {
     let mut names = Names::default();
@@ -106,7 +106,7 @@ fn end(item: &Item, status: Option<i32>) -> Outcome {
     }
 }
 
-/// Outcomes with names that are made unique.
+/// Outcomes with unique names.
 #[derive(Debug, Default)]
 struct Names {
     outcomes: Outcomes,
@@ -126,7 +126,8 @@ impl Names {
 }
 
 fn selftest(output: &str, names: &mut Names) {
-    // What TAP numbers only, a line before names: "# [RUN] what follows is about this".
+    // The subject of lines that TAP only numbers, from a line before: "# [RUN] what follows is
+    // about this".
     let mut about = String::new();
     for line in output.lines() {
         let line = plain(line);
@@ -166,7 +167,7 @@ fn tap(line: &str) -> Option<(String, Outcome)> {
         (_, true) => Outcome::Passed,
         (_, false) => Outcome::Failed,
     };
-    // A test that is skipped often says its name behind that word only.
+    // A skipped test often has its name behind that word only.
     let name = name.trim().trim_start_matches("- ");
     let name = if name.is_empty() {
         remark.strip_prefix(word).unwrap_or(remark)
@@ -221,7 +222,7 @@ fn stress_ng(output: &str, names: &mut Names) {
     }
 }
 
-/// A line without colours, and of one that was written over itself, as by progress, the last.
+/// A line without colours; if it was overwritten, as by progress, the last version.
 fn plain(line: &str) -> String {
     let line = line.trim_end();
     let mut rest = line.rsplit('\r').next().unwrap_or(line);
@@ -235,7 +236,7 @@ fn plain(line: &str) -> String {
     text + rest
 }
 
-/// A name without what differs from run to run: addresses, and numbers without a unit.
+/// A name without the parts that differ from run to run: addresses, and numbers without a unit.
 fn steady(name: &str) -> String {
     let words: Vec<&str> = name.split(' ').collect();
     let has_unit = |at: usize| {
@@ -261,7 +262,7 @@ fn steady(name: &str) -> String {
     kept.collect::<Vec<_>>().join(" ")
 }
 
-/// A text with each number made `#`.
+/// A text with `#` for each number.
 fn without_numbers(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut in_number = false;

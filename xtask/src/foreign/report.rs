@@ -1,29 +1,29 @@
-//! What a run shows, for people and for docs/foreign-suites.md.
+//! The report of a run, for people and for docs/foreign-suites.md.
 
 use std::fmt::Write as _;
 
 use super::compare::{Comparison, Split};
 use uksm_guest_tests::foreign::schedule::{Arm, Record, TortureCounts};
 
-/// Pages that a program may have exchanged without having been tested: those it has when it starts,
-/// zeroes mostly.
+/// Pages of a program that may have been exchanged without a test: those of its start, zeroes
+/// mostly.
 const MAX_UNTESTED_PAGES: u64 = 10;
 
-/// What the torturer did in all items, and in how many it did more than the start of a program
-/// brings.
+/// The torturer's work in all items, and the number of items in which it exceeded the start of a
+/// program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// The sum.
     pub torture: TortureCounts,
-    /// Items that ran beside it.
+    /// Items beside which it ran.
     pub items: usize,
-    /// Items of which it exchanged more than a few pages.
+    /// Items in which it exchanged more than a few pages.
     pub reached: usize,
-    /// The others, by name.
+    /// The other items, by name.
     pub untouched: Vec<String>,
 }
 
-/// What the torturer did.
+/// The torturer's work.
 #[must_use]
 pub fn pressure(records: &[Record]) -> Pressure {
     let mut pressure = Pressure::default();
@@ -77,7 +77,7 @@ pub fn splits(splits: &[Split]) -> String {
     text
 }
 
-/// The same for those that have a reason, each reason behind what it explains.
+/// The same for differences with a known reason, each reason behind its differences.
 #[must_use]
 pub fn explained(known: &[(Split, &'static str)]) -> String {
     let mut text = String::new();

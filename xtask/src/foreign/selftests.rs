@@ -4,10 +4,10 @@
 //! They belong to their kernel: each series has others, and they are in no package.
 //!
 //! # Approach
-//! Of the source package of the kernel's series, what the tests need is unpacked and built by the
-//! tests' own makefile, linked statically against libraries whose packages are only unpacked. The
-//! programs go to the cache. A test that a series does not have, or that does not build, is in no
-//! arm; the run says so.
+//! The parts of the source package of the kernel's series that the tests need are unpacked and
+//! built by the tests' own makefile, linked statically against libraries whose packages are only
+//! unpacked. The programs go to the cache. A test that a series lacks, or that does not build, is
+//! in no arm; the run reports it.
 //!
 //! # Source
 //! `tools/testing/selftests/mm` (`vm` before 6.3), and the script `run_vmtests.sh` in it, from
@@ -23,9 +23,9 @@ use uksm_guest_tests::foreign::schedule::{Allowed, Dialect, Item, SUITE_DIR};
 use uksm_vm::kernel::Series;
 use uksm_vm::{cache, packages, source, tool};
 
-/// Grows with every change of how the tests are built.
+/// Version of the build: increased with every change of it.
 const RECIPE: &str = "5";
-/// What they need of the source.
+/// The parts of the source that they need.
 const PARTS: [&str; 9] = [
     "Makefile",
     "Kbuild",
@@ -39,12 +39,11 @@ const PARTS: [&str; 9] = [
 ];
 /// Packages with the static libraries that they need.
 const LIBRARIES: [&str; 3] = ["libcap-dev", "libnuma-dev", "liburing-dev"];
-/// What is changed: file, and what sed does with it. The first two are made smaller for an emulated
-/// machine: one repeats the same for a minute, several times, of the other each test takes a fault
-/// a page, of 8192. The third is left without one of its tests on 6.1, whose folder that is: there
-/// it finds at another of 512 pages in each run, with and without the module, that it got no huge
-/// one, and the program ends with all tests behind it untried. Asking again, by faults or by
-/// madvise, did not help.
+/// The changes: file, and command of sed. The first two are made smaller for an emulated machine:
+/// one repeats the same for a minute, several times, in the other each test takes a fault a page,
+/// of 8192. One test is removed from the third on 6.1, whose folder that is: there it finds at
+/// another of 512 pages in each run, with and without the module, that it got no huge one, and the
+/// program ends with all later tests untried. Retries, by faults or by madvise, did not help.
 const CHANGES: [(&str, &str); 3] = [
     (
         "migration.c",
@@ -60,7 +59,7 @@ const CHANGES: [(&str, &str); 3] = [
 /// Built programs of one series.
 #[derive(Debug, Clone)]
 pub struct Selftests {
-    /// The folder they are in.
+    /// Their folder.
     pub folder: PathBuf,
     /// Their names.
     pub programs: BTreeSet<String>,
@@ -69,7 +68,7 @@ pub struct Selftests {
 /// Builds the tests of a series, or takes them from the cache.
 ///
 /// # Errors
-/// The source cannot be had, or nothing builds.
+/// The source is not available, or no test builds.
 pub fn get(series: Series) -> Result<Selftests> {
     let package = source::package_of(series)?;
     let key = format!("{}_{RECIPE}", package.version);
@@ -121,13 +120,13 @@ fn build(tree: &Path, target: &Path) -> Result<()> {
     let settings = [
         format!("OUTPUT={}", output.display()),
         format!("KHDR_INCLUDES=-isystem {}/usr/include", tree.display()),
-        // A script of theirs looks for liburing with the bare compiler.
+        // One of their scripts searches for liburing with the bare compiler.
         format!("CC=gcc -isystem {}/usr/include", libraries.display()),
         format!("EXTRA_CFLAGS={flags}"),
     ];
     // Some do not build: those that need a header outside of these parts, or a 32-bit C library.
     let _some_fail = make(&tests, &["-k"], &settings);
-    // This one of 6.12 forgot a header that all others include.
+    // This program of 6.12 lacks a header that all others include.
     let khugepaged = output.join("khugepaged");
     if !khugepaged.exists() {
         let mut settings = settings.to_vec();
@@ -180,15 +179,15 @@ const fn test(program: &'static str, arguments: &'static [&'static str], bound: 
 }
 
 impl Test {
-    /// The test, with a torturer who leaves out what the test asks the kernel for.
+    /// The test, with a torturer that leaves out actions which the test checks.
     const fn with(self, allowed: Allowed) -> Self {
         Self { allowed, ..self }
     }
 }
 
-/// For tests that ask whether their huge pages are still huge, or that look at a page table twice
-/// and compare: while a huge page is split, by whomever, its entries are those of a migration,
-/// which pagemap shows as swapped out.
+/// For tests that check that their huge pages are still huge, or that compare two readings of a
+/// page table: during any split of a huge page its entries are those of a migration, which pagemap
+/// shows as swapped out.
 const KEEP_HUGE: Allowed = Allowed {
     split: false,
     ..Allowed::FULL
@@ -302,7 +301,7 @@ pub fn items(built: &Selftests) -> Vec<Item> {
         .collect()
 }
 
-/// Tests of the table that this series does not have.
+/// Tests of the table that this series lacks.
 #[must_use]
 pub fn absent(built: &Selftests) -> BTreeSet<&'static str> {
     TESTS

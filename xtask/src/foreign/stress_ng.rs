@@ -1,4 +1,4 @@
-//! stress-ng for the guest, and which of its stressors run.
+//! stress-ng for the guest, and the selection of its stressors.
 //!
 //! # Approach
 //! Debian's package and the libraries it names are downloaded and unpacked into the cache, as
@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 use uksm_guest_tests::foreign::schedule::{Allowed, Dialect, Item, SUITE_DIR};
 use uksm_vm::{cache, packages};
 
-/// The program's file and where its libraries are searched.
+/// The program's file and the search path of its libraries.
 #[derive(Debug, Clone)]
 pub struct StressNg {
     /// The program.
@@ -33,7 +33,7 @@ pub fn get() -> Result<StressNg> {
         packages::candidate("stress-ng")?.with_context(|| packages::unknown("stress-ng"))?;
     let root = cache::entry("stress-ng", &offered.version, |root| {
         eprintln!("getting stress-ng {}", offered.version);
-        // It is linked with libraries of graphics; their drivers are large, and nobody opens one.
+        // It is linked with libraries of graphics; their drivers are large, and are not used.
         let wanted = |name: &str| {
             name.starts_with("lib")
                 && !["libc6", "libegl-mesa", "libgl1-mesa", "libllvm"]
@@ -89,7 +89,7 @@ const VM_METHODS: [&str; 36] = [
     "all",
 ];
 
-/// The other stressors, with what keeps them small.
+/// The other stressors, with options that keep them small.
 const STRESSORS: [(&str, &[&str]); 33] = [
     ("bigheap", &["--bigheap-growth", "64K"]),
     ("brk", &[]),
@@ -126,9 +126,9 @@ const STRESSORS: [(&str, &[&str]); 33] = [
     ("vm-segv", &[]),
 ];
 
-/// How long each stressor runs, in seconds.
+/// Running time of each stressor, in seconds.
 const SECONDS: u64 = 2;
-/// How long a stressor may take to stop when its time is up: some only look at the clock between
+/// Longest time until a stressor stops after its running time: some only check the clock between
 /// long steps, and an emulated machine takes those slowly.
 const BOUND: u64 = 60;
 
@@ -147,7 +147,7 @@ pub fn items() -> Vec<Item> {
 
 fn item(name: &str, stressor: &str, options: &[&str], seconds: u64) -> Item {
     let (count, time) = (format!("--{stressor}"), format!("{seconds}s"));
-    // Without a seed of its own each run would do something else.
+    // Without a fixed seed each run would do something else.
     let general = [
         "--verify",
         "--no-rand-seed",

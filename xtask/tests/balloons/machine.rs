@@ -1,13 +1,14 @@
 //! A virtual machine with a stock kernel, whose balloon and monitor are real.
 //!
 //! # Problem
-//! What a monitor answers, and when a balloon gets where, only QEMU and a kernel's driver show.
+//! Only QEMU and a kernel's driver show the answers of a monitor, and the times at which a balloon
+//! reaches its size.
 //!
 //! # Approach
-//! QEMU, emulated, boots a stock kernel with an initramfs of busybox and the modules that it is to
-//! have. Its `/init` loads them and writes the memory that the kernel has on the console over and
-//! over, so that a size is also read inside. QEMU ends with the thread that started it, or when
-//! this is dropped, by its process id.
+//! QEMU, emulated, boots a stock kernel with an initramfs of busybox and the wanted modules. Its
+//! `/init` loads them and writes the size of the kernel's memory on the console over and over, so
+//! that a size is also read inside. QEMU ends with the thread that started it, or when this is
+//! dropped, by its process id.
 //!
 //! # Units
 //! MiB.
@@ -29,7 +30,7 @@ use uksm_vm::{nested, qemu};
 
 /// Memory of a machine.
 pub(crate) const MEMORY: u64 = 256;
-/// Of a machine that boots emulated beside others.
+/// Limit of the boot of a machine that is emulated beside others.
 const BOOT_LIMIT: Duration = Duration::from_secs(180);
 
 const BUSYBOX: &str = "/bin/busybox";
@@ -43,14 +44,14 @@ const INIT: &str = "#!/bin/busybox sh\n\
     busybox sleep 0.2\n\
     done\n";
 
-/// What a machine has of a balloon.
+/// The parts of a balloon in a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Balloon {
     /// Device and driver.
     Whole,
-    /// The device, and a kernel that has not loaded the driver.
+    /// The device, and a kernel without the driver.
     NoDriver,
-    /// Nothing.
+    /// No device.
     None,
 }
 
@@ -65,7 +66,7 @@ fn kernel() -> &'static Kernel {
     KERNEL.get_or_init(|| kernel::named("6.12").expect("a stock kernel"))
 }
 
-/// What a machine boots from.
+/// The initramfs of a machine.
 fn initramfs(balloon: Balloon) -> Vec<u8> {
     let mut names = vec!["virtio_pci"];
     if balloon == Balloon::Whole {
@@ -121,8 +122,8 @@ impl Machine {
             .arg(&kernel().image)
             .arg("-initrd")
             .arg(path("initramfs"))
-            // On a busy host no tick may come while the kernel tries its timer, which it would take
-            // for broken.
+            // On a busy host no tick may come while the kernel tests its timer, which it would
+            // consider broken.
             .args([
                 "-append",
                 "console=ttyS0 panic=-1 loglevel=3 no_timer_check rdinit=/init",
@@ -145,7 +146,7 @@ impl Machine {
         }
     }
 
-    /// Its process.
+    /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.qemu.id()
     }
@@ -155,10 +156,10 @@ impl Machine {
         self.folder.join("qmp")
     }
 
-    /// What its kernel has, as it said last.
+    /// Its kernel's memory in its last report.
     pub(crate) fn has(&self) -> Option<u64> {
         let text = fs::read_to_string(self.folder.join("console")).unwrap_or_default();
-        // What comes after the last end of a line is being written.
+        // The text after the last end of a line is incomplete.
         let end = text.rfind('\n')? + 1;
         let line = text[..end]
             .lines()
@@ -168,7 +169,7 @@ impl Machine {
         Some(kib / 1024)
     }
 
-    /// Waits until its `/init` works; what its kernel has then.
+    /// Waits until its `/init` works; returns its kernel's memory at that time.
     pub(crate) fn await_up(&mut self) -> u64 {
         let begin = Instant::now();
         loop {

@@ -1,13 +1,13 @@
 //! Memory is given to real virtual machines, and taken from them, by real balloons.
 //!
 //! # Problem
-//! Monitors that a test plays do what the test's author thinks that QEMU does.
+//! Simulated monitors behave as the test's author assumes of QEMU.
 //!
 //! # Approach
-//! The whole loop of redistribution, whose turns are made as often as is useful, with two machines
-//! at a time. What merging freed is said by the test: no page is merged here, since the module is
-//! loaded in guests only. What a machine has is read at its monitor, and inside. Machines vanish,
-//! hang and refuse; then the other one must have what it is due, and turns must not wait.
+//! The whole loop of redistribution, with frequent turns, with two machines at a time. The test
+//! sets the memory that merging freed: no page is merged here, since the module is loaded in guests
+//! only. The memory of a machine is read at its monitor, and inside. Machines vanish, hang and
+//! refuse; then the other one must have its share, and turns must not wait.
 //!
 //! # Units
 //! MiB; a turn is a second of the loop's clock.
@@ -29,14 +29,14 @@ use machine::{Balloon, MEMORY, Machine};
 
 const MIB: u64 = 1 << 20;
 const SECOND: Nanos = 1_000_000_000;
-/// What a machine has without anything given.
+/// Memory of a machine without given memory.
 const BASE: u64 = 160;
 /// Emulated balloons move some hundred MiB a second, on a busy machine less.
 const BOUND: Duration = Duration::from_secs(120);
-/// A turn never waits; this is what a busy machine may take for it.
+/// A turn never waits; this is its limit on a busy machine.
 const TURN_LIMIT: Duration = Duration::from_millis(500);
-/// Of hundreds of turns so many may be late: a machine stands still at times, where a turn that
-/// waits does so each time.
+/// Limit of late turns among hundreds: a machine halts at times, while a turn that waits does so
+/// each time.
 const MAX_LATE: u32 = 3;
 
 /// Two machines of one group.
@@ -73,7 +73,7 @@ impl Host {
         for machine in &mut machines {
             machine.await_up();
         }
-        // The guard sees a host with memory enough, whatever this one does.
+        // The guard sees a host with enough memory, independent of this host.
         let text = std::fs::read_to_string("/proc/meminfo").expect("this host");
         let calm = text
             .replace("MemAvailable:", "Was:")
@@ -111,7 +111,7 @@ impl Host {
         }
     }
 
-    /// One turn, before which the two have freed so much.
+    /// One turn, before which the two have freed this much.
     fn turn(&mut self, freed: [u64; 2]) {
         self.now += SECOND;
         let pids = self.machines.iter().map(Machine::pid);
@@ -129,7 +129,7 @@ impl Host {
         self.redistribution.status().groups[0].members[machine].clone()
     }
 
-    /// What a machine really has, as its monitor says.
+    /// The real memory of a machine, by its monitor.
     fn real(&self, machine: usize) -> Option<u64> {
         Some(self.status(machine).real_bytes? / MIB)
     }

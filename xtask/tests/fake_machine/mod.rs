@@ -1,9 +1,9 @@
-//! A machine that scripts of this tree are run on, as far as they can see.
+//! A simulated machine for the scripts of this tree.
 //!
-//! Problem: the scripts meet machines that this one is not: without packages, without Rust, with
-//! old lists. Approach: they run with a search path of links to this machine's programs, without
-//! those that tell machines apart; each test puts scripts in their place. What would change this
-//! machine is always a script, and each of its calls is written down.
+//! Problem: the scripts must work on other machines than this one: without packages, without Rust,
+//! with old lists. Approach: they run with a search path of links to this machine's programs,
+//! without those that distinguish machines; each test puts scripts in their place. Programs that
+//! would change this machine are always scripts, and each of their calls is recorded.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 /// Folders of programs; all tools of the scripts are in these.
 const PROGRAMS: [&str; 2] = ["/usr/bin", "/usr/sbin"];
 
-/// Programs that are never this machine's own: they tell machines apart, or change them.
+/// Programs that are never this machine's own: they distinguish machines, or change them.
 const REPLACED: [&str; 12] = [
     "apt-cache",
     "apt-get",
@@ -31,7 +31,7 @@ const REPLACED: [&str; 12] = [
     "unshare",
 ];
 
-/// Writes down how it was called.
+/// Records its call.
 const NOTE: &str = r#"echo "${0##*/} $*" >>"$PLACE/calls""#;
 
 /// The machine; gone when dropped.
@@ -39,7 +39,7 @@ pub(crate) struct FakeMachine {
     place: TempDir,
 }
 
-/// What came of a script.
+/// The result of a script.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// It ended with success.
@@ -65,7 +65,7 @@ impl FakeMachine {
         {
             let program = program.unwrap();
             if !REPLACED.iter().any(|name| program.file_name() == *name) {
-                // What is in both folders is the same program.
+                // A program in both folders is the same program.
                 let _there = symlink(program.path(), machine.program(program.file_name()));
             }
         }
@@ -88,7 +88,7 @@ impl FakeMachine {
         self.path().join("bin").join(name)
     }
 
-    /// Takes programs away.
+    /// Removes programs.
     pub(crate) fn without(&self, names: &[&str]) -> &Self {
         for name in names {
             fs::remove_file(self.program(name)).unwrap();
@@ -105,13 +105,13 @@ impl FakeMachine {
         self
     }
 
-    /// Puts a script in a program's place that notes its calls.
+    /// Puts a script in a program's place that records its calls.
     pub(crate) fn noting(&self, name: &str, text: &str) -> &Self {
         self.with(name, &format!("{NOTE}\n{text}"))
     }
 
-    /// A script of this tree, to be run on the machine. It heeds all signals, even if who runs the
-    /// tests (nohup, a shell's background) does not.
+    /// A script of this tree, to be run on the machine. It receives all signals, even if the caller
+    /// of the tests (nohup, a shell's background) ignores them.
     pub(crate) fn command(&self, script: &str) -> Command {
         let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut command = Command::new("/usr/bin/env");

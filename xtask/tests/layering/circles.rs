@@ -1,9 +1,9 @@
 //! No two files need each other, neither in the crates of [`CRATES`] nor in the module.
 //!
 //! A circle is a strongly connected component of more than one file. In a crate a file needs
-//! another if it names something in it ([`modules`](crate::modules)); a method that is called
-//! without its type being named is not seen. In the module a file needs another if it calls a
-//! function that the other defines, or takes its address.
+//! another if it names an item in it ([`modules`](crate::modules)); a method that is called without
+//! its type being named is not seen. In the module a file needs another if it calls a function that
+//! the other defines, or takes its address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -63,7 +63,7 @@ fn crate_circles(root: &Path, name: &str) -> Vec<String> {
     circles(&needs).iter().map(shown).collect()
 }
 
-/// C without comments and without what stands between quotes.
+/// C without comments and without quoted text.
 fn without_words(source: &str) -> String {
     let mut code = String::new();
     let mut rest = source;

@@ -1,14 +1,15 @@
-//! What the documents say of the tree is true: decision records have no holes in their numbers, the
-//! paths in CONTRIBUTING's table exist, and where a document leads there is one, with that heading.
+//! The statements of documents on the tree are true: decision records have no gaps in their
+//! numbers, the paths in CONTRIBUTING's table exist, and links lead to existing documents and
+//! headings.
 
 use std::path::Path;
 
 use crate::none;
 use crate::tree::{files, small_tree, sources, text, tree};
 
-/// How the table begins that leads from a wish to a file.
+/// Beginning of the table that leads from a wish to a file.
 const TABLE: &str = "| I want to change";
-/// Concerns that the table has at least.
+/// Least number of concerns in the table.
 const CONCERNS: usize = 20;
 
 /// Decision records are named `NNNN-topic.md`, from 0001 on. The index beside them is `README.md`.
@@ -56,8 +57,7 @@ fn wrong_paths(root: &Path) -> Vec<String> {
     broken
 }
 
-/// Links to documents or headings that there are not, and documents of `docs/` that are named and
-/// do not exist.
+/// Links to missing documents or headings, and named documents of `docs/` that do not exist.
 fn dead_ends(root: &Path) -> Vec<String> {
     let mut broken = Vec::new();
     for path in sources(root, &["md"]) {

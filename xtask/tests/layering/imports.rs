@@ -1,4 +1,4 @@
-//! Which crate may depend on which, and what the policy must not touch.
+//! The permitted dependencies of crates, and the items that the policy must not use.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::none;
 use crate::tree::{small_tree, sources, text, tree};
 
-/// Which of our crates a crate may depend on. What is not listed is an error,
-/// so a new crate needs a line here.
+/// The crates of ours that a crate may depend on. A crate that is not listed is an error, so a new
+/// crate needs a line here.
 const LAYERS: [(&str, &[&str]); 16] = [
     ("uksm-interface", &[]),
     ("uksm-bpf", &[]),
@@ -74,8 +74,7 @@ const PURE: [&str; 5] = [
     "crates/redistribution/src/share",
 ];
 
-/// What those must not touch: they have no clock, thread, random source or
-/// I/O of their own.
+/// Items forbidden there: these sources have no clock, thread, random source or I/O of their own.
 const FORBIDDEN_IN_POLICY: [&str; 9] = [
     "std::time",
     "std::fs",
@@ -88,7 +87,7 @@ const FORBIDDEN_IN_POLICY: [&str; 9] = [
     "libc::",
 ];
 
-/// Parsers of other crates that fail at text which a process decides. procfs-core panics at a
+/// Parsers of other crates that fail on text under a process's control. procfs-core panics on a
 /// mapped file named `/SYSV1`.
 const FAIL_AT_NAMES: [&str; 2] = ["procfs_core::process", "procfs::process"];
 
@@ -161,7 +160,7 @@ fn broken_layers(root: &Path) -> Vec<String> {
     broken
 }
 
-/// Sources that pull in files of another crate behind cargo's back.
+/// Sources that include files of another crate without cargo's knowledge.
 fn reached_across(root: &Path) -> Vec<String> {
     let mut broken = Vec::new();
     for path in sources(root, &["rs"]) {
@@ -177,7 +176,7 @@ fn reached_across(root: &Path) -> Vec<String> {
     broken
 }
 
-/// Uses of parsers that fail at names of processes.
+/// Uses of parsers that fail on names of processes.
 fn fragile_parsers(root: &Path) -> Vec<String> {
     let mut broken = Vec::new();
     for path in sources(root, &["rs"]) {

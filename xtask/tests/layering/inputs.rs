@@ -1,4 +1,4 @@
-//! Each input that somebody with less rights decides has a test that exists: the table of
+//! Each input that a less privileged user decides has a test that exists: the table of
 //! `docs/threat-model.md`.
 
 use std::collections::BTreeSet;
@@ -7,10 +7,10 @@ use std::path::Path;
 use crate::none;
 use crate::tree::{small_tree, sources, text, tree};
 
-/// How the table begins.
+/// Beginning of the table.
 const TABLE: &str = "| input | who decides it |";
 
-/// Inputs that the table has at least.
+/// Least number of inputs in the table.
 const MIN_INPUTS: usize = 10;
 
 /// Names of all functions of the tree.
@@ -26,7 +26,7 @@ fn functions(root: &Path) -> BTreeSet<String> {
     names
 }
 
-/// Rows whose last column names no test, or a test or folder that is not there.
+/// Rows whose last column names no test, or a missing test or folder.
 fn untested(root: &Path) -> Vec<String> {
     let document = text(&root.join("docs/threat-model.md"));
     let rows: Vec<&str> = document

@@ -1,12 +1,10 @@
-//! The tree keeps to its rules.
+//! The tree keeps its rules.
 //!
-//! Problem: a rule of architecture that nobody checks is gone after a few
-//! changes.
+//! Problem: a rule of architecture without a check is broken after a few changes.
 //!
-//! Approach: each rule reads the tree (manifests as TOML, Rust as tokens, the
-//! rest as text) and gives the places that break it. For each rule there is a
-//! test that the real tree keeps it, and one that a small tree which breaks it
-//! is caught.
+//! Approach: each rule reads the tree (manifests as TOML, Rust as tokens, the rest as text) and
+//! returns the places that break it. For each rule there is a test that the real tree keeps it, and
+//! one that it catches a small tree which breaks it.
 
 mod circles;
 mod documents;
@@ -17,7 +15,7 @@ mod modules;
 mod shape;
 mod tree;
 
-/// What a rule finds in a tree that keeps it.
+/// The result of a rule in a tree that keeps it.
 fn none() -> Vec<String> {
     Vec::new()
 }

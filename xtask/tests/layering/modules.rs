@@ -1,12 +1,13 @@
-//! Which file of a crate names something in which other one.
+//! The files of a crate that name an item in another file.
 //!
-//! Problem: a path names a module, an item of one, or what a module has imported from a third.
+//! Problem: a path names a module, an item of one, or an item that a module has imported from a
+//! third.
 //!
-//! Approach: files are read as tokens, without what only tests see. Each path (`crate::…`,
-//! `super::…`, `self::…`, a child's, or one that begins with an imported name) is followed through
-//! modules and imports to the file that defines what it names. `mod child;` needs nothing, and
-//! neither does a `pub use` whose names the file does not use itself: it only shows where they are.
-//! A path to a module itself needs nothing either; what is taken from it does.
+//! Approach: files are read as tokens, without code for tests. Each path (`crate::…`, `super::…`,
+//! `self::…`, a child's, or one that begins with an imported name) is followed through modules and
+//! imports to the file that defines its item. `mod child;` needs no file, and neither does a `pub
+//! use` whose names the file does not use itself: it only re-exports them. A path to a module
+//! itself needs no file either; the items taken from it do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,7 +26,7 @@ const DEPTH: usize = 8;
 /// A path as it stands in a file.
 struct Written {
     names: Names,
-    /// What it is called in the file; `*` for all names.
+    /// Its name in the file; `*` for all names.
     called: String,
 }
 
@@ -33,13 +34,13 @@ struct Written {
 #[derive(Default)]
 struct Module {
     file: String,
-    /// What it imports, and whether only to show it to others.
+    /// Its imports, and whether they are only re-exported.
     imports: Vec<(Written, bool)>,
     /// All other paths.
     paths: Vec<Written>,
     /// Identifiers outside of imports.
     identifiers: BTreeSet<String>,
-    /// Modules that only tests see.
+    /// Modules for tests only.
     tests: BTreeSet<String>,
 }
 
@@ -98,7 +99,7 @@ fn joined(names: &[String], last: &str) -> Names {
     joined
 }
 
-/// The file of what a path names; none for a module, and for what is not of this crate.
+/// The file that defines the item of a path; none for a module, and for items of other crates.
 fn home(modules: &BTreeMap<Names, Module>, at: &[String], written: &Written) -> Option<String> {
     let (module, is_module) = follow(modules, at, &written.names, DEPTH)?;
     (!is_module || written.called == "*").then(|| modules[&module].file.clone())
@@ -136,7 +137,7 @@ fn follow(
                 .imports
                 .iter()
                 .find(|(written, _)| written.called == *first);
-            // An import of a name from outside leads nowhere, nor does one of itself.
+            // An import of a name from outside has no target, nor has one of itself.
             let imported = import
                 .filter(|(written, _)| depth > 0 && written.names != rest)
                 .map(|(written, _)| [&written.names[..], behind].concat());
@@ -210,7 +211,7 @@ impl Module {
     }
 }
 
-/// Reads what stands between `use` and `;`, behind these names.
+/// Reads the tokens between `use` and `;`, behind these names.
 fn import(tokens: &[TokenTree], behind: &[String], written: &mut Vec<Written>) {
     for branch in tokens.split(|token| is_punct(token, ',')) {
         let mut names = behind.to_vec();

@@ -6,13 +6,13 @@ use std::path::Path;
 use crate::none;
 use crate::tree::{has_extension, small_tree, sources, text, tree};
 
-/// Lines of a source file, at most.
+/// Limit of the lines of a source file.
 const MAX_LINES: usize = 600;
 
-/// Columns of a line of a comment in Rust, at most: rustfmt wraps code there, and no comment.
+/// Limit of the columns of a comment line in Rust: rustfmt wraps code there, and no comment.
 const MAX_COMMENT_COLUMNS: usize = 100;
 
-/// File names that say nothing about what is in the file.
+/// File names that do not describe the file.
 const EMPTY_WORDS: [&str; 8] = [
     "util", "utils", "common", "manager", "helper", "helpers", "misc", "shared",
 ];

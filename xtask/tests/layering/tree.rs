@@ -1,4 +1,4 @@
-//! Reads the real tree, and makes small ones to break a rule in.
+//! Reads the real tree, and makes small ones for broken rules.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
-//! What the module's calls cost, part by part.
+//! Costs of the module's calls, part by part.
 //!
 //! Each part is the difference between two calls that differ in that part alone. Partners are known
-//! by plan, and hashes come from SAMPLE, so that FOLD does what it does for the daemon.
+//! by plan, and hashes come from SAMPLE, so that FOLD does the same as for the daemon.
 
 use super::costs::Costs;
 use super::meter::Meter;
@@ -27,12 +27,12 @@ const PAGES: usize = MIB * MIB_PAGES;
 const BATCH: usize = 512;
 /// Pages under one page table.
 const TABLE: usize = 512;
-/// Calls of which the mean is taken, where one is short.
+/// Number of short calls in a mean.
 const CALLS: usize = 200;
-/// Frames and spaces listed in one call, to learn what one of them costs.
+/// Frames and spaces listed in one call, to measure the cost of one.
 const LISTED: usize = 2048;
 
-/// Most pages of one frame.
+/// Limit of the pages of one frame.
 const SHARERS: usize = uksm_policy::params::MAX_SHARERS as usize;
 
 /// The longest wait for pages that can be sampled.
@@ -52,7 +52,7 @@ pub(super) fn measure(setup: &Setup, costs: &mut Costs) -> Result<()> {
     differing(setup, &meter, costs)
 }
 
-/// Processes with such contents in a new domain.
+/// Processes with given contents in a new domain.
 struct Scene {
     device: Device,
     processes: Vec<Process>,
@@ -88,8 +88,8 @@ impl Scene {
         Ok(scene)
     }
 
-    /// What does not count: a process that was just filled may be locked, and its pages wait in the
-    /// CPU's lists.
+    /// Work before the measurement: a process that was just filled may be locked, and its pages
+    /// wait in the CPU's lists.
     fn settle(&mut self) -> Result<()> {
         let begin = Instant::now();
         for process in 0..self.processes.len() {
@@ -150,7 +150,7 @@ impl Scene {
         })
     }
 
-    /// What one FOLD takes whose outcomes must all be `expected`.
+    /// The time of one FOLD whose outcomes must all be `expected`.
     fn fold(&mut self, meter: &Meter, batch: &FoldBatch, expected: Status) -> Result<f64> {
         let (taken, outcomes) = meter.once(|| Ok(self.device.fold(batch)?))?;
         let hit = outcomes.iter().filter(|one| one.status == expected);
@@ -174,7 +174,7 @@ impl Scene {
         Ok(FrameId(first.frame))
     }
 
-    /// All processes read their memory.
+    /// Makes all processes check their memory.
     fn end(mut self) -> Result<()> {
         for process in &mut self.processes {
             process.verify()?;
@@ -214,13 +214,14 @@ fn sample(setup: &Setup, meter: &Meter, costs: &mut Costs) -> Result<()> {
     scene.end()
 }
 
-/// FOLD into a frame: what it costs at any rate, a page table, a page; and a page merged already.
+/// FOLD into a frame: the fixed cost, that of a page table, and of a page; and that of a page
+/// already merged.
 fn join(setup: &Setup, meter: &Meter, costs: &mut Costs) -> Result<()> {
     let mut scene = Scene::new(setup, &[(Contents::Identical, 2)])?;
     let mut frame = scene.frame(0, [0, 1])?;
     let mut sharers = 2;
     let mut next = 2;
-    // A frame takes so many pages; the first two of another are not counted.
+    // A frame takes a limited number of pages; the first two of another are not counted.
     let mut kind = |scene: &mut Scene, next: &mut usize, more: usize| -> Result<FoldKind> {
         if sharers + more > SHARERS {
             frame = scene.frame(0, [*next, *next + 1])?;
@@ -252,7 +253,7 @@ fn join(setup: &Setup, meter: &Meter, costs: &mut Costs) -> Result<()> {
         already.push(scene.fold(meter, &batch, Status::Already)?);
     }
     let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
-    // One page of each of so many page tables, against as many side by side.
+    // One page in each of several page tables, against as many side by side.
     let tables = PAGES / TABLE - 1 - next / TABLE;
     let kind = kind(&mut scene, &mut next, 2 * tables)?;
     let apart: Vec<_> = (1..=tables)
@@ -286,7 +287,7 @@ fn join(setup: &Setup, meter: &Meter, costs: &mut Costs) -> Result<()> {
     scene.end()
 }
 
-/// FOLD of pairs: what a frame costs that is made; and FRAMES.
+/// FOLD of pairs: the cost of making a frame; and FRAMES.
 fn pairs(setup: &Setup, meter: &Meter, costs: &mut Costs) -> Result<()> {
     let twins = [(Contents::Distinct, 3), (Contents::Distinct, 3)];
     let mut scene = Scene::new(setup, &twins)?;

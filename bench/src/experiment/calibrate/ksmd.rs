@@ -1,11 +1,10 @@
-//! What in-kernel KSM's parts cost: full scans over memory of one kind.
+//! Costs of in-kernel KSM's parts: full scans over memory of one kind.
 //!
-//! In the first scan of unique pages each is entered in a list and gets a checksum. In later ones
-//! each gets another one, and is looked for in the unstable tree, which grows meanwhile; smart
-//! scan, which would leave pages out, is off then. Pages that all are equal show what a merge with
-//! a frame costs, and in the scan after that, what a merged page costs that is passed by. Pairs
-//! show what a frame costs that is made. How many levels a search goes down is counted as the
-//! simulator counts it.
+//! In the first scan of unique pages each is inserted in a list and gets a checksum. In later ones
+//! each gets another one, and is searched for in the unstable tree, which grows meanwhile; smart
+//! scan, which would leave pages out, is off then. Pages that all are equal show the cost of a
+//! merge with a frame, and in the scan after that, the cost of passing a merged page. Pairs show
+//! the cost of making a frame. The levels of a search are counted as in the simulator.
 
 use super::costs::Costs;
 use crate::experiment::race::start_workload;
@@ -22,13 +21,13 @@ use uksm_simulator::steps::line;
 /// MiB of each kind of memory.
 const MIB: usize = 64;
 /// The heights of two trees: MiB of unique pages, and scans of them. The end of a scan is noticed
-/// late, by up to a tick of the clock, so that it takes several.
+/// late, by up to a tick of the clock, so that several scans are timed.
 const TREES: [(usize, usize); 2] = [(8, 32), (64, 5)];
 /// MiB of pages that have a twin, whose frames make a stable tree.
 const STABLE_MIB: usize = 16;
-/// How long ksmd is left to wake again and again.
+/// Time during which ksmd wakes again and again.
 const WAKING: Duration = Duration::from_secs(1);
-/// As often as this.
+/// Interval of the wake-ups.
 const SLEEP_MS: u64 = 20;
 
 /// Measures them.
@@ -37,7 +36,7 @@ pub(super) fn measure(setup: &Setup, costs: &mut Costs) -> Result<()> {
     let mean_levels =
         |counts: &mut dyn Iterator<Item = usize>| counts.map(levels).map(f64::from).sum::<f64>();
 
-    // A scan costs a checksum and the way down a tree. Trees of two heights tell them apart.
+    // A scan costs a checksum and the way down a tree. Trees of two heights separate the two.
     let mut points = Vec::new();
     let mut first = 0.0;
     ksm::smart_scan(false)?;
@@ -53,7 +52,7 @@ pub(super) fn measure(setup: &Setup, costs: &mut Costs) -> Result<()> {
     costs.insert("ksm.checksum", checksum);
     costs.insert("ksm.tree_step", tree_step);
     costs.insert("ksm.first", (first - checksum).max(0.0));
-    // Pages that stay unique beside a stable tree are looked for in both.
+    // Pages that stay unique beside a stable tree are searched for in both.
     let (paired, all) = (STABLE_MIB * MIB_PAGES, MIB * MIB_PAGES);
     let beside = [(Contents::Distinct, STABLE_MIB), (Contents::Distinct, MIB)];
     let beside = scans(setup, &beside, 5, false)?;
@@ -89,14 +88,14 @@ pub(super) fn measure(setup: &Setup, costs: &mut Costs) -> Result<()> {
     Ok(())
 }
 
-/// What scans took, in nanoseconds of ksmd's CPU.
+/// Times of scans, in nanoseconds of ksmd's CPU.
 struct Scans {
     taken: Vec<f64>,
-    /// Of a wakeup with one page: CPU, and how late it was.
+    /// A wakeup with one page: CPU, and delay.
     wake: (f64, f64),
 }
 
-/// Full scans of one process with parts of such contents; and what a wakeup takes, with one page.
+/// Full scans of one process with these contents; and the cost of a wakeup with one page.
 fn scans(setup: &Setup, parts: &[(Contents, usize)], times: usize, wakes: bool) -> Result<Scans> {
     let parts = parts.iter();
     let spec = Spec {
@@ -127,7 +126,7 @@ fn scans(setup: &Setup, parts: &[(Contents, usize)], times: usize, wakes: bool) 
     Ok(Scans { taken, wake })
 }
 
-/// What a wakeup of ksmd takes that looks at one page, and how much longer than asked it slept.
+/// The cost of a wakeup of ksmd for one page, and the delay of its sleep.
 fn waking(setup: &Setup) -> Result<(f64, f64)> {
     let rate = ScanRate {
         pages_to_scan: 1,
@@ -143,7 +142,8 @@ fn waking(setup: &Setup) -> Result<(f64, f64)> {
     let last = ksm::scanned_pages()?;
     system.stop()?;
     let asked = SLEEP_MS as f64 * 1e6;
-    // Each looks at one page. A kernel that does not count those is believed to wake as asked.
+    // Each examines one page. A kernel that does not count those is assumed to wake at the set
+    // interval.
     let wakes = match (first, last) {
         (Some(first), Some(last)) => (last - first) as f64,
         _ => elapsed.as_nanos() as f64 / asked,

@@ -1,4 +1,4 @@
-//! What it costs to know of processes and mappings, to wake, and to start.
+//! Costs of listing processes and mappings, of waking, and of starting.
 
 use super::costs::Costs;
 use super::meter::Meter;
@@ -20,7 +20,7 @@ use uksm_linux::selection::Selection;
 use uksm_linux::wake::Sleeper;
 use uksm_policy::command::{Command, Observation, SpaceId};
 
-/// Calls of which the mean is taken.
+/// Number of calls in a mean.
 const CALLS: usize = 200;
 /// Processes that appear.
 const NEWCOMERS: usize = 32;
@@ -28,14 +28,14 @@ const NEWCOMERS: usize = 32;
 const MAPPINGS: usize = 400;
 /// A sleep, in nanoseconds.
 const SLEEP: u64 = 2_000_000;
-/// A sleep as long as those between bursts of work, and how many there are.
+/// A sleep as long as those between bursts of work, and their number.
 const LONG_SLEEP: Duration = Duration::from_millis(20);
 const SLEEPS: u32 = 50;
 /// The longest wait for processes to be listed.
 const LIMIT: Duration = Duration::from_secs(30);
-/// The daemon has started by then, and has nothing to do.
+/// Time after which the daemon has started, and has nothing to do.
 const STARTED: Duration = Duration::from_millis(60);
-/// Starts of which the mean is taken.
+/// Number of starts in a mean.
 const STARTS: u32 = 3;
 
 /// Measures them.
@@ -87,7 +87,7 @@ pub(super) fn measure(setup: &Setup, costs: &mut Costs) -> Result<()> {
     Ok(())
 }
 
-/// How much later than asked a sleeper goes on, in nanoseconds.
+/// Delay of a sleeper beyond its time, in nanoseconds.
 fn late() -> f64 {
     let begin = Instant::now();
     for _ in 0..SLEEPS {
@@ -97,7 +97,7 @@ fn late() -> f64 {
     slept / f64::from(SLEEPS) - LONG_SLEEP.as_nanos() as f64
 }
 
-/// A process of so many small mappings.
+/// A process of `parts` small mappings.
 fn spec(setup: &Setup, parts: usize) -> Spec {
     let part = Part {
         pages: 8,
@@ -122,7 +122,7 @@ fn lines(processes: &[Process]) -> Result<f64> {
     Ok(maps.lines().count() as f64)
 }
 
-/// A machine of all processes, which is told of them or looks for them.
+/// A machine of all processes, which receives process events or searches for processes.
 fn machine(told: bool) -> Result<LinuxMachine<Device>> {
     let selection = Selection {
         all: true,
@@ -148,7 +148,7 @@ struct Arrivals {
     calls: f64,
 }
 
-/// Lists processes until so many have arrived and no more wait.
+/// Lists processes until `least` have arrived and no more wait.
 fn arrivals(machine: &mut LinuxMachine<Device>, meter: &Meter, least: usize) -> Result<Arrivals> {
     let mut all = Arrivals {
         spaces: vec![],
@@ -161,7 +161,7 @@ fn arrivals(machine: &mut LinuxMachine<Device>, meter: &Meter, least: usize) -> 
         let Observation::Processes { arrived, more, .. } = answer else {
             bail!("no list of processes");
         };
-        // A call that lists nobody is one that found nothing yet.
+        // A call that lists no process found none yet.
         if !arrived.is_empty() {
             all.taken += taken;
             all.calls += 1.0;
@@ -180,7 +180,7 @@ fn arrivals(machine: &mut LinuxMachine<Device>, meter: &Meter, least: usize) -> 
     }
 }
 
-/// A process list of a machine that looks for processes and knows all there are.
+/// A process list of a machine that searches for processes and knows all of them.
 fn polled(meter: &Meter) -> Result<f64> {
     let mut machine = machine(false)?;
     arrivals(&mut machine, meter, 1)?;
@@ -218,7 +218,7 @@ fn turn(meter: &Meter) -> Result<f64> {
     Ok(taken / CALLS as f64)
 }
 
-/// The daemon, from its exec until it has nothing to do: it is told to serve nobody who is there.
+/// The daemon, from its exec until it has nothing to do: it may serve no present process.
 fn start(setup: &Setup) -> Result<f64> {
     let governor = ["--governor".to_owned(), "full".to_owned()];
     let options = [&governor[..], &setup.daemon_options()[..]].concat();

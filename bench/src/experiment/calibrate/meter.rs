@@ -1,9 +1,9 @@
-//! CPU of a piece of work of this process, without what reading the clock takes.
+//! CPU of a piece of work of this process, without the cost of reading the clock.
 
 use crate::measure::cpu::CpuClock;
 use anyhow::Result;
 
-/// How often the clock is read to learn what that takes.
+/// Number of readings that measure the cost of reading the clock.
 const READS: usize = 200;
 
 /// Measures work of this process.
@@ -28,7 +28,7 @@ impl Meter {
         })
     }
 
-    /// Nanoseconds of CPU that one piece of work took, and what came of it.
+    /// Nanoseconds of CPU that one piece of work took, and its result.
     pub(super) fn once<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
         let begin = self.clock.now()?;
         let result = work()?;
@@ -36,7 +36,7 @@ impl Meter {
         Ok(((taken.as_nanos() as f64 - self.reading).max(0.0), result))
     }
 
-    /// The mean of so many pieces of work, numbered from 0.
+    /// The mean of `times` pieces of work, numbered from 0.
     pub(super) fn mean<T>(
         &self,
         times: usize,

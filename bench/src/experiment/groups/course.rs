@@ -1,4 +1,4 @@
-//! What the daemon says of groups and members, second by second.
+//! The daemon's status of groups and members, second by second.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -9,22 +9,22 @@ const MIB: f64 = 1_048_576.0;
 /// Curves by name: seconds and values.
 pub(super) type Curves = BTreeMap<String, Vec<(f64, f64)>>;
 
-/// What is known of a run at one moment.
+/// The state of a run at one moment.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Moment {
     /// Bytes that merging freed, of each group.
     pub freed: BTreeMap<String, f64>,
-    /// Bytes that each member may have.
+    /// The limit of each member in bytes.
     pub limits: BTreeMap<String, f64>,
     /// The share of a core that each group may use.
     pub shares: BTreeMap<String, f64>,
     /// Processor seconds of each worker.
     pub cpu: BTreeMap<String, f64>,
-    /// What the daemon says of each rate that is dynamic.
+    /// The status of each dynamic rate.
     pub rates: BTreeMap<String, Value>,
 }
 
-/// Reads what `uksm status --json` says.
+/// Reads the output of `uksm status --json`.
 pub(super) fn read(answer: &Value) -> Result<Moment> {
     let groups = answer["groups"].as_array();
     let groups = groups.with_context(|| format!("no groups in {answer}"))?;

@@ -2,21 +2,20 @@
 //!
 //! # Problem
 //! The paper's workloads run in virtual machines, whose memory is their file cache. Here a process
-//! is to gain from memory as such a machine does.
+//! must gain from memory as such a machine does.
 //!
 //! # Approach
-//! What the machine would have in its cache is anonymous memory, filled at the start, which the
-//! kernel swaps out while the control group has too little. Random reads are of whole pages of a
-//! data set that both members have (the paper's sysbench on 700 MB); words are counted from the
-//! start to the end of a text that both have, again and again (Hadoop's wordcount on 200 MB). Each
-//! member has a part of its own, too, which no other has and which it reads as well. Every read
-//! checks what it reads. Between batches members pause, as who waits for answers of others does:
-//! what a lack of memory costs is what batches take longer.
+//! The data of the machine's cache is anonymous memory, filled at the start, which the kernel swaps
+//! out while the control group has too little. Random reads are of whole pages of a data set common
+//! to both members (the paper's sysbench on 700 MB); words are counted from the start to the end of
+//! a common text, again and again (Hadoop's wordcount on 200 MB). Each member also reads a part of
+//! its own that no other has. Every read checks the data. Between batches members pause, as if
+//! waiting for answers of others: a lack of memory shows as longer batches.
 //!
 //! | command | answer | does |
 //! |---|---|---|
 //! | `go` | `ready` | begins |
-//! | `done` | `done PAGES` | tells how many pages were read |
+//! | `done` | `done PAGES` | reports the number of pages read |
 //! | `verify` | `verified PAGES` | ends, and reads every byte |
 //!
 //! # Source
@@ -36,19 +35,19 @@ use std::time::Duration;
 /// Pages read between two pauses: about as much work for each, if memory suffices.
 const READS: usize = 16;
 const COUNTED: usize = 4;
-/// A pause, in which others have the processor. Where instructions are counted, it takes the
-/// machine no time.
+/// A pause, in which others have the processor. Where instructions are counted, it takes no machine
+/// time.
 const PAUSE: Duration = Duration::from_micros(1500);
-/// Contents of the data set, of the text, and of what is a member's own.
+/// Contents of the data set, of the text, and of a member's own part.
 const DATA: u64 = 0xD0;
 const TEXT: u64 = 0xD1;
 const OWN: u64 = 0xE0;
 /// Words of the text's language.
 const WORDS: u64 = 2048;
-/// Counters, of which a word has the one that its hash names.
+/// Counters; the hash of a word selects its counter.
 const COUNTERS: usize = 1 << 12;
 
-/// What a member does.
+/// The work of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Work {
     /// Reads pages at random.
@@ -60,21 +59,21 @@ pub(crate) enum Work {
 /// One member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Spec {
-    /// What it does.
+    /// Its work.
     pub work: Work,
     /// The control group that it goes to before it takes memory.
     pub cgroup: PathBuf,
-    /// MiB that the other member has, too.
+    /// MiB in common with the other member.
     pub equal_mib: usize,
     /// MiB of its own.
     pub own_mib: usize,
     /// Seed of all contents.
     pub seed: u64,
-    /// Its number, which its own contents and its draws are made from.
+    /// Its number, the seed of its own contents and its draws.
     pub number: u64,
 }
 
-/// Its memory, and how far it is.
+/// Its memory, and its progress.
 struct Member {
     spec: Spec,
     memory: Mapping,
@@ -82,7 +81,7 @@ struct Member {
     done: u64,
     /// Words of the pass under way, by counter.
     counts: Vec<u32>,
-    /// The first whole pass, which all must be like.
+    /// The first whole pass, with which all others are compared.
     first: Option<Vec<u32>>,
 }
 
@@ -144,7 +143,7 @@ impl Member {
         self.memory.pages()
     }
 
-    /// The key of a page: of what both have, or its own.
+    /// The key of a page: of the common part, or its own.
     fn key(&self, page: usize) -> u64 {
         let is_own = page >= self.spec.equal_mib * MIB_PAGES;
         let family = match (is_own, self.spec.work) {
@@ -210,7 +209,7 @@ impl Member {
         Ok(())
     }
 
-    /// Reads all, and compares each byte with what was written.
+    /// Reads all, and compares each byte with the written one.
     fn verify(&self) -> Result<usize> {
         for page in 0..self.pages() {
             match self.spec.work {

@@ -2,20 +2,20 @@
 //! §4).
 //!
 //! # Problem
-//! What freed memory is worth depends on who has it and how soon. The paper compares its scheme, at
-//! several ratios of the groups' rates, with merging and giving over all groups; dynamic rates are
-//! to find the ratio by themselves.
+//! The value of freed memory depends on its receiver and on the delay. The paper compares its
+//! scheme, at several ratios of the groups' rates, with merging and giving over all groups; dynamic
+//! rates are to find the ratio by themselves.
 //!
 //! # Approach
 //! Group MR counts words, group FIO reads at random, two members each: see [`member`]. A member's
 //! control group has less than its working set in the group that the case names (`FIOlow`,
-//! `MRlow`), and more in the other. All begin to work when the daemon starts; what each group has
-//! done after a fixed time is what is compared. The policies run in random order in each round, the
-//! median of all rounds counts, and lowest and highest are figures of the result. No run is left
-//! out; what runs for [`WARM_UP`] seconds before the first is none.
+//! `MRlow`), and more in the other. All begin to work when the daemon starts; the work of each
+//! group in a fixed time is compared. The policies run in random order in each round, the median of
+//! all rounds counts, and lowest and highest are figures of the result. No run is left out; the
+//! warm-up of [`WARM_UP`] seconds before the first is no run.
 //!
-//! Ratios: `grp-best_vs_best-baseline@CASE` and `grp-dynamic_vs_grp-best@CASE` compare what the
-//! group did that is short of memory.
+//! Ratios: `grp-best_vs_best-baseline@CASE` and `grp-dynamic_vs_grp-best@CASE` compare the work of
+//! the group that is short of memory.
 
 mod course;
 pub(crate) mod member;
@@ -40,25 +40,25 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// Seconds that all work.
+/// Working time of all, in seconds.
 const SECONDS: u64 = 15;
-/// Seconds of a run before the first, which is no run of a policy and has no figures.
+/// Seconds of the warm-up, which is no run of a policy and has no figures.
 const WARM_UP: u64 = 5;
-/// Swap for what members lack, MiB.
+/// Swap for the memory that members lack, MiB.
 const SWAP_MIB: usize = 96;
-/// From one look to the next.
+/// Time between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A daemon that is asked for the first time may not answer for so many seconds.
+/// A new daemon may leave its first query unanswered for this many seconds.
 const STARTING: f64 = 10.0;
-/// What both members of a group have, MiB, MR's and FIO's: 200 and 700 MB in the paper, on machines
-/// of 4 GB.
+/// Common memory of both members of a group, MiB, MR's and FIO's: 200 and 700 MB in the paper, on
+/// machines of 4 GB.
 const EQUAL_MIB: [usize; 2] = [12, 28];
-/// What each has of its own.
+/// Own memory of each, MiB.
 const OWN_MIB: usize = 4;
 /// Names of draws.
 const ORDER: u64 = 0xF0;
 
-/// Which group is short of memory.
+/// The group that is short of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     FioLow,
@@ -66,7 +66,7 @@ enum Case {
 }
 
 impl Case {
-    /// The place of that group among [`GROUPS`].
+    /// The index of that group in [`GROUPS`].
     fn low(self) -> usize {
         match self {
             Case::MrLow => 0,
@@ -113,7 +113,7 @@ struct Run {
     /// Processor seconds of each group, merging included.
     group_cpu: [f64; 2],
     verified: u64,
-    /// What the daemon said of rates that are dynamic.
+    /// The daemon's status of dynamic rates.
     rates: Vec<Value>,
 }
 
@@ -125,7 +125,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     let wanted = |policy: &Policy| setup.wants(&policy.name());
     let policies: Vec<Policy> = Policy::ALL.into_iter().filter(wanted).collect();
     if let (Some(&case), Some(&policy)) = (cases.first(), policies.first()) {
-        // Emulation translates programs when they first run: whoever comes first would pay for all.
+        // Emulation translates programs when they first run: the first run would pay for all.
         let short = Setup {
             seconds: Some(WARM_UP),
             ..setup.clone()
@@ -168,7 +168,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     Ok(report)
 }
 
-/// Sizes of what members have in common.
+/// Sizes of the common memory of members.
 fn equal_mib(setup: &Setup) -> [usize; 2] {
     match setup.size {
         Some(fio) => [fio * EQUAL_MIB[0] / EQUAL_MIB[1], fio],
@@ -270,7 +270,7 @@ fn group_cpu(cgroups: &[Cgroup]) -> Result<Vec<f64>> {
     cgroups.iter().map(Cgroup::cpu_seconds).collect()
 }
 
-/// The median run, by what the group did that is short of memory, with the spread of all.
+/// The median run, by the work of the group that is short of memory, with the spread of all.
 fn measured(case: Case, policy: Policy, runs: &[Run], setup: &Setup) -> Measured {
     let low = case.low();
     let mut figures = BTreeMap::new();
@@ -330,7 +330,7 @@ fn measured(case: Case, policy: Policy, runs: &[Run], setup: &Setup) -> Measured
     }
 }
 
-/// The ratios, and what each policy does as against the first baseline.
+/// The ratios, and the work of each policy relative to the first baseline.
 fn compare(
     case: Case,
     policies: &[Policy],

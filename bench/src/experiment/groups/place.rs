@@ -1,13 +1,13 @@
-//! Where members run: control groups that have little memory, and swap for what they lack.
+//! The control groups of members, which have little memory, and swap for the rest.
 //!
 //! # Problem
-//! Groups must not take each other's processors, nor merging of one that of the other (Euro-Par'11
-//! §4.1 uses cpu, cpuset and blkio for that).
+//! Groups must not take each other's processors, nor must the merging of one take that of the other
+//! (Euro-Par'11 §4.1 uses cpu, cpuset and blkio for that).
 //!
 //! # Approach
 //! A control group for each group, with a processor of its own where there are two, and one below
-//! it for each member. Swap is compressed memory (zram), so that a lack costs processor time, and
-//! no disk of the machine below decides.
+//! it for each member. Swap is compressed memory (zram), so that a lack of memory costs processor
+//! time, independent of any disk of the host.
 
 use crate::measure::cgroup::{self, ROOT, set};
 use anyhow::{Context, Result};
@@ -44,13 +44,13 @@ impl Cgroup {
         &self.members
     }
 
-    /// Slows each member down above so many bytes.
+    /// Slows each member down above this use.
     pub(super) fn limit(&self, bytes: u64) -> Result<()> {
         let mut members = self.members.iter();
         members.try_for_each(|member| set(&member.join("memory.high"), &bytes.to_string()))
     }
 
-    /// Processor time that it took, with all below, in seconds.
+    /// Processor time of the group and all below it, in seconds.
     pub(super) fn cpu_seconds(&self) -> Result<f64> {
         Ok(cgroup::cpu(&self.folder)?.as_secs_f64())
     }

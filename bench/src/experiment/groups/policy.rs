@@ -1,21 +1,21 @@
 //! The paper's policies, as configurations of the daemon.
 //!
 //! # Problem
-//! All must have the same members and the same share of a core for merging, or not only the
-//! policies are compared.
+//! All must have the same members and the same share of a core for merging; otherwise the
+//! comparison is not of policies alone.
 //!
 //! # Approach
 //! A configuration is text. All merging together may use [`TOTAL`] of a core, as all policies of
 //! the paper scan 10,000 pages a second. The paper's NOGRP merges across groups, in one thread:
-//! here both groups merge for themselves, at half of the share each, and what both freed is divided
-//! among all members.
+//! here each group merges for itself, at half of the share, and the memory that both freed is
+//! divided among all members.
 //!
 //! # Source
 //! Euro-Par'11 §4.1, §4.2.
 
 use std::fmt::Write as _;
 
-/// What all merging may use, as a share of a core.
+/// Limit of all merging, as a share of a core.
 pub(super) const TOTAL: f64 = 0.04;
 
 /// The groups, MR and FIO, and their members.
@@ -26,13 +26,14 @@ pub(super) const MEMBERS: [&str; 2] = ["one", "two"];
 /// A policy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Policy {
-    /// What all freed goes to all alike.
+    /// All freed memory is divided equally among all.
     NogrpEqual,
-    /// What all freed goes to whom freed it.
+    /// All freed memory is divided by the members' contributions.
     NogrpSe,
-    /// Each group has what it freed, and these tenths of the share of a core: MR's and FIO's.
+    /// Each group keeps its freed memory, and has these tenths of the share of a core: MR's and
+    /// FIO's.
     Grp(u32, u32),
-    /// Each group has what it freed, and a dynamic rate.
+    /// Each group keeps its freed memory, and has a dynamic rate.
     GrpDynamic,
 }
 

@@ -5,7 +5,7 @@
 //! | part | means |
 //! |---|---|
 //! | `pread`, `io_uring` | how machines ask their disks |
-//! | `Nms` | as much CPU as KSM takes that looks at 100 pages and sleeps for N ms |
+//! | `Nms` | the CPU of KSM at 100 pages and a sleep of N ms |
 //! | `quiet`, `low`, `medium`, `full` | what this governor takes |
 //! | `slowN` | the machines do N times less a second (XLH Figure 10: 4 at 100 ms, 8 at 200 ms) |
 
@@ -15,12 +15,12 @@ use std::fmt;
 use std::str::FromStr;
 use uksm_policy::params::Governor;
 
-/// How much CPU there is.
+/// The amount of CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cpu {
-    /// What KSM takes with so many milliseconds of sleep.
+    /// As much as KSM takes with this many milliseconds of sleep.
     WakeUp(u64),
-    /// What a governor takes.
+    /// As much as a governor takes.
     Governor(Governor),
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Cpu {
     }
 }
 
-/// How much CPU a word means.
+/// The amount of CPU that a word denotes.
 pub(super) fn cpu_named(word: &str) -> Result<Cpu> {
     let governor = Governor::ALL
         .into_iter()
@@ -47,14 +47,14 @@ pub(super) fn cpu_named(word: &str) -> Result<Cpu> {
     Ok(Cpu::WakeUp(ms))
 }
 
-/// What is run.
+/// The parts of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Case {
-    /// How machines ask their disks.
+    /// The interface between machines and disks.
     pub aio: Aio,
-    /// How much CPU there is.
+    /// The amount of CPU.
     pub cpu: Cpu,
-    /// How many times less the machines do.
+    /// The divisor of the machines' speed.
     pub slowness: u32,
 }
 

@@ -1,4 +1,4 @@
-//! hints-cost: what the programs that tell of I/O and of memory that appears cost who does it.
+//! hints-cost: the cost of the programs that report I/O and new memory to the processes that do it.
 //!
 //! - `build`: compiles sources of its library to files.
 //! - `read`: reads them again and again, and sums them up.
@@ -10,8 +10,8 @@
 //! Each runs with the programs not loaded (`off`), loaded (`loaded`), and loaded while the process
 //! is followed (`followed`): one after the other, and so several times (`--repeats`), in one boot.
 //! A run is compared with the one without programs beside it; the least and the most of five bound
-//! the median with 94 %. Nobody takes the hints while it runs; that is the daemon's CPU, not the
-//! program's.
+//! the median with 94 %. Hints are not read while it runs; reading them is the daemon's CPU, not
+//! the program's.
 
 use crate::measure::cpu::CpuClock;
 use crate::python::Python;
@@ -23,23 +23,23 @@ use std::str::FromStr;
 use uksm_linux::hints::Hints;
 use uksm_policy::command::SpaceId;
 
-/// Cases that are run by default.
+/// Default cases.
 const CASES: [&str; 5] = ["build", "read", "fault", "table", "fork"];
-/// Sources that are worked on, and how often.
+/// Number of sources, and of repetitions.
 const BUILT: (u32, u32) = (40, 1);
 const READ: (u32, u32) = (150, 20);
-/// MiB that are mapped, and how often.
+/// MiB that are mapped, and repetitions.
 const FAULTED: (u32, u32) = (100, 10);
-/// Mappings of 128 MiB that are touched thinly, and how often.
+/// Mappings of 128 MiB with few touched pages, and repetitions.
 const TABLED: (u32, u32) = (100, 4);
-/// Forks, and how often.
+/// Forks, and repetitions.
 const FORKED: (u32, u32) = (100, 1);
 
-/// What a call costs is told where there are so many: a few drown in what else differs between two
-/// runs.
+/// Least number of reported calls for a cost of one call: fewer drown in other differences between
+/// two runs.
 const TOLD: u64 = 1000;
 
-/// Which of the programs run.
+/// The state of the programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Programs {
     Off,
@@ -55,7 +55,7 @@ impl Programs {
     ];
 }
 
-/// What the Python does.
+/// The work of the Python.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     Build,
@@ -92,7 +92,7 @@ impl FromStr for Case {
     }
 }
 
-/// One run: CPU of the process, in seconds, a digest of what it made, and calls that were told of.
+/// One run: CPU of the process, in seconds, a digest of its result, and reported calls.
 #[derive(Debug, Clone, Copy)]
 struct Once {
     cpu: f64,
@@ -104,7 +104,7 @@ struct Once {
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("hints-cost")?;
     for case in setup.cases_or::<Case>(&CASES)? {
-        // What is read is in the page cache from then on.
+        // From then on the files are in the page cache.
         once(case, Programs::Off)?;
         let mut runs: BTreeMap<&str, Vec<Once>> = BTreeMap::new();
         for _ in 0..setup.repeats {

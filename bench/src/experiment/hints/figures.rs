@@ -1,4 +1,4 @@
-//! Figures of runs with hints, and how they compare.
+//! Figures of runs with hints, and their comparison.
 
 use super::case::Cpu;
 use super::runs::Runs;
@@ -9,7 +9,7 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use uksm_results::over_time;
 
-/// KSM at its rate, or the shipped one, uksm with so much CPU without and with hints, and KSM
+/// KSM at its rate, or the shipped one, uksm with this much CPU without and with hints, and KSM
 /// without a limit.
 pub(super) fn against_ksm(
     setup: &Setup,
@@ -23,7 +23,7 @@ pub(super) fn against_ksm(
     Ok(runs.measured)
 }
 
-/// How hints compare with all else of a case, by areas.
+/// The ratios of hints to all else in a case, by areas.
 pub(super) fn ratios(report: &mut Report, measured: &[Measured], case: &str) {
     let area = |name: &str| area(measured, name);
     let with = area("uksm-hints");
@@ -41,7 +41,7 @@ pub(super) fn ratios(report: &mut Report, measured: &[Measured], case: &str) {
     }
 }
 
-/// The figure of what is compared: MiB saved, times the seconds for which they were.
+/// The compared figure: MiB saved times seconds.
 pub(super) const AREA: &str = "area_mib_seconds";
 
 /// Counters of hints in the daemon's status that are figures of a run.
@@ -57,8 +57,8 @@ const HINT_COUNTERS: [&str; 9] = [
     "merged_within_1_s",
 ];
 
-/// Adds figures of what was loaded from `go` on: the area since then, and how soon all was shared
-/// that could be before, `before` MiB, and parts of what came to that.
+/// Adds figures of the memory loaded from `go` on: the area since then, and the times until all
+/// earlier mergeable memory, `before` MiB, and parts of the later were shared.
 pub(super) fn figures_since(measured: &mut Measured, go: f64, before: f64) {
     let looks = measured.looks.0.iter();
     let points: Vec<(f64, f64)> = looks.map(|look| (look.seconds, look.saved_mib)).collect();
@@ -89,7 +89,7 @@ pub(super) fn figures_since(measured: &mut Measured, go: f64, before: f64) {
     measured.figures.extend(figures);
 }
 
-/// Adds what a daemon says of hints to a run's figures.
+/// Adds the daemon's counters of hints to a run's figures.
 pub(super) fn hint_figures(measured: &mut Measured) {
     let hints = measured.counters.as_ref();
     let hints = hints.and_then(|counters| counters.pointer("/hints"));
@@ -101,7 +101,7 @@ pub(super) fn hint_figures(measured: &mut Measured) {
     measured.figures.extend(figures);
 }
 
-/// KSM, held at the CPU that uksm took with hints.
+/// KSM, held at the CPU that uksm used with hints.
 pub(super) const SAME_CPU: &str = "ksm-same-cpu";
 
 fn area(measured: &[Measured], name: &str) -> Option<f64> {

@@ -1,19 +1,19 @@
 //! hints-guests: real virtual machines read the files of equal disks (see [`crate::guests`]).
 //!
 //! Two machines (`--crowd N`: N of them) of 128 MiB (`--size`) boot. Then a system starts, and
-//! after ten seconds the machines begin to read, 768 KiB a second each, so that most of what they
-//! come to hold is the same. A case is as in the other experiments of hints: how QEMU asks for what
-//! is on the disk, and how much CPU there is.
+//! after ten seconds the machines begin to read, 768 KiB a second each, so that most of their new
+//! memory is equal. A case is as in the other experiments of hints: QEMU's interface to the disk,
+//! and the amount of CPU.
 //!
-//! Nobody plans what is in which page here. So the oracle is a run of its own in which nothing
+//! The contents of pages are not planned here. So the oracle is a run of its own in which nothing
 //! merges and the contents of the machines are compared every few seconds, and each run has its own
 //! comparison at its end.
 //!
-//! What counts is the machines' memory, which is what QEMU offers to KSM. What QEMU itself holds,
-//! such as the files of kernel and initramfs, counts for nobody.
+//! Only the machines' memory counts, which QEMU offers to KSM. QEMU's own memory, such as the files
+//! of kernel and initramfs, does not count.
 //!
-//! Nobody gets huge pages, as in all experiments; with `--huge` the kernel gives them to QEMU,
-//! which asks for them, as it does by default.
+//! No process gets huge pages, as in all experiments; with `--huge` the kernel gives them to QEMU,
+//! which requests them, as it does by default.
 
 use super::case::Case;
 use super::figures::{against_ksm, figures_since, hint_figures, ratios};
@@ -29,22 +29,22 @@ use crate::workload::mib;
 use anyhow::{Context, Result, ensure};
 use std::time::{Duration, Instant};
 
-/// Cases that are run by default.
+/// Default cases.
 pub(super) const CASES: [&str; 2] = ["pread-low", "io_uring-low"];
 
-/// What a system has for itself before the machines read.
+/// Time of a system before the machines read.
 const LEAD: Duration = Duration::from_secs(10);
-/// Between two looks.
+/// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Between two comparisons of all contents, which take seconds of an emulated core.
+/// Time between two comparisons of all contents, which take seconds of an emulated core.
 const COMPARISON: Duration = Duration::from_secs(6);
-/// How fast a machine reads.
+/// Reading rate of a machine.
 const KIB_PER_SECOND: u64 = 768;
 /// Longest wait for a machine to boot, and to answer.
 const BOOT_LIMIT: Duration = Duration::from_secs(150);
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 
-/// What merges, if anything does.
+/// The merging system, if there is one.
 enum Merger<'a> {
     Nothing,
     System(&'a Variant),
@@ -91,7 +91,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Runs a variant, again if machines get lost; how many were tried is a figure.
+    /// Runs a variant, again if machines get lost; the number of tries is a figure.
     fn tried(&self, name: &str, merger: &Merger<'_>) -> Result<Measured> {
         let label = format!("{name} {}", self.case);
         let (mut measured, tries) = again_if_lost(&label, || self.once(name, merger))?;
@@ -190,14 +190,14 @@ impl Reading<'_> {
     }
 }
 
-/// A run that is looked at.
+/// A run under observation.
 struct Course {
     pids: Vec<u32>,
     frames: Vec<Frames>,
     system: Option<Box<dyn System>>,
     begin: Instant,
     looks: Vec<Look>,
-    /// Saved before anything merged.
+    /// Saved before the system started.
     saved_before: f64,
     own_mib: f64,
     seen: Seen,
@@ -273,7 +273,7 @@ impl Course {
         Ok(())
     }
 
-    /// Stops the system; the result so far.
+    /// Stops the system; returns the result so far.
     fn end(mut self, name: &str, mergeable_mib: f64) -> Result<Measured> {
         let last = self.looks.last().copied();
         let mut measured = Measured {

@@ -1,8 +1,9 @@
-//! When chances to share are taken, and for how long (XLH §5.2, Figures 8, 11 and 13).
+//! The times at which chances to share are taken, and their durations (XLH §5.2, Figures 8, 11 and
+//! 13).
 //!
-//! A chance is taken when both its pages are in one frame at a look; so a time is that of the look,
-//! up to an interval too late, and a chance that comes and goes between two looks is not seen to be
-//! taken.
+//! A chance is taken when both its pages are in one frame at a look; so its time is that of the
+//! look, up to an interval too late, and a chance that comes and goes between two looks is not
+//! seen.
 
 use crate::measure::timeline::median;
 use crate::replay::sharing::Chance;
@@ -11,18 +12,18 @@ use std::collections::BTreeMap;
 /// Bounds of the histograms, in seconds.
 const BOUNDS: [f64; 11] = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0];
 
-/// What became of all chances.
+/// The results of all chances.
 pub(super) struct Merges<'a> {
     chances: &'a [Chance],
     /// Chances that have begun and not ended.
     open: Vec<usize>,
     begun: usize,
-    /// When each was taken.
+    /// The time at which each was taken.
     taken: Vec<Option<f64>>,
 }
 
 impl Merges<'_> {
-    /// Of these chances, none is taken yet.
+    /// These chances, none of which is taken yet.
     pub(super) fn of(chances: &[Chance]) -> Merges<'_> {
         Merges {
             chances,
@@ -32,7 +33,7 @@ impl Merges<'_> {
         }
     }
 
-    /// Looks, `seconds` after the machines began, at which frame each page of each machine is in.
+    /// Looks, `seconds` after the machines began, at the frame of each page of each machine.
     pub(super) fn look(&mut self, seconds: f64, frames: [&[u64]; 2]) {
         while self
             .chances
@@ -62,7 +63,8 @@ impl Merges<'_> {
         self.taken.iter().flatten().count()
     }
 
-    /// From the beginning of a chance until it was taken: those that were not took for ever.
+    /// The median time from the beginning of a chance until it was taken: infinite for those that
+    /// were not.
     pub(super) fn median_seconds(&self) -> Option<f64> {
         let mut seconds: Vec<f64> = self.times().collect();
         seconds.resize(self.chances.len(), f64::INFINITY);
@@ -74,8 +76,8 @@ impl Merges<'_> {
         pairs.filter_map(|(chance, taken)| Some((*taken)? - chance.from))
     }
 
-    /// Histograms: seconds until chances were taken, and for which they were shared then. What is
-    /// shared is taken to stay so until a machine drops it.
+    /// Histograms: seconds until chances were taken, and seconds of sharing after that. A shared
+    /// page is assumed to stay so until a machine drops it.
     pub(super) fn histograms(&self) -> BTreeMap<String, Vec<(f64, usize)>> {
         let pairs = self.chances.iter().zip(&self.taken);
         let shared = pairs.filter_map(|(chance, taken)| Some(chance.until - (*taken)?));
@@ -86,7 +88,7 @@ impl Merges<'_> {
     }
 }
 
-/// How many values are up to each bound and above the one before; the last bound is infinite.
+/// The number of values up to each bound and above the one before; the last bound is infinite.
 fn histogram(values: impl Iterator<Item = f64>) -> Vec<(f64, usize)> {
     let mut counts: Vec<(f64, usize)> = BOUNDS.iter().map(|&bound| (bound, 0)).collect();
     counts.push((f64::MAX, 0));

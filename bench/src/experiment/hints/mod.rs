@@ -1,19 +1,19 @@
-//! hints-build, hints-web, hints-mixed: what looking first where I/O just was is worth (XLH §5.2).
+//! hints-build, hints-web, hints-mixed: the value of looking first where I/O just was (XLH §5.2).
 //!
 //! Two processes act as virtual machines of 128 MiB (see [`crate::replay`]): they build a kernel,
 //! serve files in a shuffled order, or one does this and the other that. The paper's have 512 MiB.
-//! They ask their disks for as many pages a second as the paper's did, so what they cache lives for
-//! a quarter of the time: one and a half minutes in the web servers. KSM at a rate gets around in a
-//! quarter of the time, too, so all is in proportion but the time from a read to its merge, which
-//! counts four times. `slowN` asks for so many times less.
+//! They request as many pages a second from their disks as the paper's, so cached pages live for a
+//! quarter of the time: one and a half minutes in the web servers. KSM at a rate scans all memory
+//! in a quarter of the time, too, so all is in proportion but the time from a read to its merge,
+//! which counts four times. `slowN` divides the requests by N.
 //!
-//! A case is an interface, and how much CPU there is: see [`case`]. At each wake-up of KSM, with
-//! the CPU that it takes there, uksm runs without and with hints. Then KSM is held at the CPU that
-//! uksm took with hints. Everything counts from the start of a system on; the machines begin when
-//! it had ten seconds for what is there.
+//! A case is an interface, and an amount of CPU: see [`case`]. At each wake-up of KSM, with the CPU
+//! that it takes there, uksm runs without and with hints. Then KSM is held at the CPU that uksm
+//! used with hints. Everything counts from the start of a system on; the machines begin after the
+//! system has had ten seconds for existing memory.
 //!
-//! [`guests`] and [`programs`] ask the same of what nobody planned: real virtual machines, and real
-//! programs. [`cost`] asks what it costs those that are watched.
+//! [`guests`] and [`programs`] measure the same without planned contents: with real virtual
+//! machines, and real programs. [`cost`] measures the cost for the observed processes.
 
 mod case;
 mod cost;
@@ -34,7 +34,7 @@ use figures::{SAME_CPU, ratios};
 use run::Replay;
 use runs::Runs;
 
-/// Cases that are run by default.
+/// Default cases.
 const CASES: [&str; 8] = [
     "pread-20ms",
     "pread-100ms",
@@ -56,7 +56,7 @@ pub(super) fn web(setup: &Setup) -> Result<Report> {
     run(setup, "hints-web", [Load::Web; 2])
 }
 
-/// Runs hints-mixed: what the two machines read is hardly ever the same.
+/// Runs hints-mixed: the two machines hardly ever read the same.
 pub(super) fn mixed(setup: &Setup) -> Result<Report> {
     run(setup, "hints-mixed", [Load::Build, Load::Web])
 }

@@ -1,15 +1,15 @@
 //! hints-programs: real programs that read the same files, redis-servers and Pythons.
 //!
-//! A case is `PROGRAM-CPU`: which program, and how much CPU there is as in the other experiments of
+//! A case is `PROGRAM-CPU`: the program, and the amount of CPU as in the other experiments of
 //! hints.
 //!
 //! - `redis`: four servers load one file of 32 MiB of values (`--size`).
 //! - `python`: four Pythons import the large modules of the standard library.
-//! - `python_alike`: the same without what is drawn for each process: addresses of mappings, by the
+//! - `python_alike`: the same without random values of each process: addresses of mappings, by the
 //!   kernel, and the seed of hashes, by Python.
 //!
-//! The programs run and wait when a system starts; after ten seconds they are told to load. What
-//! could be merged is known at the end, from contents: see [`crate::measure::sharing`] for the
+//! The programs run and wait when a system starts; after ten seconds they are ordered to load. The
+//! mergeable pages are known at the end, from contents: see [`crate::measure::sharing`] for the
 //! times.
 
 use super::case::{Cpu, cpu_named};
@@ -32,15 +32,15 @@ use std::str::FromStr;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Cases that are run by default.
+/// Default cases.
 const CASES: [&str; 4] = ["redis-low", "python-low", "python_alike-low", "redis-full"];
 /// Processes of a case.
 const PROCESSES: usize = 4;
-/// What a system has for itself before the programs load.
+/// Time of a system before the programs load.
 const LEAD: Duration = Duration::from_secs(10);
-/// Between two looks.
+/// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// Where the kernel is told whether it draws addresses.
+/// The kernel's switch for random addresses.
 const RANDOMIZE: &str = "/proc/sys/kernel/randomize_va_space";
 
 /// A program that loads something.
@@ -51,7 +51,7 @@ enum Program {
     PythonAlike,
 }
 
-/// What is run.
+/// The parts of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Case {
     program: Program,
@@ -99,7 +99,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
         provide_file(&place, false)?;
     }
     for case in cases {
-        // What the kernel does by default, which the harness turns off for all its guests.
+        // The kernel's default, which the harness turns off for all its guests.
         let draws = if case.program == Program::PythonAlike {
             "0"
         } else {
@@ -156,7 +156,7 @@ impl Running {
         }
     }
 
-    /// Has all load at once; the threads that wait for them give the seconds that it took.
+    /// Makes all load at once; the waiting threads return the seconds that it took.
     fn load(self) -> Result<Vec<Loading>> {
         let begin = Instant::now();
         let mut threads = Vec::new();
@@ -190,7 +190,7 @@ impl Running {
         Ok(threads)
     }
 
-    /// What the processes hold; the same in all that loaded the same.
+    /// A digest of the processes' data, equal in all that loaded the same.
     fn digest(&mut self) -> Result<String> {
         match self {
             Running::Servers(servers) => servers[0].digest(),
@@ -267,7 +267,7 @@ fn once(case: Case, variant: &Variant, setup: &Setup, place: &Place) -> Result<M
     Ok(measured)
 }
 
-/// A run that is looked at.
+/// A run under observation.
 struct Course {
     sharing: Sharing,
     begin: Instant,
@@ -293,7 +293,7 @@ impl Course {
         Ok(())
     }
 
-    /// Adds what was seen to a result.
+    /// Adds the observations to a result.
     fn fill(self, measured: &mut Measured, sets: &[Vec<Page>], saved_before: usize, go: f64) {
         let looks = self.looks.iter().map(|&(look, saved)| Look {
             saved_mib: mib(saved) - mib(saved_before),
@@ -320,7 +320,7 @@ impl Course {
             ("median_seconds_to_merge", 50),
             ("p90_seconds_to_merge", 90),
         ] {
-            // Those that were not merged took for ever.
+            // The times of unmerged pages are infinite.
             if let Some(seconds) = quantile(&times, percent).filter(|seconds| seconds.is_finite()) {
                 figures.insert(name, seconds);
             }
@@ -335,7 +335,7 @@ impl Course {
     }
 }
 
-/// The value below which so many hundredths of sorted values lie.
+/// The value below which `percent` of the sorted values lie.
 fn quantile(sorted: &[f64], percent: usize) -> Option<f64> {
     sorted.get(sorted.len() * percent / 100).copied()
 }

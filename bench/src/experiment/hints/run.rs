@@ -17,10 +17,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use uksm_results::over_time;
 
-/// What a system has for itself before the machines begin.
+/// Time of a system before the machines begin.
 const LEAD: Duration = Duration::from_secs(10);
 
-/// Between two looks: they take CPU, which is the machines' and the system's, too.
+/// Time between two looks: they take CPU, which is the machines' and the system's, too.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Two machines in a case.
@@ -32,7 +32,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    /// Plans two machines, and fills what they read of their disks.
+    /// Plans two machines, and fills the parts of their disks that they read.
     pub(super) fn new(
         case: Case,
         loads: [Load; 2],
@@ -63,7 +63,7 @@ impl Replay {
         })
     }
 
-    /// All that could be shared at each moment, at no cost.
+    /// The saving of all that could be shared at each moment, at no cost.
     pub(super) fn oracle(&self) -> Measured {
         let look = |&(seconds, pages): &(f64, usize)| Look {
             seconds: seconds + LEAD.as_secs_f64(),
@@ -74,7 +74,7 @@ impl Replay {
         let mut looks: Vec<Look> = vec![self.nothing(0.0)];
         let mut last = None;
         for change in sharing::course(&self.chances) {
-            // A step, thinned out to what a plot shows.
+            // A step, thinned out to the resolution of a plot.
             let due = last.is_none_or(|last| change.0 - last >= INTERVAL.as_secs_f64());
             if due {
                 last = Some(change.0);
@@ -142,7 +142,7 @@ impl Replay {
             }
             let taken = begin.elapsed() - early.0;
             if let Some(since) = early.1 {
-                // The end of the look: what it saw may have come while it looked.
+                // The end of the look: a page that it saw may have come during the look.
                 let seconds = (since + taken).as_secs_f64();
                 merges.look(seconds, [frames[0].pages(), frames[1].pages()]);
             }
@@ -168,7 +168,7 @@ impl Replay {
         Ok(measured)
     }
 
-    /// Stops a system, has the machines read their memory, and adds what else is known.
+    /// Stops a system, makes the machines read their memory, and adds all other figures.
     fn end(
         &self,
         mut system: Box<dyn System>,
@@ -258,8 +258,8 @@ impl Replay {
     }
 }
 
-/// Pages that a system looked at: of uksm those sampled and those tried, of KSM those scanned,
-/// where this kernel counts them.
+/// Pages that a system looked at: for uksm those sampled and those tried, for KSM those scanned, if
+/// this kernel counts them.
 fn visited(measured: &Measured, scanned_before: Option<u64>) -> Result<Option<u64>> {
     if measured.name.starts_with("ksm-") {
         let scanned = scanned_before.zip(ksm::scanned_pages()?);

@@ -1,4 +1,4 @@
-//! The variants of a case, run one after the other, with the same CPU where that is asked for.
+//! The variants of a case, run one after the other, with the same CPU where the case requires it.
 
 use super::case::Cpu;
 use crate::result::Measured;
@@ -31,7 +31,7 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// Runs a variant, if it is wanted and there is one here; the share of a core that it took.
+    /// Runs a variant, if it is wanted and present; returns the share of a core that it used.
     pub(super) fn once(&mut self, variant: &Variant) -> Result<Option<f64>> {
         if !variant.is_run(self.setup) {
             return Ok(None);
@@ -42,7 +42,7 @@ impl<'a> Runs<'a> {
         Ok(Some(share))
     }
 
-    /// KSM at the wake-ups of a case, or as it is shipped.
+    /// KSM at the wake-ups of a case, or as shipped.
     pub(super) fn ksm_at_rate(&mut self, cpu: Cpu) -> Result<Option<f64>> {
         let rate = match cpu {
             Cpu::WakeUp(sleep_millisecs) => ScanRate {
@@ -54,7 +54,8 @@ impl<'a> Runs<'a> {
         self.once(&Variant::ksm("ksm-rate", ksm::Settings::at(rate)))
     }
 
-    /// uksm without hints, and with them, whose share it gives; KSM took the share `taken`.
+    /// uksm without hints, and with them; returns the share of the latter. KSM used the share
+    /// `taken`.
     pub(super) fn uksm(&mut self, cpu: Cpu, taken: Option<f64>) -> Result<Option<f64>> {
         let options = uksm_options(cpu, taken);
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
@@ -64,7 +65,7 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// What uksm is started with to have so much CPU; `taken` is the share of a core that KSM took.
+/// Options of uksm for this much CPU; `taken` is the share of a core that KSM used.
 fn uksm_options(cpu: Cpu, taken: Option<f64>) -> Vec<String> {
     match cpu {
         Cpu::WakeUp(_) => {

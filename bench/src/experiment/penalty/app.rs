@@ -1,4 +1,4 @@
-//! The applications that are worked beside a system.
+//! The applications that work beside a system.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use crate::redis::{self, Place, Server};
 use crate::workload::Process;
 use crate::workload::busy::Busy;
 
-/// Sources that are compiled, and by compilers of their own.
+/// Sources that are compiled by one process, and by compilers of their own.
 const SOURCES: u32 = 40;
 const MADE: u32 = 16;
-/// MiB that are moved, and how often.
+/// MiB that are moved, and repetitions.
 const MOVED: (u32, u32) = (16, 400);
 /// MiB of values of a redis-server, and requests.
 const VALUES_MIB: usize = 16;
 const REQUESTS: u64 = 4000;
 /// Transactions of a database.
 const TRANSACTIONS: u64 = 500;
-/// Threads that are busy, and of each the pages that it has and how many it reads.
+/// Busy threads, and for each the number of its pages and of its reads.
 const THREADS: usize = 4;
 const THREAD_PAGES: usize = 1024;
 const READS: u64 = 100_000;
@@ -49,7 +49,7 @@ impl App {
         ("threads", App::Threads),
     ];
 
-    /// Makes what all runs of it begin with.
+    /// Makes the common start of all its runs.
     pub(super) fn prepare(self, place: &Place, seed: u64) -> Result<()> {
         match self {
             App::Redis => redis::make_file(place, VALUES_MIB, seed),
@@ -81,7 +81,7 @@ enum Program {
     Python(Python),
     Redis(Box<Server>),
     Postgres(Postgres),
-    /// And what it has come to.
+    /// A process of threads, and its result.
     Threads(Process, u64),
 }
 
@@ -129,7 +129,7 @@ impl Running {
         self.counted.cpu()
     }
 
-    /// Has it work: how long each request took, if there were any.
+    /// Makes it work; returns the time of each request, if there were any.
     pub(super) fn work(&mut self, seed: u64) -> Result<Vec<Duration>> {
         match &mut self.program {
             Program::Python(python) => python.work().map(|_| vec![]),
@@ -142,7 +142,7 @@ impl Running {
         }
     }
 
-    /// What it made or holds.
+    /// A digest of its results or its data.
     pub(super) fn digest(&mut self) -> Result<String> {
         match &mut self.program {
             Program::Python(python) => Ok(python.made().to_string()),

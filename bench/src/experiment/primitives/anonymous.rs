@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ptr::NonNull;
 
-/// A mapping. It is gone at drop, so nobody may keep a reference into it for longer.
+/// A mapping. It is unmapped at drop, so no reference into it may live longer.
 #[derive(Debug)]
 pub(super) struct Anonymous {
     start: NonNull<u8>,
@@ -12,12 +12,12 @@ pub(super) struct Anonymous {
 }
 
 impl Anonymous {
-    /// So many bytes, in pages of the size that is advised, where the kernel has such.
+    /// A mapping of this many bytes, in pages of the advised size, if the kernel has such.
     ///
     /// # Errors
-    /// The machine has not so much memory.
+    /// The machine has too little memory.
     pub(super) fn new(bytes: usize, size: Advice) -> Result<Anonymous> {
-        // SAFETY: a new mapping, wherever the kernel likes.
+        // SAFETY: a new mapping, at any address.
         let memory = unsafe {
             mmap_anonymous(
                 std::ptr::null_mut(),
@@ -27,8 +27,8 @@ impl Anonymous {
             )
         }
         .context("no memory to work on")?;
-        // SAFETY: all of the mapping. Where the kernel does not take the advice there are more or
-        // fewer walks, and nothing is wrong.
+        // SAFETY: all of the mapping. If the kernel does not take the advice, there are more or
+        // fewer walks, without an error.
         let _is_taken = unsafe { madvise(memory, bytes, size) };
         Ok(Anonymous {
             start: NonNull::new(memory.cast()).context("a mapping at no address")?,
@@ -36,17 +36,17 @@ impl Anonymous {
         })
     }
 
-    /// Where it begins.
+    /// Its start.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Its pages are taken away: they come back as new ones, of zeros.
+    /// Takes its pages away: they come back as new ones, of zeros.
     ///
     /// # Errors
     /// The kernel refuses.
     pub(super) fn take_away(&mut self) -> Result<()> {
-        // SAFETY: all of the mapping, into which nobody has a reference.
+        // SAFETY: all of the mapping, into which there is no reference.
         unsafe {
             madvise(
                 self.start.as_ptr().cast(),
@@ -60,7 +60,7 @@ impl Anonymous {
 
 impl Drop for Anonymous {
     fn drop(&mut self) {
-        // SAFETY: the whole mapping, into which nobody has a reference.
+        // SAFETY: the whole mapping, into which there is no reference.
         let _gone = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,5 +1,5 @@
-//! What the kernel does for a page, each alone: code with locks, branches and structures, of which
-//! less is done at a time than of a loop over a page.
+//! The kernel's operations on a page, each alone: code with locks, branches and structures, which
+//! runs fewer instructions at a time than a loop over a page.
 
 use super::anonymous::Anonymous;
 use crate::contents::PAGE;
@@ -11,14 +11,14 @@ use std::os::unix::fs::FileExt;
 /// Pages of the mapping.
 const PAGES: usize = 512;
 
-/// What the kernel is asked for.
+/// A request to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
     /// A system call that does next to nothing.
     Call,
-    /// What a page table says of a page, of 512 in a call.
+    /// The page-table state of a page, for 512 in a call.
     Walk,
-    /// A page is taken away, of 512 in a call, and comes back by a fault, as a new one.
+    /// A page is taken away, 512 in a call, and comes back by a fault, as a new one.
     Fault,
 }
 
@@ -36,7 +36,7 @@ impl Request {
     }
 }
 
-/// A mapping of small pages, and what tells of it.
+/// A mapping of small pages, and the file that describes it.
 #[derive(Debug)]
 pub(super) struct Mapping {
     memory: Anonymous,
@@ -45,7 +45,7 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// All its pages are there.
+    /// A mapping with all its pages present.
     ///
     /// # Errors
     /// No memory, or no `/proc`.
@@ -63,12 +63,12 @@ impl Mapping {
         for page in 0..PAGES {
             // SAFETY: it lies in the mapping.
             let first = unsafe { self.memory.start().add(page * PAGE) };
-            // SAFETY: nobody has a reference into the mapping. Volatile: nobody reads it.
+            // SAFETY: there is no reference into the mapping. Volatile: the value is never read.
             unsafe { first.write_volatile(1) };
         }
     }
 
-    /// Asks for so many pages, or a whole number of mappings that is at least that.
+    /// Makes requests for `count` pages, rounded up to whole mappings.
     ///
     /// # Errors
     /// The kernel refuses.

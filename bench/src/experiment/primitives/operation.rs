@@ -1,7 +1,7 @@
-//! What systems that merge pages do to them, each alone, and pages that it is done to.
+//! Operations of merging systems on pages, each alone, and their pages.
 //!
-//! Everything is written out, so that it is the same instructions on each processor: what a library
-//! chooses by the processor's features would be other code here than in an emulated guest.
+//! Everything is written out, so that it is the same instructions on each processor: a library
+//! would choose other code by the processor's features than in an emulated guest.
 
 use super::anonymous::Anonymous;
 use crate::contents::PAGE;
@@ -18,33 +18,33 @@ use xxhash_rust::xxh64::xxh64;
 const WORDS: usize = PAGE / 8;
 const LINE: usize = 8;
 
-/// What is done to one page.
+/// An operation on one page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
-    /// One word is read, which says which page is next: nothing overlaps.
+    /// One word is read, which names the next page: nothing overlaps.
     Follow,
-    /// One line is read; which page is next is known.
+    /// One line is read; the next page is known.
     OneLine,
     /// All lines are read.
     Read,
-    /// Four lines are hashed as samples are.
+    /// Four lines are hashed like samples.
     FourLines,
-    /// All lines are.
+    /// All lines are hashed.
     AllLines,
-    /// With the hash that in-kernel KSM takes for its checksums.
+    /// The page is hashed by the function of in-kernel KSM's checksums.
     Xxh64,
-    /// With another page that is equal, a word and a branch at a time, as the kernel does.
+    /// The page is compared with an equal one, a word and a branch at a time, as the kernel does.
     Memcmp,
     /// The same in vectors of 16 bytes, as the module does.
     Compare,
-    /// To another page.
+    /// The page is copied to another.
     Copy,
-    /// It is filled with zeros.
+    /// The page is filled with zeros.
     Clear,
 }
 
 impl Operation {
-    /// All, in an order in which none destroys what the next one needs.
+    /// All, in an order in which none destroys the input of the next one.
     pub(super) const ALL: [Operation; 10] = [
         Operation::Follow,
         Operation::OneLine,
@@ -75,8 +75,8 @@ impl Operation {
     }
 }
 
-/// Pages in two halves that hold the same, page by page, each page at a random place in an order
-/// that visits all.
+/// Pages in two equal halves, page by page, each page at a random place in an order that visits
+/// all.
 #[derive(Debug)]
 pub(super) struct Pages {
     memory: Anonymous,
@@ -86,11 +86,11 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// So many in each half. They lie in huge pages where there are some, as the kernel's view of
-    /// memory does.
+    /// This many pages in each half. They lie in huge pages if there are some, like the kernel's
+    /// view of memory.
     ///
     /// # Errors
-    /// The machine has not so much memory.
+    /// The machine has too little memory.
     pub(super) fn new(each: NonZeroUsize, seed: u64) -> Result<Pages> {
         let memory = Anonymous::new(2 * each.get() * PAGE, Advice::LinuxHugepage)?;
         let mut order: Vec<usize> = (0..each.get()).collect();
@@ -109,7 +109,7 @@ impl Pages {
         Ok(pages)
     }
 
-    /// All hold noise; the first word of each says which page is next.
+    /// Fills all with noise; the first word of each names the next page.
     fn fill(&mut self) {
         let each = self.each.get();
         for place in 0..each {
@@ -131,18 +131,18 @@ impl Pages {
     }
 
     fn page(&self, page: usize) -> &[u64; WORDS] {
-        // SAFETY: a page of the mapping, aligned, and whoever could write it has no reference.
+        // SAFETY: a page of the mapping, aligned, and no writer has a reference.
         unsafe { self.place(page).as_ref() }
     }
 
-    /// The page that a page says is next.
+    /// The page that a page names as the next.
     fn following(&self, page: usize) -> usize {
         usize::try_from(self.page(page)[0]).unwrap_or(usize::MAX)
     }
 
     fn bytes(&self, page: usize) -> &[u8; PAGE] {
         let words = NonNull::from(self.page(page));
-        // SAFETY: a page that is borrowed as words is so many bytes, too.
+        // SAFETY: a page that is borrowed as words is as many bytes, too.
         unsafe { words.cast().as_ref() }
     }
 
@@ -151,7 +151,7 @@ impl Pages {
         unsafe { self.place(page).as_mut() }
     }
 
-    /// Does it to so many pages in their order, again and again from its start.
+    /// Applies it to `count` pages in their order, from the start again after the end.
     pub(super) fn work(&mut self, operation: Operation, count: usize) {
         let each = self.each.get();
         let mut at = 0;
@@ -193,8 +193,8 @@ impl Pages {
                 Operation::Clear => {
                     let into = self.page_mut(page);
                     for word in into {
-                        // SAFETY: a reference. Volatile: else it were a call of a library's
-                        // function.
+                        // SAFETY: a reference. Volatile: otherwise it would become a call of a
+                        // library's function.
                         unsafe { std::ptr::write_volatile(word, 0) };
                     }
                 }
@@ -210,13 +210,14 @@ impl Pages {
         for (word, into) in to.iter_mut().enumerate() {
             // SAFETY: another page of the mapping than the one that is written.
             let value = unsafe { (*from)[word] };
-            // SAFETY: a reference. Volatile: else it were a call of a library's function.
+            // SAFETY: a reference. Volatile: otherwise it would become a call of a library's
+            // function.
             unsafe { std::ptr::write_volatile(into, value) };
         }
     }
 }
 
-/// What a line's words come to.
+/// The hash of a line's words.
 fn line(page: &[u64; WORDS], number: usize) -> u64 {
     page[number * LINE..][..LINE]
         .iter()

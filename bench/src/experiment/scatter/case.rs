@@ -9,7 +9,7 @@
 //! | `shuffled` | scattered singly, at other offsets in each |
 //! | `runs` | in runs as long as those of guests, at other offsets in each |
 //! | `runsN` | in runs of N pages, at other offsets in each |
-//! | `xPROCESSES` | so many processes instead of two |
+//! | `xPROCESSES` | this many processes instead of two |
 //! | `calm` | the processes start after the system has had nothing to do |
 //! | `filled` | the processes fill after it what they mapped before it |
 
@@ -22,19 +22,19 @@ use std::str::FromStr;
 /// The family of all pages.
 const FAMILY: u64 = 9;
 
-/// Most processes.
+/// Limit of the processes.
 const MAX_PROCESSES: u64 = 64;
 
-/// What is run.
+/// The parts of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Case {
     /// Equal pages in percent of all, 1 to 100.
     pub share: usize,
-    /// Where they are.
+    /// Their positions.
     pub place: Place,
-    /// How many processes have them, two or more.
+    /// The number of processes that have them, two or more.
     pub processes: u64,
-    /// Whether they come after a time of calm, and how.
+    /// Whether they come after a time of calm, and in which way.
     pub newcomers: Option<Newcomers>,
 }
 

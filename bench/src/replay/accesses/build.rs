@@ -1,21 +1,21 @@
 //! A build of a kernel (XLH §5.2).
 //!
-//! `build.txt` holds a build of Linux 6.1 that was recorded: for each compiled file, how long it
-//! is, how long the object is that was made of it, and which headers it read that none before it
-//! had read. After the last one the list begins again, with other contents. All machines build the
-//! same, but each starts later and is slower than the one before it. What linking reads and what
-//! programs hold in memory is not replayed.
+//! `build.txt` holds a recorded build of Linux 6.1: for each compiled file, its length, the length
+//! of its object, and the headers that it was the first to read. After the last one the list begins
+//! again, with other contents. All machines build the same, but each starts later and is slower
+//! than the one before it. The reads of linking and the memory of programs are not replayed.
 
 use super::files::{Access, OBJECTS, SOURCES};
 use crate::draws::Draws;
 use crate::replay::{HEADERS, Machine};
 use std::time::Duration;
 
-/// What was recorded: a line for each compiled file, in the order of the build. First the pages of
-/// the source, then those of the object, then `PAGESxUSES` for each new header.
+/// The record: a line for each compiled file, in the order of the build. First the pages of the
+/// source, then those of the object, then `PAGESxUSES` for each new header.
 const RECORDED: &str = include_str!("build.txt");
 
-/// Pages that are read for the first time or written, a second: the paper's builds shared so many.
+/// Pages that are read for the first time or written, a second: the paper's builds shared this
+/// many.
 const PAGES_PER_SECOND: f64 = 150.0;
 
 /// Each machine starts this much later than the one before it, in seconds, and is slower by this
@@ -23,8 +23,8 @@ const PAGES_PER_SECOND: f64 = 150.0;
 const LATER: f64 = 3.0;
 const SLOWER: f64 = 0.03;
 
-/// Headers are read again by one file in so many, for all of these: what is in the page cache needs
-/// no disk, and it matters only that it stays there.
+/// Headers are read again by one file in this many, for all of these: pages in the page cache need
+/// no disk, and only have to stay there.
 const READ_AGAIN_EVERY: usize = 8;
 
 /// A compiled file.
@@ -36,7 +36,7 @@ struct Unit {
 
 struct Header {
     pages: usize,
-    /// How many of the recorded files read it.
+    /// The number of the recorded files that read it.
     uses: usize,
 }
 

@@ -4,7 +4,7 @@ use crate::draws::Draws;
 use crate::replay::SIZES;
 use std::time::Duration;
 
-/// Where a range of files begins, in blocks of a page.
+/// Starts of ranges of files, in blocks of a page.
 pub(super) const SYSTEM_FILES: u64 = 0;
 pub(super) const SOURCES: u64 = 1 << 20;
 pub(super) const OBJECTS: u64 = 1 << 21;
@@ -13,11 +13,11 @@ pub(super) const SERVED_FILES: u64 = 1 << 22;
 /// One access to a part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::replay) struct Access {
-    /// Since the start.
+    /// The time since the start.
     pub at: Duration,
     /// The block it begins with.
     pub first: u64,
-    /// How many blocks.
+    /// Number of blocks.
     pub pages: usize,
     /// Whether it writes all of them; else it reads them.
     pub writes: bool,

@@ -1,6 +1,6 @@
-//! What machines do with their files.
+//! The accesses of machines to their files.
 //!
-//! Disks of all machines hold the same: the system's files, a tree of sources with the objects made
+//! Disks of all machines are equal: the system's files, a tree of sources with the objects made
 //! from it, and files that are served. Each has a range of blocks of its own.
 
 mod build;
@@ -26,10 +26,10 @@ pub(super) fn of(machine: &Machine) -> Vec<Access> {
     accesses
 }
 
-/// Files of the system that any machine reads now and then: programs, libraries, what a timer
-/// starts.
+/// Files of the system that any machine reads now and then: programs, libraries, programs of
+/// timers.
 const FILES_OF_SYSTEM: usize = 300;
-/// One of them is read so often.
+/// Interval of their reads.
 const SYSTEM_EVERY: Duration = Duration::from_millis(500);
 
 fn system(machine: &Machine) -> Vec<Access> {

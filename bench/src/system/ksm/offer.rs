@@ -8,8 +8,8 @@ use std::process::Command;
 /// exec, so a program needs no change.
 const PR_SET_MEMORY_MERGE: libc::c_int = 67;
 
-/// Has a program that is started offer all its memory to in-kernel KSM, and so do the processes
-/// that it starts.
+/// Makes a program offer all its memory to in-kernel KSM at its start, as do the processes that it
+/// starts.
 pub(crate) fn offer_all(command: &mut Command) {
     // SAFETY: offer only makes a system call, which a forked child may.
     unsafe {

@@ -1,4 +1,4 @@
-//! Tests of layouts: what lies where, how long the runs are, and that the seed decides.
+//! Tests of layouts: positions, lengths of runs, and dependence on the seed.
 
 use super::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -26,8 +26,8 @@ fn numbers(process: u64, equal_percent: usize, place: Place) -> Vec<u64> {
         .unwrap()
 }
 
-/// The equal pages of two processes, in runs as somebody finds them who compares contents: pages in
-/// runs of each length.
+/// The equal pages of two processes, in runs as found by a comparison of contents: pages in runs of
+/// each length.
 fn found_runs(one: &[u64], other: &[u64]) -> BTreeMap<usize, usize> {
     let twins: HashMap<u64, usize> = other.iter().enumerate().map(|(at, &n)| (n, at)).collect();
     let mut runs = BTreeMap::new();

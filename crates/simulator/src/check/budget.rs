@@ -10,7 +10,7 @@ use uksm_policy::command::Nanos;
 
 use super::{Violation, violated};
 
-/// The longest piece of work, which the share does not divide.
+/// The longest piece of work that is not divided.
 const LARGEST: Nanos = 20_000_000;
 
 /// The work in the window that ends now.

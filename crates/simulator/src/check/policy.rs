@@ -1,13 +1,13 @@
-//! Nothing is merged that the policy forbids.
+//! No merge violates the policy.
 //!
 //! # Problem
-//! That two pages of one space map one frame, or that a frame was made of what too few spaces hold,
-//! shows in no count and in no byte.
+//! Two pages of one space on one frame, or a frame made of pages of too few spaces, show in no
+//! count and in no byte.
 //!
 //! # Approach
-//! After each FOLD, of each page that it merged: does another page of its space that was merged
-//! before still map the frame? What a process got by a fork is not looked at. And of each frame
-//! that is new: in how many spaces do pages of its set hold its contents?
+//! After each FOLD and for each page that it merged: does another merged page of its space still
+//! map the frame? Mappings inherited by a fork are ignored. For each new frame: in how many spaces
+//! do pages of its set hold its contents?
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,10 +18,10 @@ use uksm_policy::params::Contents;
 use super::{Violation, violated};
 use crate::Host;
 
-/// What was merged before.
+/// Earlier merges.
 #[derive(Debug, Default)]
 pub(super) struct Policy {
-    /// Where pages of a space were merged with a frame.
+    /// Addresses of the pages of a space that were merged with a frame.
     merged: BTreeMap<(u32, SpaceId), Vec<u64>>,
 }
 

@@ -1,7 +1,7 @@
-//! How long duplicates wait until they are merged.
+//! Waiting times of duplicates until they are merged.
 //!
-//! A page that holds what another page of its domain holds, and that nothing keeps from being
-//! merged, waits from the first look that finds it so. Looks are a second apart or so.
+//! A page that holds the same as another page of its domain, and may be merged, waits from the
+//! first look that finds it. Looks are about a second apart.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use uksm_policy::command::{Nanos, SpaceId};
 use super::{Violation, violated};
 use crate::Content;
 
-/// Since when pages wait.
+/// Start of the wait of each page.
 #[derive(Debug)]
 pub(super) struct Progress {
     bound: Option<Nanos>,
@@ -31,7 +31,7 @@ impl Progress {
         self.longest
     }
 
-    /// Looks at the duplicates that are there now.
+    /// Examines the present duplicates.
     pub(super) fn look(
         &mut self,
         domain: u16,

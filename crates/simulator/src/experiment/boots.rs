@@ -1,8 +1,8 @@
 //! Guests that boot one after the other, beside both peers.
 //!
-//! Small ones that come quickly, and as in UKSM §8.2.1: 25 of 512 MiB, and 40 of 1 GiB, ten seconds
-//! apart. There the 40 were promised more than the host had; a simulated host has all memory, and
-//! what is saved says how much it would have needed.
+//! Small guests in quick succession, and as in UKSM §8.2.1: 25 of 512 MiB, and 40 of 1 GiB, ten
+//! seconds apart. There the 40 had more memory than the host; a simulated host has all memory, and
+//! the savings show the amount that it would have needed.
 
 use uksm_policy::command::Nanos;
 use uksm_policy::params::Governor;
@@ -10,10 +10,10 @@ use uksm_policy::params::Governor;
 use super::{Case, KSM_ADVISOR, KSM_SHIPPED, KSM_UNLIMITED, MIB, Variant};
 use crate::workload::{Boots, SECOND};
 
-/// How long is looked on after the last boot began.
+/// Time measured after the last boot began.
 const AFTER: Nanos = 30 * SECOND;
 
-/// How many guests boot, of how many MiB, and the time between two.
+/// Number of guests, MiB of each, and the time between two.
 const BOOTS: [(&str, u64, u64, Nanos); 4] = [
     ("25 guests", 25, 128, 4 * SECOND),
     ("200 guests", 200, 128, 4 * SECOND),

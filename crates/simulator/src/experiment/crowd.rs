@@ -6,9 +6,9 @@ use uksm_policy::params::Governor;
 use super::{Case, MIB, Variant};
 use crate::workload::{Crowd, SECOND};
 
-/// When the newcomers come: all others are known by then.
+/// Start of the newcomers: all others are known by then.
 const BEGIN: Nanos = 20 * SECOND;
-/// How long they take to fill their memory.
+/// Time that they take to fill their memory.
 const FILLING: Nanos = SECOND / 5;
 /// Pages of each.
 const PAGES: u64 = 64 * MIB;

@@ -1,24 +1,24 @@
-//! What hints of I/O are worth: guests whose page caches fill from their disks (XLH §5.2).
+//! The value of hints of I/O: guests whose page caches fill from their disks (XLH §5.2).
 //!
 //! # Problem
-//! What guests read is equal, and there for minutes. Who looks at all memory in turn comes late,
-//! however much a look costs; and how late depends on how large the host is.
+//! Guests read equal contents, and keep them for minutes. A scan of all memory comes late, at any
+//! cost of a look; the delay grows with the host.
 //!
 //! # Approach
 //! Builds and web servers ([`Disks`]) in 25 and 200 guests of 32 MiB. Together 25 have about as
 //! much memory as the paper's two machines, so a full scan of KSM at a rate takes about as long;
 //! they read as many pages a second for each MiB as the machines of the guest experiments
-//! `hints-build` and `hints-web`, so what they cache lives as long.
+//! `hints-build` and `hints-web`, so cached pages live as long.
 //!
-//! All are held at shares of a core: 2 %, of which uksm needs less in 25 guests, 10 %, which is
-//! what KSM and XLH take with 100 pages each 20 ms (XLH Table 1), and without a limit. KSM and XLH
-//! are there at that rate, too. KSM has the kernel's defaults but for smart scan, which leaves out
-//! pages that were looked at in vain though they are written again: `ksm-shipped` has it, the
-//! others not. `ksm-6.1-…` is the older ksmd that XLH is made of. The unstable trees of
-//! all are real ones. XLH's stack holds what its hint spurts can follow in 16 s (Table 2).
+//! All are held at shares of a core: 2 %, of which uksm needs less in 25 guests, 10 %, which KSM
+//! and XLH take with 100 pages each 20 ms (XLH Table 1), and without a limit. KSM and XLH also run
+//! at that rate. KSM has the kernel's defaults but for smart scan, which leaves out pages that were
+//! examined in vain though they are written again: `ksm-shipped` has it, the others not.
+//! `ksm-6.1-…` is the older ksmd on which XLH is built. The unstable trees of all are real ones.
+//! XLH's stack holds as many pages as its hint spurts can follow in 16 s (Table 2).
 //!
-//! What counts is the area under merged pages as a share of what could be shared at each moment,
-//! how long a chance to share waits, and CPU.
+//! The measures are the area under merged pages as a share of the pages that could be shared at
+//! each moment, the wait of a chance to share, and CPU.
 //!
 //! # Source
 //! XLH §5.1 to §5.4.
@@ -36,8 +36,7 @@ use crate::{Chances, convert};
 
 /// Pages of a guest.
 const PAGES: u64 = 32 * MIB;
-/// How long is looked on, from the start of the systems on: ten seconds before the first guest
-/// reads.
+/// Time measured from the start of the systems: ten seconds before the first guest reads.
 const LIMIT: Nanos = 250 * SECOND;
 
 const RATE: KsmSettings = KsmSettings {
@@ -76,7 +75,7 @@ const fn xlh(ksm: KsmSettings, stack: usize) -> XlhSettings {
     }
 }
 
-/// The ksmd that XLH is on, without hints.
+/// The ksmd on which XLH is built, without hints.
 const fn unhinted(ksm: KsmSettings) -> XlhSettings {
     XlhSettings {
         hint_runs: 0,
@@ -84,7 +83,7 @@ const fn unhinted(ksm: KsmSettings) -> XlhSettings {
     }
 }
 
-/// The paper's stack at 100 pages each 20 ms, and what is 16 s at a fifth and at ten times the
+/// The paper's stack at 100 pages each 20 ms, and stacks for 16 s at a fifth and at ten times the
 /// rate.
 const STACK: usize = 40_960;
 const SMALL_STACK: usize = STACK / 5;
@@ -118,7 +117,7 @@ const VARIANTS: [Variant; 19] = [
     Variant::Uksm(Governor::Full),
 ];
 
-/// What is compared with what: ours, and others that may take as much CPU.
+/// Comparisons: our variant, and others that may take as much CPU.
 const COMPARED: [(&str, [&str; 4]); 3] = [
     (
         "uksm-at-2",
@@ -139,7 +138,7 @@ const COMPARED: [(&str, [&str; 4]); 3] = [
     ),
 ];
 
-/// MiB saved, times the seconds for which they were.
+/// MiB saved times seconds.
 const AREA: &str = "area_mib_seconds";
 
 pub(super) fn cases(seed: u64) -> Vec<Case> {
@@ -166,7 +165,7 @@ pub(super) fn cases(seed: u64) -> Vec<Case> {
     cases
 }
 
-/// What became of the chances of a variant.
+/// The chances of a variant, as figures.
 pub(super) fn figures(variant: Variant, chances: &Chances) -> BTreeMap<String, f64> {
     let (saved, mergeable) = chances.areas();
     let is_oracle = variant == Variant::Oracle;
@@ -189,7 +188,7 @@ pub(super) fn figures(variant: Variant, chances: &Chances) -> BTreeMap<String, f
         .collect()
 }
 
-/// How much larger the area of ours is than that of each peer, and what part of the oracle's.
+/// The ratio of our area to that of each peer, and our share of the oracle's.
 pub(super) fn compare(report: &mut Report) {
     let area = |name: &str, case: &str| {
         let mut variants = report.variants.iter();

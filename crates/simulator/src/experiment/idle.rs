@@ -1,4 +1,4 @@
-//! Processes that do nothing and have nothing in common: what watching them costs in an hour.
+//! Processes that do nothing and have nothing in common: the cost of watching them for an hour.
 
 use uksm_policy::params::Governor;
 

@@ -1,4 +1,4 @@
-//! What is asked of each deduplicator in an experiment.
+//! The interface of each deduplicator to an experiment.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use crate::stopwatch::Steps;
 use crate::world::{Deduplicator, Turn};
 use crate::{Chances, Host, convert};
 
-/// How often time passes where nothing is done.
+/// Time between two turns of an idle oracle.
 const ORACLE_LOOKS: Nanos = 100_000_000;
 
-/// What can be asked of a deduplicator beside its turns.
+/// Queries of a deduplicator beside its turns.
 pub(super) trait Measurable: Deduplicator {
-    /// Bytes that it needs for itself.
+    /// Bytes of its own memory.
     fn bytes(&self) -> u64;
     /// Figures of its own at the end.
     fn figures(&self) -> BTreeMap<String, f64>;
-    /// From now on notes when it first looks at a space that comes.
+    /// From now on notes the first look at a new space.
     fn watch(&mut self, _: &Host) {}
-    /// When it did, if it can tell.
+    /// The time of that look, if it is known.
     fn first_look(&self) -> Option<Nanos> {
         None
     }
@@ -29,7 +29,7 @@ pub(super) trait Measurable: Deduplicator {
     fn saved(&self, host: &mut Host) -> u64 {
         host.saved()
     }
-    /// What its steps took on this machine, if it is not itself a model.
+    /// Times of its steps on this machine, if it is no model.
     fn real_steps(&self) -> Option<Steps> {
         None
     }
@@ -70,7 +70,7 @@ impl Measurable for Driven {
             ("hints_useless_pages", hints.useless_pages as f64),
             ("hints_lost", hints.lost as f64),
         ];
-        // Only where there were any: other experiments have none.
+        // Only if there were any: other experiments have none.
         let of_hints = of_hints.into_iter().filter(|_| hints.taken > 0);
         named(figures.into_iter().chain(of_hints))
     }
@@ -120,8 +120,7 @@ impl Measurable for Xlh {
     }
 }
 
-/// Merges all that is equal at once, at no cost: what can be merged, and not what is, is its
-/// saving.
+/// Merges all equal pages at once, at no cost: its saving is the mergeable memory, not the merged.
 #[derive(Debug)]
 pub(super) struct Oracle;
 
@@ -149,7 +148,7 @@ impl Measurable for Oracle {
     }
 }
 
-/// Pages that could be saved now: counted, where they are not known.
+/// Pages that could be saved now: counted, if the number is not known.
 pub(super) fn mergeable_pages(host: &mut Host) -> u64 {
     match host.chances().map(Chances::mergeable) {
         Some(pages) => pages,
@@ -157,8 +156,8 @@ pub(super) fn mergeable_pages(host: &mut Host) -> u64 {
     }
 }
 
-/// How much of the unstable tree could be found at the ends of scans, if it is a real one (XLH
-/// Table 4).
+/// The share of the unstable tree that could be found at the ends of scans, if it is a real one
+/// (XLH Table 4).
 pub(super) fn found(reachability: Reachability) -> impl Iterator<Item = (&'static str, f64)> {
     let percent = |part, whole| 100.0 * convert::ratio(part, whole);
     let Reachability {

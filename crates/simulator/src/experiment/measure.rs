@@ -15,7 +15,7 @@ use crate::{Host, convert};
 
 /// Looks in the course of a case.
 const LOOKS: u64 = 100;
-/// What can be merged is counted at every so many of them: that looks at all pages.
+/// Looks between two counts of the mergeable pages, which examine all pages.
 const MERGEABLE_EVERY: usize = 4;
 /// Turns between two checks of the engine's memory.
 const MEMORY_EVERY: u64 = 512;
@@ -66,7 +66,7 @@ fn engine(setup: &Setup, governor: Governor, own: &[(&str, &str)]) -> Result<Dri
     driven.map_err(|error| error.to_string())
 }
 
-/// Lets it run to the end of the case.
+/// Runs a deduplicator to the end of the case.
 fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> (Measured, u64) {
     let begun = stopwatch::thread_time();
     let mut longest = 0;
@@ -184,10 +184,9 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
     (measured, memory / super::MIB)
 }
 
-/// What was saved on average from a time on, and the share of a core that was used. The looks are
-/// those of all turns: the figures' own looks come with the first turn after their time, and so
-/// more often behind a long sleep, in which pages are written, than behind the work that merges
-/// them.
+/// The mean saving from a time on, and the share of a core that was used. The looks are those of
+/// all turns: the figures' own looks come with the first turn after their time, and so more often
+/// after a long sleep, in which pages are written, than after the work that merges them.
 fn means(looks: &[Look], from: f64) -> Vec<(String, f64)> {
     let points = |value: fn(&Look) -> f64| -> Vec<(f64, f64)> {
         looks
@@ -206,7 +205,7 @@ fn saved<D: Measurable>(alone: &mut Alone<D>) -> u64 {
     alone.deduplicator.saved(&mut alone.world.host)
 }
 
-/// A look at which so many pages are saved.
+/// A look at which `saved` pages are saved.
 fn look<D: Measurable>(alone: &Alone<D>, saved: u64, begin: Nanos, spent_before: Nanos) -> Look {
     Look {
         seconds: convert::seconds(alone.now().saturating_sub(begin)),

@@ -1,20 +1,19 @@
-//! How much of an index can be found whose pages change: XLH's measure of the unstable tree.
+//! The share of an index with changing pages that can be found: XLH's measure of the unstable tree.
 //!
 //! # Problem
-//! A tree that is ordered by what pages hold loses pages that have not changed when others do: they
-//! lie below one that sends searches the wrong way now (XLH §4.4). The paper proposes a table of
-//! hashes instead, where nothing lies below anything, and finds it as good as a tree of read-only
-//! pages (§5.4). uksm's index is such a table.
+//! A tree ordered by the contents of pages loses unchanged pages when others change: they lie below
+//! one that now misleads searches (XLH §4.4). The paper proposes a table of hashes instead, where
+//! no page lies below another, and finds it as good as a tree of read-only pages (§5.4). uksm's
+//! index is such a table.
 //!
 //! # Approach
-//! The tree, the tree with XLH's remedy, from which a page is taken when it is written, and the
-//! index are given the same pages in the same order, as in one scan. Between any two, a page that
-//! is in already may be written, so often that a given share of all has changed when the last one
-//! comes. Then each page is searched for by what it holds now, and counts as found if it is met
-//! itself or an equal one (§5.4, Table 4). A page that was written is not found in any, so those
-//! that have not changed are counted by themselves: they are what a deduplicator could still merge.
-//! The index is uksm's own, with room for all pages; a hash that meets another page by chance is
-//! not counted as found.
+//! The tree, the tree with XLH's remedy, from which a written page is removed, and the index are
+//! given the same pages in the same order, as in one scan. Between any two, an inserted page may be
+//! written, at a rate such that a given share of all has changed when the last one is inserted.
+//! Then each page is searched for by its present contents, and counts as found if the search ends
+//! at it or at an equal one (§5.4, Table 4). A written page is not found in any, so unchanged pages
+//! are counted by themselves: a deduplicator could still merge them. The index is uksm's own, with
+//! room for all pages; a hash that meets another page by chance is not counted as found.
 //!
 //! # Source
 //! XLH §5.4.
@@ -30,18 +29,18 @@ use crate::peer::Reachability;
 use crate::peer::tree::UnstableTree;
 use crate::result::Measured;
 
-/// Pages that are entered: as many as two guests of 128 MiB have.
+/// Pages that are inserted: as many as two guests of 128 MiB have.
 const PAGES: u64 = 1 << 16;
-/// Bits that name a page, and a region of as many.
+/// Bits of a page's number, and of a region's.
 const PAGE_BITS: u32 = 16;
 const REGION_BITS: u32 = 4;
 
-/// What pages are entered in.
+/// The indexes of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Indexed {
     /// KSM's unstable tree.
     Tree,
-    /// The same with XLH's remedy: a page that is written is taken out.
+    /// The same with XLH's remedy: a written page is removed.
     ReadOnlyTree,
     /// uksm's index of unmerged pages.
     Index,
@@ -61,7 +60,8 @@ impl Indexed {
     }
 }
 
-/// Enters pages of which a share changes meanwhile; how many can be found in the end.
+/// Inserts pages of which a share changes meanwhile; returns the number that can be found at the
+/// end.
 ///
 /// # Panics
 /// If more than 95 % are to change.
@@ -92,7 +92,7 @@ pub fn reachability(what: Indexed, changed_percent: u64, seed: u64) -> Reachabil
             }
         }
         while changed * 100 < changed_percent * page {
-            // One that has not changed yet.
+            // A page that has not changed yet.
             let written = random.below(page + 1);
             if now[at(written)] == first(written) {
                 now[at(written)] = mix(first(written) ^ 1);
@@ -115,7 +115,7 @@ pub fn reachability(what: Indexed, changed_percent: u64, seed: u64) -> Reachabil
     all
 }
 
-/// The figures of one of them in a case.
+/// The figures of an index in a case.
 pub(super) fn measured(what: Indexed, case: &Case, setup: &Setup) -> Measured {
     let reachability = reachability(what, case.changed_percent, setup.seed);
     let mut figures = named(found(reachability));

@@ -1,4 +1,4 @@
-//! What the guest experiments run, as they run it: the same sizes, shares, parameters and times.
+//! The workloads of the guest experiments, with the same sizes, shares, parameters and times.
 //!
 //! `uksm-bench realism` runs those in a guest and these here, and compares. A case's name is that
 //! of the guest's experiment, a colon, and that of its case.
@@ -14,19 +14,19 @@ use crate::workload::{Loop, Order, SECOND, Scatter, StaticMixed};
 
 /// MiB of a process.
 const SIZE: u64 = 64;
-/// How long a guest experiment looks on after 95 %, for the rest.
+/// Time that a guest experiment measures after 95 %, for the rest.
 const AFTERWARDS: Nanos = 3 * SECOND / 2;
-/// Before a mean over time begins.
+/// Time before a mean over time begins.
 const WARM_UP: Nanos = 8 * SECOND;
-/// How long a loop is watched.
+/// Time that a loop is watched.
 const WATCHED: Nanos = 30 * SECOND;
 /// A step of a loop.
 const STEP: Nanos = SECOND / 100;
-/// Pages that a loop writes in a step, which, and what the case says of that: the paper's, and a
-/// fast one.
+/// Pages that a loop writes in a step, their order, and the suffix of the case: the paper's loop,
+/// and a fast one.
 const LOOPS: [(u64, Order, &str); 2] = [(1, Order::InTurn, ""), (200, Order::Random, " anywhere")];
 
-/// The filter against broken pages is off, at a share of a core.
+/// uksm without the filter against broken pages, at a share of a core.
 const UNFILTERED: [Variant; 2] = [
     Variant::Set("uksm-unfiltered", &[("cpu", "0.1"), ("v_cow", "off")]),
     Variant::Set("uksm-unfiltered", &[("cpu", "0.2"), ("v_cow", "off")]),
@@ -46,7 +46,7 @@ const fn held(percent: u32) -> Variant {
     )
 }
 
-/// The layouts of scatter that are compared: by the names that the guest has for them.
+/// The layouts of scatter that are compared, by their names in the guest.
 const LAYOUTS: [(&str, u64, Place); 5] = [
     ("20-same", 20, Place::Same),
     ("5-shuffled", 5, Place::Singly),

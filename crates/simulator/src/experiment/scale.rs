@@ -1,5 +1,4 @@
-//! Hosts of each size: whether what a GiB costs stays the same, and how much memory the engine
-//! needs.
+//! Hosts of each size: the cost of a GiB, which should not grow, and the memory of the engine.
 
 use uksm_policy::params::Governor;
 
@@ -9,8 +8,8 @@ use crate::workload::{SECOND, Scatter};
 
 const GIB: u64 = 1024 * MIB;
 
-/// Memory in GiB and processes of each case. 256 GiB are 64 Mi pages; a TiB takes as many bytes
-/// here as it has pages, twelve times.
+/// Memory in GiB and processes of each case. 256 GiB are 64 Mi pages; a TiB takes twelve bytes here
+/// for each of its pages.
 const SIZES: [(u64, u64); 6] = [
     (1, 10),
     (4, 40),
@@ -20,7 +19,7 @@ const SIZES: [(u64, u64); 6] = [
     (1024, 5000),
 ];
 
-/// Larger hosts are left to governor full: what a GiB costs is the same, and takes the others
+/// Larger hosts run at governor full only: the cost of a GiB is the same, and the others take
 /// hours.
 const LARGEST_FOR_ALL: u64 = 16;
 

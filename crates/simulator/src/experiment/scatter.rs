@@ -1,4 +1,4 @@
-//! Two and eight processes of which a share of the pages is equal, laid out in each way.
+//! Two and eight processes of which a share of the pages is equal, in each layout.
 
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ use crate::workload::{SECOND, Scatter};
 /// Pages of each process.
 const PAGES: u64 = 256 * MIB;
 
-/// What merges them.
+/// The deduplicators.
 const VARIANTS: [Variant; 3] = [
     Variant::Uksm(Governor::Full),
     KSM_UNLIMITED,
@@ -41,10 +41,10 @@ pub(super) fn cases(seed: u64) -> Vec<Case> {
     cases
 }
 
-/// Most memory of a workload, in MiB: 1 TiB.
+/// Limit of the memory of a workload, in MiB: 1 TiB.
 const MAX_MIB: u64 = 1 << 20;
 
-/// A layout that was asked for: `PROCESSES,MIB,PERCENT,PLACE`.
+/// A layout from the command line: `PROCESSES,MIB,PERCENT,PLACE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Custom {
     processes: u64,

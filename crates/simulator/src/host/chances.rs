@@ -1,18 +1,18 @@
-//! Chances to share: since when pages could be merged, and when they were.
+//! Chances to share: the time from which pages could be merged, and the time of their merge.
 //!
 //! # Problem
-//! What a deduplicator is worth while contents come and go is the memory it has saved over time, as
-//! a share of what could have been, and how long pages wait for it (XLH §5.1, §5.2). Counting that
-//! by looks at all pages takes longer than the rest of a simulation, and misses what comes and goes
-//! between two looks.
+//! While contents come and go, the value of a deduplicator is the memory saved over time, as a
+//! share of the memory that could have been saved, and the time that pages wait for it (XLH §5.1,
+//! §5.2). Counting by looks at all pages takes longer than the rest of a simulation, and misses
+//! contents that come and go between two looks.
 //!
 //! # Approach
-//! Each change of a page passes here. A page's *chance* begins when it holds what another page
-//! holds, and is not in a frame: at its own write, or, for the first page of these contents, when
-//! the second comes. It is taken when the page comes into a frame, and missed when it is written,
-//! or all others are, before that. What is saved, and what could be, are added up over time at each
-//! change: the second is the oracle. Contents that pages are mapped with, and processes that end,
-//! are not seen: the first must be of no other page.
+//! Each change of a page passes here. A page's *chance* begins when another page holds the same
+//! contents and the page is not in a frame: at its own write, or, for the first page of these
+//! contents, at the write of the second. The chance is taken when the page comes into a frame, and
+//! missed when the page or all others are written before that. The saved pages and the saveable
+//! pages are added up over time at each change: the latter is the oracle. Contents of new mappings,
+//! and processes that end, are not seen: such contents must be those of no other page.
 
 use std::collections::HashMap;
 
@@ -23,19 +23,19 @@ use super::in_kernel::Place;
 use crate::Content;
 use crate::memory::Slot;
 
-/// What became of chances.
+/// The results of chances.
 #[derive(Debug, Clone, Default)]
 pub struct Chances {
     /// The pages that hold each of the contents that were written.
     holders: HashMap<Content, Vec<Place>>,
-    /// Since when pages could be merged that are not.
+    /// Start of the chance of each page that could be merged and is not.
     open: HashMap<Place, Nanos>,
-    /// How long those waited that were merged.
+    /// Waiting times of the merged pages.
     waits: Vec<Nanos>,
     missed: u64,
     /// Pages that could be saved now.
     mergeable: u64,
-    /// When something changed last.
+    /// Time of the last change.
     changed: Nanos,
     /// Pages times nanoseconds.
     saved_area: u128,
@@ -61,8 +61,8 @@ impl Chances {
         self.taken() + self.missed + self.open.len() as u64
     }
 
-    /// How long a chance waits to be taken: the median, where those that were not taken wait for
-    /// ever.
+    /// The median wait of a chance until it is taken; it is infinite for chances that were not
+    /// taken.
     #[must_use]
     pub fn median_wait(&self) -> Option<Nanos> {
         let middle = usize::try_from(self.all() / 2).expect("chances are in memory");
@@ -78,7 +78,7 @@ impl Chances {
             .into()
     }
 
-    /// So much was saved until now.
+    /// Adds the time since the last change, at this saving.
     fn pass(&mut self, now: Nanos, saved: u64) {
         let time = u128::from(now.saturating_sub(self.changed));
         self.saved_area += time * u128::from(saved);
@@ -93,7 +93,7 @@ impl Chances {
         }
     }
 
-    /// A page holds this from now on. `is_shared` says whether another page is in a frame.
+    /// A page holds this from now on. `is_shared`: another page is in a frame.
     fn comes(
         &mut self,
         place: Place,
@@ -140,12 +140,12 @@ impl Chances {
 }
 
 impl Host {
-    /// From now on counts chances to share.
+    /// Counts chances to share from now on.
     pub fn count_chances(&mut self) {
         self.chances = Some(Box::default());
     }
 
-    /// What became of them until now, if they are counted.
+    /// The results until now, if chances are counted.
     pub fn chances(&mut self) -> Option<&Chances> {
         let saved = self.saved();
         let now = self.now;
@@ -160,7 +160,7 @@ impl Host {
             return;
         };
         chances.pass(self.now, self.saved());
-        // What a workload did meanwhile is told by its own time, which may be a little earlier.
+        // Changes by a workload have its own time, which may be a little earlier.
         let now = chances.changed;
         let is_in_frame = |slot: &Slot| matches!(slot.state, PageState::Frame | PageState::Zero);
         if old.content != new.content || old.is_there() != new.is_there() {

@@ -128,7 +128,7 @@ impl Host {
                             outcomes[first] =
                                 self.share_frame(domain, &entries[first], other, frame);
                             made.insert(set, frame);
-                            // The first of the two was paid as one that is looked at.
+                            // The first of the two was already charged as a checked page.
                             pair = Some(costs.pair.saturating_sub(costs.check));
                             self.share_frame(domain, entry, slot, frame)
                         }
@@ -156,7 +156,8 @@ impl Host {
         (Observation::Folded(outcomes), cost)
     }
 
-    /// What the first page of each set holds, and in which spaces pages of the set hold it, too.
+    /// The contents of the first page of each set, and the spaces whose pages of the set hold the
+    /// same.
     fn witnesses(&self, domain: u16, batch: &FoldBatch) -> Witnesses {
         let mut witnesses = Witnesses::new();
         if self.least_spaces < 2 {

@@ -1,4 +1,4 @@
-//! Pages that a deduplicator in the kernel has marked read-only, to be told when they are written.
+//! Pages that a deduplicator in the kernel has marked read-only, to be notified of writes.
 //!
 //! # Source
 //! XLH §4.4: hinted pages in the unstable tree.
@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use super::Host;
 use super::in_kernel::Place;
 
-/// Marked pages, and those of them that were written since it was asked.
+/// Marked pages, and those of them that were written since the last query.
 #[derive(Debug, Default)]
 pub(super) struct Guards {
     pages: HashSet<Place>,
@@ -30,7 +30,7 @@ impl Host {
         self.guards.pages.insert(place);
     }
 
-    /// The marked pages that were written since this was asked last, in that order.
+    /// The marked pages that were written since the last call, in the order of the writes.
     pub(crate) fn take_faults(&mut self) -> Vec<Place> {
         std::mem::take(&mut self.guards.written)
     }

@@ -1,4 +1,4 @@
-//! Hints on the simulated host: what I/O touches, told to who asks.
+//! Hints on the simulated host: memory that I/O touches, reported to the listeners.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,18 +7,18 @@ use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, Observation, Spac
 use super::Host;
 use crate::fault::Fault;
 
-/// Hints that the ring of a domain holds.
+/// Size of the ring of a domain, in hints.
 const RING_HINTS: usize = 1 << 14;
-/// Hints of one answer at most.
+/// Limit of the hints in one answer.
 const MAX_ANSWER_HINTS: usize = 4096;
-/// A space may have hints waiting that take so many times the room that is free, as in `bpf/`.
+/// A space may have hints pending up to this many times the free room, as in `bpf/`.
 const PART_OF_FREE: usize = 2;
 
-/// What waits for one domain.
+/// The pending hints of one domain.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ring {
     hints: Vec<Hint>,
-    /// How many of them each space has.
+    /// Pending hints of each space.
     waiting: BTreeMap<SpaceId, usize>,
     lost: u64,
     lost_of: BTreeSet<SpaceId>,
@@ -42,7 +42,7 @@ impl Ring {
         self.lost_of.insert(space);
     }
 
-    /// At most so many of the oldest.
+    /// The oldest hints, at most `most`.
     fn take(&mut self, most: usize) -> Vec<Hint> {
         let count = self.hints.len().min(most);
         let taken: Vec<Hint> = self.hints.drain(..count).collect();
@@ -68,7 +68,7 @@ impl Host {
         }
     }
 
-    /// A page of a space appears; that it has grown is told of one that is followed.
+    /// A page of a space appears; growth is reported for a followed process.
     pub(super) fn appears(&mut self, space: SpaceId, address: u64) {
         let now = self.now;
         let process = self.process(space);
@@ -79,19 +79,19 @@ impl Host {
         }
     }
 
-    /// Whether hints wait for a domain.
+    /// Whether hints are pending for a domain.
     pub(crate) fn is_hinted(&self, domain: u16) -> bool {
         let ring = self.rings.get(&domain);
         ring.is_some_and(|ring| !ring.hints.is_empty() || !ring.grown.is_empty())
     }
 
-    /// All hints of the first domain, for who is in the kernel.
+    /// All hints of the first domain, for a deduplicator in the kernel.
     pub(crate) fn drain_hints(&mut self) -> Vec<Hint> {
         let ring = self.rings.get_mut(&0);
         ring.map_or_else(Vec::new, |ring| ring.take(usize::MAX))
     }
 
-    /// Takes no system call: the machine reads memory that it shares with the kernel.
+    /// Costs no system call: the machine reads memory that it shares with the kernel.
     pub(super) fn take_hints(&mut self, domain: u16) -> (Observation, Nanos) {
         let mut wrong = None;
         if self.faults.strikes(Fault::WrongHint) {

@@ -1,5 +1,5 @@
-//! What a deduplicator inside the kernel does on the simulated host: it walks mappings, reads pages
-//! without a call, and merges them two by two.
+//! A deduplicator inside the kernel on the simulated host: it walks mappings, reads pages without a
+//! call, and merges them two by two.
 
 use uksm_policy::command::{PAGE_SIZE, PageState, SpaceId};
 
@@ -10,18 +10,18 @@ use crate::memory::Slot;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stretch {
     pub(crate) space: SpaceId,
-    /// Where the mapping begins.
+    /// Start of the mapping.
     pub(crate) mapping: u64,
     /// Pages of the mapping.
     pub(crate) pages: u64,
 }
 
-/// Where a page is.
+/// The place of a page.
 pub(crate) type Place = (SpaceId, u64);
 
 impl Host {
-    /// The first mapping that ends behind a place and may be merged; spaces stand in the order in
-    /// which they came.
+    /// The first mapping that ends behind a place and may be merged; spaces are in the order of
+    /// their starts.
     pub(crate) fn mapping_behind(&self, (space, address): Place) -> Option<Stretch> {
         let spaces = self.processes.from(space);
         let mut mappings = spaces.flat_map(|(at, process)| {
@@ -40,7 +40,7 @@ impl Host {
         })
     }
 
-    /// The first page of a mapping from an index on that is there, and its index.
+    /// The first present page of a mapping from an index on, and its index.
     pub(crate) fn page_from(&self, stretch: Stretch, first: u64) -> Option<(u64, Slot)> {
         let process = self.processes.get(stretch.space)?;
         let area = &process.areas[process.area(stretch.mapping)?];
@@ -52,7 +52,7 @@ impl Host {
         self.processes.get(space)?.slot(address)
     }
 
-    /// Makes a frame of two pages that are equal.
+    /// Makes a frame of two equal pages.
     pub(crate) fn merge_pair(&mut self, pages: [Place; 2]) -> u32 {
         let slot = self.look(pages[0]).expect("it was looked at");
         let frame = self.frames.hold(slot.content, 0);
@@ -62,7 +62,7 @@ impl Host {
         frame
     }
 
-    /// Merges a page with a frame that it is equal to.
+    /// Merges a page with a frame of the same contents.
     pub(crate) fn merge_with(&mut self, (space, address): Place, frame: u32) {
         let slot = self.look((space, address)).expect("it was looked at");
         assert!(slot.state == PageState::Anon, "it is no page of its own");
@@ -87,7 +87,7 @@ impl Host {
         );
     }
 
-    /// Frees a frame if nothing maps it; whether it is held still.
+    /// Frees a frame if nothing maps it; returns whether it is still held.
     pub(crate) fn is_mapped(&mut self, frame: u32) -> bool {
         match self.frames.get(frame) {
             None => false,

@@ -1,12 +1,12 @@
 //! khugepaged: the kernel makes huge pages of small ones.
 //!
 //! # Problem
-//! What is merged with the zero page can become memory again without a write of the process.
+//! Pages merged with the zero page can become memory again without a write of the process.
 //!
 //! # Approach
 //! One pass over all mappings that had huge pages. A range becomes a huge page if no page of it is
 //! merged with a frame, pinned or swapped out, at most `max_ptes_none` of its pages are the zero
-//! page or not there, and one is there.
+//! page or not there, and at least one page is there.
 //!
 //! # Source
 //! `hpage_collapse_scan_pmd()` of mm/khugepaged.c.
@@ -17,7 +17,7 @@ use super::Host;
 use crate::memory::{HUGE_PAGES, Slot};
 
 impl Host {
-    /// Makes a huge page of each range that may become one; how many were made.
+    /// Makes a huge page of each range that may become one; returns their number.
     pub fn collapse(&mut self, max_ptes_none: u64) -> u64 {
         let mut found = vec![];
         for (space, process) in self.processes.iter() {

@@ -9,19 +9,19 @@ use super::{Host, MAX_FAULT};
 use crate::fault::Fault;
 use crate::frames::FrameView;
 
-/// A process of which the machine was told is looked at when it is so old.
+/// Age at which a newly reported process is examined.
 const LOOKED_AT: Nanos = 100_000_000;
 
-/// What the machine is told of processes.
+/// Process events that the machine receives.
 impl Host {
-    /// From this time on a process list has something to say. Only who lists processes is told.
+    /// Queues an event that process lists report from this time on, if the domain lists processes.
     pub(super) fn tells(&mut self, domain: u16, at: Nanos) {
         if self.told != Told::Nothing && self.listeners.contains(&domain) {
             self.news.push((domain, at));
         }
     }
 
-    /// A process begins; when it is looked at.
+    /// A process begins; returns the time at which it is examined.
     pub(super) fn tells_of_arrival(&mut self, domain: u16) -> Nanos {
         if self.told == Told::Nothing || !self.listeners.contains(&domain) {
             return 0;
@@ -31,8 +31,7 @@ impl Host {
         at
     }
 
-    /// From when on the next process list of a domain has something to say of which the machine was
-    /// told, if it was.
+    /// The time from which the next process list of a domain can report an event, if one is queued.
     pub(crate) fn told_at(&self, domain: u16) -> Option<Nanos> {
         let news = self.news.iter().filter(|&&(of, _)| of == domain);
         news.map(|&(_, at)| at).min()
@@ -53,7 +52,8 @@ impl Host {
                 continue;
             }
             if !process.reported {
-                // Who cannot be followed now is tried again later; who was missed is found later.
+                // A process that cannot be followed now is retried later; a missed one is found
+                // later.
                 let faults = [Fault::LostArrival, Fault::TooManyFiles];
                 if faults.into_iter().any(|fault| self.faults.strikes(fault)) {
                     process.withheld_until = now + self.faults.below(MAX_FAULT);
@@ -142,7 +142,7 @@ impl Host {
         (listed, cost)
     }
 
-    /// So many frames of the domain, from the cursor on.
+    /// The frames of the domain from the cursor on, at most `count`.
     fn frames_from(&self, domain: u16, cursor: u32, count: u32) -> Vec<(u32, FrameView)> {
         let of_domain = self
             .frames
@@ -152,7 +152,7 @@ impl Host {
         of_domain.take(count).collect()
     }
 
-    /// Gives up frames that have changed, which is as if their memory had failed.
+    /// Gives up frames that have changed, as if their memory had failed.
     pub(super) fn check_frames(&mut self, domain: u16, cursor: u32, count: u32) -> Nanos {
         let checked = self.frames_from(domain, cursor, count);
         for (id, frame) in &checked {

@@ -1,7 +1,6 @@
 //! SAMPLE on the simulated host.
 //!
-//! A page without a content that can be merged has the state that the module would give, and no
-//! hash.
+//! A page without mergeable content has the state that the module would return, and no hash.
 
 use uksm_policy::command::{Lines, Nanos, Observation, PAGE_SIZE, Page, PageFlags, PageState, Run};
 
@@ -50,7 +49,7 @@ impl Host {
                     None => in_state(PageState::Dead),
                     Some(_) if is_locked => in_state(PageState::Retry),
                     Some(process) => {
-                        // Most runs lie in one mapping.
+                        // Nearly all runs lie in one mapping.
                         let is_in = |area: &&Area| area.start <= address && address < area.end();
                         let last = place.map(|at: usize| &process.areas[at]);
                         let area = last.filter(is_in).or_else(|| {

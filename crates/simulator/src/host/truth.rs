@@ -1,12 +1,12 @@
-//! What is true of the host, whatever its books and the engine say.
+//! The true state of the host, independent of its books and the engine.
 //!
 //! # Problem
-//! How many pages could be saved must be known of hosts with tens of millions of pages, without a
+//! The number of saveable pages must be known for hosts with tens of millions of pages, without a
 //! table that is larger than the host.
 //!
 //! # Approach
-//! The contents are counted in parts: each pass takes the contents whose numbers mix to one of so
-//! many parts, sorts them and counts what is equal. There are as many parts as keep a pass small.
+//! The contents are counted in parts: each pass takes the contents whose numbers mix to one part,
+//! sorts them and counts equal ones. The number of parts keeps a pass small.
 
 use uksm_policy::command::{PAGE_SIZE, PageState, SpaceId};
 use uksm_policy::hash::mix;
@@ -16,18 +16,18 @@ use crate::Content;
 use crate::frames::FrameView;
 use crate::memory::{Area, Slot};
 
-/// Contents sorted in one pass, about.
+/// Approximate number of contents sorted in one pass.
 const PASS: u64 = 1 << 24;
 
-/// What a count of all page tables finds.
+/// The result of a count of all page tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Audit {
     /// Mappings of each frame, by its id.
     pub sharers: Vec<u32>,
     /// Pages that map the zero page.
     pub zero_pages: u64,
-    /// A page that maps a frame that is not held, of other contents or of another domain, or the
-    /// zero page without holding zeros.
+    /// A page that maps a frame that is free, or has other contents or another domain, or that maps
+    /// the zero page without holding zeros.
     pub wrong: Option<(SpaceId, u64)>,
 }
 
@@ -56,7 +56,7 @@ impl Host {
         processes.map(|(_, process)| process.resident()).sum()
     }
 
-    /// Pages that could be saved if every page were merged that may share memory with another.
+    /// Pages that would be saved if every page were merged that may share memory with another.
     #[must_use]
     pub fn mergeable(&self) -> u64 {
         let parts = self.resident() / PASS + 1;
@@ -84,8 +84,8 @@ impl Host {
         saved + again.count() as u64
     }
 
-    /// Pages that are not merged though another page of their domain has the same contents, and
-    /// nothing forbids to merge either: their domain, space, address and contents.
+    /// Pages that are not merged though another page of their domain has the same contents and both
+    /// may be merged: their domain, space, address and contents.
     #[must_use]
     pub fn duplicates(&self) -> Vec<(u16, Content, SpaceId, u64)> {
         let mut pages = vec![];
@@ -123,7 +123,7 @@ impl Host {
         self.frames.from(1)
     }
 
-    /// Counts what all page tables map.
+    /// Counts the mappings in all page tables.
     #[must_use]
     pub fn audit(&self) -> Audit {
         let mut audit = Audit::default();

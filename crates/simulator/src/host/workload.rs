@@ -1,6 +1,7 @@
-//! What a workload does on the simulated host: processes, mappings, writes and pins.
+//! Workload actions on the simulated host: processes, mappings, writes and pins.
 //!
-//! A write gives a page its own copy, as a fault does; what ends gives up its mappings of frames.
+//! A write gives a page its own copy, as a fault does; a process or mapping that ends gives up its
+//! mappings of frames.
 
 use uksm_policy::command::{PAGE_SIZE, PageState, SpaceId};
 
@@ -67,14 +68,14 @@ impl Host {
         child
     }
 
-    /// A process becomes another program: its space ends, and it has an empty one.
+    /// A process executes another program: its space ends, and it gets an empty one.
     pub fn exec(&mut self, space: SpaceId, kind: u64) -> SpaceId {
         let domain = self.process(space).domain;
         self.exit(space);
         self.spawn_in(domain, kind)
     }
 
-    /// The domain of a process; none if it ended.
+    /// The domain of a process; none after its end.
     #[must_use]
     pub fn domain_of(&self, space: SpaceId) -> Option<u16> {
         self.processes.get(space).map(|process| process.domain)
@@ -140,7 +141,7 @@ impl Host {
         self.release(&area);
     }
 
-    /// Writes a page: it holds `content` now, alone. A huge page stays huge.
+    /// Writes a page: from now on it alone holds `content`. A huge page stays huge.
     pub fn write(&mut self, space: SpaceId, address: u64, content: Content) {
         self.writes += 1;
         let (process, at) = self.find(space, address);
@@ -161,13 +162,13 @@ impl Host {
         self.put(space, address, slot);
     }
 
-    /// Pins a page, or lets it go.
+    /// Pins a page, or unpins it.
     pub fn pin(&mut self, space: SpaceId, address: u64, pinned: bool) {
         let slot = self.slot(space, address);
         self.put(space, address, Slot { pinned, ..slot });
     }
 
-    /// Swaps an ordinary page out; others stay.
+    /// Swaps an ordinary page out; other pages stay.
     pub fn swap_out(&mut self, space: SpaceId, address: u64) {
         let slot = self.slot(space, address);
         if slot.state == PageState::Anon && !slot.pinned {
@@ -176,7 +177,7 @@ impl Host {
         }
     }
 
-    /// Reads a page: one that was swapped out is in memory again.
+    /// Reads a page; a swapped-out page comes back to memory.
     pub fn touch(&mut self, space: SpaceId, address: u64) {
         let slot = self.slot(space, address);
         if slot.state == PageState::Swap {
@@ -184,7 +185,7 @@ impl Host {
         }
     }
 
-    /// Gives a page up: nothing is there until it is written.
+    /// Discards a page: nothing is there until it is written.
     pub fn discard(&mut self, space: SpaceId, address: u64) {
         self.guards.changes((space, address));
         self.put(space, address, Slot::NONE);

@@ -1,4 +1,4 @@
-//! The scan-time advisor of in-kernel KSM: how many pages are scanned at a time, set after each
+//! The scan-time advisor of in-kernel KSM: it sets the number of pages scanned at a time after each
 //! full scan.
 //!
 //! # Source

@@ -1,31 +1,31 @@
 //! KSM held at a share of a core, as the guest experiments hold it: by its batch.
 //!
-//! Every so often the batch is made larger or smaller, by what ksmd used of what it may; what it
-//! used too much or too little from the start on is made up for over a few seconds.
+//! At intervals the batch is made larger or smaller, by the share of its budget that ksmd used; any
+//! excess or shortfall since the start is compensated within a few seconds.
 
 use uksm_policy::command::Nanos;
 
 /// Time between two changes.
 const INTERVAL: Nanos = 400_000_000;
-/// Time in which what was missed is made up for.
+/// Time in which a shortfall is compensated.
 const CATCH_UP: i64 = 3_000_000_000;
 /// Largest batch.
 const MAX_PAGES: u64 = 100_000;
-/// Shares of a core are counted in millionths of it.
+/// Unit of shares: millionths of a core.
 const CORE: i64 = 1_000_000;
 
-/// What holds ksmd.
+/// The regulator of ksmd.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
     share: i64,
     batch: u64,
     changed: Nanos,
-    /// What had been spent then.
+    /// CPU spent at that time.
     spent: Nanos,
 }
 
 impl Held {
-    /// At a share in percent, from a batch on.
+    /// A regulator for a share in percent, from a batch on.
     pub(super) fn new(percent: u32, pages_to_scan: u64) -> Held {
         Held {
             share: i64::from(percent) * CORE / 100,
@@ -35,7 +35,7 @@ impl Held {
         }
     }
 
-    /// The batch from now on, if so much was spent since the start.
+    /// The next batch, if `spent` was spent since the start.
     pub(super) fn batch(&mut self, now: Nanos, spent: Nanos) -> u64 {
         let wall = signed(now - self.changed);
         if now - self.changed >= INTERVAL {

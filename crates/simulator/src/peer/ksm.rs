@@ -1,24 +1,23 @@
 //! In-kernel KSM.
 //!
 //! # Problem
-//! uksm is compared with KSM. The comparison is honest only if KSM finds on the simulated host what
-//! it finds on a real one, as soon and with as much work.
+//! uksm is compared with KSM. The comparison is fair only if KSM finds on the simulated host the
+//! same pages as on a real one, as soon and with as much work.
 //!
 //! # Approach
-//! ksmd walks all mappings in turn, pages upwards, so many pages at a time, then sleeps. A page is
-//! looked at in this order: its checksum must be that of the last scan, then the stable tree is
-//! searched for a frame of its contents, then the unstable tree for a page. The unstable tree is
-//! emptied with each full scan. Trees are tables here; a search costs as many comparisons as a
-//! balanced tree of that size has levels. Where pages change, the unstable tree can be one whose
-//! order that disturbs ([`Ksm::on_a_tree`]). Smart scan leaves out pages that were looked at in
-//! vain more and more often. A frame has at most so many mappings; then there is a second one for
-//! the same contents. The advisor changes how many pages are scanned at a time, after each full
-//! scan. Not modelled: NUMA trees, `use_zero_pages`, the walk over holes, and collisions of
-//! checksums.
+//! ksmd walks all mappings in turn, pages upwards, a batch of pages at a time, then sleeps. For
+//! each page, its checksum must be that of the last scan; then the stable tree is searched for a
+//! frame of its contents, then the unstable tree for a page. The unstable tree is emptied with each
+//! full scan. Trees are tables here; a search costs as many comparisons as a balanced tree of that
+//! size has levels. Where pages change, the unstable tree can be one whose order that disturbs
+//! ([`Ksm::on_a_tree`]). Smart scan leaves out pages more and more often that were examined in
+//! vain. A frame has at most `MAX_SHARERS` mappings; then there is a second one for the same
+//! contents. The advisor changes the number of pages scanned at a time, after each full scan. Not
+//! modelled: NUMA trees, `use_zero_pages`, the walk over holes, and collisions of checksums.
 //!
 //! # Source
 //! `mm/ksm.c` of Linux 6.12: `cmp_and_merge_page`, `should_skip_rmap_item`, `skip_age`,
-//! `is_page_sharing_candidate`; of Linux 6.1, where [`Ksm::frames_first`] says so.
+//! `is_page_sharing_candidate`; of Linux 6.1 for [`Ksm::frames_first`].
 
 use std::collections::HashMap;
 
@@ -33,18 +32,18 @@ use crate::memory::Slot;
 use crate::world::{Deduplicator, Turn};
 use crate::{Content, Host, KsmCosts};
 
-/// Pages scanned in one turn at most: the host must not change unseen for longer.
+/// Limit of the pages scanned in one turn: the host must not change unseen for longer.
 const TURN_PAGES: u64 = 100;
 /// Mappings of a frame (`max_page_sharing`).
 const MAX_SHARERS: u32 = 256;
-/// A page is not left out before it was looked at so often (`should_skip_rmap_item`).
+/// Examinations of a page before it can be left out (`should_skip_rmap_item`).
 const FIRST_LOOKS: u8 = 3;
-/// How soon ksmd notices that there is something to scan.
+/// Time until ksmd notices that there is something to scan.
 const IDLE: Nanos = 20_000_000;
 /// Bytes of an rmap item, and of a node of the stable tree.
 const ITEM_BYTES: u64 = 64;
 
-/// How KSM is set.
+/// Settings of KSM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KsmSettings {
     /// `pages_to_scan`.
@@ -55,27 +54,27 @@ pub struct KsmSettings {
     pub smart_scan: bool,
     /// Whether the scan-time advisor sets `pages_to_scan`.
     pub advisor: bool,
-    /// The share of a core that `pages_to_scan` is changed for, in percent.
+    /// The share of a core that `pages_to_scan` is regulated for, in percent.
     pub held_percent: Option<u32>,
 }
 
-/// What is kept of a page.
+/// State kept for a page.
 #[derive(Debug, Clone, Copy, Default)]
 struct Item {
     /// Its contents at the last scan: their number plus 1, or 0.
     checksum: u64,
-    /// How often it was looked at.
+    /// Number of examinations.
     age: u8,
-    /// How often it will be left out.
+    /// Number of scans that will leave it out.
     skips: u8,
 }
 
-/// Why a page is looked at.
+/// The reason to examine a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
     /// The scan has come to it.
     Scanned,
-    /// I/O has touched it: that it has changed is no reason to leave it out (XLH §4.3).
+    /// I/O has touched it: a change of its contents is no reason to leave it out (XLH §4.3).
     Hinted,
 }
 
@@ -84,18 +83,18 @@ pub(super) enum Why {
 pub struct Ksm {
     settings: KsmSettings,
     costs: KsmCosts,
-    /// Where the scan goes on.
+    /// Place at which the scan goes on.
     cursor: Place,
     /// Pages left until the next sleep.
     batch: u64,
-    /// By the mapping's place.
+    /// Items of the pages of each mapping, by the mapping's place.
     items: HashMap<Place, Vec<Item>>,
     /// The frames of each content; the last one may have room.
     stable: HashMap<Content, Vec<u32>>,
     unstable: Unstable,
     /// Whether frames are searched before the checksum is compared.
     frames_first: bool,
-    /// What could be found in the unstable tree at the ends of scans.
+    /// Pages that could be found in the unstable tree at the ends of scans.
     reachable: Reachability,
     advisor: Advisor,
     held: Option<Held>,
@@ -128,23 +127,23 @@ impl Ksm {
         }
     }
 
-    /// Its unstable tree is a real one.
+    /// Uses a real unstable tree.
     #[must_use]
     pub fn on_a_tree(mut self) -> Ksm {
         self.unstable = Unstable::Tree(UnstableTree::default());
         self
     }
 
-    /// Looks for a frame of a page's contents first and at its checksum after that, as ksmd did up
-    /// to Linux 6.1 at least: a page that was just written is merged if a frame is there (XLH §3).
+    /// Searches for a frame of a page's contents before it compares the checksum, as ksmd did up to
+    /// Linux 6.1 at least: a page that was just written is merged if there is a frame (XLH §3).
     #[must_use]
     pub fn frames_first(mut self) -> Ksm {
         self.frames_first = true;
         self
     }
 
-    /// What could be found in the unstable tree at the ends of all scans so far, if it is a real
-    /// one.
+    /// Pages that could be found in the unstable tree at the ends of all scans so far, if it is a
+    /// real one.
     #[must_use]
     pub fn reachability(&self) -> Reachability {
         self.reachable
@@ -156,7 +155,7 @@ impl Ksm {
         self.full_scans
     }
 
-    /// Pages looked at.
+    /// Pages examined.
     #[must_use]
     pub fn scanned(&self) -> u64 {
         self.scanned
@@ -169,8 +168,8 @@ impl Ksm {
         (items + self.stable.len()) as u64 * ITEM_BYTES
     }
 
-    /// Looks at pages of one mapping from the cursor on; what it cost, or nothing if all mappings
-    /// were walked.
+    /// Examines pages of one mapping from the cursor on; returns the cost, or nothing at the end of
+    /// all mappings.
     fn scan(&mut self, host: &mut Host) -> Option<Nanos> {
         let stretch = host.mapping_behind(self.cursor)?;
         let (space, at) = self.cursor;
@@ -194,7 +193,7 @@ impl Ksm {
             let item = &mut items[usize::try_from(found).expect("a page of the mapping")];
             let may_skip = self.settings.smart_scan && slot.state == PageState::Anon;
             if may_skip && is_skipped(item) {
-                // It is passed by on the way to the next page, and is none of the batch.
+                // It is passed on the way to the next page, and does not count in the batch.
                 cost += self.costs.revisit;
                 continue;
             }
@@ -214,7 +213,7 @@ impl Ksm {
         Some(cost)
     }
 
-    /// Compares a page, and merges it if it can.
+    /// Compares a page, and merges it if possible.
     fn look(
         &mut self,
         host: &mut Host,
@@ -261,7 +260,7 @@ impl Ksm {
         cost + self.costs.pair
     }
 
-    /// Merges a page with a frame of its contents; whether there is one, and what that cost.
+    /// Merges a page with a frame of its contents; returns whether there is one, and the cost.
     fn join_frame(&mut self, host: &mut Host, here: Place, content: Content) -> (bool, Nanos) {
         let cost = self.costs.stable_step * u64::from(levels(self.stable.len()));
         match self.frame(host, content) {
@@ -309,9 +308,9 @@ fn is_skipped(item: &mut Item) -> bool {
     true
 }
 
-/// What XLH does with it.
+/// The part that XLH uses.
 impl Ksm {
-    /// Looks at a page that was hinted; what it cost.
+    /// Examines a hinted page; returns the cost.
     pub(super) fn look_at_hinted(&mut self, host: &mut Host, here: Place) -> Nanos {
         let stretch = host.mapping_behind((here.0, here.1));
         let is_in = |one: &Stretch| one.space == here.0 && one.mapping <= here.1;
@@ -332,7 +331,7 @@ impl Ksm {
         cost
     }
 
-    /// A page is no longer in the unstable tree.
+    /// Removes a page from the unstable tree.
     pub(super) fn forget(&mut self, here: Place) {
         self.unstable.forget(here);
     }
@@ -342,7 +341,7 @@ impl Ksm {
         &mut self.batch
     }
 
-    /// Goes on with the scan; what it cost.
+    /// Goes on with the scan; returns the cost.
     pub(super) fn go_on(&mut self, host: &mut Host, now: Nanos) -> Nanos {
         if let Some(scanning) = self.scan(host) {
             return scanning;
@@ -351,7 +350,7 @@ impl Ksm {
         self.reachable.add(self.unstable.reachability(host));
         self.unstable.clear();
         self.full_scans += 1;
-        // ksm_do_scan() returns when all was walked, whatever is left of its pages.
+        // ksm_do_scan() returns at the end of all mappings, even if pages of the batch are left.
         self.batch = 0;
         if self.settings.advisor {
             let pages = self.settings.pages_to_scan;
@@ -360,7 +359,7 @@ impl Ksm {
         self.costs.revisit
     }
 
-    /// Sleeps if all of the batch was scanned; the turn, which cost so much until now.
+    /// Sleeps if all of the batch was scanned; returns the turn, which cost `cost` until now.
     pub(super) fn rest(&mut self, now: Nanos, mut cost: Nanos) -> Turn {
         let mut next = now + cost.max(1);
         if self.batch == 0 {

@@ -1,16 +1,17 @@
 //! UKSM as it was published.
 //!
 //! # Problem
-//! What this project changed in UKSM should be seen next to what UKSM does.
+//! The changes to UKSM in this project should be seen next to the original.
 //!
 //! # Approach
-//! A region is a whole mapping. Regions stand on four levels; a new one begins at the bottom. A
-//! level's round takes so many samples as its share of time allows, at an even distance over all
-//! its regions, pages of a region in an order of its own. A sample is hashed over so many words and
-//! looked up among frames, then among the pages of this global round. After each global round a
-//! region goes up if more than a tenth of its samples had partners, else down: hits by samples,
-//! whatever was indexed. The strength climbs towards the larger benefit, in steps that double. Not
-//! modelled: the filters by COW-broken pages and by lifetime, and huge pages (they are split).
+//! A region is a whole mapping. Regions stand on four levels; a new one begins at the bottom. The
+//! samples of a level's round fill its share of time, at an even distance over all its regions; the
+//! pages of a region are taken in an order of its own. A sample is hashed over as many words as the
+//! strength, and looked up among frames, then among the pages of this global round. After each
+//! global round a region goes up if more than a tenth of its samples had partners, else down: hits
+//! by samples, independent of the index. The strength climbs towards the larger benefit, in steps
+//! that double. Not modelled: the filters by COW-broken pages and by lifetime, and huge pages (they
+//! are split).
 //!
 //! # Units
 //! Strength counts words of 4 bytes, 1 to 1024. Sixteen of them are a line.
@@ -41,11 +42,11 @@ const WORDS: u64 = 1024;
 const LINE_WORDS: u64 = 16;
 /// The largest step of the strength.
 const MAX_DELTA: u64 = 128;
-/// Samples in one turn at most.
+/// Limit of the samples in one turn.
 const TURN_SAMPLES: u64 = 200;
 /// Mappings of a frame.
 const MAX_SHARERS: u32 = 256;
-/// Bytes of what is kept of a page in a tree.
+/// Bytes of a page's node in a tree.
 const NODE_BYTES: u64 = 64;
 
 /// A region.
@@ -79,10 +80,10 @@ pub struct Published {
     level_round: Nanos,
     hash: LineHash,
     regions: BTreeMap<Place, Region>,
-    /// Of the level that is sampled now: its regions by the pages up to their end.
+    /// The regions of the current level, with the pages up to their end.
     line: Vec<(u64, Place)>,
     level: usize,
-    /// Samples of this round of the level, and how many were taken.
+    /// Samples of this round of the level, and the number taken so far.
     points: u64,
     taken: u64,
     /// Time worked since the last sleep.
@@ -142,7 +143,7 @@ impl Published {
         self.rounds
     }
 
-    /// Words that are hashed now.
+    /// Words that are hashed at present.
     #[must_use]
     pub fn strength(&self) -> u64 {
         self.climb.words
@@ -161,7 +162,7 @@ impl Published {
         content.hash(Lines { from: 0, to }, &self.hash)
     }
 
-    /// Finds mappings that came, and forgets those that went.
+    /// Adds new mappings, and removes those that went.
     fn find_regions(&mut self, host: &Host) {
         let mut at = (SpaceId(0), 0);
         while let Some(stretch) = host.mapping_behind(at) {
@@ -188,7 +189,7 @@ impl Published {
         self.regions.retain(|_, region| region.seen == now);
     }
 
-    /// Begins the next level's round, after the last one the next global round.
+    /// Begins the next level's round, or after the last level the next global round.
     fn next_level(&mut self, host: &Host) -> Nanos {
         let mut cost = 0;
         self.level += 1;
@@ -291,7 +292,7 @@ impl Published {
         cost
     }
 
-    /// Merges a page with a frame or a page of this round, if one is equal.
+    /// Merges a page with an equal frame or an equal page of this round, if there is one.
     fn merge(
         &mut self,
         host: &mut Host,
@@ -357,7 +358,7 @@ impl Published {
     }
 }
 
-/// The next number that has no divisor in common with `pages`: steps of it reach every page.
+/// The next number that is coprime to `pages`: steps of it reach every page.
 fn coprime(mut step: u64, pages: u64) -> u64 {
     let divisor = |mut a: u64, mut b: u64| {
         while b > 0 {

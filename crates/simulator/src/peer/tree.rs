@@ -1,21 +1,22 @@
-//! The unstable tree of in-kernel KSM, as it is: ordered by what its pages hold, which changes.
+//! The unstable tree of in-kernel KSM, unchanged: ordered by the contents of its pages, which
+//! change.
 //!
 //! # Problem
-//! A page in this tree may be written at any time. The search compares with what a node's page
-//! holds *now*, so a page that was written sends searches the wrong way, and what is below it may
-//! not be found any more, though it has not changed (XLH §4.4, Figure 5). A table in place of the
-//! tree does not show that.
+//! A page in this tree may be written at any time. The search compares with the *present* contents
+//! of a node's page, so a written page misleads searches, and pages below it may not be found any
+//! more, though they have not changed (XLH §4.4, Figure 5). A table in place of the tree does not
+//! show that.
 //!
 //! # Approach
-//! A red-black tree over places of pages. A search is told how to learn what a page holds now, and
-//! goes down as `memcmp` would order the pages; a page that is gone ends it. A page that meets no
-//! equal one is put where the search ended, and the tree is balanced by the colours of its nodes
-//! alone ([`balance`]), as the kernel's is. A page is taken out by its node, wherever that is by
-//! now: so ksmd does when it comes to the page again.
+//! A red-black tree over places of pages. A search gets a function that returns the present
+//! contents of a page, and goes down as `memcmp` would order the pages; a page that is gone ends
+//! it. A page without an equal one is inserted where the search ended, and the tree is balanced by
+//! the colours of its nodes alone ([`balance`]), as the kernel's is. A page is removed by its node,
+//! wherever that is now: ksmd does so when it comes to the page again.
 //!
-//! How many of its pages can still be found is [`UnstableTree::reachability`], the paper's measure:
-//! each page is searched for by what it holds now, and counts if the search ends at it or at one
-//! that is equal.
+//! The share of its pages that can still be found is [`UnstableTree::reachability`], the paper's
+//! measure: each page is searched for by its present contents, and counts if the search ends at it
+//! or at an equal one.
 //!
 //! # Source
 //! `mm/ksm.c` of Linux 6.12: `unstable_tree_search_insert`, `remove_rmap_item_from_tree`; XLH §4.4
@@ -30,32 +31,32 @@ mod balance;
 
 use balance::{Nodes, Side};
 
-/// What a search for a page met.
+/// The result of a search for a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Met {
-    /// A page that holds the same.
+    /// A page with the same contents.
     Twin(Place),
-    /// Nothing: the page is in the tree now.
+    /// No page: the page is in the tree now.
     Nothing,
     /// A page that is gone: the search was given up.
     Gone,
 }
 
-/// How many pages of an index can be found.
+/// The number of pages of an index that can be found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reachability {
     /// Pages in the index.
     pub pages: u64,
-    /// Of these, those that a search for what they hold now finds: the paper's measure.
+    /// Pages that a search for their present contents finds: the paper's measure.
     pub found: u64,
-    /// Pages that hold what they held when they were entered.
+    /// Pages with the contents that they had when they were inserted.
     pub unchanged: u64,
-    /// Of these, those that are found.
+    /// Unchanged pages that are found.
     pub unchanged_found: u64,
 }
 
 impl Reachability {
-    /// Takes in what was found of another index, or at another time.
+    /// Adds the counts of another index, or of another time.
     pub(crate) fn add(&mut self, other: Reachability) {
         self.pages += other.pages;
         self.found += other.found;
@@ -63,7 +64,7 @@ impl Reachability {
         self.unchanged_found += other.unchanged_found;
     }
 
-    /// Takes in one page.
+    /// Counts one page.
     pub(crate) fn count(&mut self, is_found: bool, is_unchanged: bool) {
         self.pages += 1;
         self.found += u64::from(is_found);
@@ -91,7 +92,7 @@ impl UnstableTree {
         self.by_place.clear();
     }
 
-    /// Takes a page out, if it is there.
+    /// Removes a page, if it is there.
     pub(crate) fn remove(&mut self, place: Place) -> bool {
         let node = self.by_place.remove(&place);
         if let Some(node) = node {
@@ -100,8 +101,9 @@ impl UnstableTree {
         node.is_some()
     }
 
-    /// Searches for a page that holds `key`, and puts this one where the search ends if there is
-    /// none; how many pages it was compared with. `holds` says what a page holds now.
+    /// Searches for a page that holds `key`, and inserts this one at the end of the search if there
+    /// is none; returns the number of comparisons, too. `holds` returns the present contents of a
+    /// page.
     pub(crate) fn search_insert(
         &mut self,
         place: Place,
@@ -121,8 +123,8 @@ impl UnstableTree {
         (met, compared)
     }
 
-    /// How many of its pages are found by what they hold now: of all, or of an even part of them if
-    /// they are more than `most`.
+    /// The number of pages found by their present contents: of all, or of an even part of them if
+    /// there are more than `most`.
     pub(crate) fn reachability(
         &self,
         holds: impl Fn(Place) -> Option<u64>,
@@ -161,7 +163,7 @@ impl UnstableTree {
     }
 }
 
-/// Where a search ends.
+/// The end of a search.
 #[derive(Debug, Clone, Copy)]
 enum End {
     At(u32),
@@ -187,7 +189,7 @@ mod tests {
         tree
     }
 
-    /// As in XLH Figure 5.
+    /// The tree of XLH Figure 5.
     #[test]
     fn a_page_below_one_that_was_written_is_not_found_and_entered_again() {
         let keys = [50, 30, 70, 40];
@@ -198,10 +200,10 @@ mod tests {
         let found = tree.reachability(holds, 9);
         assert_eq!((found.pages, found.found), (4, 3));
         assert_eq!((found.unchanged, found.unchanged_found), (3, 2));
-        // 40 is to the right of what was 30, and is looked for to the left of what is 45 now.
+        // 40 is to the right of the former 30, and is searched for to the left of the present 45.
         assert_eq!(tree.search_insert(place(9), 40, holds).0, Met::Nothing);
         assert_eq!(tree.len(), 5);
-        // With the page that was written out of the tree, all of it is right again.
+        // Without the written page the tree is in order again.
         tree.remove(place(1));
         tree.remove(place(9));
         let found = tree.reachability(holds, 9);

@@ -1,12 +1,12 @@
-//! The pages that ksmd has looked at in this scan and not merged.
+//! The pages that ksmd has examined in this scan and not merged.
 //!
 //! # Problem
-//! Where pages do not change, the kernel's tree finds what is there, and a table does the same at a
-//! fraction of the time that a simulation takes. Where they change it does not: [`UnstableTree`].
+//! Where pages do not change, the kernel's tree finds all pages, and a table does the same at a
+//! fraction of the time of a simulation. Where they change it does not: [`UnstableTree`].
 //!
 //! # Approach
-//! Either, as is asked for. The table costs as many comparisons as a balanced tree of its size has
-//! levels, the tree as many as are made.
+//! Either, by choice. The table costs as many comparisons as a balanced tree of its size has
+//! levels, the tree the number of real comparisons.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use crate::host::in_kernel::Place;
 use crate::memory::Slot;
 use crate::{Content, Host};
 
-/// Pages searched for at most to tell how many can be found.
+/// Limit of the pages searched for when counting those that can be found.
 const SOUGHT: usize = 20_000;
 
 /// The pages.
@@ -26,13 +26,13 @@ const SOUGHT: usize = 20_000;
 pub(super) enum Unstable {
     /// A tree that is always in order.
     Table(HashMap<Content, Place>),
-    /// The tree as it is.
+    /// The real tree.
     Tree(UnstableTree),
 }
 
 impl Unstable {
-    /// Searches for a page of these contents, and enters this one if there is none; the other one,
-    /// and with how many pages it was compared.
+    /// Searches for a page of these contents, and inserts this one if there is none; returns the
+    /// other page, and the number of comparisons.
     pub(super) fn meet(
         &mut self,
         host: &Host,
@@ -63,7 +63,7 @@ impl Unstable {
         }
     }
 
-    /// The page that was met is merged now.
+    /// Removes a page that was found and is merged now.
     pub(super) fn merged(&mut self, content: Content, twin: Place) {
         match self {
             Unstable::Table(table) => {
@@ -75,14 +75,14 @@ impl Unstable {
         }
     }
 
-    /// A page is looked at anew, or was written and is guarded: it is no longer in the tree.
+    /// Removes a page from the tree because it is examined again, or was written while guarded.
     pub(super) fn forget(&mut self, here: Place) {
         if let Unstable::Tree(tree) = self {
             tree.remove(here);
         }
     }
 
-    /// A full scan is over.
+    /// Ends a full scan.
     pub(super) fn clear(&mut self) {
         match self {
             Unstable::Table(table) => table.clear(),
@@ -90,8 +90,8 @@ impl Unstable {
         }
     }
 
-    /// How many of its pages can be found, of a part of them if they are many; nothing is lost in a
-    /// table.
+    /// The number of pages that can be found, of a part of them if they are many; a table loses
+    /// none.
     pub(super) fn reachability(&self, host: &Host) -> Reachability {
         match self {
             Unstable::Table(_) => Reachability::default(),
@@ -100,19 +100,18 @@ impl Unstable {
     }
 }
 
-/// What a page holds now, as the tree orders it.
+/// The present contents of a page, as the tree orders them.
 fn holds(host: &Host, place: Place) -> Option<u64> {
     let slot = host.look(place).filter(Slot::is_there);
     slot.map(|slot| order(slot.content))
 }
 
-/// Where contents stand among others: numbers that follow each other name pages that `memcmp` puts
-/// anywhere.
+/// The rank of contents: consecutive numbers stand for pages that `memcmp` orders at random.
 fn order(content: Content) -> u64 {
     mix(content.number())
 }
 
-/// Levels of a balanced tree of so many nodes.
+/// Levels of a balanced tree with this many nodes.
 #[must_use]
 pub fn levels(nodes: usize) -> u32 {
     (nodes + 1).next_power_of_two().ilog2()

@@ -1,25 +1,25 @@
 //! KSM advised by I/O, as it was published: XLH.
 //!
 //! # Problem
-//! What this project makes of hints should be seen next to what the paper that has the idea does
-//! with them: it hands them to ksmd, whose trees they go into.
+//! The use of hints in this project should be seen next to that of the paper with the idea: it
+//! passes them to ksmd, which inserts them in its trees.
 //!
 //! # Approach
-//! Hints wait page by page in a bounded circular stack: the newest is taken first, and overwrites
-//! the oldest when the stack is full (§4.2). Wake-ups of ksmd are hint spurts and scan spurts in
-//! turn, `hint_runs` to `scan_runs` (§4.3). In a hint spurt hinted pages are looked at until the
-//! pages of a wake-up are used up; if hints end before, the scan goes on, so the rate is KSM's. A
-//! hinted page is searched for among frames, then its checksum is taken, and it is searched for in
-//! the unstable tree whatever the checksum says; if it meets nobody it stays there (§4.3, §5.4).
-//! The paper marks pages that came into the tree by a hint read-only: a write to one is a fault,
-//! and takes it out, before it can send searches the wrong way (§4.4). That is the default;
+//! Pending hints are kept page by page in a bounded circular stack: the newest is taken first, and
+//! overwrites the oldest when the stack is full (§4.2). Wake-ups of ksmd are hint spurts and scan
+//! spurts in turn, `hint_runs` to `scan_runs` (§4.3). A hint spurt examines hinted pages until the
+//! pages of a wake-up are used up; if hints run out before, the scan goes on, so the rate is KSM's.
+//! A hinted page is searched for among frames, then its checksum is taken, and it is searched for
+//! in the unstable tree regardless of the checksum; without an equal page it stays there (§4.3,
+//! §5.4). The paper marks pages that came into the tree by a hint read-only: a write to one is a
+//! fault, and removes it, before it can mislead searches (§4.4). That is the default;
 //! [`Entered::Writable`] leaves them as they are.
 //!
-//! The tree is a real one ([`super::tree`]). The rest is ksmd's of Linux 3.4, for which XLH was
-//! written, and which was the same in this up to 6.1: frames are searched before checksums are
-//! compared, and no page is left out by smart scan, if the settings do not say so.
+//! The tree is a real one ([`super::tree`]). The rest is ksmd of Linux 3.4, for which XLH was
+//! written, and which did not change in this up to 6.1: frames are searched before checksums are
+//! compared, and smart scan leaves out no page, unless the settings differ.
 //!
-//! Charged is what KSM's steps cost. Storing and taking hints, marking pages read-only, and the
+//! The costs are those of KSM's steps. Storing and taking hints, marking pages read-only, and the
 //! faults of guests that write to them cost nothing here: that is in favour of XLH.
 //!
 //! # Source
@@ -34,22 +34,22 @@ use crate::memory::Slot;
 use crate::world::{Deduplicator, Turn};
 use crate::{Host, KsmCosts};
 
-/// Hinted pages looked at in one turn at most: the host must not change unseen for longer.
+/// Limit of the hinted pages examined in one turn: the host must not change unseen for longer.
 const TURN_PAGES: u64 = 100;
 
-/// What becomes of a hinted page that meets no equal one.
+/// Treatment of a hinted page without an equal one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entered {
-    /// It is entered in the unstable tree, read-only: a write takes it out.
+    /// It is inserted in the unstable tree, read-only: a write removes it.
     ReadOnly,
-    /// It is entered, and may change.
+    /// It is inserted, and may change.
     Writable,
 }
 
-/// How XLH is set.
+/// Settings of XLH.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XlhSettings {
-    /// ksmd's own: the pages of a wake-up, and the time between two.
+    /// Settings of ksmd: the pages of a wake-up, and the time between two.
     pub ksm: KsmSettings,
     /// Hint spurts, for each `scan_runs` of the scan.
     pub hint_runs: u32,
@@ -57,15 +57,15 @@ pub struct XlhSettings {
     pub scan_runs: u32,
     /// Pages that the stack of hints holds.
     pub stack: usize,
-    /// What becomes of hinted pages in the unstable tree.
+    /// Treatment of hinted pages in the unstable tree.
     pub entered: Entered,
 }
 
-/// The hints that wait: a circular stack.
+/// The pending hints: a circular stack.
 #[derive(Debug)]
 struct Stack {
     pages: Vec<Place>,
-    /// Where the next hint goes.
+    /// Index of the next hint.
     top: usize,
     waiting: usize,
     overwritten: u64,
@@ -104,7 +104,7 @@ pub struct Xlh {
     ksm: Ksm,
     settings: XlhSettings,
     stack: Stack,
-    /// Spurts begun, modulo those of hints and scans together: the first ones are of hints.
+    /// Spurts begun, modulo those of hints and scans together: hint spurts come first.
     spurt: u32,
     hinted: u64,
     faults: u64,
@@ -135,7 +135,7 @@ impl Xlh {
         &self.ksm
     }
 
-    /// Hinted pages that were looked at.
+    /// Hinted pages that were examined.
     #[must_use]
     pub fn hinted(&self) -> u64 {
         self.hinted
@@ -153,7 +153,7 @@ impl Xlh {
         self.faults
     }
 
-    /// What could be found in the unstable tree at the ends of all scans so far.
+    /// Pages that could be found in the unstable tree at the ends of all scans so far.
     #[must_use]
     pub fn reachability(&self) -> Reachability {
         self.ksm.reachability()
@@ -165,7 +165,7 @@ impl Xlh {
         self.ksm.bytes() + 8 * self.stack.pages.len() as u64
     }
 
-    /// Takes in what I/O has touched, and what was written.
+    /// Receives hints of I/O, and write faults.
     fn listen(&mut self, host: &mut Host) {
         for place in host.take_faults() {
             self.faults += 1;
@@ -183,7 +183,7 @@ impl Xlh {
         }
     }
 
-    /// Looks at hinted pages; what that cost.
+    /// Examines hinted pages; returns the cost.
     fn follow(&mut self, host: &mut Host) -> Nanos {
         let mut cost = 0;
         for _ in 0..TURN_PAGES.min(*self.ksm.batch()) {

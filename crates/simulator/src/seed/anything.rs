@@ -1,4 +1,4 @@
-//! Processes that do anything that processes do, at random.
+//! Processes with random actions of all kinds.
 
 use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, PAGE_SIZE, PageState, SpaceId};
 use uksm_policy::hash::{SplitMix64, mix};
@@ -8,7 +8,7 @@ use crate::fault::Fault;
 use crate::layout::{own, pooled};
 use crate::{Content, Fill, Host, Workload};
 
-/// What can happen.
+/// Kinds of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     Spawn,
@@ -58,12 +58,12 @@ impl Event {
     }
 }
 
-/// Most processes at a time, and most mappings of one.
+/// Limit of the processes at a time, and of the mappings of one.
 const MAX_PROCESSES: usize = 12;
 const MAX_MAPPINGS: usize = 8;
 /// Distance of mappings: the largest fits, with room to grow.
 const DISTANCE: u64 = 1 << 30;
-/// Most pages that one event touches.
+/// Limit of the pages that one event touches.
 const MAX_TOUCHED: u64 = 256;
 
 /// A mapping.
@@ -94,7 +94,7 @@ pub(super) struct Anything {
     end: Nanos,
     alive: Vec<Alive>,
     owned: u64,
-    /// Whether pages that hash alike are written.
+    /// Whether different pages with equal hashes are written.
     collide: bool,
 }
 
@@ -121,7 +121,7 @@ impl Anything {
         usize::try_from(self.random.below(bound as u64)).expect("below a size")
     }
 
-    /// Contents for a page: of a pool by the page's number, so that neighbours have neighbouring
+    /// Contents for a page: from a pool by the page's number, so that neighbours have neighbouring
     /// twins, or others.
     fn content(&mut self, page: u64) -> Content {
         let kind = self.random.below(100);
@@ -202,7 +202,7 @@ impl Anything {
         self.hint(host, space, start, pages);
     }
 
-    /// Half of what is filled was filled by I/O.
+    /// Reports half of the filled pages as filled by I/O.
     fn hint(&mut self, host: &mut Host, space: SpaceId, start: u64, pages: u64) {
         let source = match self.random.below(4) {
             0 => HintSource::Read,
@@ -289,7 +289,7 @@ impl Anything {
         }
     }
 
-    /// Something happens to one mapping or to pages of it.
+    /// Applies an event to one mapping or to its pages.
     fn touch(&mut self, host: &mut Host, event: Event, at: usize, which: usize) {
         let space = self.alive[at].space;
         let Mapped { start, pages } = self.alive[at].mappings[which];

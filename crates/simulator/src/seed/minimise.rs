@@ -1,14 +1,14 @@
-//! Makes a plan that fails smaller.
+//! Makes a failing plan smaller.
 //!
 //! Parts are left out one by one as long as the same check still fails, until none can be left out;
 //! the run then ends right behind the failure.
 
 use super::{Outcome, Plan, run};
 
-/// Most runs that are tried.
+/// Limit of the runs tried.
 const MAX_RUNS: u32 = 200;
 
-/// The smallest plan found in which the same check fails, and what was left out of the plan.
+/// The smallest plan found in which the same check fails, and the parts left out of it.
 #[must_use]
 pub fn minimise(plan: &Plan, check: &'static str) -> (Plan, Vec<String>) {
     let fails = |outcome: &Outcome| {

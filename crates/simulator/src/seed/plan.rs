@@ -1,4 +1,4 @@
-//! What a seed decides before a run begins.
+//! Decisions of a seed before its run begins.
 
 use uksm_policy::Params;
 use uksm_policy::command::Nanos;
@@ -11,36 +11,36 @@ use crate::fault::{Canary, Fault};
 const MILLISECOND: Nanos = 1_000_000;
 const SECOND: Nanos = 1000 * MILLISECOND;
 
-/// How long nothing goes wrong at the end of a run: longer than any fault lasts, and than it takes
-/// to list all frames.
+/// Duration of the fault-free end of a run: longer than any fault, and than a listing of all
+/// frames.
 const CALM: Nanos = 30 * SECOND;
 
 /// A run before it begins.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// From which all else follows.
+    /// The seed that decides all else.
     pub seed: u64,
     /// Parameters of each engine.
     pub params: Params,
     /// Engines, each with a domain of its own.
     pub domains: u16,
-    /// How long events and faults happen.
+    /// Duration of the part with events and faults.
     pub length: Nanos,
-    /// How long the engines go on after that.
+    /// Duration of the rest of the run.
     pub calm: Nanos,
-    /// What goes wrong, and how often in a million times.
+    /// Faults, and their strikes in a million chances.
     pub faults: Vec<(Fault, u64)>,
-    /// What processes do.
+    /// Events of processes.
     pub(crate) events: Vec<Event>,
     /// Processes at the start.
     pub processes: u64,
-    /// Most pages of a mapping.
+    /// Limit of the pages of a mapping.
     pub pages: u64,
     /// Mean time between two events.
     pub interval: Nanos,
-    /// What is wrong with the host.
+    /// The deliberate error of the host, if it has one.
     pub canary: Option<Canary>,
-    /// Longest time that a duplicate may wait; none to measure it only.
+    /// Longest permitted wait of a duplicate; none to measure it only.
     pub wait: Option<Nanos>,
 }
 
@@ -94,7 +94,7 @@ impl Plan {
         plan
     }
 
-    /// The names of everything that can be left out.
+    /// The names of all parts that can be left out.
     #[must_use]
     pub fn parts(&self) -> Vec<&'static str> {
         let faults = self.faults.iter().map(|(fault, _)| fault.name());
@@ -112,7 +112,7 @@ impl Plan {
         plan
     }
 
-    /// The names of everything that a plan can have.
+    /// The names of all possible parts of a plan.
     pub fn all_parts() -> impl Iterator<Item = &'static str> {
         let faults = Fault::ALL.iter().map(|&(_, name)| name);
         faults.chain(Event::ALL.iter().map(|&(_, name)| name))
@@ -123,8 +123,8 @@ fn choice(random: &mut SplitMix64, among: usize) -> usize {
     usize::try_from(random.below(among as u64)).expect("one of few")
 }
 
-/// How often in a million times a fault strikes, if it does: seldom, sometimes, often. Each is
-/// asked for at another occasion: a page, a run of pages, a call, a step.
+/// Strikes of a fault in a million chances, if it is on: seldom, sometimes, often. The chances of
+/// each are different: a page, a run of pages, a call, a step.
 fn rates(fault: Fault) -> [u64; 3] {
     match fault {
         Fault::StaleSample | Fault::Busy | Fault::Gone => [1000, 20_000, 200_000],

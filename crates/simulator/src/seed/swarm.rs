@@ -10,7 +10,7 @@ use super::{Outcome, Plan, run};
 use crate::check::Violation;
 use crate::fault::Fault;
 
-/// What came of many seeds.
+/// The outcome of many seeds.
 #[derive(Debug, Clone, Default)]
 pub struct Swarm {
     /// Seeds run.
@@ -19,11 +19,11 @@ pub struct Swarm {
     pub steps: u64,
     /// Pages merged.
     pub merged: u64,
-    /// How often each fault struck.
+    /// The number of strikes of each fault.
     pub fired: Vec<(Fault, u64)>,
-    /// The longest time that a duplicate waited, and in which seed.
+    /// The longest wait of a duplicate, and its seed.
     pub longest_wait: (Nanos, u64),
-    /// The lowest seed that failed, when, and how.
+    /// The lowest failed seed, the time, and the violation.
     pub failed: Option<(u64, Nanos, Violation)>,
 }
 
@@ -65,7 +65,7 @@ impl Swarm {
     }
 }
 
-/// Runs all seeds of a range, or ends soon after one failed. `progress` is told how many are done.
+/// Runs all seeds of a range, or ends soon after one failed. `progress` gets the number done.
 ///
 /// # Panics
 /// If a thread cannot be joined.

@@ -1,4 +1,4 @@
-//! Workloads whose pages do not last: rewritten in place, or gone with their process.
+//! Workloads whose pages are short-lived: rewritten in place, or gone with their process.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use super::{SECOND, map};
 use crate::layout::{own, pooled};
 use crate::{Content, Host, Workload};
 
-/// How often a region is written to.
+/// Time between two writes to a region.
 const WRITE_STEP: Nanos = SECOND / 200;
 
-/// A process whose equal pages are rewritten in order, again and again (UKSM §5.2: COW-broken).
+/// A process whose equal pages are rewritten in order again and again (UKSM §5.2: COW-broken).
 #[derive(Debug, Clone)]
 pub struct Rewritten {
     /// Its pages.
@@ -21,7 +21,7 @@ pub struct Rewritten {
     pub cycle: Nanos,
     /// Contents that are written in turn.
     pub contents: u64,
-    /// Decides where the mapping lies.
+    /// Seed of the position of the mapping.
     pub seed: u64,
     place: Option<(SpaceId, u64)>,
     written: u64,
@@ -53,7 +53,8 @@ impl Workload for Rewritten {
         });
         let due = u128::from(self.pages) * u128::from(now) / u128::from(self.cycle);
         let due = u64::try_from(due).expect("fewer writes than nanoseconds");
-        // Whoever sleeps long finds the state of now; older writes are overwritten by later ones.
+        // After a long sleep only the present state counts: older writes are overwritten by later
+        // ones.
         self.written = self.written.max(due.saturating_sub(self.pages));
         while self.written < due {
             let address = start + self.written % self.pages * PAGE_SIZE;
@@ -64,16 +65,16 @@ impl Workload for Rewritten {
     }
 }
 
-/// Processes that come at a rate, hold equal pages, and are gone soon.
+/// Processes that start at a fixed rate, hold equal pages, and end soon.
 #[derive(Debug, Clone)]
 pub struct ShortLived {
-    /// Time between two.
+    /// Time between two starts.
     pub interval: Nanos,
-    /// How long each lives.
+    /// Life of each.
     pub life: Nanos,
     /// Pages of each; half of them are equal in all.
     pub pages: u64,
-    /// Decides where mappings lie.
+    /// Seed of the positions of mappings.
     pub seed: u64,
     alive: VecDeque<(Nanos, SpaceId)>,
     born: u64,
@@ -103,7 +104,7 @@ impl Workload for ShortLived {
         if now >= self.born * self.interval {
             self.born += 1;
             let space = host.spawn(3);
-            // The numbers of owners are used again when nobody has them any more.
+            // The numbers of owners are reused after the end of their processes.
             let owner = 1 + self.born % (1 << 20);
             let content = |page| {
                 if page < self.pages / 2 {

@@ -1,4 +1,4 @@
-//! Many processes that do nothing, and newcomers among them that hold the same pages.
+//! Many idle processes, and newcomers among them that hold equal pages.
 
 use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
 use uksm_policy::hash::SplitMix64;
@@ -19,19 +19,19 @@ pub struct Crowd {
     pub idle: u64,
     /// Pages of each of two newcomers, all equal; 0 if none come.
     pub pages: u64,
-    /// When they come.
+    /// Time of their start.
     pub begin: Nanos,
-    /// How long each takes to fill its memory.
+    /// Time that each takes to fill its memory.
     pub filling: Nanos,
-    /// Decides where mappings lie.
+    /// Seed of the positions of mappings.
     pub seed: u64,
-    /// The newcomers and where their memory lies, once they are there.
+    /// The newcomers and the addresses of their memory, once they are there.
     newcomers: Vec<(SpaceId, u64)>,
     filled: u64,
 }
 
 impl Crowd {
-    /// A crowd into which two come at `begin`.
+    /// A crowd with two newcomers at `begin`.
     #[must_use]
     pub fn new(idle: u64, pages: u64, begin: Nanos, filling: Nanos, seed: u64) -> Crowd {
         Crowd {

@@ -1,33 +1,33 @@
-//! Virtual machines that read and write their disks: what I/O brings into their page caches is
-//! equal.
+//! Virtual machines that read and write their disks: I/O brings equal contents into their page
+//! caches.
 //!
 //! # Problem
-//! Most duplicates of virtual machines are contents of their disks, and come and go with what the
-//! machines do (XLH §2). A scan of all memory meets them late or never, and hints tell of them at
-//! once.
+//! Most duplicates of virtual machines are contents of their disks, and come and go with the work
+//! of the machines (XLH §2). A scan of all memory finds them late or never, and hints report them
+//! at once.
 //!
 //! # Approach
 //! Each guest has memory of its own, all in use, and a disk of its own. Three quarters of the
-//! memory are its page cache, which drops what was used longest ago; the rest never changes. The
-//! disks hold the same but for one file in five, which only this guest has. What a guest reads and
-//! does not have comes into its page cache in requests, and each request is told as a hint for each
-//! run of neighbouring pages.
+//! memory are its page cache, which drops the pages used longest ago; the rest never changes. The
+//! disks are equal but for one file in five, which only this guest has. Blocks that a guest reads
+//! and has not cached come into its page cache in requests, and each request gives one hint for
+//! each run of neighbouring pages.
 //!
-//! *Builds* ([`Load::Build`]): every guest builds the same, each begins at a time of its own within
-//! half a minute, and is up to 6 % slower. A step reads a source and a few headers that were not
-//! read before, and headers again that were; then writes an object, which is written to the disk 5
-//! s later: that is a hint, too. *Web servers* ([`Load::Web`]): twice as many files as a page cache
-//! holds, drawn anew each time, by each guest for itself.
+//! *Builds* ([`Load::Build`]): all guests build the same program, each begins at a time of its own
+//! within half a minute, and is up to 6 % slower. A step reads a source, a few headers for the
+//! first time, and other headers again; then it writes an object, which is written to the disk 5 s
+//! later: that is a hint, too. *Web servers* ([`Load::Web`]): each guest draws files anew each
+//! time, from twice as many as a page cache holds.
 //!
-//! Not modelled: what programs write in memory while they run, and reads ahead of what is not read
-//! then.
+//! Not modelled: memory that programs write while they run, and readahead of blocks that are not
+//! read later.
 //!
 //! # Units
 //! Blocks and pages are 4 KiB.
 //!
 //! # Source
-//! XLH §5.1 and §5.2; the guest experiments `hints-build` and `hints-web`, whose machines ask their
-//! disks for as many pages a second and a MiB as these.
+//! XLH §5.1 and §5.2; the guest experiments `hints-build` and `hints-web`, whose machines request
+//! as many pages a second and a MiB from their disks.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -40,32 +40,31 @@ use super::{SECOND, map};
 use crate::layout::{between, own, pooled};
 use crate::{Content, Host, Workload};
 
-/// Pages of the longest file, and about those of one in the mean.
+/// Maximum and approximate mean of the pages of a file.
 const LONGEST: u64 = 63;
 const MEAN: u64 = 16;
-/// One file in so many is of one guest alone.
+/// One file in this many belongs to one guest alone.
 const PRIVATE: u64 = 5;
-/// Blocks of a disk; where objects are, and headers.
+/// Blocks of a disk; first blocks of headers and of objects.
 const DISK: u64 = 1 << 32;
 const HEADERS: u64 = 1 << 30;
 const OBJECTS: u64 = 1 << 31;
-/// A page of a build is asked for, and a file of a web server, so often in a guest of [`RATED`]
-/// pages.
+/// Pages of a build, and files of a web server, requested per second by a guest of [`RATED`] pages.
 const BUILD_PAGES: u64 = 150;
 const WEB_FILES: u64 = 40;
 const RATED: u64 = 128 * 256;
-/// What is written is written back so much later.
+/// Delay between a write and its write-back.
 const WRITTEN_BACK: Nanos = 5 * SECOND;
-/// When guests begin, at the earliest, and within which time a build begins.
+/// Earliest start of guests, and the time within which builds begin.
 const LEAD: Nanos = 10 * SECOND;
 const SPREAD: Nanos = 30 * SECOND;
-/// How much slower than the fastest a build is at most, in thousandths.
+/// Largest slowdown of a build relative to the fastest, in thousandths.
 const SLOWER: u64 = 60;
-/// Headers read by a step for the first time, at most, and again.
+/// Headers read by a step: at most this many for the first time, and this many again.
 const NEW_HEADERS: u64 = 2;
 const AGAIN: u64 = 12;
 
-/// What guests do.
+/// The load of the guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
     /// They build the same program.
@@ -79,7 +78,7 @@ pub enum Load {
 pub struct Disks {
     load: Load,
     guests: u64,
-    /// Pages of each.
+    /// Pages of each guest.
     pages: u64,
     seed: u64,
     /// Files of a web server: their first blocks, ascending.
@@ -96,16 +95,16 @@ struct Guest {
     start: u64,
     cache: PageCache,
     random: SplitMix64,
-    /// How much slower it is, in thousandths.
+    /// Slowdown, in thousandths.
     slower: u64,
-    /// Steps of a build.
+    /// Steps of the build so far.
     step: u64,
-    /// What is to be written back: when, and the blocks.
+    /// Pending write-backs: time, and blocks.
     written: std::collections::VecDeque<(Nanos, u64, u64)>,
 }
 
 impl Disks {
-    /// So many guests of so many pages.
+    /// This many guests with this many pages each.
     ///
     /// # Panics
     /// If a guest has more pages than there are places in a page cache.
@@ -197,7 +196,7 @@ impl Workload for Disks {
 }
 
 impl Guest {
-    /// What a block of this guest's disk holds.
+    /// The content of a block of this guest's disk.
     fn content(&self, file: u64, block: u64) -> Content {
         if mix(file).is_multiple_of(PRIVATE) {
             own(self.number, DISK + block)
@@ -222,17 +221,18 @@ impl Guest {
         run.tell(host, self.space, HintSource::Read);
     }
 
-    /// Compiles the next file; how many pages were asked for the first time, or written.
+    /// Compiles the next file; returns the number of pages that were read for the first time, or
+    /// written.
     fn compile(&mut self, host: &mut Host, seed: u64, now: Nanos) -> u64 {
         let step = self.step;
         self.step += 1;
-        // What a step reads and writes is the same for all guests.
+        // All guests read and write the same in a step.
         let place = |of: u64| of + step * 64;
         let drawn = |what: u64| SplitMix64::new(mix(seed ^ mix(step)) ^ what);
         let source = between(1, LONGEST / 2, &mut drawn(1));
         self.read(host, place(0), source);
         let mut pages = source;
-        // Fewer and fewer headers have not been read before.
+        // The number of headers read for the first time falls.
         let new = NEW_HEADERS * 100 / (100 + step);
         for number in 0..new.max(u64::from(step.is_multiple_of(4))) {
             let length = between(1, 15, &mut drawn(2 + number));
@@ -240,7 +240,7 @@ impl Guest {
             pages += length;
         }
         for _ in 0..AGAIN.min(step) {
-            // Those that were read early are read often.
+            // Headers that were read early are read often.
             let (one, other) = (self.random.below(step), self.random.below(step));
             let old = one.min(other);
             let length = between(1, 15, &mut SplitMix64::new(mix(seed ^ mix(old)) ^ 2));
@@ -259,7 +259,7 @@ impl Guest {
         pages + object
     }
 
-    /// Writes to the disk what was written some time ago, and is still cached.
+    /// Writes to the disk the cached pages whose write-back is due.
     fn write_back(&mut self, host: &mut Host, now: Nanos) {
         while let Some(&(_, first, count)) = self.written.front().filter(|due| due.0 <= now) {
             self.written.pop_front();
@@ -275,7 +275,7 @@ impl Guest {
     }
 }
 
-/// Neighbouring pages of a request, told as one hint.
+/// Neighbouring pages of a request, reported as one hint.
 #[derive(Debug, Default)]
 struct Run {
     start: u64,
@@ -302,7 +302,7 @@ impl Run {
         self.pages += 1;
     }
 
-    /// Tells of the pages so far.
+    /// Reports the pages so far.
     fn tell(&mut self, host: &mut Host, space: SpaceId, source: HintSource) {
         if self.pages > 0 {
             host.hint(Hint {

@@ -10,20 +10,20 @@ use crate::{Content, Host, Workload};
 
 /// Processes of a container.
 const PROCESSES: u64 = 3;
-/// Share of a process's pages that its twins in other containers have, in percent: what several
-/// node processes have in common is 3.5 %, what redis servers have that loaded the same file 68 %.
+/// Pages of a process that its twins in other containers share, in percent: several node processes
+/// share 3.5 %, redis servers that loaded the same file 68 %.
 const SHARES: [u64; 3] = [4, 30, 68];
 
 /// Containers.
 #[derive(Debug, Clone)]
 pub struct Fleet {
-    /// How many.
+    /// Number of containers.
     pub containers: u64,
     /// Pages of each process.
     pub pages: u64,
     /// Time between two replacements; 0 if none is replaced.
     pub interval: Nanos,
-    /// Decides what is random.
+    /// Seed of all random choices.
     pub seed: u64,
     up: Vec<Vec<SpaceId>>,
     started: u64,

@@ -7,7 +7,7 @@ use super::{SECOND, map, place};
 use crate::layout::{Layout, Place};
 use crate::{Content, Fill, Host, Workload};
 
-/// Share of a guest's pages that are zeros, and that have twins in another guest, in percent.
+/// Shares of a guest's pages that are zeros, and that have twins in another guest, in percent.
 const ZEROS: u64 = 9;
 const TWINS: u64 = 45;
 
@@ -22,7 +22,7 @@ fn memory(pages: u64, owner: u64, seed: u64) -> Vec<Content> {
         seed,
     };
     let mut contents = filled.contents(owner);
-    // Free memory is what the guest has not come to yet: at the end.
+    // Free memory is the part that the guest has not used yet: at the end.
     contents.resize(
         usize::try_from(pages).expect("fits in memory"),
         Content::ZERO,
@@ -33,11 +33,11 @@ fn memory(pages: u64, owner: u64, seed: u64) -> Vec<Content> {
 /// Guests that have read the files of one image, each in its own order.
 #[derive(Debug, Clone)]
 pub struct Guests {
-    /// How many.
+    /// Number of guests.
     pub guests: u64,
     /// Pages of each.
     pub pages: u64,
-    /// Decides what is random.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
@@ -59,15 +59,15 @@ const STEPS: u64 = 100;
 /// Guests that boot one after the other.
 #[derive(Debug, Clone)]
 pub struct Boots {
-    /// How many.
+    /// Number of guests.
     pub guests: u64,
     /// Pages of each.
     pub pages: u64,
     /// Time between two.
     pub interval: Nanos,
-    /// How long a boot takes.
+    /// Duration of a boot.
     pub boot: Nanos,
-    /// Decides what is random.
+    /// Seed of all random choices.
     pub seed: u64,
     begun: u64,
     booting: Vec<Booting>,

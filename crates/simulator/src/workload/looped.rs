@@ -1,4 +1,4 @@
-//! A loop that writes pages with what they hold already (UKSM §8.1.2).
+//! A loop that writes pages without changing their contents (UKSM §8.1.2).
 
 use uksm_policy::command::{Nanos, PAGE_SIZE, PageState, SpaceId};
 use uksm_policy::hash::SplitMix64;
@@ -7,17 +7,17 @@ use super::map;
 use crate::layout::pooled;
 use crate::{Host, Workload};
 
-/// Which page is written next.
+/// The order of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// The one behind the last, from the start to the end and again.
+    /// The page behind the last one, from the start to the end and again.
     InTurn,
-    /// Any: each is drawn from all.
+    /// A page drawn from all.
     Random,
 }
 
 /// One process that writes some of its equal pages, sleeps, and goes on with the next ones. It
-/// sleeps for a whole step after what it wrote, so its rate depends on what writing costs.
+/// sleeps for a whole step after the writes, so its rate depends on the cost of writing.
 #[derive(Debug, Clone)]
 pub struct Loop {
     pages: u64,
@@ -30,7 +30,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// A loop over so many pages.
+    /// A loop over this many pages.
     #[must_use]
     pub fn new(pages: u64, per_step: u64, step: Nanos, order: Order, seed: u64) -> Loop {
         Loop {

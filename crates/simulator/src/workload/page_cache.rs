@@ -1,7 +1,7 @@
-//! The page cache of a guest: which block of its disk is in which page.
+//! The page cache of a guest: the block of its disk in each page.
 //!
-//! What was used longest ago is dropped first. Pages are taken in an order as that of a guest that
-//! has run for a while: short runs of neighbours, anywhere.
+//! The pages used longest ago are dropped first. Pages are taken in an order as in a guest that has
+//! run for a while: short runs of neighbours at random places.
 
 use std::collections::HashMap;
 
@@ -17,10 +17,10 @@ const NONE: u32 = u32::MAX;
 /// A page cache.
 #[derive(Debug, Clone)]
 pub(super) struct PageCache {
-    /// Pages that were never used, the next one last.
+    /// Pages that were never used; the last one is used next.
     free: Vec<u32>,
     cached: HashMap<u64, u32>,
-    /// Of each page: its block, and the pages that were used just before and just after it.
+    /// The block of each page, and the pages that were used just before and just after it.
     block: Vec<u64>,
     before: Vec<u32>,
     after: Vec<u32>,
@@ -59,7 +59,7 @@ impl PageCache {
         self.cached.get(&block).copied()
     }
 
-    /// Uses a block: its page, and whether the block was not there before.
+    /// Uses a block; returns its page, and whether the block is new in the cache.
     pub(super) fn use_block(&mut self, block: u64) -> (u32, bool) {
         if let Some(page) = self.page_of(block) {
             self.unlink(page);

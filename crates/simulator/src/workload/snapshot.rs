@@ -1,4 +1,4 @@
-//! MicroVMs restored from one snapshot, whose memories drift apart.
+//! MicroVMs restored from one snapshot, whose memories diverge.
 
 use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
 use uksm_policy::hash::{SplitMix64, mix};
@@ -9,15 +9,15 @@ use crate::{Content, Fill, Host, Workload};
 
 /// Share of the pages touched by any clone that all of them touch, in percent.
 const TOUCHED_BY_ALL: u64 = 82;
-/// Share of the other pages that one clone touches, in percent: then two clones have 93 % of what
-/// either touches in common.
+/// Share of the other pages that one clone touches, in percent: then two clones share 93 % of the
+/// pages that either touches.
 const TOUCHED_BY_ONE: u64 = 60;
 
-/// Clones of a snapshot: what was copied in on a touch is equal at the same offsets; what the
-/// clones work on afterwards holds equal contents at offsets of their own.
+/// Clones of a snapshot: pages copied in on a touch are equal at the same offsets; pages written
+/// afterwards hold equal contents at offsets of each clone's own.
 #[derive(Debug, Clone)]
 pub struct Snapshots {
-    /// How many.
+    /// Number of clones.
     pub clones: u64,
     /// Pages that any of them touches.
     pub pages: u64,
@@ -25,7 +25,7 @@ pub struct Snapshots {
     pub interval: Nanos,
     /// Pages that each clone writes in a second.
     pub writes: u64,
-    /// Decides what is random.
+    /// Seed of all random choices.
     pub seed: u64,
     clones_up: Vec<(SpaceId, u64, SplitMix64)>,
     written: u64,
@@ -74,7 +74,8 @@ impl Workload for Snapshots {
         if up < self.clones && now >= up * self.interval {
             self.restore(host);
         }
-        // Half of what is written is what every clone computes, elsewhere in each of them.
+        // Half of the written pages hold results that every clone computes, at a different place in
+        // each.
         let due = self.writes * ((now - self.wrote_at) / 1_000_000) / 1000;
         if due > 0 {
             self.wrote_at = now;

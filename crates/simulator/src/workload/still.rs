@@ -1,4 +1,4 @@
-//! Workloads whose pages stay as they are.
+//! Workloads whose pages never change.
 
 use uksm_policy::command::Nanos;
 use uksm_policy::hash::{SplitMix64, mix};
@@ -14,7 +14,7 @@ pub struct StaticMixed {
     pub pages: u64,
     /// Whether the identical ones have the lower addresses.
     pub identical_first: bool,
-    /// Decides where the mappings lie.
+    /// Seed of the positions of the mappings.
     pub seed: u64,
 }
 
@@ -37,14 +37,14 @@ impl Workload for StaticMixed {
     }
 }
 
-/// Processes of which a share of the pages is equal, laid out in one way.
+/// Processes of which a share of the pages is equal, in one layout.
 #[derive(Debug, Clone)]
 pub struct Scatter {
-    /// How many.
+    /// Number of processes.
     pub processes: u64,
     /// The mapping of each.
     pub layout: Layout,
-    /// When they come.
+    /// Time of their start.
     pub begin: Nanos,
 }
 
@@ -62,16 +62,16 @@ impl Workload for Scatter {
     }
 }
 
-/// Processes that hold pages of a pool, of which few are held by many (Zipf's law).
+/// Processes that hold pages of a pool; few contents are held by many processes (Zipf's law).
 #[derive(Debug, Clone)]
 pub struct Zipf {
-    /// How many.
+    /// Number of processes.
     pub processes: u64,
     /// Pages of each.
     pub pages: u64,
     /// Contents in the pool.
     pub pool: u64,
-    /// Decides what is drawn.
+    /// Seed of the draws.
     pub seed: u64,
 }
 

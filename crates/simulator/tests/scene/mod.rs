@@ -1,4 +1,4 @@
-//! What scenarios are made of: hosts of known contents, and waiting until they are merged.
+//! Parts of scenarios: hosts of known contents, and waiting until they are merged.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -29,7 +29,7 @@ pub(crate) fn base(number: u64) -> u64 {
     0x7000_0000_0000 + number * (1 << 36)
 }
 
-/// Contents found nowhere else, by an owner's number and the page.
+/// Contents that no other owner has, by an owner's number and the page.
 pub(crate) fn unique(owner: u64) -> impl Fn(u64) -> Content {
     move |page| Content::new((owner << 40) + page + 1)
 }
@@ -45,7 +45,7 @@ pub(crate) fn contents(
     (0..pages).map(move |page| Content::new(first + u64::from(page) + 1))
 }
 
-/// Processes of 50 pages that have nothing in common with anybody, and have been there for long.
+/// Processes of 50 pages that no other process shares, and that have existed for long.
 pub(crate) fn bystanders(host: &mut Host) {
     for number in 0..6 {
         let space = host.spawn(number);
@@ -54,7 +54,7 @@ pub(crate) fn bystanders(host: &mut Host) {
     }
 }
 
-/// A process reads a file into its memory from `start` on, these pages, and a hint tells so.
+/// A process reads a file into its memory from `start` on, these pages, and a hint reports it.
 pub(crate) fn read_file(
     host: &mut Host,
     space: SpaceId,
@@ -101,7 +101,7 @@ pub(crate) fn assert_balanced(run: &Run) {
     assert!(report.outcomes.balances(), "{:?}", report.outcomes);
 }
 
-/// Time and processor time until `percent` of what can be merged is.
+/// Time and processor time until `percent` of the mergeable pages are merged.
 pub(crate) fn merge(run: &mut Run, percent: u64, within: Nanos) -> (Nanos, Nanos) {
     let wanted = run.host.mergeable() * percent / 100;
     let spent = run.spent();

@@ -6,12 +6,12 @@
 //!
 //! # Approach
 //! A call starts as a good one for live spaces, frames and addresses, half of them in still areas
-//! of the targets and half where page tables come and go. One in four is then spoiled: some bits
-//! of its request or of its arrays are flipped. Some name an address beyond user space, and must be
-//! EINVAL as a whole, since nothing else keeps the module from looking there. Pointers in requests
-//! always name buffers of the largest size the contract allows, or places where no memory of this
-//! process is: the kernel may write through them, and the fuzzer must live on. What is particular
-//! to each verb is a row of [`verbs`].
+//! of the targets and half where page tables come and go. One in four is then spoiled: some bits of
+//! its request or of its arrays are flipped. Some name an address beyond user space, and must be
+//! EINVAL as a whole, since no other check keeps the module from reading there. Pointers in
+//! requests always name buffers of the largest size that the contract allows, or places without
+//! memory of this process: the kernel may write through them, and the fuzzer must live on. The rest
+//! of each verb is a row of [`verbs`].
 //!
 //! # Source
 //! `interface/uksm_ioctl.h`.
@@ -30,7 +30,7 @@ pub(super) use verbs::VERBS;
 /// Places where this process has no memory.
 const NOWHERE: [u64; 4] = [0, 4096, 0x7FFF_FFFF_E000, 0xFFFF_8000_0000_0000];
 
-/// Addresses that are no user's, with page tables of any depth: neither canonical nor kernel, and
+/// Addresses outside user space, with page tables of any depth: neither canonical nor kernel, and
 /// the kernel's own.
 const BEYOND: [u64; 5] = [
     1 << 56,
@@ -39,17 +39,17 @@ const BEYOND: [u64; 5] = [
     0xFFFF_FFFF_8100_0000,
     0xFFFF_FFFF_FFFF_F000,
 ];
-/// One call in so many names such an address.
+/// One call in this many names such an address.
 const BEYOND_CHANCE: u64 = 40;
 
-/// What calls are made of.
+/// The material of calls.
 #[derive(Debug)]
 pub(super) struct Material {
-    /// Live spaces of the domain that is called, at least one.
+    /// Live spaces of the called domain, at least one.
     pub spaces: Vec<u32>,
     /// Descriptors of pidfds.
     pub pidfds: Vec<i32>,
-    /// Where the targets have memory, or had: a large still area first.
+    /// Areas where the targets have or had memory: a large still area first.
     pub areas: Vec<Area>,
 }
 
@@ -63,7 +63,7 @@ impl Material {
         }
     }
 
-    /// Mostly a page of an area, sometimes one behind the first, or any.
+    /// Mostly a page of an area, sometimes one behind the first, or a random one.
     fn some_address(&self, random: &mut Random) -> u64 {
         match random.below(32) {
             0 => page_of(self.areas[0], self.areas[0].pages + random.page(4096)),
@@ -111,7 +111,7 @@ pub(super) struct Buffers {
     mappings: Vec<raw::uksm_mapping>,
 }
 
-/// What a call is made from.
+/// The parts of a call.
 struct Call<'a> {
     device: BorrowedFd<'a>,
     material: &'a Material,
@@ -120,14 +120,14 @@ struct Call<'a> {
     spoil: bool,
 }
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Called {
     /// Index into [`VERBS`].
     pub verb: usize,
     /// The errno, 0 if it was taken.
     pub errno: i32,
-    /// Whether it looked at page tables of a live process.
+    /// Whether it read page tables of a live process.
     pub reached: bool,
 }
 
@@ -220,7 +220,7 @@ impl Plain for raw::uksm_frames {}
 impl Plain for raw::uksm_sizes {}
 impl Plain for raw::uksm_mappings {}
 
-/// Turns one to four bits.
+/// Flips one to four bits.
 fn turn_bits<T: Plain>(structure: &mut T, random: &mut Random) {
     // SAFETY: the structure is plain integers, for which all bytes are values.
     let bytes = unsafe {

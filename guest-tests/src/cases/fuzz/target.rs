@@ -1,4 +1,4 @@
-//! What memory the fuzzer's targets hold, and how they change it during calls.
+//! The memory of the fuzzer's targets, and its changes during calls.
 //!
 //! # Problem
 //! A call is most likely to fail where its target changes at that moment: page tables that are
@@ -54,10 +54,10 @@ const SPLIT: u64 = BASE + 5 * GIGABYTE;
 
 const MADV_COLLAPSE: i32 = 25;
 
-/// Once in so many things that a target does, it holds the lock of its mappings for a moment.
+/// One action in this many of a target holds the lock of its mappings for a moment.
 const HOLDING: u64 = 16;
 const HELD: u64 = HOLDING - 1;
-/// Pages of the file by which it does so, one of which is read each time.
+/// Pages of the file that it uses for this; one of them is read each time.
 pub(super) const FILE_PAGES: usize = 64;
 
 /// A range of pages at which calls are aimed.
@@ -69,7 +69,7 @@ pub(super) struct Area {
     pub pages: usize,
 }
 
-/// What a target has beside its memory.
+/// State of a target beside its memory.
 #[derive(Debug, Clone, Copy)]
 struct Prepared {
     /// The file of the private mapping.
@@ -107,18 +107,18 @@ impl Target {
         }
     }
 
-    /// Has the target change its memory for a moment; the answer is how often it was wrong.
+    /// Makes the target change its memory for a moment; the answer is the number of errors.
     pub(super) fn stir(&mut self, seed: u64) -> Running<'_, usize> {
         self.peer.begin(move |own| stir(own, seed))
     }
 
-    /// How many of the still pages are wrong, the file's after a hole is punched into it.
+    /// The number of wrong still pages, the file's after a hole is punched into it.
     pub(super) fn wrong(&mut self) -> usize {
         let prepared = self.prepared;
         self.peer.run(move |own| wrong(own, prepared))
     }
 
-    /// Where calls should go: the still area first, then all others.
+    /// The areas for calls: the still area first, then all others.
     pub(super) fn areas(&self) -> Vec<Area> {
         let mut areas = vec![Area {
             start: BASE,
@@ -234,20 +234,20 @@ fn file_of_other_contents() -> File {
     file
 }
 
-/// Sets the end of the heap (0: leaves it) and tells it.
+/// Sets the end of the heap (0: leaves it) and returns it.
 fn heap_end(end: u64) -> u64 {
     // SAFETY: callers extend the heap and take back what they added, without allocating between.
     let end = unsafe { libc::syscall(libc::SYS_brk, end) };
     u64::try_from(end).expect("an address")
 }
 
-/// Things that a target does, one after the other; how often it read what it had not written.
+/// Actions of a target, one after the other; returns the number of unexpected reads.
 fn stir(own: &mut Own, seed: u64) -> usize {
     const ROUNDS: usize = 4;
     let mut random = Random::new(seed);
     (0..ROUNDS)
         .map(|_| match random.below(HOLDING) {
-            // Rarely: each call that comes then waits for a tenth of a second.
+            // Rarely: each call meanwhile waits for a tenth of a second.
             HELD => {
                 hold_mappings_for_a_moment(random.page(FILE_PAGES));
                 0
@@ -257,7 +257,7 @@ fn stir(own: &mut Own, seed: u64) -> usize {
         .sum()
 }
 
-/// One of the things.
+/// One of the actions.
 fn stir_once(own: &mut Own, which: u64, random: &mut Random) -> usize {
     match which {
         0 => fork_and_look(&own.memory),
@@ -268,7 +268,7 @@ fn stir_once(own: &mut Own, which: u64, random: &mut Random) -> usize {
     }
 }
 
-/// Forks children that look at some pages.
+/// Forks children that check some pages.
 fn fork_and_look(memory: &Memory) -> usize {
     let children: Vec<i32> = (0..6)
         .map(|child| {
@@ -358,7 +358,7 @@ fn grow_and_shrink_the_heap() -> usize {
     wrong
 }
 
-/// Drops a part of a huge page, which splits its mapping, writes it again, and has the kernel
+/// Drops a part of a huge page, which splits its mapping, writes it again, and makes the kernel
 /// gather all into a huge page, if it can.
 fn split_and_gather(random: &mut Random) -> usize {
     let mut memory = anonymous(SPLIT, TABLE, Huge::Always);

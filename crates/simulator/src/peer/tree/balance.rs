@@ -1,12 +1,13 @@
-//! The nodes of a red-black tree, balanced by their colours: nothing here looks at what they hold.
+//! The nodes of a red-black tree, balanced by their colours: nothing here reads the contents of
+//! pages.
 //!
 //! # Problem
-//! A tree whose order is wrong must still be balanced and taken apart as the kernel does it, by
-//! pointers alone.
+//! A tree in wrong order must still be balanced and taken apart by pointers alone, as in the
+//! kernel.
 //!
 //! # Approach
-//! Nodes lie in a row and name each other by their places in it; place 0 is the black leaf that all
-//! leaves are.
+//! Nodes lie in an array and refer to each other by index; index 0 is the black leaf that stands
+//! for all leaves.
 //!
 //! # Source
 //! Cormen et al., *Introduction to Algorithms*, chapter 13; `lib/rbtree.c`.
@@ -35,9 +36,9 @@ impl Side {
 /// A node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node {
-    /// Where the page is.
+    /// The place of the page.
     pub(super) place: Place,
-    /// What it held when it was entered.
+    /// Its contents when it was inserted.
     pub(super) entered: u64,
     parent: u32,
     children: [u32; 2],
@@ -80,7 +81,7 @@ impl Nodes {
         &self.nodes[node as usize]
     }
 
-    /// All nodes that were ever there, with their places.
+    /// All nodes that ever existed, with their places.
     pub(super) fn places(&self) -> impl Iterator<Item = (u32, Place)> {
         (1..).zip(self.nodes[1..].iter().map(|node| node.place))
     }
@@ -90,7 +91,7 @@ impl Nodes {
         self.get(node).children[side as usize]
     }
 
-    /// Puts a node on one side of a parent that has none there; the leaf is the parent of the root.
+    /// Inserts a node on the empty side of a parent; the leaf is the parent of the root.
     pub(super) fn insert(&mut self, place: Place, entered: u64, parent: u32, side: Side) -> u32 {
         let node = Node {
             place,
@@ -115,7 +116,7 @@ impl Nodes {
         at
     }
 
-    /// Takes a node out.
+    /// Removes a node.
     pub(super) fn erase(&mut self, node: u32) {
         let [left, right] = self.get(node).children;
         let (moved, was_red);
@@ -171,7 +172,7 @@ impl Nodes {
         }
     }
 
-    /// Puts a node, with what is below it, where another is.
+    /// Puts a node, with its subtree, in place of another.
     fn replace(&mut self, old: u32, new: u32) {
         let parent = self.parent(old);
         if parent == NIL {
@@ -183,7 +184,7 @@ impl Nodes {
         }
     }
 
-    /// A node goes down to one side, and its child on the other comes up.
+    /// Moves a node down to one side, and its child on the other side up.
     fn rotate(&mut self, node: u32, side: Side) {
         let up = self.child(node, side.other());
         let between = self.child(up, side);
@@ -261,7 +262,7 @@ mod tests {
     use uksm_policy::command::SpaceId;
     use uksm_policy::hash::SplitMix64;
 
-    /// Black nodes on each way down, and the keys in order.
+    /// Black nodes on each path down, and the keys in order.
     fn walk(nodes: &Nodes, node: u32, keys: &mut Vec<u64>) -> u32 {
         if node == NIL {
             return 1;

@@ -1,7 +1,7 @@
-//! What a random call of each verb is made of.
+//! The parts of a random call of each verb.
 //!
-//! One row a verb, and the function that makes and sends its call. A new verb needs both, here and
-//! nowhere else in the guest's tests; a test compares the table with the contract.
+//! One row a verb, and the function that makes and sends its call. A new verb needs both, only here
+//! among the guest's tests; a test compares the table with the contract.
 
 use rustix::io::Errno;
 use uksm_linux::module::raw;
@@ -12,16 +12,16 @@ use super::{
 };
 use crate::fixtures::contents::{PAGE, Random};
 
-/// What the module answered, and whether page tables of a live process were looked at.
+/// The module's answer, and whether it read page tables of a live process.
 type Sent = (Result<(), Errno>, bool);
 
 /// A verb of the contract, as the fuzzer calls it.
 pub(in crate::cases::fuzz) struct Verb {
     /// Its number.
     pub number: u32,
-    /// What it is called in results.
+    /// Its name in results.
     pub name: &'static str,
-    /// How often it is called, of 100; the page-table verbs most.
+    /// Number of its calls of 100; the page-table verbs have most.
     weight: u64,
     /// Makes and sends one call.
     pub(super) send: fn(&mut Buffers, Call<'_>) -> Sent,
@@ -45,7 +45,7 @@ pub(in crate::cases::fuzz) const VERBS: [Verb; 12] = [
     verb!(CONFIGURE, UKSM_IOC_CONFIGURE, 1, configure),
     verb!(ATTACH, UKSM_IOC_ATTACH, 4, attach),
     verb!(DETACH, UKSM_IOC_DETACH, 2, detach),
-    // Nothing could be attached behind it: the campaign seals at its end.
+    // No target could be attached after it: the campaign seals at its end.
     verb!(SEAL, UKSM_IOC_SEAL, 0, seal),
     verb!(SAMPLE, UKSM_IOC_SAMPLE, 32, sample),
     verb!(FOLD, UKSM_IOC_FOLD, 36, fold),
@@ -56,7 +56,7 @@ pub(in crate::cases::fuzz) const VERBS: [Verb; 12] = [
     verb!(MAPPINGS, UKSM_IOC_MAPPINGS, 3, list_mappings),
 ];
 
-/// Picks a verb by weight; gives its index.
+/// Picks a verb by weight; returns its index.
 pub(super) fn pick(random: &mut Random) -> usize {
     let mut ticket = random.below(VERBS.iter().map(|verb| verb.weight).sum());
     for (index, verb) in VERBS.iter().enumerate() {
@@ -225,7 +225,7 @@ fn list(buffers: &mut Buffers, call: Call<'_>) -> Sent {
     (send(device, raw::UKSM_IOC_FRAMES, &mut request), false)
 }
 
-/// SIZES of spaces of any kind, which it flags; no page table is looked at.
+/// SIZES of spaces of any kind, which it flags; it reads no page table.
 fn measure(buffers: &mut Buffers, call: Call<'_>) -> Sent {
     let Call {
         device,
@@ -252,8 +252,8 @@ fn measure(buffers: &mut Buffers, call: Call<'_>) -> Sent {
     (send(device, raw::UKSM_IOC_SIZES, &mut request), false)
 }
 
-/// MAPPINGS from the beginning, from the middle of a mapping, or from anywhere; no page table is
-/// looked at.
+/// MAPPINGS from the beginning, from the middle of a mapping, or from anywhere; it reads no page
+/// table.
 fn list_mappings(buffers: &mut Buffers, call: Call<'_>) -> Sent {
     let Call {
         device,
@@ -285,7 +285,7 @@ fn list_mappings(buffers: &mut Buffers, call: Call<'_>) -> Sent {
     (result, false)
 }
 
-/// A list is ascending and disjoint, whatever the target does meanwhile.
+/// A list is ascending and disjoint during all changes of the target.
 fn assert_in_order(request: &raw::uksm_mappings, mappings: &[raw::uksm_mapping]) {
     let mut last = request.start;
     for mapping in &mappings[..request.done as usize] {
@@ -296,7 +296,7 @@ fn assert_in_order(request: &raw::uksm_mappings, mappings: &[raw::uksm_mapping])
     assert!(request.done <= request.count);
 }
 
-/// A place to begin, a place to end, and now and then an end beyond user space.
+/// Start and end of a range, and now and then an end beyond user space.
 fn some_range(call: &mut Call<'_>) -> (u64, u64, Option<u64>) {
     let Call {
         material, random, ..
@@ -320,7 +320,7 @@ fn send_range<T: Plain>(
     result
 }
 
-/// BREAK of a small range: BREAK over all undoes what the rest works on.
+/// BREAK of a small range: BREAK over all would undo the work of the other calls.
 fn unmerge(_buffers: &mut Buffers, mut call: Call<'_>) -> Sent {
     let (start, end, beyond) = some_range(&mut call);
     let space = some_space(call.random, call.material, call.spoil);
