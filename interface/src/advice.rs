@@ -218,7 +218,7 @@ impl Outcomes {
     }
 }
 
-/// The verb, the count and what follows, which is of so many items of this size.
+/// The verb, the count, and then the items, each of this size.
 fn head(bytes: &[u8], item: usize) -> Result<(u16, usize, &[u8]), Malformed> {
     let (head, rest) = bytes.split_at_checked(HEAD).ok_or(Malformed)?;
     let (magic, head) = head.split_at(4);

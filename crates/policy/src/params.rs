@@ -92,7 +92,7 @@ crate::parameters! {
         /// With `zero` there are no frames, and no index. Pages of zeros are merged with all three.
         merge: Contents = Contents::All, Contents::form();
 
-        /// Only contents that at least so many processes hold become frames.
+        /// Only contents that at least this many processes hold become frames.
         ///
         /// 1 merges what one process alone holds, too.
         merge_spaces: u32 = 1, count(1..=MAX_LEAST_SPACES);

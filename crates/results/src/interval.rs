@@ -24,7 +24,7 @@ pub struct Interval {
     pub low: f64,
     /// Its upper bound.
     pub high: f64,
-    /// Of so many pairs.
+    /// Number of pairs.
     pub pairs: usize,
 }
 

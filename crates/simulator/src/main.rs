@@ -48,7 +48,7 @@ struct OneSeed {
     /// Events and faults to leave out
     #[arg(long, value_delimiter = ',')]
     without: Vec<String>,
-    /// End events and faults after so many milliseconds
+    /// End events and faults after this many milliseconds
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     milliseconds: Option<u64>,
 }
@@ -89,7 +89,7 @@ struct Options {
     /// Set a parameter of the engine, as `name=value`
     #[arg(long = "set", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
-    /// Run each case so many times, to tell the real time of steps from what else this machine did
+    /// Run each case this many times, to tell the real time of steps from what else this machine did
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     times: u32,
     /// Threads; one for each core if not given

@@ -10,7 +10,7 @@ mod known;
 
 use known::Known;
 
-/// Pages of a child's program that are not the test's: so many at most.
+/// Upper bound of the pages of a child's program that are not the test's.
 const BESIDES: f64 = 1500.0;
 
 fn command(processes: &[&Known], options: &[&str]) -> Command {
@@ -41,13 +41,13 @@ fn number(value: &Value) -> f64 {
         .unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// Checks that an interval has a number between these, and that it is no wider than so much.
+/// Checks that an interval has a number between these, and that it is no wider than a bound.
 fn holds(answer: &Value, figure: &str, low: f64, high: f64, widest: f64) {
     let missed = missed(answer, figure, low, high, widest);
     assert!(missed.is_none(), "{missed:?}: {answer:#}");
 }
 
-/// Checks that an interval is no wider than so much. If it has no number between these: what it
+/// Checks that an interval is no wider than a bound. If it has no number between these: what it
 /// has.
 fn missed(answer: &Value, figure: &str, low: f64, high: f64, widest: f64) -> Option<String> {
     let [pages, from, to] = ["pages", "low", "high"].map(|part| number(&answer[figure][part]));

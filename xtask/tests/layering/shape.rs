@@ -120,6 +120,35 @@ fn unit_tests_in_another_place_are_caught() {
     assert_eq!(misplaced_tests(root.path()), none());
 }
 
+/// Words that say nothing of how many, or make a call of speech (`CONTRIBUTING.md`).
+const VAGUE_WORDS: [&str; 4] = ["so many", "so much", "heard", "told of"];
+
+fn vague_comments(root: &Path) -> Vec<String> {
+    let mut vague = Vec::new();
+    for path in sources(root, &["rs"]) {
+        for (number, line) in (1..).zip(text(&path).lines()) {
+            let comment = line.trim_start();
+            for word in VAGUE_WORDS {
+                if comment.starts_with("//") && comment.contains(word) {
+                    vague.push(format!("{}:{number}: '{word}'", path.display()));
+                }
+            }
+        }
+    }
+    vague
+}
+
+#[test]
+fn comments_name_numbers_and_calls() {
+    assert_eq!(vague_comments(&tree()), none());
+}
+
+#[test]
+fn a_vague_comment_is_caught() {
+    let root = small_tree(&[("crates/a/src/b.rs", "//! x\n/// At most so many.\n")]);
+    assert_eq!(vague_comments(root.path()).len(), 1);
+}
+
 fn wide_comments(root: &Path) -> Vec<String> {
     let mut wide = Vec::new();
     for path in sources(root, &["rs"]) {

@@ -37,7 +37,7 @@ uksm_policy::counters! {
         /// Bytes by which members were made smaller again.
         #[serde(default)]
         taken_back_bytes: u64,
-        /// Pages merged within 0.1 s of the I/O that a hint told of, which read a file into them or
+        /// Pages merged within 0.1 s of the I/O of a hint, which read a file into them or
         /// wrote them to one.
         #[serde(default)]
         hint_merged_within_100_ms: u64,

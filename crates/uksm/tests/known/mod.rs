@@ -97,7 +97,7 @@ impl Drop for Known {
     }
 }
 
-/// Pages of these numbers, each so many times. Number 0 is zeros.
+/// Pages of these numbers, each `times` times. Number 0 is zeros.
 fn pages(numbers: std::ops::Range<usize>, times: usize) -> memmap2::MmapMut {
     let mut map = memmap2::MmapMut::map_anon(numbers.len() * times * PAGE).unwrap();
     for (page, bytes) in map.chunks_exact_mut(PAGE).enumerate() {
