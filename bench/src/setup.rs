@@ -33,8 +33,8 @@ pub(crate) struct Setup {
     /// Runs of each variant where a run is short; the median one counts.
     #[arg(long, default_value_t = 5)]
     pub repeats: usize,
-    /// Further runs, until the interval of each ratio reaches no further than this many percent from
-    /// it.
+    /// Further runs, until the interval of each ratio reaches no further than this many percent
+    /// from it.
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub within: Option<f64>,
     /// Most runs of each variant then.

@@ -89,7 +89,7 @@ struct Options {
     /// Set a parameter of the engine, as `name=value`
     #[arg(long = "set", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
-    /// Run each case this many times, to tell the real time of steps from what else this machine did
+    /// Runs of each case, to separate the real time of steps from other work of this machine
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     times: u32,
     /// Threads; one for each core if not given

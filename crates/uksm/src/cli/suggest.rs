@@ -32,8 +32,8 @@ pub(crate) struct SuggestArgs {
     /// (0% to 100%)
     #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = least_share)]
     pub(crate) least_share: f64,
-    /// Propose groups that save at least this much (4KiB to 1TiB); the default is what the worker of a group
-    /// takes
+    /// Propose groups that save at least this much (4KiB to 1TiB); the default is what the worker
+    /// of a group takes
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = least_saved)]
     pub(crate) least_saved: u64,
     /// As one JSON object
