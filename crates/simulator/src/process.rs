@@ -19,7 +19,7 @@ pub(crate) struct Process {
     pub(crate) kind: u64,
     pub(crate) domain: u16,
     pub(crate) born: Nanos,
-    /// Its mappings, ascending. Change pages through [`Process::set`].
+    /// Mappings, in ascending order of addresses.
     pub(crate) areas: Vec<Area>,
     /// Whether the process was reported to the engine.
     pub(crate) reported: bool,
