@@ -297,10 +297,42 @@ fn take_settings(run: &ArgMatches, settings: &mut Settings) {
     }
 }
 
+/// The command that a clap error is about, as its usage line names it: `uksm group`.
+fn command_of(text: &str) -> String {
+    let usage = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Usage: "));
+    let words: Vec<&str> = usage
+        .unwrap_or("uksm")
+        .split(' ')
+        .take_while(|word| word.starts_with(|first: char| first.is_ascii_lowercase()))
+        .collect();
+    words.join(" ")
+}
+
+/// The commands that the help of a command lists.
+fn listed_commands(help: &str) -> String {
+    let names: Vec<&str> = help
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| line.starts_with("  "))
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    names.join(", ")
+}
+
 /// The first line of a clap error, and where to look further.
 #[must_use]
 pub(crate) fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
+    let command = command_of(&text);
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let names = listed_commands(&text);
+        return format!("{command} needs a command ({names}): see `{command} --help`");
+    }
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     // A missing argument is named on the lines behind the first.
     let mut lines = text.lines().map(str::trim);
@@ -317,7 +349,7 @@ pub(crate) fn one_line(error: &clap::Error) -> String {
         .find_map(|l| l.strip_prefix("tip: "));
     match tip {
         Some(tip) => format!("{line}: {tip}"),
-        None => format!("{line}: see `uksm --help`"),
+        None => format!("{line}: see `{command} --help`"),
     }
 }
 
@@ -329,6 +361,27 @@ mod tests {
 
     fn words(text: &str) -> Vec<std::ffi::OsString> {
         text.split_whitespace().map(Into::into).collect()
+    }
+
+    fn refusal(line: &str) -> String {
+        let mut settings = Settings::default();
+        let error = parse(words(line), &mut settings, String::new()).expect_err(line);
+        one_line(&error)
+    }
+
+    #[test]
+    fn errors_name_the_help_of_their_command() {
+        let unknown = refusal("uksm run --nonsense");
+        assert!(unknown.ends_with("see `uksm run --help`"), "{unknown}");
+        let group = refusal("uksm group");
+        assert!(
+            group.starts_with("uksm group needs a command (list, "),
+            "{group}"
+        );
+        assert!(group.ends_with("see `uksm group --help`"), "{group}");
+        let none = refusal("uksm");
+        assert!(none.starts_with("uksm needs a command (analyze, run, "), "{none}");
+        assert!(none.ends_with("see `uksm --help`"), "{none}");
     }
 
     #[test]
