@@ -380,7 +380,10 @@ mod tests {
         );
         assert!(group.ends_with("see `uksm group --help`"), "{group}");
         let none = refusal("uksm");
-        assert!(none.starts_with("uksm needs a command (analyze, run, "), "{none}");
+        assert!(
+            none.starts_with("uksm needs a command (analyze, run, "),
+            "{none}"
+        );
         assert!(none.ends_with("see `uksm --help`"), "{none}");
     }
 
