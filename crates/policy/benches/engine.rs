@@ -13,9 +13,9 @@
 //! that all levels work and the top sweeps in blocks. The time of [`Engine::step`] is summed as
 //! processor time of the thread and divided by the pages answered. *Merging*: two processes of the
 //! same pages, of which every pair is merged into a frame of its own; divided by the pages saved.
-//! *Storm*: hints of I/O come faster than any machine tells them, each of another page; the time of
-//! the steps that take them in, divided by their number. They are told to cost 100 ns each, which
-//! is what scanning may be held up by.
+//! *Storm*: hints of I/O come faster than from any machine, each for another page; the time of the
+//! steps that take them in, divided by their number. The benchmark reports a cost of 100 ns for
+//! each hint, the time by which a hint may delay scanning.
 //!
 //! # Units
 //! Nanoseconds a page, or a hint. `-- merging` and `-- storm` measure that alone. Without `--bench`
@@ -33,8 +33,8 @@ use uksm_policy::{Engine, Params};
 
 const SPACES: u64 = 16;
 const BOUND: f64 = 200.0;
-/// Hints taken at a time, as the daemon does, what one is told to cost, and what it may cost with
-/// choosing what is followed next.
+/// Hints taken at a time, as the daemon takes them; the reported cost of one; and its highest cost
+/// with the choice of the pages that are followed next.
 const TAKEN: u64 = 4096;
 const HINT_COST: u64 = 100;
 const HINT_BOUND: f64 = 200.0;
