@@ -5,15 +5,14 @@ use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
 use serde_json::Value;
+use uksm_testkit::page_holder::PageHolder;
 
-mod known;
-
-use known::Known;
+mod holder;
 
 /// Upper bound of the pages of a child's program that are not the test's.
 const BESIDES: f64 = 1500.0;
 
-fn command(processes: &[&Known], options: &[&str]) -> Command {
+fn command(processes: &[&PageHolder], options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uksm"));
     command.arg("analyze");
     if !options.contains(&"--cpu") {
@@ -26,7 +25,7 @@ fn command(processes: &[&Known], options: &[&str]) -> Command {
     command
 }
 
-fn answer(processes: &[&Known], options: &[&str]) -> Value {
+fn answer(processes: &[&PageHolder], options: &[&str]) -> Value {
     let output = command(processes, &[options, &["--json"]].concat())
         .output()
         .unwrap();
@@ -61,8 +60,8 @@ fn missed(answer: &Value, figure: &str, low: f64, high: f64, widest: f64) -> Opt
 
 #[test]
 fn where_all_is_read_copies_are_told_by_where_they_lie() {
-    let a = Known::start("0..640 1000..1010*31 zero*300", &[]);
-    let b = Known::start("0..640 2000..3000", &[]);
+    let a = holder::start("0..640 1000..1010*31 zero*300", &[]);
+    let b = holder::start("0..640 2000..3000", &[]);
     let answer = answer(&[&a, &b], &["--budget", "60s"]);
     assert_eq!(
         (number(&answer["rate"]), number(&answer["processes"])),
@@ -121,8 +120,11 @@ fn of_samples_the_truth_lies_in_the_intervals() {
             0.0,
         ),
     ] {
-        let children: Vec<Known> = pages.iter().map(|pages| Known::start(pages, &[])).collect();
-        let children: Vec<&Known> = children.iter().collect();
+        let children: Vec<PageHolder> = pages
+            .iter()
+            .map(|pages| holder::start(pages, &[]))
+            .collect();
+        let children: Vec<&PageHolder> = children.iter().collect();
         for seed in ["1", "2", "3"] {
             let answer = answer(&children, &["--budget", LITTLE, "--seed", seed]);
             let rate = number(&answer["rate"]);
@@ -150,7 +152,7 @@ fn of_samples_the_truth_lies_in_the_intervals() {
 /// Its start, asking, reading and estimating: all of the program, but printing.
 #[test]
 fn no_more_of_a_core_is_taken_than_was_allowed() {
-    let child = Known::start("0..20000", &[]);
+    let child = holder::start("0..20000", &[]);
     for (share, most) in [("2%", 0.02), ("10%", 0.1)] {
         let answer = answer(&[&child], &["--cpu", share, "--budget", "60ms"]);
         let [cpu, passed] = ["cpu_seconds", "seconds"].map(|name| number(&answer[name]));
@@ -164,7 +166,7 @@ fn no_more_of_a_core_is_taken_than_was_allowed() {
 #[test]
 fn what_is_offered_to_ksm_is_told_apart() {
     let ksm = Path::new("/sys/kernel/mm/ksm/run");
-    let child = Known::start("offered:0..100*5 1000..1100*5", &[]);
+    let child = holder::start("offered:0..100*5 1000..1100*5", &[]);
     let answer = answer(&[&child], &["--budget", "60s"]);
     holds(&answer, "saved", 400.0, 800.0 + BESIDES, 0.0);
     let offered = number(&answer["offered_pages"]);
@@ -182,7 +184,7 @@ fn what_is_offered_to_ksm_is_told_apart() {
 
 #[test]
 fn a_process_of_60_000_mappings_is_read_in_part_and_that_is_said() {
-    let child = Known::start("maps*60000", &[]);
+    let child = holder::start("maps*60000", &[]);
     let output = command(&[&child], &["--budget", "30ms"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
@@ -205,7 +207,7 @@ fn a_process_of_60_000_mappings_is_read_in_part_and_that_is_said() {
 #[test]
 fn who_ended_or_was_not_reached_is_left_out_and_that_is_said() {
     let root = tempfile::tempdir().unwrap();
-    let child = Known::start("0..100", &[]);
+    let child = holder::start("0..100", &[]);
     let pid = child.pid().to_string();
     std::os::unix::fs::symlink(Path::new("/proc").join(&pid), root.path().join(&pid)).unwrap();
     let ended = root.path().join("4711");
@@ -242,7 +244,7 @@ fn the_page_needs_no_other_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.html");
     std::fs::write(&path, "before").unwrap();
-    let child = Known::start("0..100*2", &[]);
+    let child = holder::start("0..100*2", &[]);
     let output = command(&[&child], &["--html", path.to_str().unwrap()])
         .output()
         .unwrap();
@@ -268,7 +270,7 @@ fn the_page_needs_no_other_file() {
 
 #[test]
 fn each_mistake_is_one_line_that_names_it() {
-    let child = Known::start("0..10", &[]);
+    let child = holder::start("0..10", &[]);
     for (options, status, says) in [
         (vec!["--budget", "1ms"], 2, "must be 20ms to 1h"),
         (vec!["--budget", "much"], 2, "'much' for '--budget <TIME>'"),
@@ -310,7 +312,7 @@ fn each_mistake_is_one_line_that_names_it() {
 /// a core takes.
 #[test]
 fn a_path_that_cannot_be_written_is_told_before_anything_is_read() {
-    let child = Known::start("0..40000", &[]);
+    let child = holder::start("0..40000", &[]);
     let before = Instant::now();
     let options = ["--cpu", "0.1%", "--html", "/proc/x.html"];
     let output = command(&[&child], &options).output().unwrap();
@@ -320,7 +322,7 @@ fn a_path_that_cannot_be_written_is_told_before_anything_is_read() {
 
 #[test]
 fn who_closes_the_pipe_is_not_told_of_it() {
-    let child = Known::start("0..10", &[]);
+    let child = holder::start("0..10", &[]);
     let mut running = command(&[&child], &[])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -333,7 +335,7 @@ fn who_closes_the_pipe_is_not_told_of_it() {
 
 #[test]
 fn who_has_no_right_to_a_process_is_told_what_it_takes() {
-    let line = known::refused(&["analyze"]);
+    let line = holder::refusal(&["analyze"]);
     assert!(
         line.contains("no right to read its memory: run as root or with CAP_SYS_PTRACE"),
         "{line}"
@@ -369,7 +371,7 @@ fn adds_up(lives: &Value) -> [f64; 4] {
 
 #[test]
 fn pages_of_a_still_process_are_unchanged_and_live_at_least_so_long() {
-    let child = Known::start("0..1000 zero*200", &[]);
+    let child = holder::start("0..1000 zero*200", &[]);
     let found = &answer(&[&child], &SLOWLY)["lifetimes"];
     let [pages, unchanged, ..] = adds_up(&found["all"]);
     assert!(pages >= 1200.0 && unchanged == pages, "{found:#}");
@@ -387,7 +389,7 @@ fn pages_of_a_still_process_are_unchanged_and_live_at_least_so_long() {
 
 #[test]
 fn a_process_that_rewrites_all_has_lost_all() {
-    let child = Known::start("rewritten:0..1*400 rewritten:0..1000", &[]);
+    let child = holder::start("rewritten:0..1*400 rewritten:0..1000", &[]);
     let found = &answer(&[&child], &SLOWLY)["lifetimes"];
     let [pages, _, changed, gone] = adds_up(&found["all"]);
     assert!(pages <= AGAIN && changed >= 1400.0, "{found:#}");
@@ -407,7 +409,7 @@ fn a_process_that_rewrites_all_has_lost_all() {
 /// drawn: the interval, which does not count on that, then fails once in thousands of times.
 #[test]
 fn the_share_that_a_process_rewrites_lies_in_the_interval() {
-    let child = Known::start("rewritten:0..600 5000..6400", &[]);
+    let child = holder::start("rewritten:0..600 5000..6400", &[]);
     let answer = answer(&[&child], &SLOWLY);
     let found = &answer["lifetimes"];
     assert_eq!(number(&found["chosen"]), AGAIN, "{found:#}");
@@ -423,7 +425,7 @@ fn the_share_that_a_process_rewrites_lies_in_the_interval() {
 
 #[test]
 fn where_no_time_passes_or_no_budget_is_left_that_is_said() {
-    let child = Known::start("0..1000", &[]);
+    let child = holder::start("0..1000", &[]);
     let text = |options: &[&str]| {
         let output = command(&[&child], options).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
@@ -434,7 +436,7 @@ fn where_no_time_passes_or_no_budget_is_left_that_is_said() {
         soon.contains(": too soon to tell how long pages live"),
         "{soon}"
     );
-    let large = Known::start("0..40000", &[]);
+    let large = holder::start("0..40000", &[]);
     let large = answer(&[&large], &["--budget", LITTLE]);
     let found = &large["lifetimes"];
     let [chosen, swapped_out, not_reached, refused, known] =

@@ -2,25 +2,19 @@
 
 use std::process::{Command, Output};
 
-mod known;
+use uksm_testkit::page_holder::PageHolder;
 
-/// The variable that says a boundary.
+mod holder;
+
+/// The variable that names a boundary.
 const TENANT: &str = "UKSM_TEST_TENANT";
 
-struct Known(known::Known);
-
-impl Known {
-    fn start(pages: &str, tenant: Option<&str>) -> Known {
-        let tenant: Vec<(&str, &str)> = tenant.map(|tenant| (TENANT, tenant)).into_iter().collect();
-        Known(known::Known::start(pages, &tenant))
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.pid()
-    }
+fn start(pages: &str, tenant: Option<&str>) -> PageHolder {
+    let tenant: Vec<(&str, &str)> = tenant.map(|tenant| (TENANT, tenant)).into_iter().collect();
+    holder::start(pages, &tenant)
 }
 
-fn suggest(processes: &[&Known], options: &[&str]) -> Output {
+fn suggest(processes: &[&PageHolder], options: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uksm"));
     command.args(["group", "suggest"]);
     if !options.contains(&"--cpu") {
@@ -32,7 +26,7 @@ fn suggest(processes: &[&Known], options: &[&str]) -> Output {
     command.args(options).output().unwrap()
 }
 
-fn answer(processes: &[&Known], options: &[&str]) -> serde_json::Value {
+fn answer(processes: &[&PageHolder], options: &[&str]) -> serde_json::Value {
     let options = [options, &["--json"]].concat();
     let output = suggest(processes, &options);
     let error = String::from_utf8_lossy(&output.stderr);
@@ -49,7 +43,7 @@ fn members(group: &serde_json::Value) -> Vec<u64> {
         .collect()
 }
 
-fn pids(processes: &[&Known]) -> Vec<u64> {
+fn pids(processes: &[&PageHolder]) -> Vec<u64> {
     let mut pids: Vec<u64> = processes.iter().map(|one| one.pid().into()).collect();
     pids.sort_unstable();
     pids
@@ -65,10 +59,10 @@ fn is_between(found: &serde_json::Value, low: f64, high: f64) {
 
 #[test]
 fn three_that_share_are_a_group_and_the_fourth_is_none() {
-    let a = Known::start("0..640 10000..11000", None);
-    let b = Known::start("0..640 20000..21000", None);
-    let c = Known::start("0..640 30000..31000", None);
-    let d = Known::start("40000..44000", None);
+    let a = start("0..640 10000..11000", None);
+    let b = start("0..640 20000..21000", None);
+    let c = start("0..640 30000..31000", None);
+    let d = start("40000..44000", None);
     let answer = answer(&[&a, &b, &c, &d], &["--boundary", "all"]);
     let boundary = &answer["boundaries"][0];
     let [group] = &boundary["groups"].as_array().unwrap()[..] else {
@@ -96,10 +90,10 @@ fn three_that_share_are_a_group_and_the_fourth_is_none() {
 #[test]
 fn processes_of_two_boundaries_are_never_together() {
     let own = |start: usize| format!("0..600 {start}..{}", start + 400);
-    let a1 = Known::start(&own(1000), Some("a"));
-    let b1 = Known::start(&own(2000), Some("b"));
-    let a2 = Known::start(&own(3000), Some("a"));
-    let b2 = Known::start(&own(4000), Some("b"));
+    let a1 = start(&own(1000), Some("a"));
+    let b1 = start(&own(2000), Some("b"));
+    let a2 = start(&own(3000), Some("a"));
+    let b2 = start(&own(4000), Some("b"));
     let rule = format!("env:{TENANT}");
     let answer = answer(&[&a1, &b1, &a2, &b2], &["--boundary", &rule]);
     let boundaries = answer["boundaries"].as_array().unwrap();
@@ -113,7 +107,7 @@ fn processes_of_two_boundaries_are_never_together() {
         );
         is_between(&groups[0]["saved"]["pages"], 600.0, 1200.0);
     }
-    let none = Known::start("0..600", None);
+    let none = start("0..600", None);
     let refused = suggest(&[&a1, &none], &["--boundary", &rule]);
     let line = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{line}");
@@ -126,8 +120,8 @@ fn processes_of_two_boundaries_are_never_together() {
 
 #[test]
 fn what_is_too_little_is_not_proposed_and_said_to_be_lost() {
-    let a = Known::start("0..100 1000..2000", None);
-    let b = Known::start("0..100 2000..3000", None);
+    let a = start("0..100 1000..2000", None);
+    let b = start("0..100 2000..3000", None);
     let output = suggest(&[&a, &b], &["--boundary", "all", "--least-share", "60%"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
@@ -147,8 +141,8 @@ fn what_is_too_little_is_not_proposed_and_said_to_be_lost() {
 
 #[test]
 fn a_larger_process_is_read_in_part_and_that_is_said() {
-    let a = Known::start("0..4000 10000..10600", None);
-    let b = Known::start("0..4000 20000..20600", None);
+    let a = start("0..4000 10000..10600", None);
+    let b = start("0..4000 20000..20600", None);
     let options = ["--boundary", "all", "--pages-per-process", "2600"];
     let answer = answer(&[&a, &b], &options);
     let boundary = &answer["boundaries"][0];
@@ -159,7 +153,7 @@ fn a_larger_process_is_read_in_part_and_that_is_said() {
 
 #[test]
 fn each_mistake_is_one_line_that_names_it() {
-    let child = Known::start("0..10", None);
+    let child = start("0..10", None);
     for (options, status, says) in [
         (
             vec!["--boundary", "users"],
@@ -217,7 +211,7 @@ fn each_mistake_is_one_line_that_names_it() {
 
 #[test]
 fn who_has_no_right_to_a_process_is_told_what_it_takes() {
-    let line = known::refused(&["group", "suggest", "--boundary", "all"]);
+    let line = holder::refusal(&["group", "suggest", "--boundary", "all"]);
     assert!(
         line.contains("/mem: ") && line.contains("takes root (CAP_SYS_PTRACE)"),
         "{line}"

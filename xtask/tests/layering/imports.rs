@@ -8,13 +8,14 @@ use crate::tree::{small_tree, sources, text, tree};
 
 /// The crates of ours that a crate may depend on. A crate that is not listed is an error, so a new
 /// crate needs a line here.
-const LAYERS: [(&str, &[&str]); 16] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     ("uksm-interface", &[]),
     ("uksm-bpf", &[]),
     ("uksm-policy", &["uksm-interface"]),
     ("uksm-results", &[]),
     ("uksm-sketch", &[]),
     ("uksm-input", &[]),
+    ("uksm-testkit", &[]),
     ("uksm-simulator", &["uksm-policy", "uksm-results"]),
     (
         "uksm-linux",
@@ -42,7 +43,12 @@ const LAYERS: [(&str, &[&str]); 16] = [
     ("uksm-vm", &["uksm-vm-protocol"]),
     (
         "uksm-guest-tests",
-        &["uksm-policy", "uksm-linux", "uksm-vm-protocol"],
+        &[
+            "uksm-policy",
+            "uksm-linux",
+            "uksm-testkit",
+            "uksm-vm-protocol",
+        ],
     ),
     (
         "xtask",
@@ -61,6 +67,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
             "uksm-results",
             "uksm-simulator",
             "uksm-sketch",
+            "uksm-testkit",
         ],
     ),
 ];
@@ -91,9 +98,12 @@ const FORBIDDEN_IN_POLICY: [&str; 9] = [
 /// mapped file named `/SYSV1`.
 const FAIL_AT_NAMES: [&str; 2] = ["procfs_core::process", "procfs::process"];
 
-/// Names of the crates that a manifest depends on, in any of its sections.
-fn dependencies(manifest: &toml::Table) -> Vec<String> {
-    let mut names = Vec::new();
+/// The crate that every crate may use for its tests.
+const TEST_TOOLS: &str = "uksm-testkit";
+
+/// The crates that a manifest depends on, in any of its sections: each with the section's name.
+fn dependencies(manifest: &toml::Table) -> Vec<(&str, String)> {
+    let mut found = Vec::new();
     for (key, value) in manifest {
         let Some(table) = value.as_table() else {
             continue;
@@ -102,30 +112,25 @@ fn dependencies(manifest: &toml::Table) -> Vec<String> {
             for (name, how) in table {
                 let renamed = how.get("package").and_then(toml::Value::as_str);
                 let path = how.get("path").and_then(toml::Value::as_str);
-                names.push(renamed.unwrap_or(name).to_owned());
+                found.push((key.as_str(), renamed.unwrap_or(name).to_owned()));
                 // A path can lead to a sibling under any name.
-                names.extend(
-                    path.and_then(|path| Path::new(path).file_name())
-                        .map(|dir| {
-                            let dir = dir.to_string_lossy();
-                            if dir.starts_with("uksm") {
-                                dir.into_owned()
-                            } else {
-                                format!("uksm-{dir}")
-                            }
-                        }),
-                );
+                let folder = path.and_then(|path| Path::new(path).file_name());
+                found.extend(folder.map(|folder| {
+                    let folder = folder.to_string_lossy();
+                    let name = if folder.starts_with("uksm") {
+                        folder.into_owned()
+                    } else {
+                        format!("uksm-{folder}")
+                    };
+                    (key.as_str(), name)
+                }));
             }
         } else if key == "target" {
-            names.extend(
-                table
-                    .values()
-                    .filter_map(toml::Value::as_table)
-                    .flat_map(dependencies),
-            );
+            let targets = table.values().filter_map(toml::Value::as_table);
+            found.extend(targets.flat_map(dependencies));
         }
     }
-    names
+    found
 }
 
 fn broken_layers(root: &Path) -> Vec<String> {
@@ -149,8 +154,10 @@ fn broken_layers(root: &Path) -> Vec<String> {
             broken.push(format!("{name} is in no layer: add it to LAYERS"));
             continue;
         };
-        for needed in dependencies(&manifest) {
-            if layers.contains_key(needed.as_str()) && !allowed.contains(&needed.as_str()) {
+        for (section, needed) in dependencies(&manifest) {
+            let is_for_tests = section == "dev-dependencies" && needed == TEST_TOOLS;
+            let is_allowed = is_for_tests || allowed.contains(&needed.as_str());
+            if layers.contains_key(needed.as_str()) && !is_allowed {
                 broken.push(format!("{name} must not depend on {needed}"));
             }
         }
@@ -246,6 +253,25 @@ fn dependency_on_a_sibling_or_upwards_is_caught_in_every_section() {
             );
         }
     }
+}
+
+#[test]
+fn test_tools_are_for_tests_only() {
+    let broken = |section: &str| {
+        let manifest = format!(
+            "[package]\nname = \"uksm-linux\"\n[{section}]\nuksm-testkit = {{ workspace = true }}\n"
+        );
+        let root = small_tree(&[
+            ("Cargo.toml", "[workspace]\nmembers = [\"crates/linux\"]\n"),
+            ("crates/linux/Cargo.toml", &manifest),
+        ]);
+        broken_layers(root.path())
+    };
+    assert_eq!(broken("dev-dependencies"), none());
+    assert_eq!(
+        broken("dependencies"),
+        ["uksm-linux must not depend on uksm-testkit"]
+    );
 }
 
 #[test]
