@@ -19,6 +19,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use uksm_linux::hints::Hints;
 use uksm_policy::command::{Lines, PageState, SpaceId};
+use uksm_testkit::instructions::spin;
 
 use super::Context;
 use crate::fixtures::domain::{Domain, LINES, Permit};
@@ -54,20 +55,6 @@ fn cost(work: impl FnOnce()) -> f64 {
     let begin = cpu();
     work();
     (cpu() - begin).as_secs_f64() * 1e9
-}
-
-/// A loop of two instructions a round.
-fn spin(rounds: u64) {
-    // SAFETY: it counts a register down to zero, and touches nothing else.
-    unsafe {
-        std::arch::asm!(
-            "2:",
-            "sub {left}, 1",
-            "jnz 2b",
-            left = inout(reg) rounds => _,
-            options(nomem, nostack)
-        );
-    }
 }
 
 fn cpu_time_is_the_number_of_instructions(context: &mut Context) {

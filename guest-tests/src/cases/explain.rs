@@ -19,7 +19,6 @@ use super::Context;
 use super::beside_ksm::Scanning;
 use super::daemon::{Daemon, PROGRAM, status};
 use super::groups::{peer_in, started, worker};
-use super::swap::Swap;
 use super::userfault::{WRITE_PROTECT, Watch};
 use crate::fixtures::accounting::{set, value};
 use crate::fixtures::cgroup::Cgroup;
@@ -27,6 +26,7 @@ use crate::fixtures::contents::HUGE_PAGES;
 use crate::fixtures::memory::{BASE, Memory};
 use crate::fixtures::peer::{Own, Peer, wait};
 use crate::fixtures::pins::{FixedBuffers, tempfile};
+use crate::fixtures::zram;
 
 cases! { "daemon::explain":
     memory_that_is_never_looked_at_is_told_by_its_kind Normal Stock 120,
@@ -215,7 +215,7 @@ fn memory_that_is_never_looked_at_is_told_by_its_kind(_: &mut Context) {
 }
 
 fn pages_that_are_refused_are_told_by_who_has_them(context: &mut Context) {
-    let _swap = Swap::on(context, 32);
+    let _swap = zram::swap(context, 32);
     let mut peer = Peer::filled(PAGES, SEED, PAGES);
     let twin = Peer::filled(PAGES, SEED, PAGES);
     peer.run(|own| {

@@ -23,7 +23,7 @@ use crate::fixtures::contents::{Content, PAGE};
 use crate::fixtures::memory::{Huge, Memory};
 use crate::fixtures::peer::{Own, Peer};
 use crate::fixtures::pins::FixedBuffers;
-use crate::fixtures::zram::Zram;
+use crate::fixtures::zram;
 
 cases! { "daemon::hints":
     every_way_to_read_and_to_write_is_told_of_followed_processes_only Normal Stock 60,
@@ -234,7 +234,7 @@ fn every_way_to_read_and_to_write_is_told_of_followed_processes_only(_: &mut Con
 
 /// QEMU's `cache=none` reads and writes this way, with threads, libaio or io_uring.
 fn every_way_past_the_page_cache_is_told(context: &mut Context) {
-    let disk = Zram::of(context, 16);
+    let disk = zram::disk(context, 16);
     let writer = File::options().write(true).open(disk.path());
     let writer = writer.expect("open the disk");
     for page in 0..PAGES {

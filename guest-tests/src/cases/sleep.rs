@@ -21,11 +21,11 @@ use uksm_linux::clock;
 use super::Context;
 use super::daemon::{Daemon, forget_accounts, status};
 use super::groups::said;
-use super::swap::Swap;
 use crate::fixtures::accounting::set;
 use crate::fixtures::domain::{Domain, Permit};
 use crate::fixtures::pagemap::{pfns, shared};
 use crate::fixtures::peer::Peer;
+use crate::fixtures::zram;
 
 cases! { "daemon::sleep":
     merged_memory_outlives_hibernation Policy Stock 120,
@@ -73,7 +73,7 @@ fn frames(peers: &[Peer; 2]) -> Vec<(usize, u64)> {
 }
 
 fn merged_memory_outlives_hibernation(context: &mut Context) {
-    let _swap = Swap::on(context, SWAP_MIB);
+    let _swap = zram::swap(context, SWAP_MIB);
     set("/sys/power/disk", "test_resume");
     let mut peers = [PAGES; 2].map(Peer::new);
     let mut writer = Peer::filled(WRITTEN, SEED, WRITTEN);

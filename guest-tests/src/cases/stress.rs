@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use uksm_policy::command::{SpaceId, Status};
 
 use super::Context;
-use super::swap::Swap;
 use crate::fixtures::accounting::{free_pages, number, set};
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::contents::{HUGE_PAGES, Random};
@@ -24,6 +23,7 @@ use crate::fixtures::memory::{BASE, Memory};
 use crate::fixtures::merger::Merger;
 use crate::fixtures::peer::{fork_alone, signal, wait};
 use crate::fixtures::worker::{self, PAGES};
+use crate::fixtures::zram;
 
 cases! { "stress":
     workers_read_what_they_wrote_while_they_are_merged Stress Stock 240,
@@ -128,7 +128,7 @@ fn stress(context: &Context, load: &Load) {
     let seed = context.seed();
     context.note(format!("seed {seed:#x}"));
     let mut random = Random::new(seed);
-    let _swap = Swap::on(context, 192);
+    let _swap = zram::swap(context, 192);
     let free = free_pages();
     let group = Cgroup::new("stress");
     // Half of the workers' demand: the rest lives in swap. A worker that collapses pages holds 512

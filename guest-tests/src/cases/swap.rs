@@ -5,16 +5,9 @@
 //! be swapped at all.
 //!
 //! # Approach
-//! [`Swap`] turns a zram device into swap: its header is written here, since the guest has no
-//! mkswap. Peers page out and in around merges.
-//!
-//! # Source
-//! The swap header: include/linux/swap.h of the kernel, `union swap_header`.
+//! Peers page out and in around merges.
 
-use std::ffi::CString;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -22,61 +15,14 @@ use uksm_policy::command::{PageState, Reason, Status};
 
 use super::Context;
 use crate::fixtures::accounting::set;
-use crate::fixtures::contents::PAGE;
 use crate::fixtures::domain::{Domain, Permit};
-use crate::fixtures::memory::answer;
 use crate::fixtures::pagemap;
 use crate::fixtures::peer::Peer;
-use crate::fixtures::zram::Zram;
+use crate::fixtures::zram;
 
 cases! { "swap":
     swapped_pages_are_gone_until_they_are_read_and_then_merge Normal Stock 90,
     merged_pages_are_not_swapped Normal Stock 60,
-}
-
-/// A zram device that is used as swap, until dropped.
-#[derive(Debug)]
-pub(super) struct Swap {
-    path: CString,
-    /// Removed after it was taken out of use.
-    _device: Zram,
-}
-
-impl Swap {
-    /// Makes and uses a swap device of this size.
-    ///
-    /// # Panics
-    /// If the kernel refuses.
-    #[must_use]
-    pub(super) fn on(context: &Context, mebibytes: u64) -> Swap {
-        let zram = Zram::of(context, mebibytes);
-        let pages = u32::try_from((mebibytes << 20) / PAGE as u64).expect("a small device");
-        let mut header = vec![0u8; PAGE];
-        header[1024..1028].copy_from_slice(&1u32.to_le_bytes());
-        header[1028..1032].copy_from_slice(&(pages - 1).to_le_bytes());
-        header[PAGE - 10..].copy_from_slice(b"SWAPSPACE2");
-        let device = File::options().write(true).open(zram.path());
-        let device = device.unwrap_or_else(|error| panic!("{}: {error}", zram.path()));
-        device.write_all_at(&header, 0).expect("a swap header");
-        device.sync_all().expect("a swap header");
-        drop(device);
-        let path = CString::new(zram.path()).expect("a path");
-        // SAFETY: swapon reads the path only.
-        answer(unsafe { libc::swapon(path.as_ptr(), 0) }).expect("swapon");
-        Swap {
-            path,
-            _device: zram,
-        }
-    }
-}
-
-impl Drop for Swap {
-    fn drop(&mut self) {
-        // SAFETY: swapoff reads the path only.
-        if let Err(error) = answer(unsafe { libc::swapoff(self.path.as_ptr()) }) {
-            eprintln!("{:?} stays in use as swap: {error}", self.path);
-        }
-    }
 }
 
 const PAGES: usize = 512;
@@ -118,7 +64,7 @@ fn page_out(peer: &mut Peer, time_limit: Duration) -> io::Result<()> {
 }
 
 fn swapped_pages_are_gone_until_they_are_read_and_then_merge(context: &mut Context) {
-    let _swap = Swap::on(context, 64);
+    let _swap = zram::swap(context, 64);
     let mut a = Peer::filled(PAGES, SEED, PAGES);
     let mut b = Peer::filled(PAGES, SEED, PAGES);
     let mut domain = Domain::open();
@@ -153,7 +99,7 @@ fn swapped_pages_are_gone_until_they_are_read_and_then_merge(context: &mut Conte
 }
 
 fn merged_pages_are_not_swapped(context: &mut Context) {
-    let _swap = Swap::on(context, 64);
+    let _swap = zram::swap(context, 64);
     let mut a = Peer::filled(PAGES, SEED, PAGES);
     let mut b = Peer::filled(PAGES, SEED, PAGES);
     let mut domain = Domain::open();
