@@ -77,7 +77,7 @@ mod mappings;
 mod merging;
 mod moves;
 mod negative_controls;
-pub(crate) mod nested_guest;
+mod nested_guest;
 mod numa;
 mod offline_memory;
 mod orphans;
@@ -101,7 +101,7 @@ mod stress;
 mod survival;
 mod swap;
 mod top;
-pub(crate) mod userfault;
+mod userfault;
 
 /// Every test, in the order in which they run.
 #[must_use]

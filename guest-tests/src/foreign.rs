@@ -24,13 +24,11 @@ use nix::mount::MsFlags;
 
 use crate::kmsg;
 use crate::modules::{Modules, is_loaded};
+use child::HUGETLBFS;
 use companion::Companion;
 use schedule::{Arm, Item, Record, SCHEDULE_PATH, Schedule};
 use uksm_vm_protocol::machine::MODULE;
 use uksm_vm_protocol::messages::{PLAN_PATH, Plan};
-
-/// Mount point of hugetlbfs.
-pub const HUGETLBFS: &str = "/huge";
 
 /// Runs the command of the arguments.
 ///

@@ -10,23 +10,22 @@
 //! pages are shared, process ids which workers were restarted. Raw messages are sent, too.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
 use super::Context;
-use super::daemon::PROGRAM;
-use super::groups::{
-    CONFIGURATION, NEARLY_ALL, PAGES, assert_has_frames, assert_intact, await_that, group, held,
-    peer_in, said, shared, started, worker,
-};
 use crate::fixtures::cgroup::Cgroup;
+use crate::fixtures::daemon::{PROGRAM, SOCKET, call_daemon, program_output};
 use crate::fixtures::memory::answer;
 use crate::fixtures::pagemap::assert_no_merged_page_is_left;
-use crate::fixtures::peer::{Own, Peer, signal};
+use crate::fixtures::peer::{Own, Peer};
+use crate::fixtures::process::signal;
+use crate::fixtures::two_groups::{
+    CONFIGURATION, NEARLY_ALL, PAGES, assert_has_frames, assert_intact, await_that, frame_count,
+    group, peer_in, shared, start_daemon, worker,
+};
 
 cases! { "daemon::added_groups":
     groups_are_added_changed_and_removed_while_processes_write Policy Stock 300,
@@ -34,8 +33,6 @@ cases! { "daemon::added_groups":
 }
 
 const FILE: &str = "v_life = \"off\"\n[group.a]\ncgroup = \"/uksm-a\"\n";
-const SOCKET: &str = "/run/uksm/uksm.sock";
-
 /// Pages that are written all the time, and hold their first contents at the end.
 const WRITTEN: usize = 256;
 
@@ -52,14 +49,14 @@ fn write_for_seconds(own: &mut Own) {
 fn said_while_it_writes(peer: &mut Peer, arguments: &[&str]) -> String {
     let writing = peer.begin(write_for_seconds);
     sleep(Duration::from_millis(100));
-    let text = said(arguments);
+    let text = program_output(arguments);
     writing.end();
     text
 }
 
 fn groups_are_added_changed_and_removed_while_processes_write(_: &mut Context) {
     let [in_a, in_b] = ["a", "b"].map(Cgroup::new);
-    let mut daemon = started(FILE);
+    let mut daemon = start_daemon(FILE);
     let mut a = [(); 2].map(|()| peer_in(&in_a));
     let mut b = [(); 2].map(|()| peer_in(&in_b));
     let ([one, two], [x, y]) = ([a[0].pid(), a[1].pid()], [b[0].pid(), b[1].pid()]);
@@ -100,7 +97,7 @@ fn groups_are_added_changed_and_removed_while_processes_write(_: &mut Context) {
             "uksm: uksm group add b@c: b@c: a group's name has 1 to 64",
         ),
     ] {
-        let text = said(&[&["group"], arguments].concat());
+        let text = program_output(&[&["group"], arguments].concat());
         assert!(text.starts_with(says), "{arguments:?}: {text}");
         assert_eq!(text.lines().count(), 1, "{text}");
     }
@@ -115,7 +112,7 @@ fn groups_are_added_changed_and_removed_while_processes_write(_: &mut Context) {
     assert_eq!(shared(one, x), 0, "groups should share nothing");
 
     // It outlives its worker.
-    let frames = held("b");
+    let frames = frame_count("b");
     let first = worker("b");
     signal(first, libc::SIGKILL);
     await_that(&mut daemon, "its worker should be replaced", || {
@@ -137,17 +134,17 @@ fn groups_are_added_changed_and_removed_while_processes_write(_: &mut Context) {
     assert_ne!(worker("b"), second);
     let third = worker("b");
     // A bad key leaves it unchanged.
-    let text = said(&["group", "set", "b", "governor=fast"]);
+    let text = program_output(&["group", "set", "b", "governor=fast"]);
     assert!(
         text.contains("uksm group set b: governor = fast: must be full"),
         "{text}"
     );
-    let text = said(&["group", "set", "b", "--unset", "cpu"]);
+    let text = program_output(&["group", "set", "b", "--unset", "cpu"]);
     assert_eq!(text, "uksm: uksm group set b: cpu: is not set\n");
     assert_eq!(worker("b"), third);
 
     // A reload keeps it, unless the file names it.
-    assert_eq!(said(&["reload"]), "reloaded; groups: 2\n");
+    assert_eq!(program_output(&["reload"]), "reloaded; groups: 2\n");
     await_that(&mut daemon, "it should be kept", || {
         group("b")["origin"] == "uksm group add" && group("b")["status"].is_object()
     });
@@ -156,7 +153,7 @@ fn groups_are_added_changed_and_removed_while_processes_write(_: &mut Context) {
         format!("{FILE}[group.b]\ncgroup = \"/uksm-b\"\n"),
     )
     .expect("a file");
-    let text = said(&["reload"]);
+    let text = program_output(&["reload"]);
     let says = "uksm: /tmp/groups.toml:4: b: was added by `uksm group add` as well";
     assert!(text.starts_with(says), "{text}");
     fs::write(CONFIGURATION, FILE).expect("a configuration");
@@ -168,7 +165,7 @@ fn groups_are_added_changed_and_removed_while_processes_write(_: &mut Context) {
     assert_eq!(shared(x, y), 0, "nothing should be left of it");
     assert!(group("b").is_null());
     assert!(shared(one, two) >= NEARLY_ALL);
-    let text = said(&["group", "remove", "b"]);
+    let text = program_output(&["group", "remove", "b"]);
     assert_eq!(text, "uksm: b: no such group\n");
     assert_eq!(group("a")["restarts"], 0, "nobody else should notice");
     assert_ne!(before, 0);
@@ -177,22 +174,6 @@ fn groups_are_added_changed_and_removed_while_processes_write(_: &mut Context) {
     daemon.stop();
     drop((a, b));
     assert_no_merged_page_is_left();
-}
-
-/// The reply to one raw call.
-pub(super) fn called(method: &str, parameters: &str) -> serde_json::Value {
-    let mut stream = UnixStream::connect(SOCKET).expect("the daemon's socket");
-    write!(
-        stream,
-        "{{\"method\":\"{method}\",\"parameters\":{parameters}}}\0"
-    )
-    .expect("a call");
-    let mut reply = Vec::new();
-    let mut byte = [0];
-    while stream.read(&mut byte).expect("a reply") == 1 && byte[0] != 0 {
-        reply.push(byte[0]);
-    }
-    serde_json::from_slice(&reply).expect("a reply is JSON")
 }
 
 /// Output of the program for a user with this group and no other right.
@@ -216,7 +197,7 @@ fn said_by(gid: u32, more: &[u32]) -> String {
 
 fn members_of_the_socket_s_group_may_ask_and_nobody_else(_: &mut Context) {
     let cgroup = Cgroup::new("a");
-    let mut daemon = started(&format!("socket_group = \"77\"\n{FILE}"));
+    let mut daemon = start_daemon(&format!("socket_group = \"77\"\n{FILE}"));
     await_that(&mut daemon, "it should run", || {
         group("a")["status"].is_object()
     });
@@ -235,12 +216,12 @@ fn members_of_the_socket_s_group_may_ask_and_nobody_else(_: &mut Context) {
     let text = said_by(1000, &[1000, 76, 77]);
     assert!(text.starts_with(table), "by a supplementary group: {text}");
 
-    let info = called("org.varlink.service.GetInfo", "{}");
+    let info = call_daemon("org.varlink.service.GetInfo", "{}");
     assert_eq!(
         info["parameters"]["interfaces"][1], "uksm.Daemon1",
         "{info}"
     );
-    let described = called(
+    let described = call_daemon(
         "org.varlink.service.GetInterfaceDescription",
         "{\"interface\":\"uksm.Daemon1\"}",
     );
@@ -248,9 +229,9 @@ fn members_of_the_socket_s_group_may_ask_and_nobody_else(_: &mut Context) {
         .as_str()
         .unwrap_or_default();
     assert!(text.contains("interface uksm.Daemon1"), "{described}");
-    let groups = called("uksm.Daemon1.ListGroups", "{}");
+    let groups = call_daemon("uksm.Daemon1.ListGroups", "{}");
     assert_eq!(groups["parameters"]["groups"][0]["name"], "a", "{groups}");
-    let refused = called(
+    let refused = call_daemon(
         "uksm.Daemon1.AddGroup",
         "{\"name\":\"b\",\"settings\":{\"cpu\":\"1.5\",\"comm\":\"x\"}}",
     );

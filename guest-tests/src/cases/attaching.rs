@@ -16,13 +16,15 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use uksm_linux::module::raw;
-use uksm_policy::command::{FoldKind, PageState, Reason, SpaceId, Status};
+use uksm_policy::command::{FoldKind, PageState, Reason, Status};
 
 use super::Context;
-use super::requests::send;
-use super::userfault;
+use crate::fixtures::capabilities::drop_the_right_to_trace;
 use crate::fixtures::domain::{Domain, Permit, address, entry};
-use crate::fixtures::peer::{Peer, fork, leave, pause, pidfd, signal, wait};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::{fork, leave, pause, signal, wait};
+use crate::fixtures::requests::{attach, send};
+use crate::fixtures::userfault;
 
 cases! { "attaching":
     attaching_takes_the_right_to_trace_at_every_call Normal Stock 30,
@@ -36,59 +38,6 @@ cases! { "attaching":
 
 const PAGES: usize = 16;
 const SEED: u64 = 23;
-
-/// The result of attaching a process: the space, or the errno.
-pub(super) fn attach(domain: &Domain, pid: i32) -> Result<SpaceId, Errno> {
-    let pidfd = pidfd(pid).expect("pidfd_open");
-    domain
-        .device
-        .attach(pidfd.as_fd())
-        .map(|attached| attached.space)
-        .map_err(|error| error.errno().expect("ATTACH answers an errno"))
-}
-
-#[repr(C)]
-struct CapabilityHeader {
-    version: u32,
-    pid: i32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct CapabilitySets {
-    effective: u32,
-    permitted: u32,
-    inheritable: u32,
-}
-
-/// Gives up CAP_SYS_PTRACE and CAP_SYS_ADMIN for good, and keeps all other capabilities.
-///
-/// # Panics
-/// If the kernel refuses.
-pub(super) fn drop_the_right_to_trace() {
-    const VERSION_3: u32 = 0x2008_0522;
-    const SYS_PTRACE: u32 = 1 << 19;
-    const SYS_ADMIN: u32 = 1 << 21;
-    for capability in [SYS_PTRACE, SYS_ADMIN].map(u32::trailing_zeros) {
-        // Root would get them back by executing a program.
-        // SAFETY: PR_CAPBSET_DROP touches no memory.
-        let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
-        assert_eq!(dropped, 0, "PR_CAPBSET_DROP");
-    }
-    let header = CapabilityHeader {
-        version: VERSION_3,
-        pid: 0,
-    };
-    let mut sets = [CapabilitySets::default(); 2];
-    // SAFETY: version 3 reads two sets, and there are two.
-    let read = unsafe { libc::syscall(libc::SYS_capget, &raw const header, sets.as_mut_ptr()) };
-    assert_eq!(read, 0, "capget");
-    sets[0].effective &= !(SYS_PTRACE | SYS_ADMIN);
-    sets[0].permitted &= !(SYS_PTRACE | SYS_ADMIN);
-    // SAFETY: version 3 writes two sets, and there are two.
-    let written = unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) };
-    assert_eq!(written, 0, "capset");
-}
 
 fn attaching_takes_the_right_to_trace_at_every_call(_: &mut Context) {
     let target = Peer::filled(PAGES, SEED, PAGES);

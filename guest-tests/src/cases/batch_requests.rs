@@ -13,56 +13,11 @@ use rustix::io::Errno;
 use uksm_linux::module::raw;
 
 use super::Context;
-use super::requests::{fixture, footprint, send};
-use crate::fixtures::domain::{Domain, address};
+use crate::fixtures::requests::{Fold, Sample, domain_with_peer, footprint};
 
 cases! { "batch_requests":
     bad_samples_are_refused Normal Stock 30,
     bad_folds_are_refused Normal Stock 30,
-}
-
-/// A request for one page with room for its answer; changed by each bad case.
-pub(super) struct Sample {
-    /// The request; its pointers are set when it is sent.
-    pub request: raw::uksm_sample,
-    /// Its runs.
-    pub runs: Vec<raw::uksm_run>,
-    /// Room for its answers.
-    pub pages: Vec<raw::uksm_page>,
-}
-
-impl Sample {
-    /// A sample of four pages that is taken.
-    #[must_use]
-    pub(super) fn good(space: u32) -> Sample {
-        let run = raw::uksm_run {
-            start: address(0),
-            space,
-            count: 4,
-            stride: 1,
-            pad: 0,
-        };
-        Sample {
-            request: raw::uksm_sample {
-                nr_runs: 1,
-                nr_pages: 4,
-                to: 4,
-                ..Default::default()
-            },
-            runs: vec![run],
-            pages: vec![raw::uksm_page::default(); 4],
-        }
-    }
-
-    /// Sends it.
-    ///
-    /// # Errors
-    /// The errno of the module.
-    pub(super) fn send(mut self, domain: &Domain) -> Result<(), Errno> {
-        self.request.runs = self.runs.as_ptr().expose_provenance() as u64;
-        self.request.pages = self.pages.as_mut_ptr().expose_provenance() as u64;
-        send(domain, raw::UKSM_IOC_SAMPLE, &mut self.request)
-    }
 }
 
 /// Sends each changed sample; each change stands beside its errno.
@@ -132,7 +87,7 @@ fn bad_samples_are_refused(_: &mut Context) {
             Errno::INVAL,
         ),
     ];
-    let (domain, _peer, space) = fixture();
+    let (domain, _peer, space) = domain_with_peer();
     assert_eq!(
         Sample::good(space).send(&domain),
         Ok(()),
@@ -148,45 +103,6 @@ fn bad_samples_are_refused(_: &mut Context) {
             before,
             "SAMPLE with {what} should do nothing"
         );
-    }
-}
-
-/// A request to merge two pages that differ; changed by each bad case.
-pub(super) struct Fold {
-    /// The request; its pointer is set when it is sent.
-    pub request: raw::uksm_fold,
-    /// Its entries.
-    pub entries: Vec<raw::uksm_fold_entry>,
-}
-
-impl Fold {
-    /// Two pages that differ, as one set.
-    /// A fold of two pages that is taken.
-    #[must_use]
-    pub(super) fn good(space: u32) -> Fold {
-        let entry = |page| raw::uksm_fold_entry {
-            address: address(page),
-            space,
-            kind: raw::Kind::Set as u8,
-            ..Default::default()
-        };
-        let request = raw::uksm_fold {
-            count: 2,
-            ..Default::default()
-        };
-        Fold {
-            request,
-            entries: vec![entry(0), entry(1)],
-        }
-    }
-
-    /// Sends it.
-    ///
-    /// # Errors
-    /// The errno of the module.
-    pub(super) fn send(mut self, domain: &Domain) -> Result<(), Errno> {
-        self.request.entries = self.entries.as_mut_ptr().expose_provenance() as u64;
-        send(domain, raw::UKSM_IOC_FOLD, &mut self.request)
     }
 }
 
@@ -244,7 +160,7 @@ fn bad_folds_are_refused(_: &mut Context) {
             Errno::TOOBIG,
         ),
     ];
-    let (domain, _peer, space) = fixture();
+    let (domain, _peer, space) = domain_with_peer();
     assert_eq!(
         Fold::good(space).send(&domain),
         Ok(()),

@@ -18,11 +18,12 @@ use std::time::{Duration, Instant};
 use uksm_policy::command::{PageState, Reason, Status};
 
 use super::Context;
-use super::daemon::{Daemon, status};
-use super::explain::await_reason;
-use super::merging::write_and_check;
 use crate::fixtures::accounting::{events, set, value};
+use crate::fixtures::daemon::{Daemon, status_text};
 use crate::fixtures::domain::{Domain, Permit};
+use crate::fixtures::explanation::await_reason;
+use crate::fixtures::ksm::{KSM, PAGES, RunningKsmd, SEED, mergeable_peer};
+use crate::fixtures::memory::write_and_check;
 use crate::fixtures::pagemap;
 use crate::fixtures::peer::Peer;
 
@@ -34,51 +35,12 @@ cases! { "beside_ksm":
     memory_offered_to_ksm_is_left_to_it_while_it_runs Policy Stock 180,
 }
 
-pub(super) const PAGES: usize = 256;
-pub(super) const SEED: u64 = 20;
-pub(super) const KSM: &str = "/sys/kernel/mm/ksm";
-
-/// ksmd at full speed, until dropped.
-pub(super) struct Scanning;
-
-impl Scanning {
-    pub(super) fn start() -> Scanning {
-        set(&format!("{KSM}/sleep_millisecs"), "0");
-        set(&format!("{KSM}/pages_to_scan"), "1000");
-        set(&format!("{KSM}/run"), "1");
-        Scanning
-    }
-}
-
-impl Drop for Scanning {
-    fn drop(&mut self) {
-        rest();
-    }
-}
-
-/// Stops KSM, and restores the kernel's default settings.
-pub(super) fn rest() {
-    set(&format!("{KSM}/run"), "0");
-    set(&format!("{KSM}/sleep_millisecs"), "20");
-    set(&format!("{KSM}/pages_to_scan"), "100");
-}
-
-pub(super) fn mergeable_peer() -> Peer {
-    let mut peer = Peer::filled(PAGES, SEED, PAGES);
-    peer.run(|own| {
-        own.memory
-            .advise(0..PAGES, libc::MADV_MERGEABLE)
-            .expect("MADV_MERGEABLE");
-    });
-    peer
-}
-
 fn pages_merged_by_ksm_are_named_and_refused(_: &mut Context) {
     let (mut a, mut b) = (mergeable_peer(), mergeable_peer());
     let mut domain = Domain::open();
     let spaces = [domain.attach(&a), domain.attach(&b)];
     {
-        let _scanning = Scanning::start();
+        let _scanning = RunningKsmd::start();
         let end = Instant::now() + Duration::from_secs(60);
         let sharing = format!("{KSM}/pages_sharing");
         while value(&sharing) < PAGES as u64 {
@@ -116,7 +78,7 @@ fn broken_in_scans() -> u64 {
             sleep(Duration::from_millis(20));
         }
     };
-    let _scanning = Scanning::start();
+    let _scanning = RunningKsmd::start();
     scanned(5);
     let before = events("cow_ksm");
     scanned(30);
@@ -150,7 +112,7 @@ fn as_number(count: u64) -> f64 {
 
 fn memory_offered_to_ksm_is_left_to_it_while_it_runs(_: &mut Context) {
     // KSM runs, and ksmd sleeps: all merges are the daemon's.
-    let scanning = Scanning;
+    let scanning = RunningKsmd;
     set(&format!("{KSM}/sleep_millisecs"), "1000000");
     set(&format!("{KSM}/pages_to_scan"), "1");
     set(&format!("{KSM}/run"), "1");
@@ -165,7 +127,7 @@ fn memory_offered_to_ksm_is_left_to_it_while_it_runs(_: &mut Context) {
             assert!(
                 Instant::now() < end,
                 "the daemon should merge: {}",
-                status()
+                status_text()
             );
             sleep(Duration::from_millis(20));
         }
@@ -189,7 +151,7 @@ fn merging_together_with_ksm_keeps_contents(_: &mut Context) {
     let spaces: Vec<_> = peers.iter().map(|peer| domain.attach(peer)).collect();
     // Some pages are merged by the domain first: ksmd can be so fast that it would take all others.
     let _first = domain.merge(&spaces, 0..PAGES, Permit::default());
-    let _scanning = Scanning::start();
+    let _scanning = RunningKsmd::start();
     let running = peers[2].begin(|own| write_and_check(&mut own.memory, SECONDS));
     let end = Instant::now() + Duration::from_secs(SECONDS);
     let mut merged = 0;

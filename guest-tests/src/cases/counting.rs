@@ -16,7 +16,6 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
-
 use uksm_linux::hints::Hints;
 use uksm_policy::command::{Lines, PageState, SpaceId};
 use uksm_testkit::instructions::spin;
@@ -24,8 +23,9 @@ use uksm_testkit::instructions::spin;
 use super::Context;
 use crate::fixtures::domain::{Domain, LINES, Permit};
 use crate::fixtures::memory::{Huge, Memory};
-use crate::fixtures::peer::{Peer, fork, pause, signal, wait};
+use crate::fixtures::peer::Peer;
 use crate::fixtures::pins::tempfile;
+use crate::fixtures::process::{fork, pause, signal, wait};
 use crate::fixtures::symbols::kernel_has;
 
 cases! { "counting":

@@ -10,15 +10,14 @@
 //! which their memory is filled until nine tenths of it are merged. Its bounds are those of an
 //! emulated machine.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::daemon::{Daemon, PROGRAM, status};
 use crate::fixtures::contents::{Content, PAGE};
+use crate::fixtures::daemon::{Daemon, cpu_time, status_json, status_text};
 use crate::fixtures::memory::{BASE, Memory};
-use crate::fixtures::pagemap;
-use crate::fixtures::peer::{Peer, fork_alone, leave, pause, signal, wait};
+use crate::fixtures::peer::{Peer, pages_shared_by};
+use crate::fixtures::process::{fork_alone, leave, pause, signal, wait};
 use crate::fixtures::speed::{slowness, speed};
 
 cases! { "daemon::crowd":
@@ -33,7 +32,6 @@ const PAGES: usize = 16384;
 const SEED: u64 = 91;
 /// Mappings of an idle process, as one of an interpreter has.
 const MAPPINGS: usize = 40;
-
 /// The status of a daemon that receives process events, and of one that does not.
 const TOLD: &str = "told of new processes by events";
 const UNTOLD: &str = "not told of new processes: they are looked for";
@@ -68,11 +66,6 @@ impl Drop for Crowd {
     }
 }
 
-/// Pages of one peer that the other maps, too.
-pub(super) fn shared(pair: &[Peer; 2], pages: usize) -> usize {
-    pagemap::shared(pair[0].pid(), pair[1].pid(), pages)
-}
-
 /// Starts two peers with these contents; returns the time from their filling until nine tenths are
 /// merged. They keep running: processes that end young teach a daemon to leave similar ones alone
 /// for some seconds.
@@ -80,7 +73,7 @@ fn merge_newcomers(daemon: &mut Daemon, seed: u64, within: Duration) -> (Duratio
     let pair = [(); 2].map(|()| Peer::filled(PAGES, seed, PAGES));
     let filled = Instant::now();
     loop {
-        let shared = shared(&pair, PAGES);
+        let shared = pages_shared_by(&pair, PAGES);
         let time = filled.elapsed();
         if shared >= PAGES * 9 / 10 {
             return (time, pair);
@@ -89,33 +82,17 @@ fn merge_newcomers(daemon: &mut Daemon, seed: u64, within: Duration) -> (Duratio
         assert!(
             time < within,
             "{shared} of {PAGES} pages are merged after {time:?}; the daemon says: {}",
-            status()
+            status_text()
         );
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// All figures of the daemon.
-pub(super) fn figures() -> String {
-    let output = Command::new(PROGRAM).args(["status", "--json"]).output();
-    let output = output.unwrap_or_else(|error| panic!("{PROGRAM}: {error}"));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// CPU time of the daemon, in clock ticks of a hundredth of a second.
-pub(super) fn cpu(daemon: &Daemon) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", daemon.pid())).expect("stat");
-    let (_, rest) = stat.rsplit_once(") ").expect("a name");
-    let fields: Vec<&str> = rest.split(' ').collect();
-    let ticks = |at: usize| fields[at].parse::<u64>().expect("ticks");
-    Duration::from_millis(10 * (ticks(11) + ticks(12)))
-}
-
 /// The daemon's share of a core over this time.
 fn share(daemon: &Daemon, time: Duration) -> f64 {
-    let (begun, used) = (Instant::now(), cpu(daemon));
+    let (begun, used) = (Instant::now(), cpu_time(daemon));
     std::thread::sleep(time);
-    (cpu(daemon) - used).as_secs_f64() / begun.elapsed().as_secs_f64()
+    (cpu_time(daemon) - used).as_secs_f64() / begun.elapsed().as_secs_f64()
 }
 
 /// Waits until a daemon with this way of finding processes has listed at least `processes`, and all
@@ -124,7 +101,7 @@ fn await_listed(how: &str, processes: usize, within: Duration) {
     let end = Instant::now() + within;
     loop {
         std::thread::sleep(Duration::from_millis(500));
-        let said = status();
+        let said = status_text();
         let targets = said.lines().find_map(|line| line.strip_prefix("targets"));
         let followed = targets.and_then(|rest| rest.split_whitespace().next());
         // There is no answer before the daemon has started.
@@ -156,13 +133,13 @@ fn newcomers_among_400_idle_processes_are_merged_in_seconds(context: &mut Contex
     let (second, _more) = merge_newcomers(&mut daemon, SEED + 1, Duration::from_secs(60));
     let time = first.min(second);
     context.metric("merged after they were filled", time.as_secs_f64(), "s");
-    context.note(status());
+    context.note(status_text());
     assert!(time < Duration::from_secs(10), "{first:?}, {second:?}");
     std::thread::sleep(Duration::from_secs(8));
     // Until all new memory is read, and the hash strength found.
     let mut shares = vec![];
     loop {
-        let before = figures();
+        let before = status_json();
         let speed_before = speed();
         let used = share(&daemon, Duration::from_secs(10));
         // The faster of two: a machine that halts during the loop would excuse any result.
@@ -175,7 +152,7 @@ fn newcomers_among_400_idle_processes_are_merged_in_seconds(context: &mut Contex
         assert!(
             shares.len() < 8,
             "the daemon should rest, not use so much of a core on a machine so slow: {shares:?}; before {before}, after {}",
-            figures()
+            status_json()
         );
     }
     daemon.stop();
@@ -221,7 +198,7 @@ fn short_lived_processes_cost_little_and_delay_nobody(context: &mut Context) {
     let (stormed, _pair) = merge_newcomers(&mut daemon, SEED, Duration::from_secs(60));
     context.metric("merged in calm", calm.as_secs_f64(), "s");
     context.metric("merged in the storm", stormed.as_secs_f64(), "s");
-    context.note(status());
+    context.note(status_text());
     wait(stormy);
     assert!(
         noisy - quiet < 0.15,
@@ -237,7 +214,7 @@ fn lost_events_are_counted_and_newcomers_are_found_all_the_same(context: &mut Co
     await_listed(TOLD, 0, Duration::from_secs(30));
     let tells_of_losses =
         |said: &str| said.contains("1 loss of events") || said.contains(" losses of events");
-    assert!(!tells_of_losses(&status()));
+    assert!(!tells_of_losses(&status_text()));
     // The events stay unread meanwhile. A change of name is the cheapest event.
     signal(daemon.pid(), libc::SIGSTOP);
     let begun = Instant::now();
@@ -254,20 +231,20 @@ fn lost_events_are_counted_and_newcomers_are_found_all_the_same(context: &mut Co
     let pair = [(); 2].map(|()| Peer::filled(PAGES / 4, SEED, PAGES / 4));
     signal(daemon.pid(), libc::SIGCONT);
     let continued = Instant::now();
-    while shared(&pair, PAGES / 4) < PAGES / 4 * 9 / 10 {
+    while pages_shared_by(&pair, PAGES / 4) < PAGES / 4 * 9 / 10 {
         daemon.assert_running();
-        let said = status();
+        let said = status_text();
         assert!(continued.elapsed() < Duration::from_secs(60), "{said}");
         std::thread::sleep(Duration::from_millis(100));
     }
     context.metric("merged after", continued.elapsed().as_secs_f64(), "s");
-    let said = status();
+    let said = status_text();
     assert!(tells_of_losses(&said), "{said}");
     daemon.stop();
 }
 
 fn a_daemon_that_is_not_told_says_so_and_finds_newcomers(context: &mut Context) {
-    let mut daemon = Daemon::start_untold("full", &all());
+    let mut daemon = Daemon::start_without_events("full", &all());
     await_listed(UNTOLD, 0, Duration::from_secs(30));
     let (time, _pair) = merge_newcomers(&mut daemon, SEED, Duration::from_secs(60));
     context.metric("merged after they were filled", time.as_secs_f64(), "s");

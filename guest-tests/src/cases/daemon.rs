@@ -9,20 +9,20 @@
 //! kernel's page maps and not by the daemon: pages that both map are one.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::Context;
-use super::attaching::drop_the_right_to_trace;
-use super::negative_controls::{OTHER_VERSION, with_faults};
-use crate::fixtures::accounting::{free_pages, signed};
-use crate::fixtures::memory::answer;
-use crate::fixtures::pagemap::{self, assert_no_merged_page_is_left};
-use crate::fixtures::peer::{Peer, signal};
-use crate::init::program::lead_a_session;
 use uksm_linux::module::raw;
 use uksm_vm_protocol::machine::MODULE;
+
+use super::Context;
+use crate::fixtures::accounting::{free_pages, signed};
+use crate::fixtures::capabilities::drop_the_right_to_trace;
+use crate::fixtures::daemon::{Daemon, PROGRAM, forget_accounts, status_text};
+use crate::fixtures::fault_switches::{OTHER_VERSION, with_faults};
+use crate::fixtures::pagemap::{self, assert_no_merged_page_is_left};
+use crate::fixtures::peer::Peer;
 
 cases! { "daemon":
     a_daemon_killed_while_merging_harms_nobody_and_the_next_saves_as_much Normal Stock 240,
@@ -33,152 +33,10 @@ cases! { "daemon":
     a_module_of_another_version_is_refused Normal Faults 60,
 }
 
-pub(super) const PROGRAM: &str = "/bin/uksm";
 const PAGES: usize = 4096;
 const SEED: u64 = 31;
 /// Longest time to merge nearly all on an emulated machine.
 const BOUND: Duration = Duration::from_secs(60);
-
-/// A running daemon; it is killed when this is dropped.
-pub(super) struct Daemon(Child);
-
-/// The kernel stack of each thread of a process.
-fn threads(pid: i32) -> String {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
-    let tasks = tasks.into_iter().flatten().flatten();
-    let stacks = tasks.map(|task| {
-        let read = |name: &str| std::fs::read_to_string(task.path().join(name));
-        let [comm, stack] = ["comm", "stack"].map(|name| read(name).unwrap_or_default());
-        format!("{}: {stack}", comm.trim())
-    });
-    stacks.collect()
-}
-
-impl Daemon {
-    /// Starts one that merges these peers at once and at full rate.
-    fn start(peers: &[&Peer]) -> Daemon {
-        Daemon::start_on(peers, &[])
-    }
-
-    /// The same, with more arguments.
-    pub(super) fn start_on(peers: &[&Peer], more: &[&str]) -> Daemon {
-        let mut arguments = vec!["--v-life".to_owned(), "off".to_owned()];
-        arguments.extend(more.iter().map(|&argument| argument.to_owned()));
-        for peer in peers {
-            arguments.extend(["--pid".to_owned(), peer.pid().to_string()]);
-        }
-        Daemon::start_with("full", &arguments)
-    }
-
-    /// Starts one with this governor and these arguments.
-    pub(super) fn start_with(governor: &str, arguments: &[String]) -> Daemon {
-        Daemon::spawn(Command::new(PROGRAM), governor, arguments)
-    }
-
-    /// Starts one in a network namespace of its own, where the kernel reports no processes.
-    pub(super) fn start_untold(governor: &str, arguments: &[String]) -> Daemon {
-        let mut command = Command::new(PROGRAM);
-        // SAFETY: the child has one thread, and leaves a namespace that it does not use.
-        let leave = || answer(unsafe { libc::unshare(libc::CLONE_NEWNET) });
-        // SAFETY: a system call is all that happens between fork and exec.
-        unsafe { command.pre_exec(leave) };
-        Daemon::spawn(command, governor, arguments)
-    }
-
-    /// Starts one for which the kernel does not publish the layout of its structures.
-    pub(super) fn start_without_btf(governor: &str, arguments: &[String]) -> Daemon {
-        let mut command = Command::new(PROGRAM);
-        hide_btf(&mut command);
-        Daemon::spawn(command, governor, arguments)
-    }
-
-    /// Starts one that leads a session of its own, as a service does.
-    pub(super) fn start_leading(governor: &str, arguments: &[String]) -> Daemon {
-        let mut command = Command::new(PROGRAM);
-        lead_a_session(&mut command);
-        Daemon::spawn(command, governor, arguments)
-    }
-
-    /// Starts one with all settings from a file.
-    pub(super) fn start_configured(path: &str) -> Daemon {
-        Daemon::start_prepared(path, |_| ())
-    }
-
-    /// As [`Daemon::start_configured`], after a change of its command.
-    pub(super) fn start_prepared(path: &str, prepare: impl FnOnce(&mut Command)) -> Daemon {
-        let mut command = Command::new(PROGRAM);
-        command.args(["run", "--config", path]);
-        prepare(&mut command);
-        Daemon::begin(command)
-    }
-
-    fn spawn(mut command: Command, governor: &str, arguments: &[String]) -> Daemon {
-        command.args(["run", "--no-config", "--governor", governor]);
-        command.args(arguments);
-        Daemon::begin(command)
-    }
-
-    fn begin(mut command: Command) -> Daemon {
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        let child = command
-            .spawn()
-            .unwrap_or_else(|error| panic!("{PROGRAM}: {error}"));
-        Daemon(child)
-    }
-
-    pub(super) fn pid(&self) -> i32 {
-        i32::try_from(self.0.id()).expect("a process id")
-    }
-
-    pub(super) fn kill(mut self) {
-        signal(self.pid(), libc::SIGKILL);
-        self.0.wait().expect("waiting for the daemon");
-    }
-
-    /// Ends it as systemd does; it must end by itself, successfully.
-    pub(super) fn stop(mut self) {
-        signal(self.pid(), libc::SIGTERM);
-        let end = Instant::now() + Duration::from_secs(20);
-        loop {
-            if let Some(status) = self.0.try_wait().expect("waiting for the daemon") {
-                assert!(
-                    status.success(),
-                    "a stopped daemon should succeed: {status}"
-                );
-                return;
-            }
-            if Instant::now() >= end {
-                panic!("the daemon should stop on SIGTERM: {}", threads(self.pid()));
-            }
-            sleep(Duration::from_millis(20));
-        }
-    }
-
-    pub(super) fn assert_running(&mut self) {
-        let ended = self.0.try_wait().expect("looking at the daemon");
-        assert!(ended.is_none(), "the daemon should be running: {ended:?}");
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _gone = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
-/// Hides the layout of the kernel's structures from this program.
-pub(super) fn hide_btf(command: &mut Command) {
-    let hide = || {
-        // SAFETY: the child has one thread, and leaves a namespace that it does not use.
-        answer(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
-        let (what, place, none) = (c"none", c"/sys/kernel/btf", std::ptr::null());
-        // SAFETY: the texts outlive the call; what it covers is that of this process alone.
-        answer(unsafe { libc::mount(what.as_ptr(), place.as_ptr(), c"tmpfs".as_ptr(), 0, none) })
-    };
-    // SAFETY: system calls are all that happens between fork and exec.
-    unsafe { command.pre_exec(hide) };
-}
 
 fn pair() -> [Peer; 2] {
     [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES))
@@ -187,22 +45,6 @@ fn pair() -> [Peer; 2] {
 /// Pages that both peers map.
 fn shared(pair: &[Peer; 2]) -> usize {
     pagemap::shared(pair[0].pid(), pair[1].pid(), PAGES)
-}
-
-/// Removes the accounts of groups that earlier daemons have written.
-pub(super) fn forget_accounts() {
-    let folder = "/var/lib/uksm/accounts";
-    match std::fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{folder}: {error}"),
-        _ => {}
-    }
-}
-
-/// The status output of the running daemon.
-pub(super) fn status() -> String {
-    let output = Command::new(PROGRAM).arg("status").output();
-    let output = output.unwrap_or_else(|error| panic!("{PROGRAM}: {error}"));
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 /// Waits until `pages` are shared; returns the number of shared pages.
@@ -217,7 +59,7 @@ fn await_shared(daemon: &mut Daemon, pair: &[Peer; 2], pages: usize) -> usize {
         assert!(
             Instant::now() < end,
             "{pages} of {PAGES} pages should be merged, {shared} are; the daemon says: {}",
-            status()
+            status_text()
         );
         sleep(Duration::from_millis(10));
     }

@@ -15,7 +15,8 @@ use uksm_policy::command::{FoldBatch, FoldKind, SpaceId};
 
 use super::Context;
 use crate::fixtures::domain::{Domain, entry};
-use crate::fixtures::peer::{Peer, fork, signal, wait};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::{fork, signal, wait};
 
 cases! { "draining":
     two_callers_together_drain_at_most_50_times_a_second Normal Stock 60,

@@ -16,16 +16,21 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::Context;
-use super::beside_ksm::Scanning;
-use super::daemon::{Daemon, PROGRAM, status};
-use super::groups::{peer_in, started, worker};
-use super::userfault::{WRITE_PROTECT, Watch};
 use crate::fixtures::accounting::{set, value};
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::contents::HUGE_PAGES;
+use crate::fixtures::daemon::{Daemon, PROGRAM};
+use crate::fixtures::explanation::{
+    BOUND, await_explanation, await_reason, explain, pages_with_reason, reason_details,
+    run_explain, start_idle_daemon,
+};
+use crate::fixtures::ksm::RunningKsmd;
 use crate::fixtures::memory::{BASE, Memory};
-use crate::fixtures::peer::{Own, Peer, wait};
+use crate::fixtures::peer::{Own, Peer};
 use crate::fixtures::pins::{FixedBuffers, tempfile};
+use crate::fixtures::process::wait;
+use crate::fixtures::two_groups::{peer_in, start_daemon, worker};
+use crate::fixtures::userfault::{WRITE_PROTECT, WatchedRange};
 use crate::fixtures::zram;
 
 cases! { "daemon::explain":
@@ -39,103 +44,15 @@ cases! { "daemon::explain":
 
 const PAGES: usize = 256;
 const SEED: u64 = 53;
-/// Longest wait for a state on an emulated machine.
-const BOUND: Duration = Duration::from_secs(90);
-
-/// The program's exit status, and the text on either stream.
-pub(super) fn asked(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let output = Command::new(PROGRAM)
-        .arg("explain")
-        .args(arguments)
-        .output();
-    let output = output.unwrap_or_else(|error| panic!("{PROGRAM}: {error}"));
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    (
-        output.status.code(),
-        text(output.stdout),
-        text(output.stderr),
-    )
-}
-
-/// The explanation of one process; null if there is none.
-pub(super) fn explained(pid: i32, more: &[&str]) -> Value {
-    let pid = pid.to_string();
-    let mut arguments = vec!["--json", &pid];
-    arguments.extend(more);
-    let (_, text, _) = asked(&arguments);
-    let report: Value = serde_json::from_str(&text).unwrap_or_default();
-    report["processes"][0].clone()
-}
-
-/// Pages with this reason.
-pub(super) fn pages(process: &Value, reason: &str) -> u64 {
-    let reasons = process["reasons"].as_array();
-    let mut reasons = reasons.into_iter().flatten();
-    let found = reasons.find(|why| why["reason"] == reason);
-    found.map_or(0, |why| why["pages"].as_u64().expect("pages"))
-}
-
-/// The details and the example of a reason.
-pub(super) fn words(process: &Value, reason: &str) -> String {
-    let reasons = process["reasons"].as_array();
-    let mut reasons = reasons.into_iter().flatten();
-    let found = reasons.find(|why| why["reason"] == reason);
-    found.map_or_else(String::new, |why| {
-        format!("{} {}", why["details"], why["example"])
-    })
-}
-
-/// The whole explanation as text.
-pub(super) fn text(pid: i32) -> String {
-    let (_, text, error) = asked(&["--regions", &pid.to_string()]);
-    text + &error + &status()
-}
-
-/// Waits until the explanation of the process fulfils a condition; returns it.
-pub(super) fn await_said(
-    daemon: &mut Daemon,
-    pid: i32,
-    what: &str,
-    is_so: impl Fn(&Value) -> bool,
-) -> Value {
-    let end = Instant::now() + BOUND;
-    loop {
-        let process = explained(pid, &[]);
-        if is_so(&process) {
-            return process;
-        }
-        daemon.assert_running();
-        assert!(Instant::now() < end, "{what}; it is said: {}", text(pid));
-        sleep(Duration::from_millis(50));
-    }
-}
-
-/// Waits until nearly `staged` pages have this reason; returns the explanation.
-pub(super) fn await_reason(daemon: &mut Daemon, pid: i32, reason: &str, staged: usize) -> Value {
-    let least = staged as u64 * 95 / 100;
-    let what = format!("{staged} pages should be {reason}");
-    await_said(daemon, pid, &what, |process| {
-        pages(process, reason) >= least
-    })
-}
 
 /// Asserts as many pages as were staged, and few more: those that every process has.
 fn assert_staged(process: &Value, reason: &str, staged: usize) {
-    let found = pages(process, reason);
+    let found = pages_with_reason(process, reason);
     let staged = staged as u64;
     assert!(
         found >= staged && found <= staged + 48,
         "{staged} pages should be {reason}, not {found}: {process:#}"
     );
-}
-
-/// A daemon that examines none of these peers for ten minutes.
-pub(super) fn late(peers: &[&Peer]) -> Daemon {
-    let mut arguments = vec!["--v-life".to_owned(), "10min".to_owned()];
-    for peer in peers {
-        arguments.extend(["--pid".to_owned(), peer.pid().to_string()]);
-    }
-    Daemon::start_with("full", &arguments)
 }
 
 /// Address of another mapping of a peer.
@@ -157,7 +74,7 @@ fn map_each_kind(own: &mut Own) {
     Memory::at(place(2), HUGE_PAGES, huge, -1).fill(SEED, HUGE_PAGES);
     let mut tracked = private(3, 120);
     tracked.fill(SEED, 120);
-    std::mem::forget(Watch::new(&tracked, 120, WRITE_PROTECT));
+    std::mem::forget(WatchedRange::new(&tracked, 120, WRITE_PROTECT));
     let mut closed = private(4, 140);
     closed.fill(SEED, 140);
     closed.protect(0..140, libc::PROT_NONE).expect("mprotect");
@@ -184,7 +101,7 @@ fn memory_that_is_never_looked_at_is_told_by_its_kind(_: &mut Context) {
     let mut daemon = Daemon::start_on(&[&peer, &twin], &[]);
     let is_merged =
         |process: &Value| process["merged_pages"].as_u64() >= Some(PAGES as u64 * 9 / 10);
-    let process = await_said(
+    let process = await_explanation(
         &mut daemon,
         peer.pid(),
         "what both hold is merged",
@@ -195,9 +112,16 @@ fn memory_that_is_never_looked_at_is_told_by_its_kind(_: &mut Context) {
     assert_staged(&process, "userfault", 120);
     assert_staged(&process, "no-access", 140);
     assert_staged(&process, "read-only-file", 160);
-    assert!(pages(&process, "file-pages") >= 400 - 16, "{process:#}");
+    assert!(
+        pages_with_reason(&process, "file-pages") >= 400 - 16,
+        "{process:#}"
+    );
     for other in ["locked", "dry-run", "left-out", "not-chosen", "too-young"] {
-        assert_eq!(pages(&process, other), 0, "{other}: {process:#}");
+        assert_eq!(
+            pages_with_reason(&process, other),
+            0,
+            "{other}: {process:#}"
+        );
     }
     let resident = process["resident_pages"].as_u64();
     let reasons = process["reasons"].as_array().expect("reasons");
@@ -233,7 +157,7 @@ fn pages_that_are_refused_are_told_by_who_has_them(context: &mut Context) {
             .expect("MADV_MERGEABLE");
     });
     {
-        let _scanning = Scanning::start();
+        let _scanning = RunningKsmd::start();
         let end = Instant::now() + BOUND;
         // The host's counts include pages of processes that are gone.
         let merged = format!("/proc/{}/ksm_merging_pages", peer.pid());
@@ -245,7 +169,7 @@ fn pages_that_are_refused_are_told_by_who_has_them(context: &mut Context) {
     let mut daemon = Daemon::start_on(&[&peer, &twin], &[]);
     let is_merged =
         |process: &Value| process["merged_pages"].as_u64() >= Some(PAGES as u64 * 9 / 10);
-    let process = await_said(&mut daemon, peer.pid(), "the rest is merged", is_merged);
+    let process = await_explanation(&mut daemon, peer.pid(), "the rest is merged", is_merged);
     assert_staged(&process, "locked", 100);
     assert_staged(&process, "pinned", 128);
     assert_staged(&process, "ksm", 160);
@@ -259,20 +183,20 @@ fn pages_that_are_refused_are_told_by_who_has_them(context: &mut Context) {
                 .expect("MADV_PAGEOUT");
         }
     });
-    await_said(&mut daemon, peer.pid(), "most is swapped out", |process| {
-        pages(process, "swapped") >= 150
+    await_explanation(&mut daemon, peer.pid(), "most is swapped out", |process| {
+        pages_with_reason(process, "swapped") >= 150
     });
     daemon.kill();
     // The next daemon finds the merged pages of the last one, and may not examine them yet.
-    let mut daemon = late(&[&peer, &twin]);
+    let mut daemon = start_idle_daemon(&[&peer, &twin]);
     let process = await_reason(&mut daemon, peer.pid(), "earlier-daemon", PAGES);
     assert_staged(&process, "locked", 100);
     daemon.stop();
     // If locked memory may be merged, locking is no reason.
     let mut daemon = Daemon::start_on(&[&peer, &twin], &["--locked"]);
-    let is_read = |process: &Value| pages(process, "nothing-equal") >= 100;
-    let process = await_said(&mut daemon, peer.pid(), "locked memory is read", is_read);
-    assert_eq!(pages(&process, "locked"), 0, "{process:#}");
+    let is_read = |process: &Value| pages_with_reason(process, "nothing-equal") >= 100;
+    let process = await_explanation(&mut daemon, peer.pid(), "locked memory is read", is_read);
+    assert_eq!(pages_with_reason(&process, "locked"), 0, "{process:#}");
     daemon.stop();
 }
 
@@ -281,7 +205,7 @@ fn a_process_that_is_not_followed_is_told_why(_: &mut Context) {
     let [other, excluded] = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let mut daemon = Daemon::start_on(&[&first], &[]);
     let is_followed = |process: &Value| process["place"] == "followed";
-    await_said(
+    await_explanation(
         &mut daemon,
         first.pid(),
         "the first should be followed",
@@ -305,13 +229,16 @@ fn a_process_that_is_not_followed_is_told_why(_: &mut Context) {
     ];
     let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
     let mut second = Daemon::start_with("full", &arguments);
-    let of_first = |pid: i32| explained(pid, &[]);
-    let of_second = |pid: i32| explained(pid, &["--socket", SOCKET]);
+    let of_first = |pid: i32| explain(pid, &[]);
+    let of_second = |pid: i32| explain(pid, &["--socket", SOCKET]);
     let assert_whole = |process: &Value, place: &str, reason: &str, staged: usize| {
         assert_eq!(process["place"], place, "{process:#}");
         let reasons = process["reasons"].as_array().expect("reasons");
         assert_eq!(reasons.len(), 1, "{process:#}");
-        assert!(pages(process, reason) >= staged as u64, "{process:#}");
+        assert!(
+            pages_with_reason(process, reason) >= staged as u64,
+            "{process:#}"
+        );
     };
     let end = Instant::now() + BOUND;
     loop {
@@ -320,7 +247,7 @@ fn a_process_that_is_not_followed_is_told_why(_: &mut Context) {
             break;
         }
         second.assert_running();
-        let (_, _, error) = asked(&[&excluded.pid().to_string(), "--socket", SOCKET]);
+        let (_, _, error) = run_explain(&[&excluded.pid().to_string(), "--socket", SOCKET]);
         assert!(
             Instant::now() < end,
             "the others should be followed: {error} {first:#} {other:#}"
@@ -334,7 +261,7 @@ fn a_process_that_is_not_followed_is_told_why(_: &mut Context) {
     let owned = of_second(first.pid());
     assert_whole(&owned, "not-attached", "not-attached", PAGES);
     assert!(
-        words(&owned, "not-attached").contains("another running uksm owns its memory"),
+        reason_details(&owned, "not-attached").contains("another running uksm owns its memory"),
         "{owned:#}"
     );
     // kthreadd.
@@ -353,21 +280,21 @@ fn a_process_that_is_not_followed_is_told_why(_: &mut Context) {
 fn a_group_s_process_is_told_of_by_its_worker(_: &mut Context) {
     let a = Cgroup::new("a");
     let text = "v_life = \"off\"\n[group.a]\ncgroup = \"/uksm-a\"\n";
-    let mut daemon = started(text);
+    let mut daemon = start_daemon(text);
     let pair = [(); 2].map(|()| peer_in(&a));
     let alone = Peer::filled(PAGES, SEED, PAGES);
     let is_merged = |process: &Value| process["merged_pages"].as_u64() >= Some(1900);
-    let process = await_said(&mut daemon, pair[0].pid(), "the pair is merged", is_merged);
+    let process = await_explanation(&mut daemon, pair[0].pid(), "the pair is merged", is_merged);
     assert_eq!(process["group"], "a", "{process:#}");
-    let in_none = explained(alone.pid(), &[]);
+    let in_none = explain(alone.pid(), &[]);
     assert_eq!(in_none["place"], "not-chosen", "{in_none:#}");
     assert_eq!(in_none["group"], Value::Null);
-    assert_eq!(explained(worker("a"), &[])["place"], "daemon");
+    assert_eq!(explain(worker("a"), &[])["place"], "daemon");
     // The processes of a control group are summed up.
-    let (status, text, error) = asked(&["/uksm-a"]);
+    let (status, text, error) = run_explain(&["/uksm-a"]);
     assert_eq!((status, error.as_str()), (Some(0), ""));
     assert!(text.starts_with("2 processes\n"), "{text}");
-    let (_, text, _) = asked(&["/uksm-a", "--json"]);
+    let (_, text, _) = run_explain(&["/uksm-a", "--json"]);
     let report: Value = serde_json::from_str(&text).expect("JSON");
     let each = |at: usize| {
         report["processes"][at]["merged_pages"]
@@ -386,7 +313,7 @@ fn what_cannot_be_explained_is_one_line(_: &mut Context) {
     let pid = peer.pid().to_string();
     let empty = Cgroup::new("empty");
     let assert_refused = |status: i32, arguments: &[&str], says: &str| {
-        let (found, text, error) = asked(arguments);
+        let (found, text, error) = run_explain(arguments);
         assert_eq!(
             (found, text.as_str()),
             (Some(status), ""),
@@ -398,7 +325,7 @@ fn what_cannot_be_explained_is_one_line(_: &mut Context) {
     assert_refused(1, &[&pid], "no daemon answers");
     let daemon = Daemon::start_on(&[&peer], &[]);
     let end = Instant::now() + BOUND;
-    while explained(peer.pid(), &[]).is_null() {
+    while explain(peer.pid(), &[]).is_null() {
         assert!(Instant::now() < end, "the daemon should answer");
         sleep(Duration::from_millis(20));
     }
@@ -416,7 +343,7 @@ fn what_cannot_be_explained_is_one_line(_: &mut Context) {
     let gone = peer.pid();
     peer.exit();
     assert_refused(1, &[&gone.to_string()], "no such process");
-    let ended = crate::fixtures::peer::fork(|| 0);
+    let ended = crate::fixtures::process::fork(|| 0);
     let zombie = ended.to_string();
     while !std::fs::read_to_string(format!("/proc/{ended}/stat"))
         .expect("stat")
@@ -454,14 +381,14 @@ fn a_process_of_hundreds_of_mappings_is_told_of_in_parts(context: &mut Context) 
     assert!(starts.is_sorted_by(|a, b| a < b), "each region once");
     assert_eq!(process["faults"], serde_json::json!([]));
     let begun = Instant::now();
-    let _again = explained(peer.pid(), &[]);
+    let _again = explain(peer.pid(), &[]);
     context.note(format!("{MAPPINGS} mappings take {:?}", begun.elapsed()));
     daemon.stop();
     // With a lower limit, the regions beyond it are left out.
     let mut daemon = Daemon::start_on(&[&peer], &["--max-process-regions", "200"]);
     let process = await_reason(&mut daemon, peer.pid(), "left-out", MAPPINGS - 200);
     assert!(
-        pages(&process, "left-out") < MAPPINGS as u64 - 100,
+        pages_with_reason(&process, "left-out") < MAPPINGS as u64 - 100,
         "{process:#}"
     );
     daemon.stop();

@@ -16,9 +16,12 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::Context;
-use super::daemon::Daemon;
-use super::explain::{asked, await_reason, await_said, explained, late, pages, text, words};
 use crate::fixtures::contents::Content;
+use crate::fixtures::daemon::Daemon;
+use crate::fixtures::explanation::{
+    await_explanation, await_reason, explain, explanation_text, pages_with_reason, reason_details,
+    run_explain, start_idle_daemon,
+};
 use crate::fixtures::memory::{BASE, Huge, Memory};
 use crate::fixtures::peer::Peer;
 
@@ -57,7 +60,10 @@ fn half_alike() -> [Peer; 2] {
 /// Pages without a known equal page, at any depth of examination.
 fn without_equal(process: &Value) -> u64 {
     let reasons = ["nothing-equal", "being-read", "sampled-only"];
-    reasons.map(|reason| pages(process, reason)).iter().sum()
+    reasons
+        .map(|reason| pages_with_reason(process, reason))
+        .iter()
+        .sum()
 }
 
 fn merged(process: &Value) -> u64 {
@@ -68,14 +74,14 @@ fn what_is_merged_and_what_has_no_equal_is_told_apart(_: &mut Context) {
     let pair = half_alike();
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &[]);
     let least = HALF as u64 * 95 / 100;
-    let process = await_said(&mut daemon, pair[0].pid(), "half is merged", |process| {
-        merged(process) >= least && pages(process, "nothing-equal") >= least
+    let process = await_explanation(&mut daemon, pair[0].pid(), "half is merged", |process| {
+        merged(process) >= least && pages_with_reason(process, "nothing-equal") >= least
     });
     assert!(merged(&process) < HALF as u64 + 100, "{process:#}");
     let partners = &process["partners"];
     let high = partners["high"].as_f64().expect("an estimate");
     assert!(high < 100.0, "hardly any is left: {process:#}");
-    let (status, said, _) = asked(&[&pair[0].pid().to_string()]);
+    let (status, said, _) = run_explain(&[&pair[0].pid().to_string()]);
     assert_eq!(status, Some(0));
     for line in [
         "  merged      ",
@@ -90,15 +96,15 @@ fn what_is_merged_and_what_has_no_equal_is_told_apart(_: &mut Context) {
 
 fn a_region_that_is_too_young_is_told_until_when(_: &mut Context) {
     let pair = half_alike();
-    let mut daemon = late(&[&pair[0], &pair[1]]);
+    let mut daemon = start_idle_daemon(&[&pair[0], &pair[1]]);
     let process = await_reason(&mut daemon, pair[0].pid(), "too-young", PAGES);
     assert_eq!(merged(&process), 0);
-    let said = words(&process, "too-young");
+    let said = reason_details(&process, "too-young");
     assert!(
         said.contains("v_life is 10 min, for ") && said.contains(" more"),
         "{said}"
     );
-    assert_eq!(pages(&process, "short-lived"), 0, "{process:#}");
+    assert_eq!(pages_with_reason(&process, "short-lived"), 0, "{process:#}");
     daemon.stop();
 }
 
@@ -122,29 +128,34 @@ fn a_kind_that_dies_young_is_told_from_one_that_is_young(context: &mut Context) 
     for deaths in 0.. {
         peer.run(|_| buffer().fill(SEED + 1, BUFFER));
         // It must be known before it dies, and live for a while.
-        let mut seen = explained(pid, &[]);
+        let mut seen = explain(pid, &[]);
         while !has_buffer(&seen) {
-            assert!(Instant::now() < end, "it should be found: {}", text(pid));
-            seen = explained(pid, &[]);
+            assert!(
+                Instant::now() < end,
+                "it should be found: {}",
+                explanation_text(pid)
+            );
+            seen = explain(pid, &[]);
         }
-        let is_told = |seen: &Value| pages(seen, "short-lived") >= BUFFER as u64 * 9 / 10;
+        let is_told =
+            |seen: &Value| pages_with_reason(seen, "short-lived") >= BUFFER as u64 * 9 / 10;
         let born = Instant::now();
         while born.elapsed() < Duration::from_secs(2) {
             if deaths > 0 && is_told(&seen) {
-                let said = words(&seen, "short-lived");
+                let said = reason_details(&seen, "short-lived");
                 assert!(said.contains("for ") && said.contains(" more"), "{said}");
                 context.note(format!("told after {deaths} deaths"));
                 daemon.stop();
                 return;
             }
-            seen = explained(pid, &[]);
+            seen = explain(pid, &[]);
         }
         peer.run(|_| buffer().unmap(0..BUFFER).expect("munmap"));
-        while has_buffer(&explained(pid, &[])) {
+        while has_buffer(&explain(pid, &[])) {
             assert!(
                 Instant::now() < end,
                 "its end should be seen: {}",
-                text(pid)
+                explanation_text(pid)
             );
         }
         daemon.assert_running();
@@ -156,15 +167,15 @@ fn a_dry_run_is_told_of_what_it_would_merge(_: &mut Context) {
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &["--dry-run"]);
     // One page of each pair is the one that the other meets.
     let least = HALF as u64 * 4 / 10;
-    let is_known = |process: &Value| pages(process, "dry-run") >= least;
+    let is_known = |process: &Value| pages_with_reason(process, "dry-run") >= least;
     let end = Instant::now() + Duration::from_secs(60);
     let process = loop {
-        let both = [0, 1].map(|at: usize| explained(pair[at].pid(), &[]));
+        let both = [0, 1].map(|at: usize| explain(pair[at].pid(), &[]));
         if let Some(process) = both.into_iter().find(is_known) {
             break process;
         }
         daemon.assert_running();
-        assert!(Instant::now() < end, "{}", text(pair[0].pid()));
+        assert!(Instant::now() < end, "{}", explanation_text(pair[0].pid()));
         sleep(Duration::from_millis(50));
     };
     assert_eq!(merged(&process), 0);
@@ -205,21 +216,22 @@ fn huge_pages_are_told_by_what_keeps_them_whole(_: &mut Context) {
     ] {
         let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], arguments);
         let both = |reason: &str| {
-            let each = [0, 1].map(|at: usize| pages(&explained(pair[at].pid(), &[]), reason));
+            let each =
+                [0, 1].map(|at: usize| pages_with_reason(&explain(pair[at].pid(), &[]), reason));
             each[0] + each[1]
         };
         let end = Instant::now() + Duration::from_secs(80);
         while both(reason) < known * 9 / 10 {
             daemon.assert_running();
-            let said = text(pair[0].pid()) + &text(pair[1].pid());
+            let said = explanation_text(pair[0].pid()) + &explanation_text(pair[1].pid());
             assert!(
                 Instant::now() < end,
                 "{known} pages should be {reason}: {said}"
             );
             sleep(Duration::from_millis(50));
         }
-        assert_eq!(both(other), 0, "{}", text(pair[0].pid()));
-        let process = explained(pair[0].pid(), &[]);
+        assert_eq!(both(other), 0, "{}", explanation_text(pair[0].pid()));
+        let process = explain(pair[0].pid(), &[]);
         assert!(merged(&process) < FEW, "{process:#}");
         daemon.stop();
     }
@@ -244,7 +256,7 @@ fn what_may_be_merged_is_told_of_what_may_not(_: &mut Context) {
         "{process:#}"
     );
     assert!(
-        words(&process, "too-few-processes").contains("3 must"),
+        reason_details(&process, "too-few-processes").contains("3 must"),
         "{process:#}"
     );
     daemon.stop();
@@ -267,17 +279,17 @@ fn a_limit_of_frames_is_told_of_what_has_no_room(_: &mut Context) {
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &arguments);
     let end = Instant::now() + Duration::from_secs(60);
     let process = loop {
-        let both = [0, 1].map(|at: usize| explained(pair[at].pid(), &[]));
-        let is_told = |process: &Value| pages(process, "no-frames") >= 200;
+        let both = [0, 1].map(|at: usize| explain(pair[at].pid(), &[]));
+        let is_told = |process: &Value| pages_with_reason(process, "no-frames") >= 200;
         if let Some(process) = both.into_iter().find(is_told) {
             break process;
         }
         daemon.assert_running();
-        assert!(Instant::now() < end, "{}", text(pair[0].pid()));
+        assert!(Instant::now() < end, "{}", explanation_text(pair[0].pid()));
         sleep(Duration::from_millis(50));
     };
     assert!(merged(&process) <= FRAMES + FEW, "{process:#}");
-    let said = words(&process, "no-frames");
+    let said = reason_details(&process, "no-frames");
     assert!(said.contains("64 of 64 frames are held"), "{said}");
     daemon.stop();
 }
@@ -296,19 +308,23 @@ fn a_region_that_is_written_too_fast_is_told_until_when(_: &mut Context) {
             own.memory.flip(0..PAGES);
             own.memory.flip(0..PAGES);
         });
-        let process = explained(pids[0], &[]);
-        if pages(&process, "written-too-fast") >= PAGES as u64 * 9 / 10 {
+        let process = explain(pids[0], &[]);
+        if pages_with_reason(&process, "written-too-fast") >= PAGES as u64 * 9 / 10 {
             break process;
         }
         daemon.assert_running();
-        assert!(Instant::now() < end, "{}", text(pids[0]));
+        assert!(Instant::now() < end, "{}", explanation_text(pids[0]));
     };
-    let said = words(&told, "written-too-fast");
+    let said = reason_details(&told, "written-too-fast");
     assert!(said.contains("for ") && said.contains(" more"), "{said}");
     assert!(told["left_alone_regions"].as_u64() >= Some(1), "{told:#}");
     // A process that only reads does not get this reason.
-    let other = explained(pids[1], &[]);
-    assert_eq!(pages(&other, "written-too-fast"), 0, "{other:#}");
+    let other = explain(pids[1], &[]);
+    assert_eq!(
+        pages_with_reason(&other, "written-too-fast"),
+        0,
+        "{other:#}"
+    );
     daemon.stop();
 }
 
@@ -322,15 +338,17 @@ fn a_small_budget_is_told_of_what_waits(context: &mut Context) {
     let of_all = ["not-looked-at", "not-listed"];
     let unlisted = |process: &Value| {
         of_all
-            .map(|reason| pages(process, reason))
+            .map(|reason| pages_with_reason(process, reason))
             .iter()
             .sum::<u64>()
     };
     let what = "not even the mappings should be listed";
-    let process = await_said(&mut daemon, pid, what, |process| {
+    let process = await_explanation(&mut daemon, pid, what, |process| {
         unlisted(process) >= MANY as u64 && !process["terms"].is_null()
     });
-    let said = of_all.map(|reason| words(&process, reason)).concat();
+    let said = of_all
+        .map(|reason| reason_details(&process, reason))
+        .concat();
     assert!(said.contains("of a core is used of 0.2 %"), "{said}");
     daemon.stop();
     let begun = Instant::now();
@@ -339,16 +357,22 @@ fn a_small_budget_is_told_of_what_waits(context: &mut Context) {
     let reasons = ["not-read", "sampled-only", "being-read", "waits"];
     let waiting = |process: &Value| {
         reasons
-            .map(|reason| pages(process, reason))
+            .map(|reason| pages_with_reason(process, reason))
             .iter()
             .sum::<u64>()
     };
     let what = "most should wait for the processor";
-    let process = await_said(&mut daemon, pid, what, |process| {
+    let process = await_explanation(&mut daemon, pid, what, |process| {
         waiting(process) >= MANY as u64 * 8 / 10
     });
-    assert_eq!(pages(&process, "nothing-equal"), 0, "{process:#}");
-    let said = reasons.map(|reason| words(&process, reason)).concat();
+    assert_eq!(
+        pages_with_reason(&process, "nothing-equal"),
+        0,
+        "{process:#}"
+    );
+    let said = reasons
+        .map(|reason| reason_details(&process, reason))
+        .concat();
     assert!(
         said.contains("of a core is used of 1.0 %") || said.contains("samples"),
         "{said}"
@@ -359,7 +383,7 @@ fn a_small_budget_is_told_of_what_waits(context: &mut Context) {
     // The reported reason is processor time.
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &["--cpu", "5%"]);
     let some = |process: &Value| merged(process) >= MANY as u64 / 50;
-    await_said(&mut daemon, pid, "some is merged by and by", some);
+    await_explanation(&mut daemon, pid, "some is merged by and by", some);
     context.metric("some is merged after", begun.elapsed().as_secs_f64(), "s");
     daemon.stop();
 }

@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 use uksm_policy::command::{FoldKind, Lines, PageState, Run, Status};
 
 use super::Context;
-use super::attaching::attach;
 use crate::fixtures::contents::{Content, PAGE, Random};
 use crate::fixtures::domain::{Domain, Permit, entry};
 use crate::fixtures::memory::{BASE, Huge, Memory};
-use crate::fixtures::peer::{Peer, fork, signal, wait};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::{fork, signal, wait};
+use crate::fixtures::requests::attach;
 use crate::fixtures::sleeper::{BSS_PAGES, BSS_START, WORD, write_sleeper};
 use crate::fixtures::speed::shortest;
 

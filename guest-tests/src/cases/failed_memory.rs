@@ -9,16 +9,15 @@
 //! `hard_offline_page` reports a failure of the page under a frame to the kernel, as a driver of
 //! the hardware does. The memory is in fact good, so targets still read the right contents.
 
-use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use uksm_policy::command::{FoldKind, FrameId, PageState, Reason, Status};
 
 use super::Context;
-use super::negative_controls::{FAIL_COPY, with_faults};
-use crate::fixtures::accounting::numbers;
 use crate::fixtures::domain::{Domain, LINES, Permit, entry};
+use crate::fixtures::fault_switches::{FAIL_COPY, with_faults};
+use crate::fixtures::memory_failure::{KPF_HWPOISON, fail, kernel_deals_with_failures};
 use crate::fixtures::pagemap::{kernel_flags, pfns};
 use crate::fixtures::peer::Peer;
 
@@ -30,23 +29,6 @@ cases! { "failed_memory":
 
 const PAGES: usize = 16;
 const SEED: u64 = 41;
-const KPF_HWPOISON: u32 = 19;
-pub(super) const HARD_OFFLINE: &str = "/sys/devices/system/memory/hard_offline_page";
-
-/// Whether this kernel handles failing memory at all (CONFIG_MEMORY_FAILURE; Debian's 6.1 for
-/// clouds does not). If not, it marks no page, and there is nothing to test.
-pub(super) fn kernel_deals_with_failures() -> bool {
-    let deals = numbers("/proc/meminfo").contains_key("HardwareCorrupted");
-    assert_eq!(
-        deals,
-        fs::metadata(HARD_OFFLINE).is_ok(),
-        "both belong to one option"
-    );
-    if !deals {
-        println!("this kernel does not mark failing memory: nothing to test");
-    }
-    deals
-}
 
 /// Such a page stops the machine only if it is read without care. The failure is reported to the
 /// kernel, which takes the page away later; until then its process keeps it.
@@ -89,16 +71,6 @@ fn a_page_that_fails_while_it_is_copied_becomes_no_frame(context: &mut Context) 
     assert_eq!(peers[1].run(|own| own.memory.changed(SEED, PAGES, 0..1)), 0);
     drop(peers);
     domain.assert_all_frames_return();
-}
-
-/// Reports to the kernel that the memory of a physical page has failed.
-pub(super) fn fail(number: u64) {
-    // The kernel reports that it cannot handle a page that is off its lists, but marks it.
-    let _unhandled = fs::write(HARD_OFFLINE, format!("{:#x}", number << 12));
-    assert!(
-        kernel_flags(number) >> KPF_HWPOISON & 1 == 1,
-        "page {number:#x} should be marked as failed"
-    );
 }
 
 fn a_frame_whose_memory_failed_is_left_alone_and_given_up(_: &mut Context) {

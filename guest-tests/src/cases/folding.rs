@@ -13,14 +13,16 @@
 use rustix::io::Errno;
 use uksm_linux::module;
 use uksm_policy::command::{
-    FoldBatch, FoldEntry, FoldKind, FoldOutcome, FrameId, Lines, PageState, Reason, SpaceId, Status,
+    FoldBatch, FoldEntry, FoldKind, FoldOutcome, FrameId, Lines, PageState, Reason, Status,
 };
 
 use super::Context;
 use crate::fixtures::contents::Content;
 use crate::fixtures::domain::{Domain, OutcomeCounts, Permit, entry};
+use crate::fixtures::fold_sets::{
+    CONTENT, MERGED, PAGES, SEED, hashed_pair, peer_with, set_of, statuses,
+};
 use crate::fixtures::memory::BASE;
-use crate::fixtures::peer::Peer;
 
 cases! { "folding":
     the_first_of_a_set_becomes_its_frame Normal Stock 30,
@@ -36,38 +38,7 @@ cases! { "folding":
     addresses_beyond_user_space_are_refused Normal Stock 30,
 }
 
-/// Pages of the peers of [`hashed_pair`].
-pub(super) const PAGES: usize = 64;
-const SEED: u64 = 24;
 const STATES: Lines = Lines { from: 0, to: 0 };
-
-/// A peer whose page `i` holds class `classes[i]`, attached to `domain`.
-pub(super) fn peer_with<const N: usize>(domain: &Domain, classes: [u64; N]) -> (Peer, SpaceId) {
-    let mut peer = Peer::new(N);
-    peer.run(move |own| {
-        for (page, class) in classes.into_iter().enumerate() {
-            own.memory.fill_page(page, Content::new(SEED, class));
-        }
-    });
-    let space = domain.attach(&peer);
-    (peer, space)
-}
-
-/// Pages of one space as one set.
-pub(super) fn set_of(space: SpaceId, pages: &[usize]) -> Vec<FoldEntry> {
-    pages
-        .iter()
-        .map(|&page| entry(space, page, FoldKind::Set(0)))
-        .collect()
-}
-
-/// Outcomes without frames.
-pub(super) fn words(outcomes: &[FoldOutcome]) -> Vec<(Status, Reason)> {
-    outcomes
-        .iter()
-        .map(|outcome| (outcome.status, outcome.reason))
-        .collect()
-}
 
 fn counts_of(outcomes: &[FoldOutcome]) -> OutcomeCounts {
     let mut counts = OutcomeCounts::default();
@@ -75,10 +46,6 @@ fn counts_of(outcomes: &[FoldOutcome]) -> OutcomeCounts {
     counts
 }
 
-/// The outcome of a page that was merged.
-pub(super) const MERGED: (Status, Reason) = (Status::Merged, Reason::None);
-/// The outcome of a page that differs from the others.
-pub(super) const CONTENT: (Status, Reason) = (Status::Differed, Reason::Content);
 const ALONE: (Status, Reason) = (Status::Differed, Reason::Alone);
 const STALE: (Status, Reason) = (Status::Differed, Reason::Stale);
 
@@ -87,7 +54,7 @@ fn the_first_of_a_set_becomes_its_frame(_: &mut Context) {
     let (mut peer, space) = peer_with(&domain, [7; 8]);
     let pages: Vec<usize> = (0..8).collect();
     let outcomes = domain.fold_with_retries(&set_of(space, &pages), Permit::default());
-    assert_eq!(words(&outcomes), vec![MERGED; 8]);
+    assert_eq!(statuses(&outcomes), vec![MERGED; 8]);
     let frame = outcomes[0].frame;
     assert!(
         frame != 0 && outcomes.iter().all(|outcome| outcome.frame == frame),
@@ -113,7 +80,7 @@ fn a_page_unlike_the_first_of_its_set_differs(_: &mut Context) {
     let mut domain = Domain::open();
     let (_peer, space) = peer_with(&domain, [1, 1, 2, 1]);
     let outcomes = domain.fold_with_retries(&set_of(space, &[0, 1, 2, 3]), Permit::default());
-    assert_eq!(words(&outcomes), [MERGED, MERGED, CONTENT, MERGED]);
+    assert_eq!(statuses(&outcomes), [MERGED, MERGED, CONTENT, MERGED]);
     assert_eq!(outcomes[2].frame, 0, "a page that differed maps no frame");
     assert_eq!(domain.in_state(space, 0..4, PageState::Anon), 1);
 }
@@ -122,7 +89,7 @@ fn a_page_alone_in_its_set_makes_no_frame(_: &mut Context) {
     let mut domain = Domain::open();
     let (mut peer, space) = peer_with(&domain, [1, 2]);
     let outcomes = domain.fold_with_retries(&set_of(space, &[0]), Permit::default());
-    assert_eq!(words(&outcomes), [ALONE]);
+    assert_eq!(statuses(&outcomes), [ALONE]);
     // The last page of a set whose others are gone is alone, too.
     peer.run(|own| {
         own.memory
@@ -130,7 +97,10 @@ fn a_page_alone_in_its_set_makes_no_frame(_: &mut Context) {
             .expect("MADV_DONTNEED");
     });
     let outcomes = domain.fold_with_retries(&set_of(space, &[0, 1]), Permit::default());
-    assert_eq!(words(&outcomes), [(Status::Gone, Reason::Unmapped), ALONE]);
+    assert_eq!(
+        statuses(&outcomes),
+        [(Status::Gone, Reason::Unmapped), ALONE]
+    );
     assert_eq!(domain.in_state(space, 1..2, PageState::Anon), 1);
     assert_eq!(domain.info().merged, 0);
     domain.assert_all_frames_return();
@@ -140,7 +110,7 @@ fn a_set_without_equals_costs_at_most_one_frame(_: &mut Context) {
     let mut domain = Domain::open();
     let (mut peer, space) = peer_with(&domain, [1, 2, 3, 4]);
     let outcomes = domain.fold_with_retries(&set_of(space, &[0, 1, 2, 3]), Permit::default());
-    assert_eq!(words(&outcomes)[1..], [CONTENT; 3], "{outcomes:?}");
+    assert_eq!(statuses(&outcomes)[1..], [CONTENT; 3], "{outcomes:?}");
     let frames = domain.frames(STATES, true);
     assert!(
         frames.len() <= 1 && frames.iter().all(|frame| frame.sharers == 1),
@@ -177,7 +147,7 @@ fn one_batch_holds_many_sets_and_kinds(_: &mut Context) {
     let outcomes = domain.fold_with_retries(&batch, Permit::default());
     let zeroed = (Status::Zeroed, Reason::None);
     assert_eq!(
-        words(&outcomes),
+        statuses(&outcomes),
         [MERGED, MERGED, MERGED, MERGED, CONTENT, zeroed]
     );
     assert_eq!(outcomes[0].frame, outcomes[2].frame);
@@ -185,39 +155,11 @@ fn one_batch_holds_many_sets_and_kinds(_: &mut Context) {
     assert_ne!(outcomes[0].frame, outcomes[1].frame);
 }
 
-/// Two peers with equal pages, and the entries that merge them with their true hashes.
-pub(super) fn hashed_pair(lines: u16) -> (Domain, [Peer; 2], [SpaceId; 2], FoldBatch) {
-    let peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
-    let mut domain = Domain::open();
-    let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
-    let mut entries = Vec::new();
-    for space in spaces {
-        for (at, page) in domain
-            .sample(space, 0..PAGES, Lines { from: 0, to: lines })
-            .iter()
-            .enumerate()
-        {
-            let set = u16::try_from(at).expect("few pages");
-            entries.push(FoldEntry {
-                hash: page.hash,
-                ..entry(space, at, FoldKind::Set(set))
-            });
-        }
-    }
-    let batch = FoldBatch {
-        entries,
-        lines,
-        drain: true,
-        ..FoldBatch::default()
-    };
-    (domain, peers, spaces, batch)
-}
-
 fn a_page_changed_after_sampling_is_not_merged(_: &mut Context) {
     let (mut domain, mut peers, spaces, batch) = hashed_pair(64);
     peers[1].run(|own| own.memory.flip(0..PAGES / 2));
     let outcomes = domain.fold_batch(&batch);
-    let stale = &words(&outcomes)[PAGES..PAGES + PAGES / 2];
+    let stale = &statuses(&outcomes)[PAGES..PAGES + PAGES / 2];
     assert!(stale.iter().all(|&word| word == STALE), "{stale:?}");
     assert_eq!(
         domain.in_state(spaces[1], 0..PAGES, PageState::Frame),
@@ -238,7 +180,7 @@ fn a_page_with_the_expected_hash_is_merged(_: &mut Context) {
         let (mut domain, _peers, _, mut batch) = hashed_pair(lines);
         let outcomes = domain.fold_batch(&batch);
         assert_eq!(
-            words(&outcomes),
+            statuses(&outcomes),
             vec![MERGED; 2 * PAGES],
             "with {lines} lines"
         );
@@ -269,7 +211,7 @@ fn a_merged_page_is_already_merged(_: &mut Context) {
     let (_peer, space) = peer_with(&domain, [1; 4]);
     let entries = set_of(space, &[0, 1, 2, 3]);
     let first = domain.fold_with_retries(&entries, Permit::default());
-    assert_eq!(words(&first), vec![MERGED; 4]);
+    assert_eq!(statuses(&first), vec![MERGED; 4]);
     let again = domain.fold_with_retries(&entries, Permit::default());
     assert!(
         again
@@ -300,10 +242,10 @@ fn only_zeros_become_the_zero_page(_: &mut Context) {
     });
     let zero = |page| entry(space, page, FoldKind::Zero);
     let outcomes = domain.fold_with_retries(&[zero(0), zero(1)], Permit::default());
-    assert_eq!(words(&outcomes), [CONTENT, CONTENT]);
+    assert_eq!(statuses(&outcomes), [CONTENT, CONTENT]);
     peer.run(|own| own.memory.set_word(1, 511, 0));
     let outcomes = domain.fold_with_retries(&[zero(1)], Permit::default());
-    assert_eq!(words(&outcomes), [(Status::Zeroed, Reason::None)]);
+    assert_eq!(statuses(&outcomes), [(Status::Zeroed, Reason::None)]);
     assert_eq!(domain.in_state(space, 1..2, PageState::Zero), 1);
 }
 

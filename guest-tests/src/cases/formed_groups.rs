@@ -11,13 +11,14 @@
 use std::fs;
 
 use super::Context;
-use super::groups::{
-    CONFIGURATION, NEARLY_ALL, assert_intact, await_that, group, peer_in, said, shared,
-    shared_in_one, started, status, worker, worker_status,
-};
 use crate::fixtures::cgroup::Cgroup;
+use crate::fixtures::daemon::program_output;
 use crate::fixtures::pagemap::assert_no_merged_page_is_left;
 use crate::fixtures::peer::Peer;
+use crate::fixtures::two_groups::{
+    CONFIGURATION, NEARLY_ALL, assert_intact, await_that, group, peer_in, shared, shared_in_one,
+    start_daemon, status, worker, worker_status,
+};
 
 cases! { "daemon::formed_groups":
     a_rule_forms_groups_that_share_nothing_and_part_from_whom_they_lose Normal Stock 240,
@@ -41,7 +42,7 @@ fn names() -> Vec<String> {
 
 fn a_rule_forms_groups_that_share_nothing_and_part_from_whom_they_lose(context: &mut Context) {
     let [in_a, in_b] = ["a", "b"].map(Cgroup::new);
-    let mut daemon = started(BY_CGROUP);
+    let mut daemon = start_daemon(BY_CGROUP);
     let mut a = [(); 2].map(|()| peer_in(&in_a));
     let mut b = [(); 2].map(|()| peer_in(&in_b));
     let ([stays, moves], [one, two]) = ([a[0].pid(), a[1].pid()], [b[0].pid(), b[1].pid()]);
@@ -73,7 +74,7 @@ fn a_rule_forms_groups_that_share_nothing_and_part_from_whom_they_lose(context: 
     // The rule is gone, and its groups with it.
     let rest = "[group.a]\ncgroup = \"/uksm-a\"\n";
     fs::write(CONFIGURATION, rest).expect("a configuration");
-    let text = said(&["reload"]);
+    let text = program_output(&["reload"]);
     assert_eq!(text, "reloaded; groups: 1\n");
     for (x, y) in [(one, two), (one, moves), (stays, moves)] {
         assert_eq!(shared(x, y), 0, "nothing should be left of a group");
@@ -89,7 +90,7 @@ fn a_rule_forms_groups_that_share_nothing_and_part_from_whom_they_lose(context: 
 
 fn a_group_that_nobody_is_in_is_dissolved_and_makes_room(_: &mut Context) {
     let [in_a, in_b, in_c] = ["a", "b", "c"].map(Cgroup::new);
-    let mut daemon = started(BY_CGROUP);
+    let mut daemon = start_daemon(BY_CGROUP);
     let mut a = [(); 2].map(|()| peer_in(&in_a));
     let b = peer_in(&in_b);
     let merging = |pair: &[Peer; 2]| shared(pair[0].pid(), pair[1].pid()) >= NEARLY_ALL;

@@ -19,8 +19,10 @@ use uksm_policy::command::{
 };
 
 use super::Context;
-use super::folding::{CONTENT, MERGED, PAGES, hashed_pair, peer_with, set_of, words};
 use crate::fixtures::domain::{Domain, Permit, entry};
+use crate::fixtures::fold_sets::{
+    CONTENT, MERGED, PAGES, hashed_pair, peer_with, set_of, statuses,
+};
 use crate::fixtures::peer::Peer;
 
 cases! { "frames":
@@ -41,7 +43,7 @@ fn a_page_merges_into_a_frame_by_number(_: &mut Context) {
         FrameId(domain.fold_with_retries(&set_of(space, &[0, 1]), Permit::default())[0].frame);
     let entries = [2, 3].map(|page| entry(space, page, FoldKind::Frame(frame)));
     let outcomes = domain.fold_with_retries(&entries, Permit::default());
-    assert_eq!(words(&outcomes), [MERGED, CONTENT]);
+    assert_eq!(statuses(&outcomes), [MERGED, CONTENT]);
     assert_eq!((outcomes[0].frame, outcomes[1].frame), (frame.0, 0));
     assert_eq!(domain.sharers(frame), Some(3));
     peer.run(|own| own.memory.flip(0..4));
@@ -57,7 +59,7 @@ fn unknown_and_freed_frames_are_gone(_: &mut Context) {
             &[entry(space, 0, FoldKind::Frame(FrameId(number)))],
             Permit::default(),
         );
-        assert_eq!(words(&outcome), [gone], "frame {number}");
+        assert_eq!(statuses(&outcome), [gone], "frame {number}");
     }
     let frame =
         FrameId(domain.fold_with_retries(&set_of(space, &[0, 1]), Permit::default())[0].frame);
@@ -70,7 +72,7 @@ fn unknown_and_freed_frames_are_gone(_: &mut Context) {
         &[entry(space, 2, FoldKind::Frame(frame))],
         Permit::default(),
     );
-    assert_eq!(words(&outcome), [gone], "a freed frame");
+    assert_eq!(statuses(&outcome), [gone], "a freed frame");
 }
 
 fn a_frame_takes_no_more_sharers_than_the_limit(_: &mut Context) {
@@ -82,7 +84,7 @@ fn a_frame_takes_no_more_sharers_than_the_limit(_: &mut Context) {
     let (mut peer, space) = peer_with(&domain, [1; 10]);
     let pages: Vec<usize> = (0..6).collect();
     let outcomes = domain.fold_with_retries(&set_of(space, &pages), Permit::default());
-    assert_eq!(words(&outcomes), [MERGED; 6]);
+    assert_eq!(statuses(&outcomes), [MERGED; 6]);
     let frame = FrameId(outcomes[0].frame);
     let another = FrameId(outcomes[4].frame);
     assert_ne!(frame, another, "the set should go on with another frame");
@@ -95,16 +97,20 @@ fn a_frame_takes_no_more_sharers_than_the_limit(_: &mut Context) {
         &[entry(space, 9, FoldKind::Frame(frame))],
         Permit::default(),
     );
-    assert_eq!(words(&more), [full]);
+    assert_eq!(statuses(&more), [full]);
     // A set whose frame is full does not make another frame for a single page.
     let last = domain.fold_with_retries(&set_of(space, &[0, 6]), Permit::default());
-    assert_eq!(words(&last), [(Status::Already, Reason::None), full]);
+    assert_eq!(statuses(&last), [(Status::Already, Reason::None), full]);
     peer.run(|own| own.memory.flip(0..1));
     let more = domain.fold_with_retries(
         &[entry(space, 9, FoldKind::Frame(frame))],
         Permit::default(),
     );
-    assert_eq!(words(&more), [MERGED], "a place that became free is taken");
+    assert_eq!(
+        statuses(&more),
+        [MERGED],
+        "a place that became free is taken"
+    );
 }
 
 fn a_domain_makes_no_more_frames_than_its_limit(_: &mut Context) {
@@ -118,7 +124,7 @@ fn a_domain_makes_no_more_frames_than_its_limit(_: &mut Context) {
         .map(|page| entry(space, page, FoldKind::Set(sets[page])))
         .collect();
     let outcomes = domain.fold_with_retries(&entries, Permit::default());
-    assert_eq!(words(&outcomes)[..4], [MERGED; 4]);
+    assert_eq!(statuses(&outcomes)[..4], [MERGED; 4]);
     assert!(
         outcomes[4..]
             .iter()
@@ -126,7 +132,7 @@ fn a_domain_makes_no_more_frames_than_its_limit(_: &mut Context) {
         "{outcomes:?}"
     );
     let full = (Status::Full, Reason::Frames);
-    assert!(words(&outcomes)[4..].contains(&full), "{outcomes:?}");
+    assert!(statuses(&outcomes)[4..].contains(&full), "{outcomes:?}");
     assert_eq!(domain.info().frames, 2);
     peer.run(|own| {
         own.memory.flip(0..2);
@@ -141,12 +147,15 @@ fn a_domain_makes_no_more_frames_than_its_limit(_: &mut Context) {
         1
     );
     let again = domain.fold_with_retries(&entries[4..], Permit::default());
-    assert_eq!(words(&again), [MERGED; 2], "a freed frame makes room");
+    assert_eq!(statuses(&again), [MERGED; 2], "a freed frame makes room");
 }
 
 fn frames_are_listed_in_order_with_hashes_and_reaped_when_unused(_: &mut Context) {
     let (mut domain, mut peers, spaces, batch) = hashed_pair(8);
-    assert_eq!(words(&domain.fold_batch(&batch)), vec![MERGED; 2 * PAGES]);
+    assert_eq!(
+        statuses(&domain.fold_batch(&batch)),
+        vec![MERGED; 2 * PAGES]
+    );
     let lines = Lines { from: 0, to: 8 };
     let listed = domain.frames(lines, false);
     assert_eq!(listed.len(), PAGES);
@@ -278,7 +287,7 @@ fn numbers_are_found_again_and_never_given_twice(_: &mut Context) {
     for (outcome, page) in outcomes[..200].iter().zip(0..) {
         let frame = FoldKind::Frame(FrameId(outcome.frame));
         let third = domain.fold_with_retries(&[entry(spaces[2], page, frame)], Permit::default());
-        assert_eq!(words(&third), [MERGED], "frame {}", outcome.frame);
+        assert_eq!(statuses(&third), [MERGED], "frame {}", outcome.frame);
     }
     drop(peers);
     domain.assert_all_frames_return();

@@ -16,15 +16,14 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::crowd::cpu;
-use super::daemon::Daemon;
-use super::explain::text;
-use super::groups::status;
 use crate::fixtures::accounting::number;
 use crate::fixtures::contents::{Content, WORDS};
+use crate::fixtures::daemon::{Daemon, cpu_time};
+use crate::fixtures::explanation::explanation_text;
 use crate::fixtures::memory::{Huge, Memory};
 use crate::fixtures::pagemap;
 use crate::fixtures::peer::Peer;
+use crate::fixtures::two_groups::status;
 
 cases! { "daemon::freed_memory":
     pages_dropped_under_frames_are_freed_and_no_longer_counted Normal Stock 300,
@@ -107,7 +106,7 @@ fn await_saved(
         assert!(
             begun.elapsed() < BOUND,
             "{mapped:?} in page maps, {counted} in the status, {expected:?} expected: {}",
-            text(pair[0].pid())
+            explanation_text(pair[0].pid())
         );
         sleep(Duration::from_millis(50));
     }
@@ -169,7 +168,7 @@ fn pages_dropped_under_frames_are_freed_and_no_longer_counted(context: &mut Cont
         (mapped..=2 * zeros + SLACK).contains(&counted),
         "{counted} zero pages are counted, {mapped} are mapped, {} were: {}",
         2 * zeros,
-        text(pair[0].pid())
+        explanation_text(pair[0].pid())
     );
     context.note(format!("zero pages: {counted} counted, {mapped} mapped"));
     let held = status()["frames"]["held"].as_u64().expect("frames held");
@@ -244,7 +243,7 @@ fn await_zeros(daemon: &mut Daemon, peer: &Peer, zero: u64, wanted: u64) -> Dura
         assert!(
             begun.elapsed() < BOUND,
             "{merged} of {wanted} zeros are merged: {}",
-            text(peer.pid())
+            explanation_text(peer.pid())
         );
         sleep(Duration::from_millis(50));
     }
@@ -265,10 +264,10 @@ fn zeroed_memory_is_merged_while_parts_of_it_are_used_and_zeroed_again(context: 
             let freed = (0..LARGE).filter(|&page| is_freed(page));
             freed.for_each(|page| write_zeros(&mut own.memory, page));
         });
-        let used_before = cpu(&daemon);
+        let used_before = cpu_time(&daemon);
         let first = await_zeros(&mut daemon, &peer, zero, freed);
-        let for_first = (cpu(&daemon) - used_before).as_secs_f64();
-        let (begun, used_before) = (Instant::now(), cpu(&daemon));
+        let for_first = (cpu_time(&daemon) - used_before).as_secs_f64();
+        let (begun, used_before) = (Instant::now(), cpu_time(&daemon));
         for turn in 0..TURNS {
             peer.run(move |own| {
                 for page in used(turn) {
@@ -281,7 +280,7 @@ fn zeroed_memory_is_merged_while_parts_of_it_are_used_and_zeroed_again(context: 
             });
             sleep(A_TURN);
         }
-        let share = (cpu(&daemon) - used_before).as_secs_f64() / begun.elapsed().as_secs_f64();
+        let share = (cpu_time(&daemon) - used_before).as_secs_f64() / begun.elapsed().as_secs_f64();
         let kept = zeros(&peer, LARGE, zero) as f64 / freed as f64;
         peer.run(|own| used(TURNS - 1).for_each(|page| write_zeros(&mut own.memory, page)));
         let last = await_zeros(&mut daemon, &peer, zero, freed);
@@ -311,7 +310,11 @@ fn zeroed_memory_is_merged_while_parts_of_it_are_used_and_zeroed_again(context: 
         });
         assert_eq!(wrong, 0);
         // `full` may use 0.95 of a core; 0.01 to 0.06 were measured.
-        assert!(share < 0.2, "{share} of a core: {}", text(peer.pid()));
+        assert!(
+            share < 0.2,
+            "{share} of a core: {}",
+            explanation_text(peer.pid())
+        );
         daemon.stop();
     }
 }

@@ -29,11 +29,12 @@ use uksm_linux::module::{Device, Error, raw};
 use uksm_policy::command::{FoldBatch, FoldKind, FrameId, Page, Reason, Run, SpaceId, Status};
 
 use super::Context;
-use super::userfault::page_that_never_comes;
 use crate::fixtures::accounting::{SteadyMarks, events, usable_pages};
 use crate::fixtures::domain::{Domain, LINES, Permit, address, entry};
 use crate::fixtures::memory::{BASE, Huge, Memory};
-use crate::fixtures::peer::{Peer, fork, pause, pidfd, pipe, signal, wait};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::{fork, pause, pidfd, pipe, signal, wait};
+use crate::fixtures::userfault::page_that_never_comes;
 
 cases! { "full_machine":
     calls_on_a_full_machine_fail_and_kill_nobody Normal Stock 600,
@@ -54,7 +55,6 @@ const ROUNDS: usize = 20;
 const LEFT: u64 = 640;
 /// Addresses of the own memory of the hog and the callers.
 const OTHER: u64 = BASE + (1 << 33);
-
 /// Name of the process that takes the memory.
 const HOG: &CStr = c"hog";
 /// Number of times that the hog may itself take the last page.

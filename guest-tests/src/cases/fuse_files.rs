@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::Context;
 use crate::fixtures::contents::{Content, PAGE};
 use crate::fixtures::fuse::{FuseFile, Reads};
-use crate::fixtures::peer::{fork, wait};
+use crate::fixtures::process::{fork, wait};
 
 cases! { "fuse_files":
     reads_of_a_fuse_file_are_answered_failed_or_ignored Normal Stock 30,

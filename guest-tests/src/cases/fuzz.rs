@@ -21,24 +21,24 @@ use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
+use call::{Buffers, Called, Material, VERBS, device};
+use target::{FILE_PAGES, Target};
 use uksm_linux::module::Configuration;
 use uksm_policy::command::SpaceId;
 
-mod call;
-mod target;
-
 use super::Context;
-use super::attaching::attach;
-use super::nested_guest::load_kvm;
 use crate::fixtures::accounting::{free_pages, number, set, value};
 use crate::fixtures::contents::Random;
 use crate::fixtures::domain::Domain;
 use crate::fixtures::fuse::{FuseFile, Reads};
+use crate::fixtures::kvm::load_kvm;
 use crate::fixtures::pagemap::assert_no_merged_page_is_left;
-use crate::fixtures::peer::{fork, signal, wait};
+use crate::fixtures::process::{fork, signal, wait};
+use crate::fixtures::requests::attach;
 use crate::fixtures::symbols::kernel_has;
-use call::{Buffers, Called, Material, VERBS, device};
-use target::{FILE_PAGES, Target};
+
+mod call;
+mod target;
 
 cases! { "fuzz":
     random_calls_harm_nothing_and_lose_nothing Stress Stock 300,

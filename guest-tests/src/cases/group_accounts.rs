@@ -14,14 +14,15 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::daemon::{Daemon, forget_accounts};
-use super::groups::{
-    CONFIGURATION, Host, NEARLY_ALL, PAGES, assert_intact, await_that, group, held, peer_in, said,
-    shared, worker, worker_status,
-};
 use crate::fixtures::accounting::{number, value};
 use crate::fixtures::cgroup::Cgroup;
-use crate::fixtures::peer::{Peer, signal};
+use crate::fixtures::daemon::{Daemon, forget_accounts, program_output};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::signal;
+use crate::fixtures::two_groups::{
+    CONFIGURATION, NEARLY_ALL, PAGES, TwoGroups, assert_intact, await_that, frame_count, group,
+    peer_in, shared, worker, worker_status,
+};
 
 cases! { "daemon::group_accounts":
     what_a_group_costs_is_booked_where_its_operator_said Normal Stock 120,
@@ -34,7 +35,7 @@ const GROUPS: usize = 16;
 const FEW: usize = 64;
 
 /// A daemon whose groups a and b are booked on control groups of their own.
-fn booked(daemon: &str) -> (Host, [Cgroup; 2]) {
+fn booked(daemon: &str) -> (TwoGroups, [Cgroup; 2]) {
     let books = ["pays-a", "pays-b"].map(Cgroup::new);
     let text = format!(
         "v_life = \"off\"\n{daemon}\
@@ -42,7 +43,7 @@ fn booked(daemon: &str) -> (Host, [Cgroup; 2]) {
          [group.b]\ncgroup = \"/uksm-b\"\nbook = \"/uksm-pays-b\"\n"
     );
     std::fs::write(CONFIGURATION, text).expect("a configuration");
-    let host = Host {
+    let host = TwoGroups {
         a: Cgroup::new("a"),
         b: Cgroup::new("b"),
         daemon: Daemon::start_configured(CONFIGURATION),
@@ -58,7 +59,7 @@ fn used() -> f64 {
 
 /// The bill of group a up to now.
 fn bill() -> serde_json::Value {
-    let bill = said(&["account", "--group", "a", "--json"]);
+    let bill = program_output(&["account", "--group", "a", "--json"]);
     let bill: serde_json::Value = serde_json::from_str(&bill).unwrap_or_else(|_| panic!("{bill}"));
     bill["groups"][0].clone()
 }
@@ -76,11 +77,11 @@ struct Counts {
     last: f64,
 }
 
-fn counts(book: &Cgroup, said: fn() -> f64) -> Counts {
+fn counts(book: &Cgroup, seconds: fn() -> f64) -> Counts {
     Counts {
-        first: said(),
+        first: seconds(),
         booked: book.cpu_seconds(),
-        last: said(),
+        last: seconds(),
     }
 }
 
@@ -119,7 +120,7 @@ fn what_a_group_costs_is_booked_where_its_operator_said(context: &mut Context) {
     assert_agree(context, "the bill", [before[0], after[0]]);
     assert_agree(context, "the worker", [before[1], after[1]]);
     let pages = book.pages() - pages_before;
-    let frames = held("a");
+    let frames = frame_count("a");
     assert!(
         pages >= frames,
         "{pages} pages should be booked, which {frames} frames are part of"
@@ -128,12 +129,12 @@ fn what_a_group_costs_is_booked_where_its_operator_said(context: &mut Context) {
     assert_killed_worker_is_billed(context, &mut host, &book, before[0]);
     assert_intact(&mut pair);
     host.daemon.stop();
-    assert!(said(&["account"]).contains("no daemon answers"));
+    assert!(program_output(&["account"]).contains("no daemon answers"));
 }
 
 /// The report includes the pages that the pair wrote, if no earlier test left pages to KSM.
 fn assert_written_pages_are_reported() {
-    let report = said(&["report", "--json"]);
+    let report = program_output(&["report", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&report).expect("a report");
     match report["host_written_pages"].as_u64() {
         Some(pages) => assert!(pages >= 2 * NEARLY_ALL as u64, "{pages} pages were written"),
@@ -144,7 +145,7 @@ fn assert_written_pages_are_reported() {
 /// A killed worker has not reported its last work, and its frames continue to save.
 fn assert_killed_worker_is_billed(
     context: &mut Context,
-    host: &mut Host,
+    host: &mut TwoGroups,
     book: &Cgroup,
     before: Counts,
 ) {

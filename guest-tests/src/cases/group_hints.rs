@@ -11,13 +11,13 @@
 use std::time::Duration;
 
 use super::Context;
-use super::daemon::Daemon;
-use super::groups::{
+use crate::fixtures::cgroup::Cgroup;
+use crate::fixtures::daemon::Daemon;
+use crate::fixtures::hinted_reads::{CACHE, READ, read_the_same};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::two_groups::{
     CONFIGURATION, assert_confined, await_that, group, shared, worker, worker_status,
 };
-use super::hints::{CACHE, READ, read_the_same};
-use crate::fixtures::cgroup::Cgroup;
-use crate::fixtures::peer::Peer;
 
 cases! { "daemon::group_hints":
     each_of_two_groups_is_told_of_what_its_own_processes_read Policy Stock 300,

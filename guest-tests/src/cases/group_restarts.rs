@@ -11,14 +11,15 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::daemon::Daemon;
-use super::groups::{
-    CONFIGURATION, Host, NEARLY_ALL, PAGES, assert_has_frames, assert_intact, await_that, group,
-    held, peer_in, shared, worker, worker_status,
-};
+use crate::fixtures::daemon::Daemon;
 use crate::fixtures::fd_store::FdStore;
 use crate::fixtures::pagemap::assert_no_merged_page_is_left;
-use crate::fixtures::peer::{Peer, signal};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::signal;
+use crate::fixtures::two_groups::{
+    CONFIGURATION, NEARLY_ALL, PAGES, TwoGroups, assert_has_frames, assert_intact, await_that,
+    frame_count, group, peer_in, shared, worker, worker_status,
+};
 
 cases! { "daemon::group_restarts":
     a_new_supervisor_gets_the_frames_that_systemd_kept Normal Stock 120,
@@ -51,13 +52,13 @@ fn kill_with_workers(daemon: Daemon) {
 
 fn a_new_supervisor_gets_the_frames_that_systemd_kept(context: &mut Context) {
     let mut store = FdStore::new();
-    let mut host = Host::prepared(|command| store.serve(command));
+    let mut host = TwoGroups::prepared(|command| store.serve(command));
     let mut pair = host.pair_in_a();
     let [one, two] = pids(&pair);
     host.wait_for("group a should merge", || shared(one, two) >= NEARLY_ALL);
-    let frames = held("a");
+    let frames = frame_count("a");
     assert_eq!(store.names(), ["domain-a", "domain-b"]);
-    let Host { daemon, a, b } = host;
+    let TwoGroups { daemon, a, b } = host;
     kill_with_workers(daemon);
     assert!(
         shared(one, two) >= NEARLY_ALL,
@@ -96,7 +97,7 @@ fn a_new_supervisor_gets_the_frames_that_systemd_kept(context: &mut Context) {
 
 fn a_stored_domain_of_other_constants_is_given_up_and_its_processes_merge_again(_: &mut Context) {
     let mut store = FdStore::new();
-    let mut host = Host::prepared(|command| store.serve(command));
+    let mut host = TwoGroups::prepared(|command| store.serve(command));
     let mut pair = host.pair_in_a();
     let mut other = [(); 2].map(|()| peer_in(&host.b));
     let ([one, two], [x, y]) = (pids(&pair), pids(&other));
@@ -104,7 +105,7 @@ fn a_stored_domain_of_other_constants_is_given_up_and_its_processes_merge_again(
         shared(one, two) >= NEARLY_ALL && shared(x, y) >= NEARLY_ALL
     });
     assert_eq!(store.names(), ["domain-a", "domain-b"]);
-    let Host { daemon, a, b } = host;
+    let TwoGroups { daemon, a, b } = host;
     kill_with_workers(daemon);
 
     // Another policy of a, other limits of b, and another seed of a the time after.
@@ -142,10 +143,10 @@ fn a_stored_domain_of_other_constants_is_given_up_and_its_processes_merge_again(
 }
 
 fn workers_and_supervisors_killed_over_and_over_harm_nobody(context: &mut Context) {
-    let host = Host::prepared(|_| ());
+    let host = TwoGroups::prepared(|_| ());
     let mut a = host.pair_in_a();
     let mut b = [(); 2].map(|()| peer_in(&host.b));
-    let Host {
+    let TwoGroups {
         mut daemon,
         a: in_a,
         b: in_b,

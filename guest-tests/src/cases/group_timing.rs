@@ -17,9 +17,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::Context;
-use super::groups::{Host, PAGES, SEED, assert_intact, shared};
 use crate::fixtures::contents::{Content, Random};
 use crate::fixtures::peer::{Own, Peer};
+use crate::fixtures::two_groups::{PAGES, SEED, TwoGroups, assert_intact, shared};
 
 cases! { "daemon::group_timing":
     a_twin_in_another_group_does_not_show_in_the_time_of_a_write Normal Stock 120,
@@ -31,7 +31,6 @@ const HERE: usize = 1;
 const NOWHERE: usize = 2;
 const KINDS: usize = 3;
 const EACH: usize = PAGES / KINDS;
-
 /// By chance, a difference of more than this many standard deviations comes once in 16,000 runs.
 const MAX_BY_CHANCE: f64 = 4.0;
 
@@ -95,7 +94,7 @@ fn measure(own: &mut Own) -> ([f64; 2], [u64; KINDS]) {
 }
 
 fn a_twin_in_another_group_does_not_show_in_the_time_of_a_write(context: &mut Context) {
-    let mut host = Host::prepared(|_| ());
+    let mut host = TwoGroups::prepared(|_| ());
     // No page may be merged before it has its final contents: a page stays on its frame when others
     // leave that.
     let mut prober = Peer::filled(PAGES, SEED, PAGES);

@@ -9,15 +9,18 @@
 //! Physical page numbers, read from the kernel's page maps, show which pages are shared.
 
 use std::fs;
-use std::process::Command;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Context;
-use super::daemon::{Daemon, PROGRAM};
 use crate::fixtures::cgroup::Cgroup;
-use crate::fixtures::pagemap::{self, assert_no_merged_page_is_left};
-use crate::fixtures::peer::{Peer, fork, pause, signal, wait};
+use crate::fixtures::daemon::program_output;
+use crate::fixtures::pagemap::assert_no_merged_page_is_left;
+use crate::fixtures::process::{fork, pause, signal, wait};
+use crate::fixtures::two_groups::{
+    CONFIGURATION, NEARLY_ALL, PAGES, TWO_GROUPS, TwoGroups, assert_confined, assert_has_frames,
+    assert_intact, await_that, frame_count, group, peer_in, shared, shared_in_one, start_daemon,
+    worker, worker_status,
+};
 
 cases! { "daemon::groups":
     groups_share_nothing_and_a_killed_worker_is_replaced_with_its_frames Normal Stock 240,
@@ -27,193 +30,8 @@ cases! { "daemon::groups":
     a_reload_changes_what_the_file_changes_and_nothing_else Normal Stock 180,
 }
 
-pub(super) const PAGES: usize = 2048;
-pub(super) const NEARLY_ALL: usize = PAGES * 95 / 100;
-pub(super) const SEED: u64 = 47;
-const BOUND: Duration = Duration::from_secs(100);
-/// Longest wait for an answer.
-const LATE: Duration = Duration::from_secs(30);
-pub(super) const CONFIGURATION: &str = "/tmp/groups.toml";
-
-const TWO_GROUPS: &str = "v_life = \"off\"\n\
-                          [group.a]\ncgroup = \"/uksm-a\"\nbook = \"/uksm-a\"\n\
-                          [group.b]\ncgroup = \"/uksm-b\"\nbook = \"/uksm-b\"\n";
-
-/// A daemon with the groups a and b, each of a control group of that name, which pays.
-pub(super) struct Host {
-    pub(super) daemon: Daemon,
-    pub(super) a: Cgroup,
-    pub(super) b: Cgroup,
-}
-
-impl Host {
-    fn new() -> Host {
-        Host::prepared(|_| ())
-    }
-
-    /// One with a change of the daemon's command.
-    pub(super) fn prepared(prepare: impl FnOnce(&mut Command)) -> Host {
-        Host::of(TWO_GROUPS, prepare)
-    }
-
-    /// One with this configuration.
-    pub(super) fn configured(text: &str) -> Host {
-        Host::of(text, |_| ())
-    }
-
-    fn of(text: &str, prepare: impl FnOnce(&mut Command)) -> Host {
-        let [a, b] = ["a", "b"].map(Cgroup::new);
-        fs::write(CONFIGURATION, text).expect("a configuration");
-        let daemon = Daemon::start_prepared(CONFIGURATION, prepare);
-        Host { daemon, a, b }
-    }
-
-    /// Two equal peers in group a.
-    pub(super) fn pair_in_a(&self) -> [Peer; 2] {
-        [(); 2].map(|()| peer_in(&self.a))
-    }
-
-    /// Waits for a condition, which may take long on an emulated machine.
-    pub(super) fn wait_for(&mut self, what: &str, is_so: impl FnMut() -> bool) {
-        await_that(&mut self.daemon, what, is_so);
-    }
-}
-
-pub(super) fn await_that(daemon: &mut Daemon, what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + BOUND;
-    while !is_so() {
-        daemon.assert_running();
-        assert!(
-            Instant::now() < end,
-            "{what}; the daemon says: {}{}{}",
-            said(&["group", "list"]),
-            said(&["group", "show", "a"]),
-            said(&["group", "show", "b"])
-        );
-        sleep(Duration::from_millis(20));
-    }
-}
-
-/// A daemon with this configuration.
-pub(super) fn started(text: &str) -> Daemon {
-    fs::write(CONFIGURATION, text).expect("a configuration");
-    Daemon::start_configured(CONFIGURATION)
-}
-
-pub(super) fn peer_in(cgroup: &Cgroup) -> Peer {
-    let mut peer = Peer::new(PAGES);
-    cgroup.take(peer.pid());
-    peer.run(|own| own.memory.fill(SEED, PAGES));
-    peer
-}
-
-/// Output of the program, on either stream.
-pub(super) fn said(arguments: &[&str]) -> String {
-    let output = Command::new(PROGRAM).args(arguments).output();
-    let output = output.unwrap_or_else(|error| panic!("{PROGRAM}: {error}"));
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
-}
-
-/// The result of `read`, repeated while it is null: a machine that halted for seconds delays an
-/// answer, and a daemon that starts has none yet.
-fn found(mut read: impl FnMut() -> serde_json::Value) -> serde_json::Value {
-    let end = Instant::now() + LATE;
-    loop {
-        let value = read();
-        if !value.is_null() || Instant::now() >= end {
-            return value;
-        }
-        sleep(Duration::from_millis(20));
-    }
-}
-
-/// The status; null if no daemon answers.
-pub(super) fn status() -> serde_json::Value {
-    found(|| {
-        let output = Command::new(PROGRAM).args(["status", "--json"]).output();
-        let output = output.unwrap_or_else(|error| panic!("{PROGRAM}: {error}"));
-        serde_json::from_slice(&output.stdout).unwrap_or_default()
-    })
-}
-
-/// A group's part of the status; null if there is none.
-pub(super) fn group(name: &str) -> serde_json::Value {
-    let groups = status()["groups"].as_array().cloned().unwrap_or_default();
-    let found = groups.into_iter().find(|group| group["name"] == name);
-    found.unwrap_or_default()
-}
-
-pub(super) fn worker(name: &str) -> i32 {
-    let pid = group(name)["pid"].as_i64().unwrap_or(0);
-    i32::try_from(pid).expect("a process id")
-}
-
-/// The status of a group's worker; null if it does not answer.
-pub(super) fn worker_status(name: &str) -> serde_json::Value {
-    found(|| group(name)["status"].clone())
-}
-
-pub(super) fn held(name: &str) -> u64 {
-    let held = worker_status(name)["frames"]["held"].as_u64();
-    held.unwrap_or(0)
-}
-
-/// Asserts that a new worker holds the frames of one that ended: none is lost. The processes' own
-/// few pages come and go, and pages that were being merged during the count are added.
-pub(super) fn assert_has_frames(name: &str, frames: u64) {
-    let now = held(name);
-    assert!(
-        now + 64 > frames,
-        "the new worker should have all {frames} frames, and has {now}"
-    );
-}
-
-/// The number of pages that a moved process shares in its present group. It never shares in both
-/// groups: it is merged in the new group only after it was unmerged from the old one. The page maps
-/// are read one after the other, so the sharing with the process that stayed is read twice.
-pub(super) fn shared_in_one(stays: i32, moves: i32, now: i32) -> usize {
-    let (old, new, later) = (
-        shared(stays, moves),
-        shared(moves, now),
-        shared(stays, moves),
-    );
-    assert!(
-        [old, new, later].contains(&0),
-        "{old} pages of a, {new} of b, {later} of a"
-    );
-    new
-}
-
-/// Pages that both map.
-pub(super) fn shared(a: i32, b: i32) -> usize {
-    pagemap::shared(a, b, PAGES)
-}
-
-pub(super) fn assert_intact(peers: &mut [Peer]) {
-    for peer in peers {
-        assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
-    }
-}
-
-/// A worker has no right, and can get none.
-pub(super) fn assert_confined(pid: i32) {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a worker");
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.map(|rest| rest.trim_matches([':', '\t', ' ']).to_owned())
-    };
-    for (name, expected) in [
-        ("CapEff", "0000000000000000"),
-        ("CapPrm", "0000000000000000"),
-        ("NoNewPrivs", "1"),
-        ("Seccomp", "2"),
-    ] {
-        assert_eq!(field(name).as_deref(), Some(expected), "{name} of {pid}");
-    }
-}
-
 fn groups_share_nothing_and_a_killed_worker_is_replaced_with_its_frames(context: &mut Context) {
-    let mut host = Host::new();
+    let mut host = TwoGroups::new();
     let mut a = host.pair_in_a();
     let mut b = [(); 2].map(|()| peer_in(&host.b));
     for pair in [&a, &b] {
@@ -240,7 +58,7 @@ fn groups_share_nothing_and_a_killed_worker_is_replaced_with_its_frames(context:
         assert_confined(worker(name));
     }
 
-    let (frames, before) = (held("a"), worker("a"));
+    let (frames, before) = (frame_count("a"), worker("a"));
     let begin = Instant::now();
     signal(before, libc::SIGKILL);
     let pids = [a[0].pid(), a[1].pid()];
@@ -279,7 +97,7 @@ fn groups_share_nothing_and_a_killed_worker_is_replaced_with_its_frames(context:
 }
 
 fn a_process_that_moves_shares_nothing_with_those_it_left(context: &mut Context) {
-    let mut host = Host::new();
+    let mut host = TwoGroups::new();
     let mut a = host.pair_in_a();
     let mut b = [peer_in(&host.b)];
     let [stays, moves, other] = [a[0].pid(), a[1].pid(), b[0].pid()];
@@ -309,7 +127,7 @@ fn a_process_that_moves_shares_nothing_with_those_it_left(context: &mut Context)
 }
 
 fn a_child_that_was_moved_at_once_shares_nothing_with_its_parent(_: &mut Context) {
-    let mut host = Host::new();
+    let mut host = TwoGroups::new();
     let mut a = host.pair_in_a();
     let [parent, other] = [a[0].pid(), a[1].pid()];
     host.wait_for("group a should merge", || {
@@ -336,7 +154,7 @@ fn a_child_that_was_moved_at_once_shares_nothing_with_its_parent(_: &mut Context
 }
 
 fn a_group_waits_for_the_control_group_that_pays(_: &mut Context) {
-    let mut daemon = started(
+    let mut daemon = start_daemon(
         "v_life = \"off\"\n[group.a]\ncgroup = \"/uksm-a\"\nbook = \"/uksm-a\"\n\
          [group.b]\ncgroup = \"/uksm-b\"\n",
     );
@@ -347,7 +165,7 @@ fn a_group_waits_for_the_control_group_that_pays(_: &mut Context) {
         group("a")["fault"],
         "/sys/fs/cgroup/uksm-a: no such control group yet"
     );
-    let error = said(&["group", "show", "c"]);
+    let error = program_output(&["group", "show", "c"]);
     assert_eq!(error, "uksm: c: no such group: there are a, b\n");
     let cgroup = Cgroup::new("a");
     // With groups below it, it holds no processes itself.
@@ -370,11 +188,11 @@ fn a_group_waits_for_the_control_group_that_pays(_: &mut Context) {
 /// Rewrites the configuration and reloads it; returns the program's output.
 fn reloaded(text: &str) -> String {
     fs::write(CONFIGURATION, text).expect("a configuration");
-    said(&["reload"])
+    program_output(&["reload"])
 }
 
 fn a_reload_changes_what_the_file_changes_and_nothing_else(_: &mut Context) {
-    let mut host = Host::new();
+    let mut host = TwoGroups::new();
     let mut a = host.pair_in_a();
     let mut b = [(); 2].map(|()| peer_in(&host.b));
     let ([stays, moves], [one, two]) = ([a[0].pid(), a[1].pid()], [b[0].pid(), b[1].pid()]);

@@ -11,12 +11,11 @@ use uksm_linux::hints::Hints;
 use uksm_policy::command::SpaceId;
 
 use super::Context;
-use super::crowd::{figures, shared};
-use super::daemon::{Daemon, status};
-use super::hints::{await_programs, named};
 use crate::fixtures::contents::{Content, PAGE};
+use crate::fixtures::daemon::{Daemon, status_json, status_text};
+use crate::fixtures::hinted_reads::{await_programs, pid_arguments};
 use crate::fixtures::memory::{BASE, Memory};
-use crate::fixtures::peer::{Own, Peer};
+use crate::fixtures::peer::{Own, Peer, pages_shared_by};
 
 cases! { "daemon::growth":
     memory_that_appears_is_told_of_followed_processes_and_seldom Normal Stock 60,
@@ -88,7 +87,6 @@ fn memory_that_appears_is_told_of_followed_processes_and_seldom(_: &mut Context)
 
 /// After this time a daemon of governor low reads sizes each 8 s.
 const CALM: Duration = Duration::from_secs(13);
-
 /// Pages that are there when the daemon starts, and pages of each growth.
 const OLD: usize = 4096;
 const NEW: usize = 2048;
@@ -104,7 +102,7 @@ fn memory_that_appears_in_calm_processes_is_merged_soon_by_a_daemon_with_little_
         peer.run(move |own| fill(&mut own.memory, 0..OLD, seed));
         peer
     });
-    let mut daemon = Daemon::start_with("low", &named(&pair));
+    let mut daemon = Daemon::start_with("low", &pid_arguments(&pair));
     await_programs(&mut daemon);
     let in_place: fn(&mut Own) = |own| fill(&mut own.memory, FIRST, 3);
     let mapped: fn(&mut Own) = |_| {
@@ -123,15 +121,15 @@ fn memory_that_appears_in_calm_processes_is_merged_soon_by_a_daemon_with_little_
             peer.run(order);
         }
         let filled = begun.elapsed();
-        while shared(&pair, SECOND.end) < round * NEW + NEW * 9 / 10 {
+        while pages_shared_by(&pair, SECOND.end) < round * NEW + NEW * 9 / 10 {
             daemon.assert_running();
             let is_late = begun.elapsed() > Duration::from_secs(30);
-            assert!(!is_late, "{name}: {}; {}", figures(), status());
+            assert!(!is_late, "{name}: {}; {}", status_json(), status_text());
             std::thread::sleep(Duration::from_millis(20));
         }
         let took = begun.elapsed() - filled;
         context.metric(&format!("{name} merged"), took.as_secs_f64(), "s");
-        let status: serde_json::Value = serde_json::from_str(&figures()).expect("JSON");
+        let status: serde_json::Value = serde_json::from_str(&status_json()).expect("JSON");
         let grown = status["hints"]["grown"].as_u64();
         assert!(grown >= Some(2 * (round as u64 + 1)), "{name}: {status}");
     }

@@ -22,12 +22,13 @@ use std::time::Duration;
 
 use uksm_linux::module::raw::UKSM_FEATURE_GUARD;
 use uksm_policy::command::{FoldKind, FrameId, Lines, PageState, Reason, SpaceId, Status};
+use uksm_vm_protocol::machine::{COLLECTOR, GUARD, MODULE};
 
 use super::Context;
 use crate::fixtures::domain::{Domain, OutcomeCounts, Permit, address, entry};
 use crate::fixtures::pagemap::pfns;
-use crate::fixtures::peer::{self, Peer, fork, fork_alone, pause};
-use uksm_vm_protocol::machine::{COLLECTOR, GUARD, MODULE};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::{self, fork, fork_alone, pause};
 
 cases! { "guard":
     a_driver_that_collects_merged_pages_leaves_them_as_they_are Normal Faults 90,
@@ -41,7 +42,6 @@ cases! { "guard":
 const PAGES: usize = 64;
 const SEED: u64 = 53;
 const STATES: Lines = Lines { from: 0, to: 0 };
-
 const COLLECT: &str = "/sys/module/migration_collector/parameters/collect";
 const LOCK: &str = "/sys/module/migration_collector/parameters/lock";
 const UNLOCK: &str = "/sys/module/migration_collector/parameters/unlock";
@@ -146,8 +146,8 @@ fn a_driver_that_collects_merged_pages_leaves_them_as_they_are(context: &mut Con
     );
     assert_eq!(pfns(peers[0].pid(), 0..KEPT), before);
     assert_eq!(pfns(child, 0..KEPT), before);
-    peer::signal(child, libc::SIGKILL);
-    peers[1].run(move |_| peer::wait(child));
+    process::signal(child, libc::SIGKILL);
+    peers[1].run(move |_| process::wait(child));
     assert_intact(&mut peers[1..]);
     write_and_restore(&mut peers[1]);
     // The written pages are ordinary memory, which the guard leaves alone as well.
@@ -174,7 +174,7 @@ fn orphans_are_left_as_they_are_without_the_module(context: &mut Context) {
     assert_intact(&mut peers);
     let status = peers[1].run(|own| {
         let memory = &mut own.memory;
-        peer::wait(fork(|| {
+        process::wait(fork(|| {
             memory.flip(0..PAGES);
             i32::from(memory.changed(SEED, PAGES, 0..PAGES) != PAGES)
         }))
@@ -270,7 +270,7 @@ fn with_lock_held<R>(context: &Context, peer: &Peer, work: impl FnOnce() -> R) -
     let driver = fork(|| i32::from(context.write(COLLECT, &text).is_err()));
     sleep(BEGUN);
     let result = work();
-    assert_eq!(peer::wait(driver), 0, "the driver should have collected");
+    assert_eq!(process::wait(driver), 0, "the driver should have collected");
     result
 }
 

@@ -18,15 +18,16 @@ use uksm_linux::module::{self, Listed};
 use uksm_policy::command::SpaceId;
 
 use super::Context;
-use super::attaching::attach;
-use super::negative_controls::{BREAK_READS, SLOW_BREAK, with_faults};
 use crate::fixtures::domain::{Domain, Permit, address};
+use crate::fixtures::fault_switches::{BREAK_READS, SLOW_BREAK, with_faults};
 use crate::fixtures::fuse::{FuseFile, Reads};
 use crate::fixtures::held_locks::{
     await_held, exec_with_a_read_under_way, hold_mappings, map_without_pause,
 };
 use crate::fixtures::memory::{BASE, Memory};
-use crate::fixtures::peer::{Peer, signal, wait};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::{signal, wait};
+use crate::fixtures::requests::attach;
 
 cases! { "held_locks":
     calls_on_a_target_that_holds_its_mmap_lock_end Normal Stock 60,

@@ -19,12 +19,16 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::groups::{Host, NEARLY_ALL, assert_intact, peer_in, said, shared, worker_status};
 use crate::fixtures::accounting::set;
+use crate::fixtures::daemon::program_output;
 use crate::fixtures::fuse::FuseFile;
 use crate::fixtures::held_locks::{hold_mappings, unmap_much_for_ever};
 use crate::fixtures::memory::answer;
-use crate::fixtures::peer::{Peer, signal};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::signal;
+use crate::fixtures::two_groups::{
+    NEARLY_ALL, TwoGroups, assert_intact, peer_in, shared, worker_status,
+};
 
 cases! { "daemon::held_locks":
     one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered Normal Stock 240,
@@ -34,6 +38,7 @@ const TOLD: &str = "v_life = \"off\"\n\
     [group.a]\ncgroup = \"/uksm-a\"\nbook = \"/uksm-a\"\nredistribute = \"entitlement\"\n\
     redistribute_least = \"1MiB\"\n[group.a.member.one]\ncgroup = \"/uksm-a\"\nbase = \"256MiB\"\n\
     [group.b]\ncgroup = \"/uksm-b\"\nbook = \"/uksm-b\"\n";
+
 /// A query is answered within this time, on an emulated machine whose processors are all busy.
 const SOON: Duration = Duration::from_secs(10);
 const FROZEN: &str = "/sys/fs/cgroup/uksm-b/frozen";
@@ -41,7 +46,7 @@ const FROZEN: &str = "/sys/fs/cgroup/uksm-b/frozen";
 /// Runs the program; returns its output and the time it took.
 fn asked(arguments: &[&str]) -> (String, Duration) {
     let begin = Instant::now();
-    let text = said(arguments);
+    let text = program_output(arguments);
     (text, begin.elapsed())
 }
 
@@ -83,7 +88,7 @@ fn trace(pid: i32) {
 }
 
 fn one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered(context: &mut Context) {
-    let mut host = Host::configured(TOLD);
+    let mut host = TwoGroups::configured(TOLD);
     let mut holder: Peer = peer_in(&host.a);
     let mut still: Vec<Peer> = (0..3).map(|_| peer_in(&host.b)).collect();
     let mut unmapping = peer_in(&host.b);

@@ -18,8 +18,8 @@ use uksm_linux::hints::{Hints, Taken};
 use uksm_policy::command::{FilePlace, Hint, HintSource, SpaceId};
 
 use super::Context;
-use super::hints::file_of;
 use crate::fixtures::contents::{Content, PAGE};
+use crate::fixtures::hinted_reads::file_of;
 use crate::fixtures::memory::{Huge, Memory};
 use crate::fixtures::peer::{Own, Peer};
 use crate::fixtures::pins::FixedBuffers;

@@ -5,18 +5,17 @@
 //! A daemon merges pages that two peers read from equal files into the middle of memory that it has
 //! finished reading long ago.
 
-use std::fs::File;
-use std::io::{Seek, Write};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::crowd::{figures, shared};
-use super::daemon::{Daemon, status};
 use crate::fixtures::accounting::resident;
-use crate::fixtures::contents::{Content, PAGE};
-use crate::fixtures::peer::Peer;
-use crate::fixtures::pins::tempfile;
+use crate::fixtures::contents::PAGE;
+use crate::fixtures::daemon::{Daemon, status_json, status_text};
+use crate::fixtures::hinted_reads::{
+    CACHE, READ, await_programs, file_of, pid_arguments, read_the_same,
+};
+use crate::fixtures::peer::{Peer, pages_shared_by};
 
 cases! { "daemon::hints":
     what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time Normal Stock 240,
@@ -24,26 +23,12 @@ cases! { "daemon::hints":
     a_daemon_that_is_told_of_no_io_says_why_and_merges Normal Stock 120,
 }
 
-/// A file with this many pages of contents.
-pub(super) fn file_of(seed: u64, pages: usize) -> File {
-    let mut file = tempfile("hints");
-    for page in 0..pages {
-        let content = Content::new(seed, page as u64);
-        file.write_all(&content.bytes()).expect("write the source");
-    }
-    file.rewind().expect("rewind the source");
-    file
-}
-
-/// Pages of a process (64 MiB), and of the part that is read into.
-pub(super) const CACHE: usize = 16_384;
-pub(super) const READ: usize = 2048;
 /// This many neighbouring pages with partners make a region leap.
 const LEAP: u64 = 8;
 
 fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut Context) {
     let mut pair = [1, 2].map(|seed| Peer::filled(CACHE, seed, CACHE));
-    let mut daemon = Daemon::start_with("low", &named(&pair));
+    let mut daemon = Daemon::start_with("low", &pid_arguments(&pair));
     await_programs(&mut daemon);
     // First looks are over, and these regions will be read by thin samples only.
     std::thread::sleep(Duration::from_secs(10));
@@ -52,7 +37,7 @@ fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut C
     assert!(own * PAGE as u64 <= 5 << 20, "{own} pages are the daemon's");
     let took = read_the_same(&mut pair, &mut daemon, Duration::from_secs(20));
     eprintln!("merged {took:?} after the first read began");
-    let status: serde_json::Value = serde_json::from_str(&figures()).expect("JSON");
+    let status: serde_json::Value = serde_json::from_str(&status_json()).expect("JSON");
     // Eight hits in a row make a region leap to the top level, whose reader may overtake the other
     // hints.
     let count = |part: &str, name: &str| status[part][name].as_u64().unwrap_or(0);
@@ -62,52 +47,9 @@ fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut C
     daemon.stop();
 }
 
-/// Waits until a daemon receives reports of its programs, which it begins to load five seconds
-/// after its start.
-pub(super) fn await_programs(daemon: &mut Daemon) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !status().contains("told by programs") {
-        daemon.assert_running();
-        assert!(Instant::now() < end, "the daemon says: {}", status());
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
-/// Makes two peers read equal files into the middle of their memory; returns the time from then
-/// until nine tenths of that are merged.
-pub(super) fn read_the_same(
-    pair: &mut [Peer; 2],
-    daemon: &mut Daemon,
-    within: Duration,
-) -> Duration {
-    let begun = Instant::now();
-    for (number, peer) in pair.iter_mut().enumerate() {
-        peer.run(move |own| {
-            let first = 3000 + number * 7000;
-            let file = file_of(9, READ);
-            for page in (0..READ).step_by(32) {
-                let at = own.memory.vector(first + page..first + page + 32);
-                // SAFETY: the vector is memory of this process that is used by number only.
-                let done = unsafe { libc::read(file.as_raw_fd(), at.iov_base, at.iov_len) };
-                assert_eq!(usize::try_from(done).ok(), Some(32 * PAGE), "read");
-            }
-        });
-    }
-    loop {
-        let (merged, took) = (shared(pair, CACHE), begun.elapsed());
-        if merged >= READ * 9 / 10 {
-            return took;
-        }
-        daemon.assert_running();
-        let late = took >= within;
-        assert!(!late, "{merged} of {READ} pages are merged; {}", figures());
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// The daemon's counts of hints.
 fn counts() -> serde_json::Value {
-    let status: serde_json::Value = serde_json::from_str(&figures()).expect("JSON");
+    let status: serde_json::Value = serde_json::from_str(&status_json()).expect("JSON");
     status["hints"].clone()
 }
 
@@ -118,7 +60,7 @@ fn a_storm_of_io_is_counted_and_bounded_and_starves_nobody(context: &mut Context
     let mut pair = [1, 2].map(|seed| Peer::filled(CACHE, seed, CACHE));
     let mut noise = Peer::filled(CACHE, 3, CACHE);
     let noisy = ["--pid".to_owned(), noise.pid().to_string()];
-    let mut daemon = Daemon::start_with("full", &[named(&pair), noisy.into()].concat());
+    let mut daemon = Daemon::start_with("full", &[pid_arguments(&pair), noisy.into()].concat());
     // Reads before the programs follow the process are not reported.
     await_programs(&mut daemon);
     let storm = noise.begin(|own| {
@@ -153,7 +95,7 @@ fn a_storm_of_io_is_counted_and_bounded_and_starves_nobody(context: &mut Context
         assert!(Instant::now() < end, "{calls} reads, but {counts}");
         std::thread::sleep(Duration::from_millis(200));
     }
-    context.note(status());
+    context.note(status_text());
     daemon.stop();
 }
 
@@ -169,15 +111,15 @@ fn a_daemon_that_is_told_of_no_io_says_why_and_merges(_: &mut Context) {
     ];
     for (seed, (reason, start)) in (11..).zip(starts) {
         let pair = [(); 2].map(|()| Peer::filled(READ, seed, READ));
-        let mut daemon = start(&named(&pair));
+        let mut daemon = start(&pid_arguments(&pair));
         let end = Instant::now() + Duration::from_secs(40);
-        while shared(&pair, READ) < READ * 9 / 10 {
+        while pages_shared_by(&pair, READ) < READ * 9 / 10 {
             daemon.assert_running();
-            assert!(Instant::now() < end, "{reason}: {}", status());
+            assert!(Instant::now() < end, "{reason}: {}", status_text());
             std::thread::sleep(Duration::from_millis(50));
         }
-        while !status().contains(reason) {
-            assert!(Instant::now() < end, "{reason}: {}", status());
+        while !status_text().contains(reason) {
+            assert!(Instant::now() < end, "{reason}: {}", status_text());
             std::thread::sleep(Duration::from_millis(200));
         }
         daemon.stop();
@@ -186,11 +128,3 @@ fn a_daemon_that_is_told_of_no_io_says_why_and_merges(_: &mut Context) {
 
 /// A way to start a daemon with these arguments.
 type Start<'a> = &'a dyn Fn(&[String]) -> Daemon;
-
-/// The arguments that name these peers.
-pub(super) fn named(pair: &[Peer; 2]) -> Vec<String> {
-    let named = pair
-        .iter()
-        .flat_map(|peer| ["--pid".to_owned(), peer.pid().to_string()]);
-    named.collect()
-}

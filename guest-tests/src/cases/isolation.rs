@@ -20,7 +20,8 @@ use uksm_policy::command::{
 use super::Context;
 use crate::fixtures::domain::{Domain, Permit, address, entry};
 use crate::fixtures::pagemap::pfns;
-use crate::fixtures::peer::{Peer, fork, pause, pidfd, signal, wait};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::{fork, pause, pidfd, signal, wait};
 
 cases! { "isolation":
     two_domains_full_of_the_same_contents_share_no_frame Normal Stock 60,

@@ -15,14 +15,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::crowd::cpu;
-use super::daemon::Daemon;
-use super::explain::{await_reason, text, words};
-use super::groups::status;
 use crate::fixtures::accounting::{number, set};
 use crate::fixtures::contents::{Content, HUGE_PAGES};
+use crate::fixtures::daemon::{Daemon, cpu_time};
+use crate::fixtures::explanation::{await_reason, explanation_text, reason_details};
 use crate::fixtures::memory::Huge;
 use crate::fixtures::peer::Peer;
+use crate::fixtures::two_groups::status;
 
 cases! { "daemon::khugepaged":
     zeros_that_khugepaged_undoes_are_left_alone_and_told Policy Stock 180,
@@ -33,6 +32,7 @@ const BLOCKS: usize = 16;
 const PAGES: usize = BLOCKS * HUGE_PAGES;
 const SEED: u64 = 61;
 const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged";
+
 const DEFAULTS: [(&str, &str); 4] = [
     ("scan_sleep_millisecs", "10000"),
     ("alloc_sleep_millisecs", "60000"),
@@ -111,18 +111,18 @@ fn zeros_that_khugepaged_undoes_are_left_alone_and_told(context: &mut Context) {
         let most = (BLOCKS * HUGE_PAGES) as u64;
         let process = await_reason(&mut daemon, peer.pid(), "huge-again", PAGES);
         assert!(
-            words(&process, "huge-again").contains(" more"),
+            reason_details(&process, "huge-again").contains(" more"),
             "{process:#}"
         );
         // From now on nothing happens to it for minutes.
         sleep(Duration::from_secs(2));
-        let (before, used, begun) = (status(), cpu(&daemon), Instant::now());
+        let (before, used, begun) = (status(), cpu_time(&daemon), Instant::now());
         sleep(Duration::from_secs(8));
         let after = status();
-        let share = (cpu(&daemon) - used).as_secs_f64() / begun.elapsed().as_secs_f64();
+        let share = (cpu_time(&daemon) - used).as_secs_f64() / begun.elapsed().as_secs_f64();
         context.metric("share of a core", share, "");
         let huge = |status: &serde_json::Value, name: &str| status["huge"][name].as_u64();
-        let said = text(peer.pid());
+        let said = explanation_text(peer.pid());
         assert!(huge(&after, "again") >= Some(BLOCKS as u64), "{said}");
         assert_eq!(huge(&after, "left_alone"), Some(BLOCKS as u64), "{said}");
         assert_eq!(huge(&before, "splits"), huge(&after, "splits"), "{said}");
@@ -154,11 +154,11 @@ fn zeros_stay_merged_where_khugepaged_fills_no_holes(context: &mut Context) {
     let end = Instant::now() + Duration::from_secs(60);
     while saved(&peer) < least {
         daemon.assert_running();
-        assert!(Instant::now() < end, "{}", text(peer.pid()));
+        assert!(Instant::now() < end, "{}", explanation_text(peer.pid()));
         sleep(Duration::from_millis(50));
     }
     sleep(Duration::from_secs(5));
-    let said = text(peer.pid());
+    let said = explanation_text(peer.pid());
     assert!(saved(&peer) >= least, "{said}");
     assert_eq!(status()["huge"]["again"].as_u64(), Some(0), "{said}");
     assert_intact(&mut peer);

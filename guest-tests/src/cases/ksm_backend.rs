@@ -14,9 +14,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::beside_ksm::{self, KSM, PAGES, SEED, mergeable_peer};
-use super::daemon::{Daemon, status};
 use crate::fixtures::accounting::{set, value};
+use crate::fixtures::daemon::{Daemon, status_text};
+use crate::fixtures::ksm::{self, KSM, PAGES, SEED, mergeable_peer};
 use crate::fixtures::pagemap;
 use crate::fixtures::peer::Peer;
 
@@ -26,7 +26,6 @@ cases! { "daemon::ksm_backend":
 
 /// The knobs that uksm writes; kernels before Linux 6.8 have no advisor.
 const KNOBS: [&str; 4] = ["run", "pages_to_scan", "sleep_millisecs", "advisor_mode"];
-
 /// Longest wait on an emulated machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -41,7 +40,7 @@ fn wait_for(what: &str, is_so: impl Fn() -> bool) {
             Instant::now() < end,
             "{what}; knobs {:?}; {}",
             knobs(),
-            status()
+            status_text()
         );
         sleep(Duration::from_millis(20));
     }
@@ -66,7 +65,7 @@ impl OperatorsKnobs {
 
 impl Drop for OperatorsKnobs {
     fn drop(&mut self) {
-        beside_ksm::rest();
+        ksm::stop_ksmd();
     }
 }
 
@@ -87,7 +86,7 @@ fn ksmd_merges_what_is_offered_and_its_knobs_come_back_though_uksm_is_killed(
         shared(&offering[0], &offering[1]) >= PAGES * 95 / 100
     });
     context.metric("merged after", begun.elapsed().as_secs_f64(), "s");
-    let said = status();
+    let said = status_text();
     assert!(said.contains("does not cooperate"), "{said}");
     assert_eq!(
         shared(&offering[0], &silent),

@@ -19,16 +19,16 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::daemon::Daemon;
-use super::groups::{
-    CONFIGURATION, Host, NEARLY_ALL, PAGES, assert_intact, await_that, peer_in, said, shared,
-    worker,
-};
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::contents::Random;
+use crate::fixtures::daemon::{Daemon, program_output};
 use crate::fixtures::fd_store::FdStore;
 use crate::fixtures::pagemap::assert_no_merged_page_is_left;
-use crate::fixtures::peer::{Peer, fork, pause, signal, wait};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::{fork, pause, signal, wait};
+use crate::fixtures::two_groups::{
+    CONFIGURATION, NEARLY_ALL, PAGES, TwoGroups, assert_intact, await_that, peer_in, shared, worker,
+};
 
 cases! { "daemon::large_churn":
     minutes_of_writes_forks_and_moves_share_no_frame_between_groups Large Stock 600,
@@ -72,8 +72,8 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let store = FdStore::new();
-        let host = Host::prepared(|command| store.serve(command));
-        let Host { daemon, a, b } = host;
+        let host = TwoGroups::prepared(|command| store.serve(command));
+        let TwoGroups { daemon, a, b } = host;
         let cgroups = [a, b];
         let places = vec![0, 0, 1, 1, 0, 1];
         let peers = places.iter().map(|&at| peer_in(&cgroups[at])).collect();
@@ -212,7 +212,7 @@ impl World {
         assert!(
             counts.contains(&0),
             "{one} and {other} are of two groups and share {counts:?} pages: {}",
-            said(&["group", "list"])
+            program_output(&["group", "list"])
         );
     }
 
@@ -229,7 +229,7 @@ impl World {
             counts[0],
             counts[1],
             counts[2],
-            said(&["group", "list"])
+            program_output(&["group", "list"])
         );
     }
 

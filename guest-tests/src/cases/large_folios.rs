@@ -20,9 +20,8 @@ use std::time::{Duration, Instant};
 use uksm_policy::command::{Lines, PageFlags, SpaceId};
 
 use super::Context;
-use super::crowd::cpu;
-use super::daemon::{Daemon, status};
 use crate::fixtures::accounting::{number, set};
+use crate::fixtures::daemon::{Daemon, cpu_time, status_text};
 use crate::fixtures::domain::{Domain, Permit};
 use crate::fixtures::memory::{BASE, Memory};
 use crate::fixtures::pagemap;
@@ -193,11 +192,11 @@ fn merged_by_a_daemon(pages: usize) -> (f64, String) {
     let end = Instant::now() + Duration::from_secs(60);
     while pagemap::shared(pair[0].pid(), pair[1].pid(), pages) < pages * 95 / 100 {
         daemon.assert_running();
-        assert!(Instant::now() < end, "{}", status());
+        assert!(Instant::now() < end, "{}", status_text());
         sleep(Duration::from_millis(100));
     }
     sleep(Duration::from_secs(8));
-    let taken = (cpu(&daemon).as_secs_f64(), status());
+    let taken = (cpu_time(&daemon).as_secs_f64(), status_text());
     daemon.stop();
     taken
 }

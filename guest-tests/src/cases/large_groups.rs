@@ -21,15 +21,14 @@
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::crowd::{cpu, figures};
-use super::daemon::Daemon;
-use super::groups::{CONFIGURATION, await_that, group, said, worker};
 use crate::fixtures::accounting::{number, set, value};
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::contents::Content;
+use crate::fixtures::daemon::{Daemon, cpu_time, program_output, status_json};
 use crate::fixtures::memory::Memory;
-use crate::fixtures::peer::{fork_alone, pause, signal, wait};
+use crate::fixtures::process::{fork_alone, pause, signal, wait};
 use crate::fixtures::speed::{slowness, speed};
+use crate::fixtures::two_groups::{CONFIGURATION, await_that, group, worker};
 
 cases! { "daemon::large_groups":
     two_hundred_groups_start_in_seconds_and_cost_nothing_in_calm Large Stock 1500,
@@ -43,6 +42,7 @@ const PAGES: usize = 16;
 /// the expected time of the loop), and of a worker's own memory. If the loop takes longer, the
 /// first two are raised by the same factor.
 const START: Duration = Duration::from_secs(10);
+
 const CALM_PERCENT: f64 = 0.5;
 /// Seconds of calm before each measured minute.
 const CALM: [u64; 3] = [90, 210, 240];
@@ -100,7 +100,7 @@ impl Drop for SameAddresses {
 
 /// Processes followed, and pages merged, of all groups.
 fn all() -> (u64, u64) {
-    let status: serde_json::Value = serde_json::from_str(&figures()).unwrap_or_default();
+    let status: serde_json::Value = serde_json::from_str(&status_json()).unwrap_or_default();
     let groups = status["groups"].as_array().cloned().unwrap_or_default();
     let sum = |path: &str| -> u64 {
         let counts = groups.iter().filter_map(|group| group.pointer(path));
@@ -128,7 +128,7 @@ fn sleeps() -> u64 {
 
 /// CPU seconds of all workers and of the daemon.
 fn used(payer: &Cgroup, daemon: &Daemon) -> f64 {
-    payer.cpu_seconds() + cpu(daemon).as_secs_f64()
+    payer.cpu_seconds() + cpu_time(daemon).as_secs_f64()
 }
 
 /// [`GROUPS`] groups with equal numbers of processes.
@@ -182,7 +182,7 @@ fn a_scrape_of_two_hundred_groups_is_answered_soon(context: &mut Context) {
     for _ in 0..5 {
         std::thread::sleep(BETWEEN_SCRAPES);
         let (begin, before) = (Instant::now(), host.payer.cpu_seconds());
-        let text = said(&["metrics"]);
+        let text = program_output(&["metrics"]);
         all.push(millions(begin.elapsed()));
         workers.push(millions(Duration::from_secs_f64(
             host.payer.cpu_seconds() - before,
@@ -218,7 +218,7 @@ fn two_hundred_groups_start_in_seconds_and_cost_nothing_in_calm(context: &mut Co
     } = Host::start(MEMBERS);
     let followed = (GROUPS * MEMBERS) as u64;
     let started = begin.elapsed();
-    let start_cost = (payer.cpu_seconds(), cpu(&daemon).as_secs_f64());
+    let start_cost = (payer.cpu_seconds(), cpu_time(&daemon).as_secs_f64());
     let nearly_all = followed * PAGES as u64 * 9 / 10;
     await_that(&mut daemon, "all groups should merge", || {
         std::thread::sleep(Duration::from_secs(1));
@@ -234,7 +234,7 @@ fn two_hundred_groups_start_in_seconds_and_cost_nothing_in_calm(context: &mut Co
         std::thread::sleep(Duration::from_secs(calm));
         let (since, before) = (Instant::now(), used(&payer, &daemon));
         let &mut (first_at, first_used) = first.get_or_insert((since, before));
-        let own = cpu(&daemon);
+        let own = cpu_time(&daemon);
         let slept = sleeps();
         std::thread::sleep(Duration::from_secs(60));
         let percent = |cpu: f64, since: Instant| cpu / since.elapsed().as_secs_f64() * 100.0;
@@ -243,7 +243,7 @@ fn two_hundred_groups_start_in_seconds_and_cost_nothing_in_calm(context: &mut Co
         minutes.push(format!(
             "{:.2} % (the supervisor {:.2}, workers sleep {} times; the loop takes {} ms)",
             percent(all - before, since),
-            percent((cpu(&daemon) - own).as_secs_f64(), since),
+            percent((cpu_time(&daemon) - own).as_secs_f64(), since),
             sleeps() - slept,
             speeds.last().unwrap_or(&Duration::ZERO).as_millis(),
         ));

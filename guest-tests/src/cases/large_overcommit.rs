@@ -18,12 +18,12 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::Context;
-use super::groups::{await_that, started};
-use super::redistribution::told;
 use crate::fixtures::accounting::{events, number, set};
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::memory::{BASE, Huge, Memory};
-use crate::fixtures::peer::{Peer, fork, pause, signal, wait};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::{fork, pause, signal, wait};
+use crate::fixtures::two_groups::{await_that, redistributed_bytes, start_daemon};
 
 cases! { "daemon::large_overcommit":
     the_guard_keeps_what_a_storm_of_writes_needs_and_without_it_the_kernel_kills Large Stock 300,
@@ -46,7 +46,6 @@ const SEED: u64 = 83;
 const OTHER: u64 = BASE + (1 << 33);
 /// Limit of the pages of each.
 const MAX_PAGES: usize = 1 << 18;
-
 const GROUP: &str = "v_life = \"off\"\n\
     [group.a]\ncgroup = \"/uksm-pair\"\nredistribute = \"equal\"\nredistribute_least = \"1MiB\"\n\
     [group.a.member.cache]\ncgroup = \"/uksm-cache\"\nbase = \"48MiB\"\n";
@@ -119,7 +118,7 @@ struct Storm {
 /// `taken` pages, or all but the margin.
 fn storm(settings: &str, taken: Option<usize>) -> Storm {
     let [pair_group, cache_group] = ["pair", "cache"].map(Cgroup::new);
-    let mut daemon = started(&format!("{settings}{GROUP}"));
+    let mut daemon = start_daemon(&format!("{settings}{GROUP}"));
     let mut pair: [Peer; 2] = [(); 2].map(|()| {
         let mut peer = Peer::new(SHARED);
         pair_group.take(peer.pid());
@@ -128,7 +127,8 @@ fn storm(settings: &str, taken: Option<usize>) -> Storm {
     });
     let nearly_all = SHARED * 95 / 100;
     await_that(&mut daemon, "all should be merged and given", || {
-        pages(told().0 / 4096) >= nearly_all && limit(&cache_group) >= CACHE + nearly_all
+        pages(redistributed_bytes().0 / 4096) >= nearly_all
+            && limit(&cache_group) >= CACHE + nearly_all
     });
     // The process starts there: its earlier pages would stay charged to the old group.
     let owner = cache_group.within(|| fork(|| cache(&cache_group)));

@@ -22,12 +22,13 @@ use uksm_linux::module::{Listed, raw};
 use uksm_policy::command::SpaceId;
 
 use super::Context;
-use super::requests::send;
 use crate::fixtures::accounting::{set, value};
 use crate::fixtures::contents::{HUGE_PAGES, PAGE};
 use crate::fixtures::domain::{Domain, patiently};
 use crate::fixtures::memory::{BASE, Memory};
-use crate::fixtures::peer::{Peer, signal, wait};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::{signal, wait};
+use crate::fixtures::requests::send;
 use crate::fixtures::sleeper::WillExec;
 use crate::fixtures::speed::shortest;
 

@@ -309,7 +309,7 @@ fn pages_of_a_read_only_mapping_merge_and_stay_read_only(_: &mut Context) {
     pair.assert_intact();
     let killed = pair.actor.run(|own| {
         let memory = &mut own.memory;
-        crate::fixtures::peer::wait(crate::fixtures::peer::fork(|| {
+        crate::fixtures::process::wait(crate::fixtures::process::fork(|| {
             memory.flip(7..8);
             0
         }))

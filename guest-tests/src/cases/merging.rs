@@ -13,9 +13,10 @@ use uksm_policy::command::{FoldKind, FrameId, Lines, PageState, Status};
 use super::Context;
 use crate::fixtures::accounting::{COUNTER_LAG, counters, events, free_pages, resident, signed};
 use crate::fixtures::domain::{Domain, Permit, entry};
-use crate::fixtures::memory::Memory;
+use crate::fixtures::memory::write_and_check;
 use crate::fixtures::pagemap;
-use crate::fixtures::peer::{Peer, fork, pause, signal, wait};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::{fork, pause, signal, wait};
 
 cases! { "merging":
     merged_pages_become_free_memory_and_nothing_else_changes Normal Stock 60,
@@ -33,7 +34,6 @@ cases! { "merging":
 
 const PAGES: usize = 2048;
 const SEED: u64 = 11;
-
 /// Noise of free memory between two readings of a quiet guest.
 const FREE_NOISE: i64 = 192;
 
@@ -428,22 +428,4 @@ fn a_process_writing_all_the_time_loses_no_write_to_merging(_: &mut Context) {
     );
     assert_intact(&mut still, FEW);
     assert_intact(&mut busy, FEW);
-}
-
-/// Flips and flips back single pages for some seconds: (rounds, words that were changed meanwhile).
-pub(super) fn write_and_check(memory: &mut Memory, seconds: u64) -> (u64, u64) {
-    let pages = memory.pages();
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
-    let (mut rounds, mut wrong) = (0, 0);
-    while std::time::Instant::now() < end {
-        for page in 0..pages {
-            let old = memory.word(page, 0);
-            memory.set_word(page, 0, old ^ rounds);
-            wrong += u64::from(memory.word(page, 0) != old ^ rounds);
-            memory.set_word(page, 0, old);
-            wrong += u64::from(memory.word(page, 0) != old);
-        }
-        rounds += 1;
-    }
-    (rounds, wrong)
 }

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use uksm_linux::clock;
 
 use super::Context;
-use super::crowd::cpu;
-use super::daemon::{Daemon, hide_btf};
-use super::groups::{Host, NEARLY_ALL, assert_intact, peer_in, said, shared, status};
 use crate::fixtures::accounting::set;
 use crate::fixtures::cgroup::Cgroup;
-use crate::fixtures::peer::{Peer, fork_alone, pause, signal, wait};
+use crate::fixtures::daemon::{Daemon, cpu_time, hide_btf, program_output};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::{fork_alone, pause, signal, wait};
+use crate::fixtures::two_groups::{NEARLY_ALL, TwoGroups, assert_intact, peer_in, shared, status};
 
 cases! { "daemon::moves":
     a_process_among_many_is_parted_soon_after_its_move Normal Stock 240,
@@ -40,13 +40,14 @@ const MANY: usize = 8;
 /// each process is checked, unmerged and attached. It was 0.49; the mover and the daemon run on the
 /// same slow machine.
 const STORM: usize = 20_000;
+
 const STORM_SHARE: f64 = 1.0;
 
 /// Idle processes in both groups.
 struct Crowd(Vec<i32>);
 
 impl Crowd {
-    fn of(host: &Host) -> Crowd {
+    fn of(host: &TwoGroups) -> Crowd {
         let idle = |cgroup: &Cgroup| {
             let pid = fork_alone(|| pause());
             cgroup.take(pid);
@@ -74,8 +75,8 @@ fn told() -> (bool, u64) {
 }
 
 /// A daemon that receives reports of moves, with a crowd in both groups that is followed.
-fn crowded() -> (Host, Crowd) {
-    let mut host = Host::prepared(|_| ());
+fn crowded() -> (TwoGroups, Crowd) {
+    let mut host = TwoGroups::prepared(|_| ());
     let crowd = Crowd::of(&host);
     host.wait_for("moves should be told", || told().0);
     host.wait_for("all should be followed", || followed() >= 2 * CROWD as u64);
@@ -83,7 +84,8 @@ fn crowded() -> (Host, Crowd) {
 }
 
 fn followed() -> u64 {
-    let of = |name| super::groups::group(name)["status"]["targets"]["processes"].as_u64();
+    let of =
+        |name| crate::fixtures::two_groups::group(name)["status"]["targets"]["processes"].as_u64();
     ["a", "b"].into_iter().filter_map(of).sum()
 }
 
@@ -96,14 +98,14 @@ fn await_parted(daemon: &mut Daemon, pairs: &[(i32, i32)]) -> Duration {
             begin.elapsed() < 10 * SOON,
             "after {:?} they still share; the daemon says: {}",
             begin.elapsed(),
-            said(&["status"])
+            program_output(&["status"])
         );
         std::thread::sleep(Duration::from_millis(5));
     }
     begin.elapsed()
 }
 
-fn merged_pair(host: &mut Host) -> [Peer; 2] {
+fn merged_pair(host: &mut TwoGroups) -> [Peer; 2] {
     let pair = host.pair_in_a();
     let [one, other] = [pair[0].pid(), pair[1].pid()];
     host.wait_for("group a should merge", || shared(one, other) >= NEARLY_ALL);
@@ -220,8 +222,8 @@ impl Took {
     }
 }
 
-fn storm(host: &Host, crowd: &Crowd) -> Took {
-    let (own, used) = (clock::thread_cpu(), cpu(&host.daemon));
+fn storm(host: &TwoGroups, crowd: &Crowd) -> Took {
+    let (own, used) = (clock::thread_cpu(), cpu_time(&host.daemon));
     for turn in 0..STORM {
         let to = if turn % 2 == 0 { &host.b } else { &host.a };
         // Another process of the crowd each time; all of them over and over.
@@ -229,7 +231,7 @@ fn storm(host: &Host, crowd: &Crowd) -> Took {
     }
     Took {
         own: Duration::from_nanos(clock::thread_cpu() - own),
-        used: cpu(&host.daemon) - used,
+        used: cpu_time(&host.daemon) - used,
     }
 }
 
@@ -261,7 +263,7 @@ fn a_storm_of_moves_is_bounded_and_what_moved_is_parted(context: &mut Context) {
 }
 
 fn without_btf_a_move_is_noticed_in_turn(context: &mut Context) {
-    let mut host = Host::prepared(|command: &mut Command| hide_btf(command));
+    let mut host = TwoGroups::prepared(|command: &mut Command| hide_btf(command));
     let mut pair = merged_pair(&mut host);
     let [stays, moves] = [pair[0].pid(), pair[1].pid()];
     host.b.take(moves);

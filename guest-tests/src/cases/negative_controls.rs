@@ -21,6 +21,7 @@ use super::Context;
 use super::pinned_pages::lost_after_pinning_before_a_merge;
 use crate::fixtures::contents::Content;
 use crate::fixtures::domain::{Domain, Permit, entry};
+use crate::fixtures::fault_switches::{NO_COMPARE, NO_FLUSH, NO_REFERENCES, with_faults};
 use crate::fixtures::memory::{BASE, Huge, Memory};
 use crate::fixtures::peer::Peer;
 use crate::fixtures::pins::Splice;
@@ -31,46 +32,7 @@ cases! { "negative_controls":
     without_the_flush_writes_of_a_running_process_are_lost NegativeControl Faults 90,
 }
 
-/// TLBs keep writable entries.
-pub(super) const NO_FLUSH: u32 = 1 << 0;
-/// Pages with references are merged.
-pub(super) const NO_REFERENCES: u32 = 1 << 1;
-/// KVM is not notified.
-pub(super) const NO_NOTIFIER: u32 = 1 << 2;
-/// Different pages are merged.
-pub(super) const NO_COMPARE: u32 = 1 << 3;
-/// INFO returns a version that this program does not know.
-pub(super) const OTHER_VERSION: u32 = 1 << 4;
-/// Frames change by a bit before they are checked.
-pub(super) const FLIP_BIT: u32 = 1 << 5;
-/// Scanning one frame when memory is short takes 300 µs.
-pub(super) const SLOW_SCAN: u32 = 1 << 6;
-/// Pages that are to become frames fail while they are copied.
-pub(super) const FAIL_COPY: u32 = 1 << 7;
-/// The entry of a page that FOLD holds is empty.
-pub(super) const EMPTY_ENTRY: u32 = 1 << 8;
-/// FOLD holds a page for 2 ms.
-pub(super) const SLOW_EXCHANGE: u32 = 1 << 9;
-/// BREAK waits for 100 ms between its last check of a page and its fault.
-pub(super) const SLOW_BREAK: u32 = 1 << 10;
-/// The faults of BREAK can read files.
-pub(super) const BREAK_READS: u32 = 1 << 11;
-/// Frames come from movable memory.
-pub(super) const MOVABLE_FRAMES: u32 = 1 << 14;
-
 const SEED: u64 = 27;
-
-/// Does `work` with some of these.
-pub(super) fn with_faults<R>(context: &Context, faults: u32, work: impl FnOnce() -> R) -> R {
-    let set = |faults: u32| {
-        let done = context.set_parameter("faults", &faults.to_string());
-        done.unwrap_or_else(|failure| panic!("{failure}"));
-    };
-    set(faults);
-    let result = work();
-    set(0);
-    result
-}
 
 /// Offers pages that differ in one bit, each pair as a set; returns the number of damaged pages.
 fn damaged_by_merging_different_pages() -> usize {
@@ -104,7 +66,6 @@ fn without_the_reference_check_writes_through_pins_are_lost(context: &mut Contex
 }
 
 const WRITER_PAGES: usize = 256;
-
 /// Pages whose protection is changed to empty this CPU's TLB: more than the kernel flushes singly.
 const SCRATCH: u64 = BASE + (1 << 30);
 const SCRATCH_PAGES: usize = 128;

@@ -14,14 +14,14 @@
 //! # Source
 //! Intel SDM volume 2 for the code; Documentation/virt/kvm/api.rst.
 
-use kvm_bindings::kvm_userspace_memory_region;
-use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
+use kvm_ioctls::VcpuExit;
 use uksm_policy::command::Status;
 
 use super::Context;
-use super::negative_controls::{NO_NOTIFIER, NO_REFERENCES, with_faults};
 use crate::fixtures::contents::PAGE;
 use crate::fixtures::domain::{Domain, Permit};
+use crate::fixtures::fault_switches::{NO_NOTIFIER, NO_REFERENCES, with_faults};
+use crate::fixtures::kvm::{load_kvm, machine_of};
 use crate::fixtures::memory::Memory;
 use crate::fixtures::peer::{Own, Peer};
 use crate::fixtures::pins::Splice;
@@ -57,18 +57,6 @@ const CODE: [u8; 27] = [
     0xF4, // hlt
 ];
 
-/// A machine that is kept between orders.
-pub(crate) struct Machine {
-    cpu: VcpuFd,
-    _vm: VmFd,
-}
-
-impl std::fmt::Debug for Machine {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("Machine")
-    }
-}
-
 fn words_of(word: u16) -> u64 {
     u64::from(word) * 0x0001_0001_0001_0001
 }
@@ -77,31 +65,6 @@ fn fill_data(memory: &mut Memory, page: usize) {
     for word in 0..PAGE / 8 {
         memory.set_word(page, word, words_of(OLD));
     }
-}
-
-/// A machine that has the first `pages` pages of `memory`, and never runs. The kernel notifies it
-/// of every change of the process's page tables all the same.
-fn machine_of(memory: &Memory, pages: usize) -> Machine {
-    let vm = Kvm::new()
-        .expect("/dev/kvm")
-        .create_vm()
-        .expect("KVM_CREATE_VM");
-    let region = kvm_userspace_memory_region {
-        slot: 0,
-        flags: 0,
-        guest_phys_addr: 0,
-        memory_size: (pages * PAGE) as u64,
-        userspace_addr: memory.address(0),
-    };
-    // SAFETY: the memory is this process's own and stays mapped as long as the machine is.
-    unsafe { vm.set_user_memory_region(region) }.expect("KVM_SET_USER_MEMORY_REGION");
-    let cpu = vm.create_vcpu(0).expect("KVM_CREATE_VCPU");
-    Machine { cpu, _vm: vm }
-}
-
-/// Makes the peer hold a machine of its memory that does not run.
-pub(crate) fn hold_machine(own: &mut Own) {
-    own.machine = Some(machine_of(&own.memory, own.memory.pages()));
 }
 
 /// Makes a machine of the peer's memory that is ready to run; with `held`, its data page is also in
@@ -170,13 +133,6 @@ fn run_merged(held: bool) -> (bool, Vec<u16>, u64, u64) {
 }
 
 const WRITTEN: u64 = 0xBEEF_BEEF_BEEF_1234;
-
-/// Loads the kernel's modules for virtual machines.
-pub(crate) fn load_kvm(context: &Context) {
-    context
-        .load("kvm_amd")
-        .unwrap_or_else(|failure| panic!("{failure}"));
-}
 
 fn a_guest_of_kvm_keeps_its_writes_when_its_memory_is_merged(context: &mut Context) {
     load_kvm(context);

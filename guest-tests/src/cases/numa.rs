@@ -16,7 +16,8 @@ use super::Context;
 use crate::fixtures::accounting::{SteadyMarks, events, set, usable_pages, value};
 use crate::fixtures::domain::{Domain, Permit, address};
 use crate::fixtures::memory::{BASE, Huge, Memory, answer};
-use crate::fixtures::peer::{Peer, run_on};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::run_on;
 
 cases! { "numa":
     merging_under_numa_balancing_keeps_contents Normal Numa 90,

@@ -12,12 +12,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use uksm_linux::module::Configuration;
 use uksm_policy::command::{FoldKind, PageState};
 
 use super::Context;
 use crate::fixtures::accounting::{free_pages, signed};
-use crate::fixtures::domain::{Domain, Permit, entry};
+use crate::fixtures::domain::{Domain, Permit, domain_with_seed, entry};
 use crate::fixtures::pagemap::pfns;
 use crate::fixtures::peer::Peer;
 
@@ -33,17 +32,10 @@ const PAGES: usize = 256;
 const SEED: u64 = 42;
 const HASH_SEED: u64 = 4242;
 
-pub(super) fn with_seed(hash_seed: u64) -> Domain {
-    Domain::configured(Configuration {
-        hash_seed,
-        ..Configuration::default()
-    })
-}
-
 /// Two peers that a domain of [`HASH_SEED`] has merged before it was closed.
 fn orphaned_pair() -> [Peer; 2] {
     let peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
-    let mut domain = with_seed(HASH_SEED);
+    let mut domain = domain_with_seed(HASH_SEED);
     let spaces = peers.each_ref().map(|peer| domain.attach(peer));
     let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
@@ -59,7 +51,7 @@ fn assert_intact(peers: &mut [Peer]) {
 fn a_domain_of_the_same_seed_adopts_orphans_where_they_are(_: &mut Context) {
     let mut peers = orphaned_pair();
     let before = pfns(peers[0].pid(), 0..PAGES);
-    let mut domain = with_seed(HASH_SEED);
+    let mut domain = domain_with_seed(HASH_SEED);
     let spaces = peers.each_ref().map(|peer| domain.attach(peer));
     assert_eq!(
         domain.in_state(spaces[0], 0..PAGES, PageState::Orphan),
@@ -99,7 +91,7 @@ fn a_domain_of_the_same_seed_adopts_orphans_where_they_are(_: &mut Context) {
 fn a_domain_of_another_seed_copies_orphans(_: &mut Context) {
     let mut peers = orphaned_pair();
     let before: BTreeSet<u64> = pfns(peers[0].pid(), 0..PAGES).into_iter().collect();
-    let mut domain = with_seed(HASH_SEED + 1);
+    let mut domain = domain_with_seed(HASH_SEED + 1);
     let spaces = peers.each_ref().map(|peer| domain.attach(peer));
     let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
@@ -120,7 +112,7 @@ fn a_domain_of_another_seed_copies_orphans(_: &mut Context) {
 fn an_orphan_that_somebody_holds_is_not_adopted(_: &mut Context) {
     let mut peers = orphaned_pair();
     peers[0].run(|own| own.splice = Some(crate::fixtures::pins::Splice::new(&own.memory, 0..8)));
-    let mut domain = with_seed(HASH_SEED);
+    let mut domain = domain_with_seed(HASH_SEED);
     let spaces = peers.each_ref().map(|peer| domain.attach(peer));
     let counts = domain.merge(&spaces, 0..8, Permit::default());
     assert_eq!(domain.info().adopted, 0, "{counts:?}");

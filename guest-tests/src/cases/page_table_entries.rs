@@ -29,18 +29,19 @@ use uksm_policy::command::{
 };
 
 use super::Context;
-use super::failed_memory::{HARD_OFFLINE, kernel_deals_with_failures};
-use super::negative_controls::{EMPTY_ENTRY, SLOW_EXCHANGE, with_faults};
-use super::userfault::watch_for_ever;
 use crate::fixtures::accounting::events;
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::contents::{PAGE, WORDS};
 use crate::fixtures::domain::{Domain, Permit, entry};
+use crate::fixtures::fault_switches::{EMPTY_ENTRY, SLOW_EXCHANGE, with_faults};
 use crate::fixtures::fuse::{FuseFile, Reads};
 use crate::fixtures::memory::{BASE, Memory};
+use crate::fixtures::memory_failure::{HARD_OFFLINE, kernel_deals_with_failures};
 use crate::fixtures::pagemap::pfns;
-use crate::fixtures::peer::{Own, Peer, fork, run_on, wait};
+use crate::fixtures::peer::{Own, Peer};
 use crate::fixtures::pins::tempfile;
+use crate::fixtures::process::{fork, run_on, wait};
+use crate::fixtures::userfault::watch_for_ever;
 
 cases! { "page_table_entries":
     pages_of_a_file_that_fails_stay_readable NegativeControl Faults 120,
@@ -58,7 +59,6 @@ const SEED: u64 = 73;
 const USE: Duration = Duration::from_secs(2);
 /// Time after which a process that has not ended counts as waiting for ever.
 const PATIENCE: Duration = Duration::from_secs(5);
-
 /// Limit of the tries of a control.
 const MAX_CONTROLS: usize = 10;
 

@@ -22,12 +22,11 @@ use uksm_linux::patrol::sharers_of;
 use uksm_policy::command::{FoldKind, FrameId, Lines, PageState, Reason, Status};
 
 use super::Context;
-use super::daemon::{Daemon, status};
-use super::groups::shared;
-use super::negative_controls::{FLIP_BIT, with_faults};
-use super::orphans::with_seed;
-use crate::fixtures::domain::{Domain, Permit, address, entry};
+use crate::fixtures::daemon::{Daemon, status_text};
+use crate::fixtures::domain::{Domain, Permit, address, domain_with_seed, entry};
+use crate::fixtures::fault_switches::{FLIP_BIT, with_faults};
 use crate::fixtures::peer::Peer;
+use crate::fixtures::two_groups::shared;
 
 cases! { "daemon::patrol":
     frames_that_are_sound_are_left_alone Normal Stock 60,
@@ -68,7 +67,7 @@ fn frames_that_are_sound_are_left_alone(_: &mut Context) {
     // The contents of adopted frames are noted as they are.
     let seed = info.hash_seed;
     drop(domain);
-    let mut heir = with_seed(seed);
+    let mut heir = domain_with_seed(seed);
     let spaces = peers.each_ref().map(|peer| heir.attach(peer));
     let _counts = heir.merge(&spaces, 0..PAGES, Permit::default());
     let info = heir.info();
@@ -126,7 +125,7 @@ fn a_frame_that_changed_is_found_and_given_up(context: &mut Context) {
     // Nor does an heir adopt it.
     let seed = domain.info().hash_seed;
     drop(domain);
-    let mut heir = with_seed(seed);
+    let mut heir = domain_with_seed(seed);
     let spaces = peers.each_ref().map(|peer| heir.attach(peer));
     let _counts = heir.merge(&spaces[..2], 0..PAGES, Permit::default());
     let info = heir.info();
@@ -154,7 +153,7 @@ fn the_daemon_names_all_who_share_a_frame_that_changed(context: &mut Context) {
         while !is_so() {
             daemon.assert_running();
             let now = Instant::now();
-            assert!(now < end, "{what}: {}{}", said(), status());
+            assert!(now < end, "{what}: {}{}", said(), status_text());
             sleep(Duration::from_millis(200));
         }
     };

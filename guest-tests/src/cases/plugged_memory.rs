@@ -16,8 +16,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::daemon::{Daemon, status};
-use super::offline_memory::{Block, PATIENCE};
+use crate::fixtures::daemon::{Daemon, status_text};
+use crate::fixtures::memory_blocks::{Block, EMPTYING_TIMEOUT_S};
 use crate::fixtures::pagemap::{pfns, shared};
 use crate::fixtures::peer::Peer;
 
@@ -62,7 +62,11 @@ fn await_merged(daemon: &mut Daemon, peers: &[Peer; 3], wanted: usize) {
     let end = Instant::now() + Duration::from_secs(60);
     while shared(peers[0].pid(), peers[1].pid(), PAGES) < wanted {
         daemon.assert_running();
-        assert!(Instant::now() < end, "too little is merged: {}", status());
+        assert!(
+            Instant::now() < end,
+            "too little is merged: {}",
+            status_text()
+        );
         sleep(Duration::from_millis(20));
     }
 }
@@ -124,7 +128,7 @@ fn plugged_memory_goes_while_its_pages_are_merged(context: &mut Context) {
     let errors: Vec<i32> = with_frames.iter().map(Block::take_offline).collect();
     let each = begun.elapsed() / u32::try_from(errors.len()).expect("few");
     context.note(format!("blocks with frames: {errors:?}, {each:.1?} each"));
-    assert!(each < Duration::from_secs(u64::from(PATIENCE) / 2));
+    assert!(each < Duration::from_secs(u64::from(EMPTYING_TIMEOUT_S) / 2));
     let is_refused = |error: &i32| [libc::EBUSY, libc::EINVAL].contains(error);
     assert!(
         errors.iter().all(is_refused) && errors.contains(&libc::EBUSY),

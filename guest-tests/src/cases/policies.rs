@@ -24,10 +24,10 @@ use uksm_policy::command::{
 use uksm_policy::params::Contents;
 
 use super::Context;
-use super::daemon::{Daemon, status};
-use super::folding::{CONTENT, MERGED, peer_with, words};
 use crate::fixtures::contents::Content;
+use crate::fixtures::daemon::{Daemon, status_text};
 use crate::fixtures::domain::{Domain, Permit, entry};
+use crate::fixtures::fold_sets::{CONTENT, MERGED, peer_with, statuses};
 use crate::fixtures::pagemap::pfns;
 use crate::fixtures::peer::Peer;
 
@@ -73,17 +73,17 @@ fn fewer_spaces_than_are_needed_make_no_frame(_: &mut Context) {
     let peers: Vec<(Peer, SpaceId)> = (0..3).map(|_| peer_with(&domain, [1, 1, 1])).collect();
     let [a, b, c] = [0, 1, 2].map(|at: usize| peers[at].1);
     let outcomes = fold(&mut domain, &[(a, 0), (b, 0)]);
-    assert_eq!(words(&outcomes), [SPACES; 2]);
+    assert_eq!(statuses(&outcomes), [SPACES; 2]);
     // Many pages of two spaces count as two spaces.
     let many = [(a, 0), (a, 1), (a, 2), (b, 0), (b, 1), (b, 2)];
-    assert_eq!(words(&fold(&mut domain, &many)), [SPACES; 6]);
+    assert_eq!(statuses(&fold(&mut domain, &many)), [SPACES; 6]);
     for &(_, space) in &peers {
         assert_eq!(domain.in_state(space, 0..3, PageState::Anon), 3);
     }
     assert_eq!((domain.info().frames_made, domain.info().merged), (0, 0));
     let enough = [(a, 0), (b, 0), (c, 0), (c, 1)];
     let outcomes = fold(&mut domain, &enough);
-    assert_eq!(words(&outcomes), [MERGED; 4]);
+    assert_eq!(statuses(&outcomes), [MERGED; 4]);
     assert_eq!(domain.sharers(FrameId(outcomes[0].frame)), Some(4));
 }
 
@@ -95,9 +95,9 @@ fn spaces_are_counted_by_what_they_hold_now(_: &mut Context) {
     // The third differs; in the second order it is the first page, to which the others are
     // compared.
     let outcomes = fold(&mut domain, &[(a, 0), (b, 0), (c, 0)]);
-    assert_eq!(words(&outcomes), [SPACES, SPACES, CONTENT]);
+    assert_eq!(statuses(&outcomes), [SPACES, SPACES, CONTENT]);
     let outcomes = fold(&mut domain, &[(c, 0), (a, 0), (b, 0)]);
-    assert_eq!(words(&outcomes), [SPACES, CONTENT, CONTENT]);
+    assert_eq!(statuses(&outcomes), [SPACES, CONTENT, CONTENT]);
     third.run(|own| {
         let all = 0..1;
         own.memory
@@ -106,7 +106,7 @@ fn spaces_are_counted_by_what_they_hold_now(_: &mut Context) {
     });
     let outcomes = fold(&mut domain, &[(a, 0), (b, 0), (c, 0)]);
     let gone = (Status::Gone, Reason::Unmapped);
-    assert_eq!(words(&outcomes), [SPACES, SPACES, gone]);
+    assert_eq!(statuses(&outcomes), [SPACES, SPACES, gone]);
     // A page with a changed hash is no witness either.
     third.run(|own| own.memory.fill_page(0, Content::new(24, 1)));
     let mut entries = one_of_each(&[(a, 0), (b, 0), (c, 0)]);
@@ -122,11 +122,11 @@ fn spaces_are_counted_by_what_they_hold_now(_: &mut Context) {
     };
     let outcomes = domain.device.fold(&batch(&entries)).expect("FOLD");
     let stale = (Status::Differed, Reason::Stale);
-    assert_eq!(words(&outcomes), [SPACES, SPACES, stale]);
+    assert_eq!(statuses(&outcomes), [SPACES, SPACES, stale]);
     assert_eq!(domain.info().frames_made, 0);
     entries[2].hash ^= 1;
     let outcomes = domain.fold_with_retries(&entries, Permit::default());
-    assert_eq!(words(&outcomes), [MERGED; 3]);
+    assert_eq!(statuses(&outcomes), [MERGED; 3]);
 }
 
 fn a_frame_that_exists_takes_whoever_holds_the_same(_: &mut Context) {
@@ -134,14 +134,14 @@ fn a_frame_that_exists_takes_whoever_holds_the_same(_: &mut Context) {
     let (_a, a) = peer_with(&domain, [1, 1]);
     let (_b, b) = peer_with(&domain, [1, 2]);
     let outcomes = fold(&mut domain, &[(a, 0), (b, 0)]);
-    assert_eq!(words(&outcomes), [MERGED; 2]);
+    assert_eq!(statuses(&outcomes), [MERGED; 2]);
     let frame = FoldKind::Frame(FrameId(outcomes[0].frame));
     let joins = [entry(a, 1, frame), entry(b, 1, frame)];
     let outcomes = domain.fold_with_retries(&joins, Permit::default());
-    assert_eq!(words(&outcomes), [MERGED, CONTENT]);
+    assert_eq!(statuses(&outcomes), [MERGED, CONTENT]);
     // The same through a page that maps it.
     let outcomes = fold(&mut domain, &[(b, 0), (a, 1)]);
-    assert_eq!(words(&outcomes), [ALREADY; 2]);
+    assert_eq!(statuses(&outcomes), [ALREADY; 2]);
 }
 
 fn a_domain_of_zeros_refuses_everything_else(_: &mut Context) {
@@ -173,10 +173,10 @@ fn nobody_joins_a_frame_that_was_not_chosen(_: &mut Context) {
         let mut domain = with(merge, 1);
         let (_a, a) = peer_with(&domain, [1, 1]);
         let (_b, b) = peer_with(&domain, [1, 1]);
-        assert_eq!(words(&fold(&mut domain, &[(a, 0), (b, 0)])), [MERGED; 2]);
+        assert_eq!(statuses(&fold(&mut domain, &[(a, 0), (b, 0)])), [MERGED; 2]);
         // The caller does not know that a page of `b` maps the frame.
         let outcomes = fold(&mut domain, &[(a, 0), (b, 1)]);
-        assert_eq!(words(&outcomes), [ALREADY, then], "{merge:?}");
+        assert_eq!(statuses(&outcomes), [ALREADY, then], "{merge:?}");
     }
 }
 
@@ -247,7 +247,7 @@ fn wait_until(daemon: &mut Daemon, is_so: impl Fn() -> bool, assert: impl Fn()) 
             return;
         }
         daemon.assert_running();
-        assert!(Instant::now() < end, "not merged; {}", status());
+        assert!(Instant::now() < end, "not merged; {}", status_text());
         sleep(Duration::from_millis(100));
     }
 }

@@ -12,10 +12,10 @@
 use std::fs;
 
 use super::Context;
-use super::daemon::Daemon;
-use super::groups::{Host, await_that, status, worker};
+use crate::fixtures::daemon::Daemon;
 use crate::fixtures::memory::answer;
 use crate::fixtures::peer::Peer;
+use crate::fixtures::two_groups::{TwoGroups, await_that, status, worker};
 use crate::init::program::lead_a_session;
 
 cases! { "daemon::precedence":
@@ -94,7 +94,7 @@ fn a_daemon_in_a_namespace_of_its_own_knows_neither_its_session_nor_who_asks(
 }
 
 fn a_supervisor_stands_back_with_its_session_and_stays_before_its_workers(_context: &mut Context) {
-    let mut host = Host::prepared(lead_a_session);
+    let mut host = TwoGroups::prepared(lead_a_session);
     host.wait_for("both workers should run", || {
         worker("a") > 0 && worker("b") > 0
     });

@@ -13,11 +13,12 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::Context;
-use super::groups::{
-    PAGES, SEED, assert_intact, await_that, group, peer_in, said, started, status, worker,
-};
 use crate::fixtures::cgroup::Cgroup;
+use crate::fixtures::daemon::program_output;
 use crate::fixtures::peer::Peer;
+use crate::fixtures::two_groups::{
+    PAGES, SEED, assert_intact, await_that, group, peer_in, start_daemon, status, worker,
+};
 
 cases! { "daemon::rates":
     a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted Policy Stock 180,
@@ -47,7 +48,7 @@ fn own_shares() -> [f64; 2] {
 
 /// Whether the text of the status reports the small share of b, and its reason.
 fn is_said_of_b() -> bool {
-    let text = said(&["status"]);
+    let text = program_output(&["status"]);
     let mut lines = text.lines();
     lines.any(|line| {
         let line = line.trim_start();
@@ -74,7 +75,7 @@ fn a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted(context: &
         )
     });
     let told = format!("cpu_total = {TOTAL}\nv_life = \"off\"\n{}", groups.concat());
-    let mut daemon = started(&told);
+    let mut daemon = start_daemon(&told);
     await_that(&mut daemon, "both workers should run", || {
         worker("a") > 0 && worker("b") > 0
     });

@@ -17,11 +17,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::negative_controls::{SLOW_SCAN, with_faults};
 use crate::fixtures::accounting::{events, free_pages, value};
 use crate::fixtures::domain::{Domain, Permit};
+use crate::fixtures::fault_switches::{SLOW_SCAN, with_faults};
 use crate::fixtures::memory::{BASE, Huge, Memory};
-use crate::fixtures::peer::{Peer, fork_alone, leave, wait};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::{fork_alone, leave, wait};
 
 cases! { "reclaim":
     the_notice_before_a_kill_takes_a_bounded_time Normal Faults 90,

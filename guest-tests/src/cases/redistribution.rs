@@ -9,12 +9,13 @@
 //! files, while their pages are merged, while they are written, and after the daemon has stopped.
 
 use super::Context;
-use super::daemon::Daemon;
-use super::groups::{
-    CONFIGURATION, NEARLY_ALL, PAGES, assert_intact, await_that, peer_in, shared, status,
-};
 use crate::fixtures::cgroup::Cgroup;
+use crate::fixtures::daemon::Daemon;
 use crate::fixtures::peer::Peer;
+use crate::fixtures::two_groups::{
+    CONFIGURATION, NEARLY_ALL, PAGES, assert_intact, await_that, peer_in, redistributed_bytes,
+    shared,
+};
 
 cases! { "daemon::redistribution":
     a_limit_follows_what_was_merged_and_is_put_back Normal Stock 120,
@@ -29,14 +30,6 @@ const TOLD: &str = "v_life = \"off\"\n\
     redistribute = \"entitlement\"\nredistribute_least = \"1MiB\"\n\
     [group.a.member.one]\ncgroup = \"/uksm-one\"\nbase = \"64MiB\"\n\
     [group.a.member.two]\ncgroup = \"/uksm-two\"\nbase = \"64MiB\"\n";
-
-/// The group's redistribution in the status: freed and given bytes.
-pub(super) fn told() -> (u64, u64) {
-    let status = status();
-    let group = &status["redistribution"]["groups"][0];
-    let bytes = |name: &str| group[name].as_u64().unwrap_or(0);
-    (bytes("freed_bytes"), bytes("given_bytes"))
-}
 
 fn a_limit_follows_what_was_merged_and_is_put_back(context: &mut Context) {
     let [one, two, _payer] = ["one", "two", "pays"].map(Cgroup::new);
@@ -63,7 +56,7 @@ fn a_limit_follows_what_was_merged_and_is_put_back(context: &mut Context) {
         "{merged} bytes are merged, {} and {} are given",
         given[0], given[1]
     ));
-    let (freed, _) = told();
+    let (freed, _) = redistributed_bytes();
     assert!(given.iter().sum::<u64>() <= freed, "{given:?} of {freed}");
 
     pair[0].run(|own| own.memory.flip(0..PAGES));
@@ -76,7 +69,7 @@ fn a_limit_follows_what_was_merged_and_is_put_back(context: &mut Context) {
                 .all(|high| high.is_some_and(|high| (BASE..BASE + MIB).contains(&high)))
         },
     );
-    let (freed, given) = told();
+    let (freed, given) = redistributed_bytes();
     assert!(given <= freed, "{given} of {freed}");
     pair[0].run(|own| own.memory.flip(0..PAGES));
     assert_intact(&mut pair);

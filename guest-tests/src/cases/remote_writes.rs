@@ -17,7 +17,8 @@ use uksm_policy::command::PageState;
 
 use super::Context;
 use crate::fixtures::domain::{Domain, Permit, address};
-use crate::fixtures::peer::{Peer, wait};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::wait;
 
 cases! { "remote_writes":
     each_way_to_write_into_another_process_copies_the_merged_page Normal Stock 60,

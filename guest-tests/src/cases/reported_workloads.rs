@@ -17,16 +17,15 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::crowd::cpu;
-use super::daemon::{Daemon, status};
-use super::explain::{await_reason, explained, pages, text};
-use super::userfault::{MISSING, WP_ASYNC, WP_UNPOPULATED, WRITE_PROTECT, Watch};
 use crate::fixtures::accounting::set;
 use crate::fixtures::contents::{Content, PAGE, WORDS};
+use crate::fixtures::daemon::{Daemon, cpu_time, status_text};
+use crate::fixtures::explanation::{await_reason, explain, explanation_text, pages_with_reason};
 use crate::fixtures::memory::{BASE, Memory};
 use crate::fixtures::pagemap;
 use crate::fixtures::peer::{Own, Peer};
 use crate::fixtures::pins::FixedBuffers;
+use crate::fixtures::userfault::{MISSING, WP_ASYNC, WP_UNPOPULATED, WRITE_PROTECT, WatchedRange};
 
 cases! { "daemon::reported_workloads":
     each_wave_of_clones_is_merged_as_soon_as_the_first Policy Stock 240,
@@ -54,8 +53,8 @@ fn await_shared(
             begun.elapsed() < Duration::from_secs(bound),
             "{} of {wanted} pages are shared: {}{}",
             pagemap::shared(pair.0, pair.1, of),
-            text(pair.0),
-            status()
+            explanation_text(pair.0),
+            status_text()
         );
         sleep(Duration::from_millis(20));
     }
@@ -66,9 +65,9 @@ fn await_shared(
 fn quiet_share(daemon: &Daemon, most: f64, bound: u64) -> f64 {
     let end = Instant::now() + Duration::from_secs(bound);
     loop {
-        let (begun, used) = (Instant::now(), cpu(daemon));
+        let (begun, used) = (Instant::now(), cpu_time(daemon));
         sleep(Duration::from_secs(5));
-        let share = (cpu(daemon) - used).as_secs_f64() / begun.elapsed().as_secs_f64();
+        let share = (cpu_time(daemon) - used).as_secs_f64() / begun.elapsed().as_secs_f64();
         if share < most || Instant::now() > end {
             return share;
         }
@@ -117,7 +116,11 @@ fn each_wave_of_clones_is_merged_as_soon_as_the_first(context: &mut Context) {
     context.note(format!("90 percent of each wave after {times:.2?} s"));
     for time in &times[1..] {
         // The second of the first wave may still have been filled when the first was read.
-        assert!(*time < 1.5 * times[0] + 2.0, "{times:.2?} s: {}", status());
+        assert!(
+            *time < 1.5 * times[0] + 2.0,
+            "{times:.2?} s: {}",
+            status_text()
+        );
     }
     daemon.stop();
 }
@@ -139,12 +142,13 @@ fn pages_that_differ_in_one_word_cost_little_after_a_while(context: &mut Context
         });
         let daemon = Daemon::start_on(&[&pair[0], &pair[1]], &[]);
         let share = quiet_share(&daemon, 0.03, 60);
-        let said = text(pair[0].pid());
+        let said = explanation_text(pair[0].pid());
         context.note(format!("{share:.4} of a core"));
-        assert!(share < 0.03, "{share}: {said}{}", status());
+        assert!(share < 0.03, "{share}: {said}{}", status_text());
         assert_eq!(pagemap::shared(pair[0].pid(), pair[1].pid(), PAGES), 0);
-        let process = explained(pair[0].pid(), &[]);
-        let equal = pages(&process, "waits") + pages(&process, "being-read");
+        let process = explain(pair[0].pid(), &[]);
+        let equal =
+            pages_with_reason(&process, "waits") + pages_with_reason(&process, "being-read");
         assert!(equal < PAGES as u64 / 20, "{said}");
         daemon.stop();
     }
@@ -161,7 +165,7 @@ fn pinned_equal_tables_cost_little_and_are_merged_when_they_are_let_go(context: 
     let mut daemon = Daemon::start_on(&all, &[]);
     await_reason(&mut daemon, peers[0].pid(), "pinned", PAGES);
     let share = quiet_share(&daemon, 0.03, 60);
-    assert!(share < 0.03, "{share}: {}", status());
+    assert!(share < 0.03, "{share}: {}", status_text());
     for at in 1..4 {
         let pair = (peers[0].pid(), peers[at].pid());
         assert_eq!(pagemap::shared(pair.0, pair.1, PAGES), 0);
@@ -246,7 +250,8 @@ fn memory_whose_writes_are_tracked_is_told_and_stays_tracked(context: &mut Conte
     let other = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
     let is_async = tracked.run(|own| {
         let mode = MISSING | WRITE_PROTECT;
-        let Some(watch) = Watch::try_new(&own.memory, PAGES, mode, WP_ASYNC | WP_UNPOPULATED)
+        let Some(watch) =
+            WatchedRange::try_new(&own.memory, PAGES, mode, WP_ASYNC | WP_UNPOPULATED)
         else {
             return false;
         };
@@ -288,7 +293,7 @@ fn clones_restored_by_userfaultfd_are_merged_within_seconds(context: &mut Contex
     for (number, clone) in clones.iter_mut().enumerate() {
         // A tenth of each is its own.
         clone.run(move |own| {
-            let watch = Watch::new(&own.memory, PAGES, MISSING);
+            let watch = WatchedRange::new(&own.memory, PAGES, MISSING);
             for page in 0..PAGES {
                 let seed = if page % 10 == 9 {
                     SEED + 1 + number as u64
@@ -307,7 +312,7 @@ fn clones_restored_by_userfaultfd_are_merged_within_seconds(context: &mut Contex
     }
     let time = begun.elapsed().as_secs_f64();
     context.metric("nine tenths are merged after", time, "s");
-    assert!(time < 15.0, "{time} s: {}", status());
+    assert!(time < 15.0, "{time} s: {}", status_text());
     daemon.stop();
 }
 
@@ -333,8 +338,8 @@ fn await_frames(daemon: &mut Daemon, clones: &[Peer], frames: usize, bound: u64)
             begun.elapsed() < Duration::from_secs(bound),
             "{} pages are taken, {frames} would do: {}{}",
             taken(),
-            text(clones[0].pid()),
-            status()
+            explanation_text(clones[0].pid()),
+            status_text()
         );
         sleep(Duration::from_millis(20));
     }

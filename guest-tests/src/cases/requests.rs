@@ -15,14 +15,15 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
-use uksm_linux::module::{Info, ioctl, raw};
+use uksm_linux::module::{ioctl, raw};
 
 use super::Context;
-use super::batch_requests::{Fold, Sample};
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::domain::{Domain, Permit, address};
 use crate::fixtures::memory::Huge;
-use crate::fixtures::peer::{Peer, fork, wait};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::{fork, wait};
+use crate::fixtures::requests::{Fold, PAGES, SEED, Sample, domain_with_peer, footprint, send};
 use crate::fixtures::sleeper::write_caller;
 
 cases! { "requests":
@@ -35,40 +36,8 @@ cases! { "requests":
     a_32_bit_caller_is_answered_like_any_other Normal Stock 30,
 }
 
-/// Pages of the peer of [`fixture`].
-pub(super) const PAGES: usize = 16;
-const SEED: u64 = 22;
-
-/// Sends a request unchanged.
-pub(super) fn send<T>(domain: &Domain, verb: u32, request: &mut T) -> Result<(), Errno> {
-    let argument = std::ptr::from_mut(request).cast();
-    // SAFETY: tests of this file put pointers into requests that are their own buffers, or none
-    // of this process's memory at all, which the kernel refuses.
-    unsafe { ioctl::any(domain.device.as_fd(), verb, argument) }.map(drop)
-}
-
-/// A domain with one filled peer, whose space is 1 in the requests below.
-pub(super) fn fixture() -> (Domain, Peer, u32) {
-    let peer = Peer::filled(PAGES, SEED, PAGES);
-    let domain = Domain::open();
-    let space = domain.attach(&peer).0;
-    (domain, peer, space)
-}
-
-/// The counters that a refused request must leave alone.
-pub(super) fn footprint(info: &Info) -> [u64; 6] {
-    [
-        info.tried,
-        info.frames,
-        info.broken,
-        info.splits,
-        info.sampled,
-        u64::from(info.spaces),
-    ]
-}
-
 fn bad_ranges_are_refused(_: &mut Context) {
-    let (domain, _peer, space) = fixture();
+    let (domain, _peer, space) = domain_with_peer();
     let (start, end) = (address(0), address(PAGES));
     let good = raw::uksm_break {
         space,
@@ -143,7 +112,7 @@ fn bad_ranges_are_refused(_: &mut Context) {
 }
 
 fn bad_listings_are_refused(_: &mut Context) {
-    let (mut domain, _peer, space) = fixture();
+    let (mut domain, _peer, space) = domain_with_peer();
     let other = Peer::filled(PAGES, SEED, PAGES);
     let spaces = [uksm_policy::command::SpaceId(space), domain.attach(&other)];
     assert_eq!(
@@ -282,7 +251,7 @@ const NOWHERE: [u64; 5] = [
 ];
 
 fn pointers_outside_memory_are_refused(_: &mut Context) {
-    let (domain, _peer, space) = fixture();
+    let (domain, _peer, space) = domain_with_peer();
     let before = footprint(&domain.info());
     let verbs = [
         raw::UKSM_IOC_INFO,

@@ -15,9 +15,10 @@
 use rustix::io::Errno;
 
 use super::Context;
-use super::attaching::attach;
 use crate::fixtures::domain::Domain;
-use crate::fixtures::peer::{Peer, fork, pause, signal, wait};
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::{fork, pause, signal, wait};
+use crate::fixtures::requests::attach;
 
 cases! { "sandbox":
     a_sandboxed_caller_attaches_nobody_outside Normal Stock 30,

@@ -16,11 +16,12 @@ use uksm_linux::module::raw;
 use uksm_policy::command::{SpaceId, SpaceSize};
 
 use super::Context;
-use super::requests::send;
 use crate::fixtures::accounting::{COUNTER_LAG, counters};
 use crate::fixtures::domain::Domain;
 use crate::fixtures::memory::Memory;
-use crate::fixtures::peer::{Own, Peer, signal, wait};
+use crate::fixtures::peer::{Own, Peer};
+use crate::fixtures::process::{signal, wait};
+use crate::fixtures::requests::send;
 use crate::fixtures::sleeper::WillExec;
 
 cases! { "sizes":

@@ -19,9 +19,8 @@ use std::time::{Duration, Instant};
 use uksm_linux::clock;
 
 use super::Context;
-use super::daemon::{Daemon, forget_accounts, status};
-use super::groups::said;
 use crate::fixtures::accounting::set;
+use crate::fixtures::daemon::{Daemon, forget_accounts, program_output, status_text};
 use crate::fixtures::domain::{Domain, Permit};
 use crate::fixtures::pagemap::{pfns, shared};
 use crate::fixtures::peer::Peer;
@@ -50,7 +49,11 @@ fn fill_and_await(daemon: &mut Daemon, peers: &mut [Peer; 2], seed: u64) {
     let end = Instant::now() + Duration::from_secs(90);
     while shared(peers[0].pid(), peers[1].pid(), PAGES) < NEARLY_ALL {
         daemon.assert_running();
-        assert!(Instant::now() < end, "too little is merged: {}", status());
+        assert!(
+            Instant::now() < end,
+            "too little is merged: {}",
+            status_text()
+        );
         sleep(Duration::from_millis(20));
     }
 }
@@ -112,10 +115,10 @@ fn merged_memory_outlives_hibernation(context: &mut Context) {
     }
     // It continues to merge.
     fill_and_await(&mut daemon, &mut peers, SEED);
-    let says = status();
+    let says = status_text();
     let sound = "0 frames whose contents changed";
     assert!(says.contains(sound), "{says}");
-    let bill = said(&["account", "--json"]);
+    let bill = program_output(&["account", "--json"]);
     let awake = Duration::from_nanos(clock::now() - started).as_secs_f64();
     let bill: serde_json::Value = serde_json::from_str(&bill).expect("a bill");
     let booked = bill["groups"][0]["seconds"].as_f64().expect("seconds");

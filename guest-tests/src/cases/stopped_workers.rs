@@ -12,14 +12,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::daemon::{Daemon, PROGRAM};
-use super::groups::{
-    CONFIGURATION, NEARLY_ALL, PAGES, assert_intact, await_that, group, peer_in, said, shared,
-    started, status, worker,
-};
 use crate::fixtures::cgroup::Cgroup;
+use crate::fixtures::daemon::{Daemon, PROGRAM, program_output};
 use crate::fixtures::pagemap::assert_no_merged_page_is_left;
 use crate::fixtures::peer::Peer;
+use crate::fixtures::two_groups::{
+    CONFIGURATION, NEARLY_ALL, PAGES, assert_intact, await_that, group, peer_in, shared,
+    start_daemon, status, worker,
+};
 
 cases! { "daemon::stopped_workers":
     a_frozen_worker_holds_nobody_up_and_its_group_shares_nothing_once_that_is_said Normal Stock 240,
@@ -47,7 +47,7 @@ fn a_frozen_worker_holds_nobody_up_and_its_group_shares_nothing_once_that_is_sai
     let text = "v_life = \"off\"\n\
                 [group.a]\ncgroup = \"/uksm-a\"\nbook = \"/uksm-pays\"\n\
                 [group.b]\ncgroup = \"/uksm-b\"\n";
-    let mut daemon = started(text);
+    let mut daemon = start_daemon(text);
     let mut in_a = [(); 2].map(|()| peer_in(&a));
     let mut in_b = [(); 2].map(|()| peer_in(&b));
     let ([one, two], [x, y]) = (pids(&in_a), pids(&in_b));
@@ -69,7 +69,7 @@ fn a_frozen_worker_holds_nobody_up_and_its_group_shares_nothing_once_that_is_sai
         faults[0].starts_with("the worker does not answer"),
         "{faults:?}"
     );
-    let text = said(&["group", "show", "a"]);
+    let text = program_output(&["group", "show", "a"]);
     assert!(
         text.starts_with("uksm: group a: the worker does not answer"),
         "{text}"
@@ -84,7 +84,7 @@ fn a_frozen_worker_holds_nobody_up_and_its_group_shares_nothing_once_that_is_sai
     let narrow = text_of_groups("merge = \"zero\"\n");
     std::fs::write(CONFIGURATION, narrow).expect("a configuration");
     let begin = Instant::now();
-    let text = said(&["reload"]);
+    let text = program_output(&["reload"]);
     context.note(format!("a reload took {} ms", begin.elapsed().as_millis()));
     assert_eq!(text, "reloaded; groups: 2\n");
     assert_eq!(shared(one, two), 0);
@@ -96,16 +96,16 @@ fn a_frozen_worker_holds_nobody_up_and_its_group_shares_nothing_once_that_is_sai
 
     // The same holds if no worker can be started at all.
     std::fs::write(CONFIGURATION, text_of_groups("")).expect("a configuration");
-    assert_eq!(said(&["reload"]), "reloaded; groups: 2\n");
+    assert_eq!(program_output(&["reload"]), "reloaded; groups: 2\n");
     await_that(&mut daemon, "it should merge again", || {
         shared(one, two) >= NEARLY_ALL
     });
     pays.freeze(true);
-    crate::fixtures::peer::signal(worker("a"), libc::SIGKILL);
+    crate::fixtures::process::signal(worker("a"), libc::SIGKILL);
     // The next one is moved to the frozen control group at its start.
     let text = "v_life = \"off\"\n[group.b]\ncgroup = \"/uksm-b\"\n";
     std::fs::write(CONFIGURATION, text).expect("a configuration");
-    assert_eq!(said(&["reload"]), "reloaded; groups: 1\n");
+    assert_eq!(program_output(&["reload"]), "reloaded; groups: 1\n");
     assert_eq!(shared(one, two), 0);
     pays.freeze(false);
     assert_intact(&mut in_a);
@@ -130,7 +130,7 @@ fn pids(pair: &[Peer; 2]) -> [i32; 2] {
 /// A daemon that lends two control groups the memory that merging in them frees, and processes in
 /// them.
 fn lending([one, two]: [&Cgroup; 2]) -> (Daemon, [Peer; 2]) {
-    let mut daemon = started(LENDS);
+    let mut daemon = start_daemon(LENDS);
     let pair: [Peer; 2] = [peer_in(one), peer_in(two)];
     await_given(&mut daemon, [one, two]);
     (daemon, pair)
@@ -190,7 +190,7 @@ fn lent_limits_are_put_back_where_no_daemon_can_start(_: &mut Context) {
     assert_ne!([one.high(), two.high()], found);
     // The configuration is bad.
     std::fs::write(CONFIGURATION, "groups = 1\n").expect("a configuration");
-    let text = said(&["run", "--config", CONFIGURATION]);
+    let text = program_output(&["run", "--config", CONFIGURATION]);
     assert!(text.contains("groups: no such key"), "{text}");
     assert_eq!([one.high(), two.high()], found, "{text}");
 
@@ -202,14 +202,14 @@ fn lent_limits_are_put_back_where_no_daemon_can_start(_: &mut Context) {
         ),
         (&["run", "--put-back"], "again, as before"),
     ] {
-        let mut daemon = started(LENDS);
+        let mut daemon = start_daemon(LENDS);
         await_given(&mut daemon, [&one, &two]);
         // The command has no effect while a daemon runs.
-        assert_eq!(said(&["run", "--put-back"]), "");
+        assert_eq!(program_output(&["run", "--put-back"]), "");
         await_given(&mut daemon, [&one, &two]);
         daemon.kill();
         assert_ne!([one.high(), two.high()], found);
-        let text = said(arguments);
+        let text = program_output(arguments);
         assert!(text.contains(says), "{arguments:?}: {text}");
         assert_eq!([one.high(), two.high()], found, "{arguments:?}: {text}");
     }

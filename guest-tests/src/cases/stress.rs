@@ -21,7 +21,7 @@ use crate::fixtures::contents::{HUGE_PAGES, Random};
 use crate::fixtures::domain::Domain;
 use crate::fixtures::memory::{BASE, Memory};
 use crate::fixtures::merger::Merger;
-use crate::fixtures::peer::{fork_alone, signal, wait};
+use crate::fixtures::process::{fork_alone, signal, wait};
 use crate::fixtures::worker::{self, PAGES};
 use crate::fixtures::zram;
 

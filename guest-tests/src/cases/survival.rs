@@ -9,13 +9,14 @@
 //! forks are checked in between, and a new module finds the frames of the old one (orphans).
 
 use uksm_policy::command::{Lines, PageState};
+use uksm_vm_protocol::machine::MODULE;
 
 use super::Context;
 use crate::fixtures::accounting::free_or_owned_pages;
 use crate::fixtures::domain::{Domain, Permit};
 use crate::fixtures::pagemap;
-use crate::fixtures::peer::{Peer, fork, wait};
-use uksm_vm_protocol::machine::MODULE;
+use crate::fixtures::peer::Peer;
+use crate::fixtures::process::{fork, wait};
 
 cases! { "survival":
     merged_pages_survive_the_module_and_a_new_one_adopts_them Normal Stock 90,

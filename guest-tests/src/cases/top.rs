@@ -20,12 +20,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::Context;
-use super::added_groups::called;
-use super::daemon::{Daemon, PROGRAM};
-use super::groups::{PAGES, SEED, await_that, peer_in, said, started, status};
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::contents::Content;
+use crate::fixtures::daemon::{Daemon, PROGRAM, call_daemon, program_output};
 use crate::fixtures::peer::Peer;
+use crate::fixtures::two_groups::{PAGES, SEED, await_that, peer_in, start_daemon, status};
 
 cases! { "daemon::top":
     a_process_is_listed_with_what_is_merged_of_it Normal Stock 120,
@@ -86,7 +85,7 @@ fn a_process_is_listed_with_what_is_merged_of_it(context: &mut Context) {
     });
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1], &alone], &[]);
     await_answers(&mut daemon);
-    let replied = || called("uksm.Daemon1.Processes", "{}");
+    let replied = || call_daemon("uksm.Daemon1.Processes", "{}");
     await_that(&mut daemon, "both should be merged", || {
         let reply = replied();
         let is_merged = |peer: &Peer| is_as_filled(merged(&told(&reply, peer.pid())));
@@ -108,7 +107,7 @@ fn a_process_is_listed_with_what_is_merged_of_it(context: &mut Context) {
     assert!(sum > used / 10.0 && sum <= used, "{sum} of {used}: {reply}");
     context.note(format!("{sum:.3} s of {used:.3} s are divided"));
 
-    let text = said(&["top", "--once"]);
+    let text = program_output(&["top", "--once"]);
     let first: Vec<&str> = text.lines().take(2).collect();
     assert!(first[0].starts_with("uksm "), "{text}");
     assert!(first[1].starts_with("process "), "{text}");
@@ -125,7 +124,8 @@ fn a_process_is_listed_with_what_is_merged_of_it(context: &mut Context) {
     let gone = alone.pid();
     drop(alone);
     await_that(&mut daemon, "it should be gone", || {
-        told(&replied(), gone).is_null() && line_of(&said(&["top", "--once"]), gone).is_none()
+        told(&replied(), gone).is_null()
+            && line_of(&program_output(&["top", "--once"]), gone).is_none()
     });
     daemon.stop();
 }
@@ -134,13 +134,13 @@ fn processes_of_a_group_are_told_by_its_worker(_: &mut Context) {
     let [a, b] = ["a", "b"].map(Cgroup::new);
     let text =
         "v_life = \"off\"\n[group.a]\ncgroup = \"/uksm-a\"\n[group.b]\ncgroup = \"/uksm-b\"\n";
-    let mut daemon = started(text);
+    let mut daemon = start_daemon(text);
     await_answers(&mut daemon);
     let pair = [(); 2].map(|()| peer_in(&a));
     let other = peer_in(&b);
     let replied = |group: &str| {
         let parameters = format!("{{\"group\":{group}}}");
-        called("uksm.Daemon1.Processes", &parameters)
+        call_daemon("uksm.Daemon1.Processes", &parameters)
     };
     await_that(&mut daemon, "the pair should be merged", || {
         let reply = replied("\"a\"");
@@ -165,7 +165,7 @@ fn processes_of_a_group_are_told_by_its_worker(_: &mut Context) {
         assert_eq!(refused["error"], "uksm.Daemon1.Refused", "{refused}");
         assert_eq!(refused["parameters"]["reason"], says);
     }
-    let text = said(&["top", "--once"]);
+    let text = program_output(&["top", "--once"]);
     assert!(text.contains("\ngroup a\nlevels "), "{text}");
     let line = |is_it: &dyn Fn(&str) -> bool| text.lines().position(is_it);
     let of_b = line(&|line| line == "group b").expect("both groups are there");
@@ -210,7 +210,7 @@ fn a_terminal_that_does_not_know_its_size_is_no_empty_page(_: &mut Context) {
     let peer = Peer::filled(PAGES, SEED, PAGES);
     let mut daemon = Daemon::start_on(&[&peer], &[]);
     await_that(&mut daemon, "it should be listed", || {
-        line_of(&said(&["top", "--once"]), peer.pid()).is_some()
+        line_of(&program_output(&["top", "--once"]), peer.pid()).is_some()
     });
     let begun = Instant::now();
     for (columns, head) in [
@@ -319,7 +319,7 @@ fn a_process_is_opened_on_a_terminal_which_is_given_back_though_the_daemon_was_k
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &[]);
     await_answers(&mut daemon);
     await_that(&mut daemon, "both should be merged", || {
-        let text = said(&["top", "--once"]);
+        let text = program_output(&["top", "--once"]);
         let is_merged = |peer: &Peer| figures(&text, peer.pid()).is_some_and(|it| it.0 >= 7.6);
         pair.iter().all(is_merged)
     });

@@ -20,9 +20,9 @@ use uksm_policy::command::{FoldKind, PageState, Reason, Status};
 use super::Context;
 use crate::fixtures::contents::{Content, PAGE};
 use crate::fixtures::domain::{Domain, Permit, entry};
-use crate::fixtures::memory::Memory;
 use crate::fixtures::pagemap::entries;
 use crate::fixtures::peer::{Own, Peer};
+use crate::fixtures::userfault::{MISSING, WP_ASYNC, WP_UNPOPULATED, WRITE_PROTECT, WatchedRange};
 
 cases! { "userfault":
     pages_copied_from_one_snapshot_merge Normal Stock 60,
@@ -34,168 +34,11 @@ cases! { "userfault":
 
 const PAGES: usize = 128;
 const SEED: u64 = 43;
-
-const API: u64 = 0xAA;
-/// Modes of registration.
-pub(super) const MISSING: u64 = 1;
-pub(super) const WRITE_PROTECT: u64 = 2;
-/// Tracking without a handler, since 6.7; it needs the feature of unpopulated entries.
-pub(super) const WP_UNPOPULATED: u64 = 1 << 13;
-pub(super) const WP_ASYNC: u64 = 1 << 15;
 const EVENT_PAGEFAULT: u8 = 0x12;
 
-#[repr(C)]
-#[derive(Default)]
-struct UffdApi {
-    api: u64,
-    features: u64,
-    ioctls: u64,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct UffdRegister {
-    start: u64,
-    length: u64,
-    mode: u64,
-    ioctls: u64,
-}
-
-#[repr(C)]
-struct UffdCopy {
-    to: u64,
-    from: u64,
-    length: u64,
-    mode: u64,
-    copied: i64,
-}
-
-#[repr(C)]
-struct UffdWriteProtect {
-    start: u64,
-    length: u64,
-    mode: u64,
-}
-
-/// `struct uffd_msg`, of a page fault.
-#[repr(C)]
-#[derive(Default)]
-struct UffdMessage {
-    event: u8,
-    pad: [u8; 7],
-    flags: u64,
-    address: u64,
-    thread: u64,
-}
-
-nix::ioctl_readwrite!(uffd_api, 0xAA, 0x3F, UffdApi);
-nix::ioctl_readwrite!(uffd_register, 0xAA, 0x00, UffdRegister);
-nix::ioctl_readwrite!(uffd_copy, 0xAA, 0x03, UffdCopy);
-nix::ioctl_readwrite!(uffd_write_protect, 0xAA, 0x06, UffdWriteProtect);
-
-/// A userfaultfd of this process with a range registered.
-pub(super) struct Watch(OwnedFd);
-
-impl Watch {
-    /// Registers the first `pages` pages; `None` if this kernel lacks one of the features.
-    pub(super) fn try_new(
-        memory: &Memory,
-        pages: usize,
-        mode: u64,
-        features: u64,
-    ) -> Option<Watch> {
-        // SAFETY: the system call makes a file and touches no memory.
-        let file = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
-        let file = i32::try_from(file).expect("file descriptors fit an int");
-        assert!(
-            file >= 0,
-            "userfaultfd: {}",
-            std::io::Error::last_os_error()
-        );
-        // SAFETY: the kernel has just given this descriptor to us.
-        let file = unsafe { OwnedFd::from_raw_fd(file) };
-        let mut api = UffdApi {
-            api: API,
-            features,
-            ..UffdApi::default()
-        };
-        // SAFETY: the structure is the one of the request.
-        unsafe { uffd_api(file.as_raw_fd(), &raw mut api) }.ok()?;
-        let mut register = UffdRegister {
-            start: memory.address(0),
-            length: (pages * PAGE) as u64,
-            mode,
-            ..UffdRegister::default()
-        };
-        // SAFETY: the structure is the one of the request; the range is this process's own.
-        unsafe { uffd_register(file.as_raw_fd(), &raw mut register) }.expect("UFFDIO_REGISTER");
-        Some(Watch(file))
-    }
-
-    pub(super) fn new(memory: &Memory, pages: usize, mode: u64) -> Watch {
-        Watch::try_new(memory, pages, mode, 0).expect("UFFDIO_API")
-    }
-
-    /// Copies a page to an empty place.
-    pub(super) fn copy(&self, to: u64, content: Content) {
-        let bytes = content.bytes();
-        let mut copy = UffdCopy {
-            to,
-            from: bytes.as_ptr() as u64,
-            length: PAGE as u64,
-            mode: 0,
-            copied: 0,
-        };
-        // SAFETY: `bytes` is a page long; the target range is this process's own and empty.
-        unsafe { uffd_copy(self.0.as_raw_fd(), &raw mut copy) }.expect("UFFDIO_COPY");
-    }
-
-    pub(super) fn write_protect(&self, memory: &Memory, pages: usize) {
-        let mut protect = UffdWriteProtect {
-            start: memory.address(0),
-            length: (pages * PAGE) as u64,
-            mode: 1,
-        };
-        // SAFETY: the structure is the one of the request; the range is registered.
-        unsafe { uffd_write_protect(self.0.as_raw_fd(), &raw mut protect) }
-            .expect("UFFDIO_WRITEPROTECT");
-    }
-
-    /// Waits for the next event: its kind, and its address.
-    fn event(&self) -> (u8, u64) {
-        let mut message = UffdMessage::default();
-        // SAFETY: the structure is the one that the kernel writes, and outlives the call.
-        let read = unsafe {
-            libc::read(
-                self.0.as_raw_fd(),
-                (&raw mut message).cast(),
-                size_of::<UffdMessage>(),
-            )
-        };
-        assert_eq!(read, 32, "an event should be read");
-        (message.event, message.address)
-    }
-}
-
-/// Watches all of `memory` for missing pages, as long as this process lives. There is no handler:
-/// an access to a missing page waits for ever.
-pub(crate) fn watch_for_ever(memory: &Memory) {
-    std::mem::forget(Watch::new(memory, memory.pages(), MISSING));
-}
-
-/// The address of a watched page of this process that is never provided. Its page table exists: an
-/// access to the page waits without having requested memory.
-pub(crate) fn page_that_never_comes() -> u64 {
-    let mut memory = Memory::anonymous(2, crate::fixtures::memory::Huge::Never);
-    // While both pages are one mapping: then the allocations of a first fault are already made.
-    memory.set_word(1, 0, 1);
-    std::mem::forget(Watch::new(&memory, 1, MISSING));
-    memory.address(0)
-}
-
 /// A restored virtual machine: each page comes from the snapshot through a handler.
-fn restore(own: &mut Own) -> Watch {
-    let watch = Watch::new(&own.memory, PAGES, MISSING);
+fn restore(own: &mut Own) -> WatchedRange {
+    let watch = WatchedRange::new(&own.memory, PAGES, MISSING);
     for page in 0..PAGES {
         watch.copy(own.memory.address(page), Content::new(SEED, page as u64));
     }
@@ -247,7 +90,7 @@ fn a_merged_page_that_is_dropped_raises_the_event_again(_: &mut Context) {
     assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
     let right = a.run(move |own| {
         // SAFETY: the descriptor was left open by the order before, and has no other owner.
-        let watch = Watch(unsafe { OwnedFd::from_raw_fd(file) });
+        let watch = WatchedRange(unsafe { OwnedFd::from_raw_fd(file) });
         let memory = &own.memory;
         memory
             .advise(DROPPED..DROPPED + 1, libc::MADV_DONTNEED)
@@ -301,7 +144,7 @@ fn memory_whose_writes_are_tracked_is_refused(_: &mut Context) {
     for mode in [WRITE_PROTECT, MISSING | WRITE_PROTECT] {
         let mut a = Peer::filled(PAGES, SEED, PAGES);
         let b = Peer::filled(PAGES, SEED, PAGES);
-        a.run(move |own| std::mem::forget(Watch::new(&own.memory, PAGES / 2, mode)));
+        a.run(move |own| std::mem::forget(WatchedRange::new(&own.memory, PAGES / 2, mode)));
         let mut domain = Domain::open();
         let spaces = [domain.attach(&a), domain.attach(&b)];
         assert_eq!(
@@ -336,9 +179,9 @@ fn tracking_of_writes_shows_what_was_written_and_nothing_else(_: &mut Context) {
     assert_eq!(counts.merged(), PAGES, "{counts:?}");
     let is_async = a.run(|own| {
         let features = WP_ASYNC | WP_UNPOPULATED;
-        let watch = Watch::try_new(&own.memory, PAGES, WRITE_PROTECT, features);
+        let watch = WatchedRange::try_new(&own.memory, PAGES, WRITE_PROTECT, features);
         let is_async = watch.is_some();
-        let watch = watch.unwrap_or_else(|| Watch::new(&own.memory, PAGES, WRITE_PROTECT));
+        let watch = watch.unwrap_or_else(|| WatchedRange::new(&own.memory, PAGES, WRITE_PROTECT));
         watch.write_protect(&own.memory, PAGES);
         std::mem::forget(watch);
         is_async

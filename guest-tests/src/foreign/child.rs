@@ -19,10 +19,11 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::setsid;
 
-use super::HUGETLBFS;
 use super::schedule::Item;
 use crate::init::program::shell_status;
 
+/// Mount point of hugetlbfs.
+pub const HUGETLBFS: &str = "/huge";
 const GROUP: &str = "/sys/fs/cgroup/foreign";
 const FOLDER: &str = "/tmp/foreign";
 const SEARCH_PATH: &str = "/bin:/foreign/selftests";

@@ -17,16 +17,17 @@ use crate::tree::{has_extension, small_tree, sources, text, tree};
 /// - `crates/simulator`: the experiments with their table, the host with its parts, `check.rs` with
 ///   the checks, `seed.rs` with its parts;
 /// - `vm`: `boot.rs` with `qemu.rs` and `accel.rs`; `kernel.rs` with `source.rs` and
-///   `built_kernel.rs`;
-/// - `guest-tests`: cases that use each other, and fixtures that use cases.
-const CRATES: [&str; 7] = [
+///   `built_kernel.rs`.
+const CRATES: [&str; 9] = [
     "bench",
     "crates/linux",
     "crates/policy",
     "crates/redistribution",
     "crates/results",
     "crates/sketch",
+    "crates/testkit",
     "crates/uksm",
+    "guest-tests",
 ];
 
 /// The files that each file needs.

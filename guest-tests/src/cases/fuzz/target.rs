@@ -20,12 +20,12 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use crate::cases::nested_guest;
-use crate::cases::userfault::watch_for_ever;
 use crate::fixtures::contents::{Content, PAGE, Random};
 use crate::fixtures::held_locks::hold_mappings_for_a_moment;
 use crate::fixtures::memory::{BASE, Huge, Memory};
-use crate::fixtures::peer::{Own, Peer, Running, fork, leave, pidfd, wait};
+use crate::fixtures::peer::{Own, Peer, Running};
+use crate::fixtures::process::{fork, leave, pidfd, wait};
+use crate::fixtures::userfault::watch_for_ever;
 
 /// Pages of the first still area, at [`BASE`].
 pub(super) const PAGES: usize = 768;
@@ -40,7 +40,6 @@ const TOUCHED: usize = 4;
 /// Contents: page `i` holds class `i % DISTINCT`, so that much can merge.
 const DISTINCT: usize = 32;
 const SEED: u64 = 30;
-
 const GIGABYTE: u64 = 1 << 30;
 /// Private pages of a file: half zeros, half contents, of a file that holds something else.
 const FILE: u64 = BASE + GIGABYTE;
@@ -51,9 +50,7 @@ const HUGETLB: u64 = BASE + 3 * GIGABYTE;
 const RESTLESS: u64 = BASE + 4 * GIGABYTE;
 /// A huge page that is split and gathered again.
 const SPLIT: u64 = BASE + 5 * GIGABYTE;
-
 const MADV_COLLAPSE: i32 = 25;
-
 /// One action in this many of a target holds the lock of its mappings for a moment.
 const HOLDING: u64 = 16;
 const HELD: u64 = HOLDING - 1;
@@ -192,7 +189,7 @@ fn prepare(own: &mut Own, machine: bool) -> Prepared {
         fill_halves(&mut Memory::existing(HUGETLB, FEW));
     }
     if machine {
-        nested_guest::hold_machine(own);
+        own.hold_machine();
     }
     Prepared {
         file: file.into_raw_fd(),

@@ -6,7 +6,7 @@
 use rustix::io::Errno;
 use uksm_linux::module::raw;
 
-use super::{
+use super::material::{
     Buffers, Call, Plain, assert_refused, page_of, send, small, some_beyond, some_line,
     some_pointer, some_space, turn_bits,
 };
