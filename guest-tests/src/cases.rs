@@ -33,6 +33,7 @@ mod added_groups;
 mod attaching;
 mod batch_requests;
 mod beside_ksm;
+mod cgroup_move_events;
 mod charging;
 mod counting;
 mod crowd;
@@ -75,7 +76,6 @@ mod mapping_kinds;
 mod mapping_lists;
 mod mappings;
 mod merging;
-mod moves;
 mod negative_controls;
 mod nested_guest;
 mod numa;
@@ -119,7 +119,7 @@ pub fn all() -> Vec<TestCase> {
         folding::cases,
         frames::cases,
         merging::cases,
-        moves::cases,
+        cgroup_move_events::cases,
         mappings::cases,
         remote_writes::cases,
         pinned_pages::cases,

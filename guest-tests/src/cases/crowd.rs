@@ -33,8 +33,8 @@ const SEED: u64 = 91;
 /// Mappings of an idle process, as one of an interpreter has.
 const MAPPINGS: usize = 40;
 /// The status of a daemon that receives process events, and of one that does not.
-const TOLD: &str = "told of new processes by events";
-const UNTOLD: &str = "not told of new processes: they are looked for";
+const BY_EVENTS: &str = "told of new processes by events";
+const BY_SEARCH: &str = "not told of new processes: they are looked for";
 
 /// Processes that do nothing; they are killed when this is dropped.
 struct Crowd(Vec<i32>);
@@ -81,7 +81,7 @@ fn merge_newcomers(daemon: &mut Daemon, seed: u64, within: Duration) -> (Duratio
         daemon.assert_running();
         assert!(
             time < within,
-            "{shared} of {PAGES} pages are merged after {time:?}; the daemon says: {}",
+            "{shared} of {PAGES} pages are merged after {time:?}; the daemon's status: {}",
             status_text()
         );
         std::thread::sleep(Duration::from_millis(50));
@@ -101,17 +101,20 @@ fn await_listed(how: &str, processes: usize, within: Duration) {
     let end = Instant::now() + within;
     loop {
         std::thread::sleep(Duration::from_millis(500));
-        let said = status_text();
-        let targets = said.lines().find_map(|line| line.strip_prefix("targets"));
+        let status = status_text();
+        let targets = status.lines().find_map(|line| line.strip_prefix("targets"));
         let followed = targets.and_then(|rest| rest.split_whitespace().next());
         // There is no answer before the daemon has started.
         if let Some(followed) = followed.and_then(|number| number.parse::<usize>().ok()) {
-            assert!(said.contains(how), "it should say {how:?}: {said}");
-            if followed >= processes && !said.contains("not listed yet") {
+            assert!(
+                status.contains(how),
+                "its status should contain {how:?}: {status}"
+            );
+            if followed >= processes && !status.contains("not listed yet") {
                 return;
             }
         }
-        assert!(Instant::now() < end, "the crowd should be listed: {said}");
+        assert!(Instant::now() < end, "the crowd should be listed: {status}");
     }
 }
 
@@ -126,7 +129,7 @@ fn all() -> Vec<String> {
 fn newcomers_among_400_idle_processes_are_merged_in_seconds(context: &mut Context) {
     let crowd = Crowd::new(400);
     let mut daemon = Daemon::start_with("full", &all());
-    await_listed(TOLD, 400, Duration::from_secs(60));
+    await_listed(BY_EVENTS, 400, Duration::from_secs(60));
     // The better of two: a machine may halt for seconds. The second pair has other contents than
     // the frames of the first.
     let (first, _pair) = merge_newcomers(&mut daemon, SEED, Duration::from_secs(60));
@@ -181,7 +184,7 @@ fn storm(a_second: u32, time: Duration) {
 
 fn short_lived_processes_cost_little_and_delay_nobody(context: &mut Context) {
     let mut daemon = Daemon::start_with("full", &all());
-    await_listed(TOLD, 0, Duration::from_secs(30));
+    await_listed(BY_EVENTS, 0, Duration::from_secs(30));
     let (calm, pair) = merge_newcomers(&mut daemon, SEED, Duration::from_secs(60));
     std::thread::sleep(Duration::from_secs(5));
     drop(pair);
@@ -211,9 +214,9 @@ fn lost_events_are_counted_and_newcomers_are_found_all_the_same(context: &mut Co
     /// More events than the socket holds.
     const EVENTS: usize = 20_000;
     let mut daemon = Daemon::start_with("full", &all());
-    await_listed(TOLD, 0, Duration::from_secs(30));
+    await_listed(BY_EVENTS, 0, Duration::from_secs(30));
     let tells_of_losses =
-        |said: &str| said.contains("1 loss of events") || said.contains(" losses of events");
+        |status: &str| status.contains("1 loss of events") || status.contains(" losses of events");
     assert!(!tells_of_losses(&status_text()));
     // The events stay unread meanwhile. A change of name is the cheapest event.
     signal(daemon.pid(), libc::SIGSTOP);
@@ -233,19 +236,19 @@ fn lost_events_are_counted_and_newcomers_are_found_all_the_same(context: &mut Co
     let continued = Instant::now();
     while pages_shared_by(&pair, PAGES / 4) < PAGES / 4 * 9 / 10 {
         daemon.assert_running();
-        let said = status_text();
-        assert!(continued.elapsed() < Duration::from_secs(60), "{said}");
+        let status = status_text();
+        assert!(continued.elapsed() < Duration::from_secs(60), "{status}");
         std::thread::sleep(Duration::from_millis(100));
     }
     context.metric("merged after", continued.elapsed().as_secs_f64(), "s");
-    let said = status_text();
-    assert!(tells_of_losses(&said), "{said}");
+    let status = status_text();
+    assert!(tells_of_losses(&status), "{status}");
     daemon.stop();
 }
 
 fn a_daemon_that_is_not_told_says_so_and_finds_newcomers(context: &mut Context) {
     let mut daemon = Daemon::start_without_events("full", &all());
-    await_listed(UNTOLD, 0, Duration::from_secs(30));
+    await_listed(BY_SEARCH, 0, Duration::from_secs(30));
     let (time, _pair) = merge_newcomers(&mut daemon, SEED, Duration::from_secs(60));
     context.metric("merged after they were filled", time.as_secs_f64(), "s");
     daemon.stop();

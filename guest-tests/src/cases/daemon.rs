@@ -58,7 +58,7 @@ fn await_shared(daemon: &mut Daemon, pair: &[Peer; 2], pages: usize) -> usize {
         daemon.assert_running();
         assert!(
             Instant::now() < end,
-            "{pages} of {PAGES} pages should be merged, {shared} are; the daemon says: {}",
+            "{pages} of {PAGES} pages should be merged, {shared} are; the daemon's status: {}",
             status_text()
         );
         sleep(Duration::from_millis(10));
@@ -181,19 +181,22 @@ fn fails(prepare: impl FnOnce(&mut Command)) -> (i32, String) {
         "{command:?}: {}",
         output.status
     );
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code().expect("a status"), said)
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().expect("a status"), errors)
 }
 
 fn assert_fails(what: &str, names: &str, prepare: impl FnOnce(&mut Command)) {
-    let (status, said) = fails(prepare);
-    assert!(status != 0, "{what} should fail, it said: {said}");
+    let (status, errors) = fails(prepare);
+    assert!(status != 0, "{what} should fail; its errors: {errors}");
     assert_eq!(
-        said.lines().count(),
+        errors.lines().count(),
         1,
-        "{what} should be told in one line: {said}"
+        "{what} should be reported in one line: {errors}"
     );
-    assert!(said.contains(names), "{what} should name {names:?}: {said}");
+    assert!(
+        errors.contains(names),
+        "{what} should name {names:?}: {errors}"
+    );
 }
 
 fn a_daemon_started_wrongly_says_so_in_one_line_and_changes_nothing(context: &mut Context) {
@@ -274,9 +277,9 @@ fn a_module_of_another_version_is_refused(context: &mut Context) {
     let pair = pair();
     let pid = pair[0].pid().to_string();
     let ours = raw::UKSM_API_VERSION;
-    let told = format!("version {}, this program version {ours}", ours + 1);
+    let versions = format!("version {}, this program version {ours}", ours + 1);
     with_faults(context, OTHER_VERSION, || {
-        assert_fails("another version", &told, |command| {
+        assert_fails("another version", &versions, |command| {
             command.args(["run", "--no-config", "--pid", &pid]);
         });
     });

@@ -81,7 +81,7 @@ fn what_is_merged_and_what_has_no_equal_is_told_apart(_: &mut Context) {
     let partners = &process["partners"];
     let high = partners["high"].as_f64().expect("an estimate");
     assert!(high < 100.0, "hardly any is left: {process:#}");
-    let (status, said, _) = run_explain(&[&pair[0].pid().to_string()]);
+    let (status, details, _) = run_explain(&[&pair[0].pid().to_string()]);
     assert_eq!(status, Some(0));
     for line in [
         "  merged      ",
@@ -89,7 +89,7 @@ fn what_is_merged_and_what_has_no_equal_is_told_apart(_: &mut Context) {
         "nothing-equal: ",
         "changed by: ",
     ] {
-        assert!(said.contains(line), "{line:?}: {said}");
+        assert!(details.contains(line), "{line:?}: {details}");
     }
     daemon.stop();
 }
@@ -99,10 +99,10 @@ fn a_region_that_is_too_young_is_told_until_when(_: &mut Context) {
     let mut daemon = start_idle_daemon(&[&pair[0], &pair[1]]);
     let process = await_reason(&mut daemon, pair[0].pid(), "too-young", PAGES);
     assert_eq!(merged(&process), 0);
-    let said = reason_details(&process, "too-young");
+    let details = reason_details(&process, "too-young");
     assert!(
-        said.contains("v_life is 10 min, for ") && said.contains(" more"),
-        "{said}"
+        details.contains("v_life is 10 min, for ") && details.contains(" more"),
+        "{details}"
     );
     assert_eq!(pages_with_reason(&process, "short-lived"), 0, "{process:#}");
     daemon.stop();
@@ -137,13 +137,16 @@ fn a_kind_that_dies_young_is_told_from_one_that_is_young(context: &mut Context) 
             );
             seen = explain(pid, &[]);
         }
-        let is_told =
+        let has_reason =
             |seen: &Value| pages_with_reason(seen, "short-lived") >= BUFFER as u64 * 9 / 10;
         let born = Instant::now();
         while born.elapsed() < Duration::from_secs(2) {
-            if deaths > 0 && is_told(&seen) {
-                let said = reason_details(&seen, "short-lived");
-                assert!(said.contains("for ") && said.contains(" more"), "{said}");
+            if deaths > 0 && has_reason(&seen) {
+                let details = reason_details(&seen, "short-lived");
+                assert!(
+                    details.contains("for ") && details.contains(" more"),
+                    "{details}"
+                );
                 context.note(format!("told after {deaths} deaths"));
                 daemon.stop();
                 return;
@@ -223,10 +226,10 @@ fn huge_pages_are_told_by_what_keeps_them_whole(_: &mut Context) {
         let end = Instant::now() + Duration::from_secs(80);
         while both(reason) < known * 9 / 10 {
             daemon.assert_running();
-            let said = explanation_text(pair[0].pid()) + &explanation_text(pair[1].pid());
+            let details = explanation_text(pair[0].pid()) + &explanation_text(pair[1].pid());
             assert!(
                 Instant::now() < end,
-                "{known} pages should be {reason}: {said}"
+                "{known} pages should be {reason}: {details}"
             );
             sleep(Duration::from_millis(50));
         }
@@ -280,8 +283,8 @@ fn a_limit_of_frames_is_told_of_what_has_no_room(_: &mut Context) {
     let end = Instant::now() + Duration::from_secs(60);
     let process = loop {
         let both = [0, 1].map(|at: usize| explain(pair[at].pid(), &[]));
-        let is_told = |process: &Value| pages_with_reason(process, "no-frames") >= 200;
-        if let Some(process) = both.into_iter().find(is_told) {
+        let has_reason = |process: &Value| pages_with_reason(process, "no-frames") >= 200;
+        if let Some(process) = both.into_iter().find(has_reason) {
             break process;
         }
         daemon.assert_running();
@@ -289,8 +292,8 @@ fn a_limit_of_frames_is_told_of_what_has_no_room(_: &mut Context) {
         sleep(Duration::from_millis(50));
     };
     assert!(merged(&process) <= FRAMES + FEW, "{process:#}");
-    let said = reason_details(&process, "no-frames");
-    assert!(said.contains("64 of 64 frames are held"), "{said}");
+    let details = reason_details(&process, "no-frames");
+    assert!(details.contains("64 of 64 frames are held"), "{details}");
     daemon.stop();
 }
 
@@ -302,7 +305,7 @@ fn a_region_that_is_written_too_fast_is_told_until_when(_: &mut Context) {
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &["--round", "2s"]);
     let writer = &mut pair[0];
     let end = Instant::now() + Duration::from_secs(120);
-    let told = loop {
+    let process = loop {
         // The same contents again, so that they are merged again.
         writer.run(|own| {
             own.memory.flip(0..PAGES);
@@ -315,9 +318,15 @@ fn a_region_that_is_written_too_fast_is_told_until_when(_: &mut Context) {
         daemon.assert_running();
         assert!(Instant::now() < end, "{}", explanation_text(pids[0]));
     };
-    let said = reason_details(&told, "written-too-fast");
-    assert!(said.contains("for ") && said.contains(" more"), "{said}");
-    assert!(told["left_alone_regions"].as_u64() >= Some(1), "{told:#}");
+    let details = reason_details(&process, "written-too-fast");
+    assert!(
+        details.contains("for ") && details.contains(" more"),
+        "{details}"
+    );
+    assert!(
+        process["left_alone_regions"].as_u64() >= Some(1),
+        "{process:#}"
+    );
     // A process that only reads does not get this reason.
     let other = explain(pids[1], &[]);
     assert_eq!(
@@ -346,10 +355,10 @@ fn a_small_budget_is_told_of_what_waits(context: &mut Context) {
     let process = await_explanation(&mut daemon, pid, what, |process| {
         unlisted(process) >= MANY as u64 && !process["terms"].is_null()
     });
-    let said = of_all
+    let details = of_all
         .map(|reason| reason_details(&process, reason))
         .concat();
-    assert!(said.contains("of a core is used of 0.2 %"), "{said}");
+    assert!(details.contains("of a core is used of 0.2 %"), "{details}");
     daemon.stop();
     let begun = Instant::now();
 
@@ -370,12 +379,12 @@ fn a_small_budget_is_told_of_what_waits(context: &mut Context) {
         0,
         "{process:#}"
     );
-    let said = reasons
+    let details = reasons
         .map(|reason| reason_details(&process, reason))
         .concat();
     assert!(
-        said.contains("of a core is used of 1.0 %") || said.contains("samples"),
-        "{said}"
+        details.contains("of a core is used of 1.0 %") || details.contains("samples"),
+        "{details}"
     );
     context.metric("waits after", begun.elapsed().as_secs_f64(), "s");
     daemon.stop();

@@ -55,7 +55,7 @@ fn a_page_that_fails_while_it_is_copied_becomes_no_frame(context: &mut Context) 
     if kernel_deals_with_failures() {
         let end = Instant::now() + Duration::from_secs(10);
         while kernel_flags(number) >> KPF_HWPOISON & 1 == 0 {
-            assert!(Instant::now() < end, "the kernel should be told");
+            assert!(Instant::now() < end, "the failure should reach the kernel");
             sleep(Duration::from_millis(10));
         }
     } else {

@@ -58,26 +58,26 @@ fn zeros(peer: &Peer, pages: usize, zero: u64) -> u64 {
 
 /// Pages that two processes save.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Saved {
+struct Saving {
     /// Frames that both map.
     frames: u64,
     /// Mappings of the zero page.
     zeros: u64,
 }
 
-impl Saved {
+impl Saving {
     /// Counts them in page maps.
-    fn mapped(pair: &[Peer; 2], zero: u64) -> Saved {
+    fn mapped(pair: &[Peer; 2], zero: u64) -> Saving {
         let shared = pagemap::shared(pair[0].pid(), pair[1].pid(), PAGES) as u64;
         let [one, other] = [0, 1].map(|at| zeros(&pair[at], PAGES, zero));
-        Saved {
+        Saving {
             // The zero page is no frame.
             frames: shared - if other > 0 { one } else { 0 },
             zeros: one + other,
         }
     }
 
-    fn is_about(self, other: Saved) -> bool {
+    fn is_about(self, other: Saving) -> bool {
         self.frames.abs_diff(other.frames) <= SLACK && self.zeros.abs_diff(other.zeros) <= SLACK
     }
 }
@@ -88,11 +88,11 @@ fn await_saved(
     daemon: &mut Daemon,
     pair: &[Peer; 2],
     zero: u64,
-    expected: Saved,
+    expected: Saving,
 ) -> (Duration, u64) {
     let begun = Instant::now();
     loop {
-        let (mapped, counted) = (Saved::mapped(pair, zero), &status()["saved"]);
+        let (mapped, counted) = (Saving::mapped(pair, zero), &status()["saved"]);
         let frames = counted["frames_pages"].as_u64();
         let is_counted = frames.is_some_and(|pages| pages.abs_diff(mapped.frames) <= SLACK);
         if let (true, true, Some(zeros)) = (
@@ -152,7 +152,7 @@ fn pages_dropped_under_frames_are_freed_and_no_longer_counted(context: &mut Cont
     });
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &[]);
     let [equal, zeros] = [EQUAL, ZEROS].map(|pages| pages as u64);
-    let saved = |frames, zeros| Saved { frames, zeros };
+    let saved = |frames, zeros| Saving { frames, zeros };
     await_saved(&mut daemon, &pair, zero, saved(equal, 2 * zeros));
     // One guest frees: only the other maps its frames, and they save nothing.
     let smaller = drop_half(&mut pair[0]);
@@ -163,7 +163,7 @@ fn pages_dropped_under_frames_are_freed_and_no_longer_counted(context: &mut Cont
     let smaller = drop_half(&mut pair[1]);
     assert!(smaller.abs_diff(equal / 2) <= SLACK, "{smaller} pages less");
     let (both, counted) = await_saved(&mut daemon, &pair, zero, saved(equal / 2, zeros));
-    let mapped = Saved::mapped(&pair, zero).zeros;
+    let mapped = Saving::mapped(&pair, zero).zeros;
     assert!(
         (mapped..=2 * zeros + SLACK).contains(&counted),
         "{counted} zero pages are counted, {mapped} are mapped, {} were: {}",
@@ -184,7 +184,7 @@ fn pages_dropped_under_frames_are_freed_and_no_longer_counted(context: &mut Cont
         pages.filter(|&page| !is_right(page)).count()
     });
     assert_eq!(wrong, 0, "neither kept nor zeros");
-    let left = Saved::mapped(&pair, zero);
+    let left = Saving::mapped(&pair, zero);
     await_saved(&mut daemon, &pair, zero, left);
     // Freed pages are used again.
     for peer in &mut pair {

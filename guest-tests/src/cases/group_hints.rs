@@ -27,7 +27,7 @@ const LOW: &str = "governor = \"low\"\n\
                    [group.a]\ncgroup = \"/uksm-a\"\n[group.b]\ncgroup = \"/uksm-b\"\n";
 
 /// Hints that a group's worker has received.
-fn taken(name: &str) -> u64 {
+fn taken_hints(name: &str) -> u64 {
     let hints = &worker_status(name)["hints"];
     hints["taken"].as_u64().unwrap_or(0)
 }
@@ -55,11 +55,11 @@ fn each_of_two_groups_is_told_of_what_its_own_processes_read(context: &mut Conte
     }
     // First looks are over, and these regions will be read by thin samples only.
     std::thread::sleep(Duration::from_secs(14));
-    let before = ["a", "b"].map(taken);
+    let before = ["a", "b"].map(taken_hints);
     let first = read_the_same(&mut of_a, &mut daemon, Duration::from_secs(20));
-    let between = ["a", "b"].map(taken);
+    let between = ["a", "b"].map(taken_hints);
     let second = read_the_same(&mut of_b, &mut daemon, Duration::from_secs(20));
-    let after = ["a", "b"].map(taken);
+    let after = ["a", "b"].map(taken_hints);
     context.note(format!(
         "what two processes of a group read was merged after {} and {} ms; hints that a and b heard of: {before:?}, \
          {between:?} after a had read, {after:?} after b had",

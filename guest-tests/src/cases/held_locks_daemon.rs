@@ -44,21 +44,21 @@ const SOON: Duration = Duration::from_secs(10);
 const FROZEN: &str = "/sys/fs/cgroup/uksm-b/frozen";
 
 /// Runs the program; returns its output and the time it took.
-fn asked(arguments: &[&str]) -> (String, Duration) {
+fn timed_output(arguments: &[&str]) -> (String, Duration) {
     let begin = Instant::now();
     let text = program_output(arguments);
     (text, begin.elapsed())
 }
 
 /// A control group that is frozen, with a process, until it is dropped.
-struct Frozen;
+struct FrozenGroup;
 
-impl Frozen {
-    fn with(pid: i32) -> Frozen {
+impl FrozenGroup {
+    fn with(pid: i32) -> FrozenGroup {
         fs::create_dir(FROZEN).expect("a control group");
         set(&format!("{FROZEN}/cgroup.procs"), &pid.to_string());
         set(&format!("{FROZEN}/cgroup.freeze"), "1");
-        Frozen
+        FrozenGroup
     }
 
     fn thaw() {
@@ -66,9 +66,9 @@ impl Frozen {
     }
 }
 
-impl Drop for Frozen {
+impl Drop for FrozenGroup {
     fn drop(&mut self) {
-        Frozen::thaw();
+        FrozenGroup::thaw();
         // Its process goes with the test.
         set(&format!("{FROZEN}/cgroup.kill"), "1");
         let end = Instant::now() + SOON;
@@ -96,7 +96,7 @@ fn one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered(cont
     hold_mappings(&mut holder, &mut file);
     signal(still[0].pid(), libc::SIGSTOP);
     trace(still[1].pid());
-    let _frozen = Frozen::with(still[2].pid());
+    let _frozen = FrozenGroup::with(still[2].pid());
     unmap_much_for_ever(&mut unmapping);
 
     let mut pairs = [&host.a, &host.b].map(|cgroup| [(); 2].map(|()| peer_in(cgroup)));
@@ -104,7 +104,7 @@ fn one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered(cont
     for [one, two] in &pairs {
         let pids = [one.pid(), two.pid()];
         host.wait_for("each group should merge its pair", || {
-            let (_, took) = asked(&["status"]);
+            let (_, took) = timed_output(&["status"]);
             longest = longest.max(took);
             shared(pids[0], pids[1]) >= NEARLY_ALL
         });
@@ -118,15 +118,15 @@ fn one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered(cont
     };
     let pid = i64::from(holder.pid());
     host.wait_for("the one that holds its locks should be named", || {
-        let (_, took) = asked(&["status"]);
+        let (_, took) = timed_output(&["status"]);
         longest = longest.max(took);
         named(&worker_status("a")) == [pid]
     });
     assert_eq!(named(&worker_status("b")), [0; 0], "nobody else is");
-    let (text, took) = asked(&["explain", &holder.pid().to_string()]);
+    let (text, took) = timed_output(&["explain", &holder.pid().to_string()]);
     assert!(text.contains("holds-its-locks"), "{text}");
     longest = longest.max(took);
-    let (text, took) = asked(&["break", "--pid", &holder.pid().to_string()]);
+    let (text, took) = timed_output(&["break", "--pid", &holder.pid().to_string()]);
     assert!(text.contains("held the lock of its own mappings"), "{text}");
     longest = longest.max(took);
     // It moves, and cannot be unmerged from its group while it holds its locks: the others are not
@@ -135,7 +135,7 @@ fn one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered(cont
     host.b.take(other);
     let pids = [other, pairs[1][0].pid()];
     host.wait_for("what moves should be merged where it is", || {
-        let (_, took) = asked(&["status"]);
+        let (_, took) = timed_output(&["status"]);
         longest = longest.max(took);
         shared(pids[0], pids[1]) >= NEARLY_ALL
     });
@@ -148,7 +148,7 @@ fn one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered(cont
     for pair in &mut pairs {
         assert_intact(pair);
     }
-    Frozen::thaw();
+    FrozenGroup::thaw();
     signal(still[0].pid(), libc::SIGCONT);
     drop((holder, unmapping));
     host.daemon.stop();

@@ -170,7 +170,7 @@ fn libaio(opcode: u16, file: &File, at: *const libc::c_void, length: usize) -> i
 }
 
 /// Whether hints of this source report all these pages.
-fn is_told(hints: &[Hint], source: HintSource, from: u64) -> bool {
+fn has_hint(hints: &[Hint], source: HintSource, from: u64) -> bool {
     (0..PAGES as u64).all(|page| {
         let address = from + page * PAGE as u64;
         hints.iter().any(|hint| {
@@ -195,7 +195,7 @@ fn every_way_to_read_and_to_write_is_told_of_followed_processes_only(_: &mut Con
     hints.follow(std::process::id(), SPACE);
     try_all();
     let Taken {
-        hints: told,
+        hints: reported,
         lost,
         more,
         ..
@@ -203,14 +203,17 @@ fn every_way_to_read_and_to_write_is_told_of_followed_processes_only(_: &mut Con
     assert_eq!((lost, more), (0, false));
     for (number, (name, source, _)) in WAYS.iter().enumerate() {
         let from = memory.address(number * PAGES);
-        let count = told.len();
-        assert!(is_told(&told, *source, from), "{name} is not among {count}");
+        let count = reported.len();
+        assert!(
+            has_hint(&reported, *source, from),
+            "{name} is not among {count}"
+        );
         let turned = if is_in_halves(name) {
             BYTES as u64 / 2
         } else {
             0
         };
-        let ours = told
+        let ours = reported
             .iter()
             .filter(|hint| (from..from + BYTES as u64).contains(&hint.start));
         for hint in ours {
@@ -254,17 +257,20 @@ fn every_way_past_the_page_cache_is_told(context: &mut Context) {
         let first = number * PAGES;
         let done = way(&file, &memory, first..first + PAGES);
         assert_eq!(usize::try_from(done).ok(), Some(BYTES), "{name}");
-        let told = hints.take().hints;
-        let count = told.len();
+        let reported = hints.take().hints;
+        let count = reported.len();
         let from = memory.address(first);
-        assert!(is_told(&told, *source, from), "{name} is not among {count}");
+        assert!(
+            has_hint(&reported, *source, from),
+            "{name} is not among {count}"
+        );
         let ours = (from..from + BYTES as u64).step_by(PAGE);
         let is_elsewhere = |hint: &&Hint| !ours.clone().any(|page| page == hint.start);
-        assert_eq!(told.iter().find(is_elsewhere), None, "{name}");
+        assert_eq!(reported.iter().find(is_elsewhere), None, "{name}");
         // The file is not known where pages are taken.
         assert!(
-            told.iter().all(|hint| hint.place.is_none()),
-            "{name}: {told:?}"
+            reported.iter().all(|hint| hint.place.is_none()),
+            "{name}: {reported:?}"
         );
         let is_whole = |page| memory.holds(first + page, Content::new(8, page as u64));
         let is_read = *source == HintSource::Read && !is_in_halves(name);
@@ -300,13 +306,13 @@ fn requests_of_many_segments_are_told_whole_and_nothing_between_them(_: &mut Con
             let done = unsafe { libc::preadv(file.as_raw_fd(), at.as_ptr(), count, 0) };
             assert_eq!(usize::try_from(done).ok(), Some(bytes));
             let Taken {
-                hints: told,
+                hints: reported,
                 lost,
                 more,
                 ..
             } = hints.take();
             assert_eq!((lost, more), (0, false));
-            let mut pages: Vec<u64> = told
+            let mut pages: Vec<u64> = reported
                 .iter()
                 .flat_map(|hint| (hint.start..hint.start + hint.length).step_by(PAGE))
                 .collect();
@@ -320,15 +326,19 @@ fn requests_of_many_segments_are_told_whole_and_nothing_between_them(_: &mut Con
                 "{segments} segments: {} pages",
                 pages.len()
             );
-            for hint in &told {
+            for hint in &reported {
                 let place = hint.place.expect("a place in the file");
                 let index = usize::try_from(place.offset).expect("small") / PAGE;
                 assert_eq!(place.file_size, bytes as u64, "{segments} segments");
                 assert_eq!(hint.start, memory.address(page_of(index)), "{segments}");
             }
-            let length: u64 = told.iter().map(|hint| hint.length).sum();
+            let length: u64 = reported.iter().map(|hint| hint.length).sum();
             assert_eq!(length, bytes as u64, "{segments} segments");
-            assert_eq!(told.len() == 1, is_joined, "{segments} segments: {told:?}");
+            assert_eq!(
+                reported.len() == 1,
+                is_joined,
+                "{segments} segments: {reported:?}"
+            );
             file.set_len(BYTES_OF_MOST as u64)
                 .expect("lengthen the file");
         }

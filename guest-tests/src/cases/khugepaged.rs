@@ -41,10 +41,10 @@ const DEFAULTS: [(&str, &str); 4] = [
 ];
 
 /// A khugepaged that is quick, until this is dropped.
-struct Quick;
+struct QuickKhugepaged;
 
-impl Quick {
-    fn with(max_ptes_none: &str) -> Quick {
+impl QuickKhugepaged {
+    fn with(max_ptes_none: &str) -> QuickKhugepaged {
         for (name, value) in [
             ("max_ptes_none", max_ptes_none),
             ("pages_to_scan", "100000"),
@@ -53,11 +53,11 @@ impl Quick {
         ] {
             set(&format!("{FOLDER}/{name}"), value);
         }
-        Quick
+        QuickKhugepaged
     }
 }
 
-impl Drop for Quick {
+impl Drop for QuickKhugepaged {
     fn drop(&mut self) {
         for (name, value) in DEFAULTS {
             set(&format!("{FOLDER}/{name}"), value);
@@ -104,7 +104,7 @@ fn zeros_that_khugepaged_undoes_are_left_alone_and_told(context: &mut Context) {
     }
     for merge in ["zero", "all"] {
         let mut peer = zeroed();
-        let _quick = Quick::with("511");
+        let _quick = QuickKhugepaged::with("511");
         // Programs loaded meanwhile would take a second of the processor.
         let options = ["--merge", merge, "--hint-runs", "0"];
         let mut daemon = Daemon::start_on(&[&peer], &options);
@@ -122,22 +122,36 @@ fn zeros_that_khugepaged_undoes_are_left_alone_and_told(context: &mut Context) {
         let share = (cpu_time(&daemon) - used).as_secs_f64() / begun.elapsed().as_secs_f64();
         context.metric("share of a core", share, "");
         let huge = |status: &serde_json::Value, name: &str| status["huge"][name].as_u64();
-        let said = explanation_text(peer.pid());
-        assert!(huge(&after, "again") >= Some(BLOCKS as u64), "{said}");
-        assert_eq!(huge(&after, "left_alone"), Some(BLOCKS as u64), "{said}");
-        assert_eq!(huge(&before, "splits"), huge(&after, "splits"), "{said}");
+        let explanation = explanation_text(peer.pid());
+        assert!(
+            huge(&after, "again") >= Some(BLOCKS as u64),
+            "{explanation}"
+        );
+        assert_eq!(
+            huge(&after, "left_alone"),
+            Some(BLOCKS as u64),
+            "{explanation}"
+        );
+        assert_eq!(
+            huge(&before, "splits"),
+            huge(&after, "splits"),
+            "{explanation}"
+        );
         assert!(
             huge(&after, "splits") <= Some(2 * BLOCKS as u64),
-            "each should be split once, and perhaps once more before it is known: {said}"
+            "each should be split once, and perhaps once more before it is known: {explanation}"
         );
         // The reported number is the true one, up to pages that khugepaged has not reached.
-        let told = after["merged"]["now"].as_u64().expect("a number");
-        assert!(told <= saved(&peer) + 8, "{told} of {most}: {said}");
+        let merged = after["merged"]["now"].as_u64().expect("a number");
         assert!(
-            after["saved"]["zero_pages"].as_u64() <= Some(told),
-            "{said}"
+            merged <= saved(&peer) + 8,
+            "{merged} of {most}: {explanation}"
         );
-        assert!(share < 0.05, "{share} of a core: {said}");
+        assert!(
+            after["saved"]["zero_pages"].as_u64() <= Some(merged),
+            "{explanation}"
+        );
+        assert!(share < 0.05, "{share} of a core: {explanation}");
         assert_intact(&mut peer);
         daemon.stop();
     }
@@ -148,7 +162,7 @@ fn zeros_stay_merged_where_khugepaged_fills_no_holes(context: &mut Context) {
         return context.note("this kernel has no khugepaged");
     }
     let mut peer = zeroed();
-    let _quick = Quick::with("0");
+    let _quick = QuickKhugepaged::with("0");
     let mut daemon = Daemon::start_on(&[&peer], &["--merge", "zero"]);
     let least = PAGES as u64 * 9 / 10;
     let end = Instant::now() + Duration::from_secs(60);
@@ -158,9 +172,9 @@ fn zeros_stay_merged_where_khugepaged_fills_no_holes(context: &mut Context) {
         sleep(Duration::from_millis(50));
     }
     sleep(Duration::from_secs(5));
-    let said = explanation_text(peer.pid());
-    assert!(saved(&peer) >= least, "{said}");
-    assert_eq!(status()["huge"]["again"].as_u64(), Some(0), "{said}");
+    let explanation = explanation_text(peer.pid());
+    assert!(saved(&peer) >= least, "{explanation}");
+    assert_eq!(status()["huge"]["again"].as_u64(), Some(0), "{explanation}");
     assert_intact(&mut peer);
     daemon.stop();
 }

@@ -86,8 +86,8 @@ fn ksmd_merges_what_is_offered_and_its_knobs_come_back_though_uksm_is_killed(
         shared(&offering[0], &offering[1]) >= PAGES * 95 / 100
     });
     context.metric("merged after", begun.elapsed().as_secs_f64(), "s");
-    let said = status_text();
-    assert!(said.contains("does not cooperate"), "{said}");
+    let status = status_text();
+    assert!(status.contains("does not cooperate"), "{status}");
     assert_eq!(
         shared(&offering[0], &silent),
         0,

@@ -208,8 +208,8 @@ fn a_daemon_merges_large_folios_at_the_cost_of_small_pages(context: &mut Context
     };
     let mut taken = vec![];
     for _ in 0..5 {
-        let (seconds, said) = merged_by_a_daemon(MANY);
-        context.note(format!("{seconds:.2} s {said}"));
+        let (seconds, status) = merged_by_a_daemon(MANY);
+        context.note(format!("{seconds:.2} s {status}"));
         taken.push(seconds);
     }
     drop(folios);

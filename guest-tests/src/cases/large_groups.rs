@@ -110,7 +110,7 @@ fn all() -> (u64, u64) {
 }
 
 /// Processes that the supervisor holds.
-fn held(daemon: i32) -> usize {
+fn open_pidfds(daemon: i32) -> usize {
     let folder = format!("/proc/{daemon}/fd");
     let files = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
     let names = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
@@ -127,7 +127,7 @@ fn sleeps() -> u64 {
 }
 
 /// CPU seconds of all workers and of the daemon.
-fn used(payer: &Cgroup, daemon: &Daemon) -> f64 {
+fn cpu_seconds(payer: &Cgroup, daemon: &Daemon) -> f64 {
     payer.cpu_seconds() + cpu_time(daemon).as_secs_f64()
 }
 
@@ -163,7 +163,7 @@ impl Host {
         // than what is waited for.
         await_that(&mut daemon, "all processes should be followed", || {
             std::thread::sleep(Duration::from_secs(1));
-            held(pid) >= GROUPS + processes
+            open_pidfds(pid) >= GROUPS + processes
         });
         Host {
             daemon,
@@ -232,13 +232,13 @@ fn two_hundred_groups_start_in_seconds_and_cost_nothing_in_calm(context: &mut Co
     let mut first = None;
     for calm in CALM {
         std::thread::sleep(Duration::from_secs(calm));
-        let (since, before) = (Instant::now(), used(&payer, &daemon));
+        let (since, before) = (Instant::now(), cpu_seconds(&payer, &daemon));
         let &mut (first_at, first_used) = first.get_or_insert((since, before));
         let own = cpu_time(&daemon);
         let slept = sleeps();
         std::thread::sleep(Duration::from_secs(60));
         let percent = |cpu: f64, since: Instant| cpu / since.elapsed().as_secs_f64() * 100.0;
-        let all = used(&payer, &daemon);
+        let all = cpu_seconds(&payer, &daemon);
         speeds.push(speed());
         minutes.push(format!(
             "{:.2} % (the supervisor {:.2}, workers sleep {} times; the loop takes {} ms)",

@@ -143,8 +143,13 @@ fn the_daemon_names_all_who_share_a_frame_that_changed(context: &mut Context) {
     );
     fs::write(CONFIGURATION, text).expect("a configuration");
     let log = File::create(LOG).expect("a log");
-    let said = || fs::read_to_string(LOG).expect("the log");
-    let lines_with = |text: &str| said().lines().filter(|line| line.contains(text)).count();
+    let log_text = || fs::read_to_string(LOG).expect("the log");
+    let lines_with = |text: &str| {
+        log_text()
+            .lines()
+            .filter(|line| line.contains(text))
+            .count()
+    };
     let mut daemon = Daemon::start_prepared(CONFIGURATION, |command| {
         command.stderr(Stdio::from(log));
     });
@@ -153,20 +158,20 @@ fn the_daemon_names_all_who_share_a_frame_that_changed(context: &mut Context) {
         while !is_so() {
             daemon.assert_running();
             let now = Instant::now();
-            assert!(now < end, "{what}: {}{}", said(), status_text());
+            assert!(now < end, "{what}: {}{}", log_text(), status_text());
             sleep(Duration::from_millis(200));
         }
     };
     await_that("all should be merged", &|| shared(one, other) == PAGES);
     sleep(Duration::from_secs(3));
-    assert_eq!(lines_with("patrol: "), 0, "{}", said());
+    assert_eq!(lines_with("patrol: "), 0, "{}", log_text());
     with_faults(context, FLIP_BIT, || {
         await_that("all should be found", &|| {
             lines_with("patrol: frame") > 0 && lines_with(" more frames have changed") > 0
         });
     });
     daemon.assert_running();
-    let finding = said();
+    let finding = log_text();
     let finding = finding.lines().find(|line| line.contains("patrol: frame"));
     let finding = finding.expect("it was there");
     let both = [one, other].map(|pid| finding.contains(&format!("process {pid} at 0x")));

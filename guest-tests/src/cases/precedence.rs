@@ -31,10 +31,10 @@ const NICE: i64 = 5;
 /// The niceness of this process, as the kernel reports it.
 fn niceness(pid: i32) -> i64 {
     let path = format!("/proc/{pid}/stat");
-    let told = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     // Fields are counted after the name, which may contain any characters: the first field there is
     // the third of all.
-    let (_name, fields) = told.rsplit_once(')').expect("a name");
+    let (_name, fields) = text.rsplit_once(')').expect("a name");
     let field = fields.split_whitespace().nth(19 - 3).expect("a niceness");
     field.parse().expect("a number")
 }
@@ -42,8 +42,8 @@ fn niceness(pid: i32) -> i64 {
 /// The niceness of its session.
 fn session_niceness(pid: i32) -> i64 {
     let path = format!("/proc/{pid}/autogroup");
-    let told = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let (_name, niceness) = told.trim_end().split_once(" nice ").expect("a session");
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let (_name, niceness) = text.trim_end().split_once(" nice ").expect("a session");
     niceness.parse().expect("a number")
 }
 

@@ -74,8 +74,8 @@ fn a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted(context: &
             TOTAL / 2.0
         )
     });
-    let told = format!("cpu_total = {TOTAL}\nv_life = \"off\"\n{}", groups.concat());
-    let mut daemon = start_daemon(&told);
+    let configuration = format!("cpu_total = {TOTAL}\nv_life = \"off\"\n{}", groups.concat());
+    let mut daemon = start_daemon(&configuration);
     await_that(&mut daemon, "both workers should run", || {
         worker("a") > 0 && worker("b") > 0
     });
@@ -93,10 +93,10 @@ fn a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted(context: &
     });
     await_that(&mut daemon, "workers should know", || {
         write_again(&mut busy);
-        let (told, own) = (shares(), own_shares());
-        told.iter()
+        let (sent, own) = (shares(), own_shares());
+        sent.iter()
             .zip(own)
-            .all(|(told, own)| (told - own).abs() < 1e-5)
+            .all(|(sent, own)| (sent - own).abs() < 1e-5)
     });
     context.note(format!("{highest:?} of a core"));
     let mut calm = [peer_in(&b), peer_in(&b)];

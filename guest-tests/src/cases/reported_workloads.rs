@@ -142,14 +142,14 @@ fn pages_that_differ_in_one_word_cost_little_after_a_while(context: &mut Context
         });
         let daemon = Daemon::start_on(&[&pair[0], &pair[1]], &[]);
         let share = quiet_share(&daemon, 0.03, 60);
-        let said = explanation_text(pair[0].pid());
+        let explanation = explanation_text(pair[0].pid());
         context.note(format!("{share:.4} of a core"));
-        assert!(share < 0.03, "{share}: {said}{}", status_text());
+        assert!(share < 0.03, "{share}: {explanation}{}", status_text());
         assert_eq!(pagemap::shared(pair[0].pid(), pair[1].pid(), PAGES), 0);
         let process = explain(pair[0].pid(), &[]);
         let equal =
             pages_with_reason(&process, "waits") + pages_with_reason(&process, "being-read");
-        assert!(equal < PAGES as u64 / 20, "{said}");
+        assert!(equal < PAGES as u64 / 20, "{explanation}");
         daemon.stop();
     }
 }
@@ -351,7 +351,7 @@ const SNAPSHOT: &str = "/dev/shm/snapshot";
 
 /// A clone's change of a page of the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Written {
+enum PageWrite {
     Alike,
     Own,
     Back,
@@ -359,13 +359,13 @@ enum Written {
     Never,
 }
 
-fn written_to(page: usize) -> Written {
+fn write_of(page: usize) -> PageWrite {
     match page % 20 {
-        0..4 => Written::Alike,
-        4..6 => Written::Own,
-        6 => Written::Back,
-        7 => Written::Zeros,
-        _ => Written::Never,
+        0..4 => PageWrite::Alike,
+        4..6 => PageWrite::Own,
+        6 => PageWrite::Back,
+        7 => PageWrite::Zeros,
+        _ => PageWrite::Never,
     }
 }
 
@@ -377,29 +377,29 @@ fn map_snapshot(own: &mut Own, number: u64) {
     let file = File::open(SNAPSHOT).expect("the snapshot");
     own.memory = Memory::at(BASE, OF_FILE, libc::MAP_PRIVATE, file.as_raw_fd());
     for page in 0..OF_FILE {
-        match written_to(page) {
-            Written::Alike => own.memory.fill_page(page, Content::new(SEED, page as u64)),
-            Written::Own => own
+        match write_of(page) {
+            PageWrite::Alike => own.memory.fill_page(page, Content::new(SEED, page as u64)),
+            PageWrite::Own => own
                 .memory
                 .fill_page(page, Content::new(SEED + 1 + number, page as u64)),
-            Written::Back => own.memory.fill_page(page, snapshot_page(page)),
-            Written::Zeros => (0..WORDS).for_each(|word| own.memory.set_word(page, word, 0)),
+            PageWrite::Back => own.memory.fill_page(page, snapshot_page(page)),
+            PageWrite::Zeros => (0..WORDS).for_each(|word| own.memory.set_word(page, word, 0)),
             // It is present, as a page of the file.
-            Written::Never => assert!(own.memory.holds(page, snapshot_page(page))),
+            PageWrite::Never => assert!(own.memory.holds(page, snapshot_page(page))),
         }
     }
 }
 
 /// Pages that differ from the clone's writes, or, where it wrote nothing, do not fulfil `file`.
 fn wrong(own: &Own, number: u64, file: fn(&Own, usize) -> bool) -> usize {
-    let is_right = |page: usize| match written_to(page) {
-        Written::Alike => own.memory.holds(page, Content::new(SEED, page as u64)),
-        Written::Own => own
+    let is_right = |page: usize| match write_of(page) {
+        PageWrite::Alike => own.memory.holds(page, Content::new(SEED, page as u64)),
+        PageWrite::Own => own
             .memory
             .holds(page, Content::new(SEED + 1 + number, page as u64)),
-        Written::Back => own.memory.holds(page, snapshot_page(page)),
-        Written::Zeros => own.memory.is_zero(page),
-        Written::Never => file(own, page),
+        PageWrite::Back => own.memory.holds(page, snapshot_page(page)),
+        PageWrite::Zeros => own.memory.is_zero(page),
+        PageWrite::Never => file(own, page),
     };
     (0..OF_FILE).filter(|&page| !is_right(page)).count()
 }
@@ -434,10 +434,10 @@ fn what_clones_of_one_file_wrote_alike_is_merged_and_outlives_the_file(_: &mut C
     // page is not mapped in a file's mapping: zeros take a frame, or two if two clones were merged
     // at once.
     let needed: usize = (0..OF_FILE)
-        .map(|page| match written_to(page) {
-            Written::Own => CLONES,
-            Written::Zeros => 0,
-            Written::Alike | Written::Back | Written::Never => 1,
+        .map(|page| match write_of(page) {
+            PageWrite::Own => CLONES,
+            PageWrite::Zeros => 0,
+            PageWrite::Alike | PageWrite::Back | PageWrite::Never => 1,
         })
         .sum();
     await_frames(&mut daemon, &clones, needed + 12, 90);

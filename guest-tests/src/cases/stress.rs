@@ -75,7 +75,7 @@ fn ran(pid: i32) -> bool {
 
 /// The results of workers.
 #[derive(Default)]
-struct Done {
+struct Totals {
     rounds: usize,
     kills: usize,
     statuses: Vec<i32>,
@@ -92,7 +92,7 @@ fn spell(
     merger: &mut Merger,
     random: &mut Random,
     load: &Load,
-    done: &mut Done,
+    totals: &mut Totals,
 ) -> Vec<SpaceId> {
     let end = Instant::now() + Duration::from_secs(SECONDS);
     let mut workers: Vec<Worker> = (0..WORKERS)
@@ -101,7 +101,7 @@ fn spell(
     while workers.iter().any(|worker| !ran(worker.pid)) {
         let spaces: Vec<SpaceId> = workers.iter().map(|worker| worker.space).collect();
         merger.round(&spaces);
-        done.rounds += 1;
+        totals.rounds += 1;
         if load.kills && random.chance(1, 6) && Instant::now() + Duration::from_secs(2) < end {
             let victim = random.page(WORKERS);
             signal(workers[victim].pid, libc::SIGKILL);
@@ -112,7 +112,7 @@ fn spell(
                 .detach(workers[victim].space)
                 .expect("DETACH");
             workers[victim] = start(group, &merger.domain, random.word(), end, load);
-            done.kills += 1;
+            totals.kills += 1;
         }
         assert!(
             Instant::now() < end + Duration::from_secs(60),
@@ -120,7 +120,7 @@ fn spell(
         );
     }
     let statuses = workers.iter().map(|worker| wait(worker.pid));
-    done.statuses.extend(statuses);
+    totals.statuses.extend(statuses);
     workers.iter().map(|worker| worker.space).collect()
 }
 
@@ -144,9 +144,9 @@ fn stress(context: &Context, load: &Load) {
     let hog = fork_alone(|| hog(available / 2));
 
     let mut merger = Merger::new(Domain::open(), PAGES, random.word());
-    let mut done = Done::default();
+    let mut totals = Totals::default();
     for number in 1..=SPELLS {
-        let spaces = spell(&group, &mut merger, &mut random, load, &mut done);
+        let spaces = spell(&group, &mut merger, &mut random, load, &mut totals);
         if number == SPELLS || is_enough(&merger) {
             break;
         }
@@ -159,11 +159,11 @@ fn stress(context: &Context, load: &Load) {
     if load.ksm {
         set("/sys/kernel/mm/ksm/run", "0");
     }
-    let Done {
+    let Totals {
         rounds,
         kills,
         statuses,
-    } = done;
+    } = totals;
     context.note(format!(
         "{rounds} rounds, {kills} kills, {:?}",
         merger.counts

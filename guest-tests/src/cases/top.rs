@@ -57,7 +57,7 @@ fn figures(text: &str, pid: i32) -> Option<(f64, f64)> {
 }
 
 /// The daemon's reply on a process; null if it is not listed.
-fn told(reply: &Value, pid: i32) -> Value {
+fn process_figures(reply: &Value, pid: i32) -> Value {
     let processes = reply["parameters"]["processes"].as_array();
     let mut processes = processes.into_iter().flatten();
     let found = processes.find(|process| process["pid"] == pid);
@@ -88,15 +88,15 @@ fn a_process_is_listed_with_what_is_merged_of_it(context: &mut Context) {
     let replied = || call_daemon("uksm.Daemon1.Processes", "{}");
     await_that(&mut daemon, "both should be merged", || {
         let reply = replied();
-        let is_merged = |peer: &Peer| is_as_filled(merged(&told(&reply, peer.pid())));
+        let is_merged = |peer: &Peer| is_as_filled(merged(&process_figures(&reply, peer.pid())));
         pair.iter().all(is_merged)
     });
     await_that(&mut daemon, "the other one should be read", || {
-        told(&replied(), alone.pid())["read_pages"].as_u64() >= Some(PAGES as u64)
+        process_figures(&replied(), alone.pid())["read_pages"].as_u64() >= Some(PAGES as u64)
     });
     let reply = replied();
     assert_eq!(reply["parameters"]["left_out"], 0, "{reply}");
-    let other = told(&reply, alone.pid());
+    let other = process_figures(&reply, alone.pid());
     assert!(merged(&other) <= FEW, "{reply}");
     assert!(other["resident_pages"].as_u64() >= Some(PAGES as u64 * 9 / 10));
     let all = reply["parameters"]["processes"].as_array().expect("a list");
@@ -124,7 +124,7 @@ fn a_process_is_listed_with_what_is_merged_of_it(context: &mut Context) {
     let gone = alone.pid();
     drop(alone);
     await_that(&mut daemon, "it should be gone", || {
-        told(&replied(), gone).is_null()
+        process_figures(&replied(), gone).is_null()
             && line_of(&program_output(&["top", "--once"]), gone).is_none()
     });
     daemon.stop();
@@ -144,18 +144,21 @@ fn processes_of_a_group_are_told_by_its_worker(_: &mut Context) {
     };
     await_that(&mut daemon, "the pair should be merged", || {
         let reply = replied("\"a\"");
-        let is_merged = |peer: &Peer| is_as_filled(merged(&told(&reply, peer.pid())));
+        let is_merged = |peer: &Peer| is_as_filled(merged(&process_figures(&reply, peer.pid())));
         pair.iter().all(is_merged)
     });
     await_that(&mut daemon, "the other one should be told of", || {
-        !told(&replied("\"b\""), other.pid()).is_null()
+        !process_figures(&replied("\"b\""), other.pid()).is_null()
     });
     let of_b = replied("\"b\"");
-    assert!(merged(&told(&of_b, other.pid())) <= FEW, "{of_b}");
-    assert!(told(&of_b, pair[0].pid()).is_null(), "{of_b}");
+    assert!(
+        merged(&process_figures(&of_b, other.pid())) <= FEW,
+        "{of_b}"
+    );
+    assert!(process_figures(&of_b, pair[0].pid()).is_null(), "{of_b}");
     assert_eq!(
-        told(&of_b, other.pid())["comm"],
-        told(&replied("\"a\""), pair[0].pid())["comm"]
+        process_figures(&of_b, other.pid())["comm"],
+        process_figures(&replied("\"a\""), pair[0].pid())["comm"]
     );
     for (group, says) in [
         ("null", "which group? there are a, b"),
@@ -236,16 +239,16 @@ fn a_terminal_that_does_not_know_its_size_is_no_empty_page(_: &mut Context) {
 }
 
 /// The program on a terminal, and the contents of its screen.
-struct Watched {
+struct Terminal {
     child: Child,
     keys: File,
     drawn: Receiver<Vec<u8>>,
     terminal: vt100::Parser,
 }
 
-impl Watched {
+impl Terminal {
     /// One with this many lines and columns.
-    fn new((lines, columns): (u16, u16)) -> Watched {
+    fn new((lines, columns): (u16, u16)) -> Terminal {
         let size = nix::pty::Winsize {
             ws_row: lines,
             ws_col: columns,
@@ -274,7 +277,7 @@ impl Watched {
                 let _ended = sender.send(some[..count].to_vec());
             }
         });
-        Watched {
+        Terminal {
             child,
             keys,
             drawn,
@@ -305,7 +308,7 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for Terminal {
     fn drop(&mut self) {
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
@@ -323,7 +326,7 @@ fn a_process_is_opened_on_a_terminal_which_is_given_back_though_the_daemon_was_k
         let is_merged = |peer: &Peer| figures(&text, peer.pid()).is_some_and(|it| it.0 >= 7.6);
         pair.iter().all(is_merged)
     });
-    let mut small = Watched::new((5, 20));
+    let mut small = Terminal::new((5, 20));
     let first = pair[0].pid();
     // There is no room for the columns that [`line_of`] expects.
     let pid = first.to_string();
@@ -339,7 +342,7 @@ fn a_process_is_opened_on_a_terminal_which_is_given_back_though_the_daemon_was_k
     small.press("q");
     assert!(small.child.wait().expect("it ends").success());
 
-    let mut watched = Watched::new((24, 80));
+    let mut watched = Terminal::new((24, 80));
     let screen = watched.await_screen("both should be listed", |screen| {
         pair.iter()
             .all(|peer| line_of(screen, peer.pid()).is_some())

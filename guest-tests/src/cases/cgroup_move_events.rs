@@ -22,7 +22,7 @@ use crate::fixtures::peer::Peer;
 use crate::fixtures::process::{fork_alone, pause, signal, wait};
 use crate::fixtures::two_groups::{NEARLY_ALL, TwoGroups, assert_intact, peer_in, shared, status};
 
-cases! { "daemon::moves":
+cases! { "daemon::cgroup_move_events":
     a_process_among_many_is_parted_soon_after_its_move Normal Stock 240,
     a_thread_that_moves_takes_its_process_nowhere Normal Stock 180,
     a_storm_of_moves_is_bounded_and_what_moved_is_parted Normal Stock 240,
@@ -33,9 +33,9 @@ cases! { "daemon::moves":
 /// bound.
 const CROWD: usize = 200;
 /// Longest time from the move to the last shared page, on an emulated machine.
-const SOON: Duration = Duration::from_secs(2);
+const MAX_PARTING_TIME: Duration = Duration::from_secs(2);
 /// Processes that are moved all at once.
-const MANY: usize = 8;
+const MOVED_AT_ONCE: usize = 8;
 /// Moves of one storm, and the limit of their CPU time in the daemon, as a part of the mover's:
 /// each process is checked, unmerged and attached. It was 0.49; the mover and the daemon run on the
 /// same slow machine.
@@ -68,17 +68,17 @@ impl Drop for Crowd {
 }
 
 /// The supervisor's status of moves: whether they are reported, and the number of losses.
-fn told() -> (bool, u64) {
+fn event_state() -> (bool, u64) {
     let status = status();
     let lost = status["moves_lost"].as_u64().unwrap_or(0);
     (status["moves_told"].as_bool().unwrap_or(false), lost)
 }
 
 /// A daemon that receives reports of moves, with a crowd in both groups that is followed.
-fn crowded() -> (TwoGroups, Crowd) {
+fn two_groups_with_crowd() -> (TwoGroups, Crowd) {
     let mut host = TwoGroups::prepared(|_| ());
     let crowd = Crowd::of(&host);
-    host.wait_for("moves should be told", || told().0);
+    host.wait_for("moves should be reported", || event_state().0);
     host.wait_for("all should be followed", || followed() >= 2 * CROWD as u64);
     (host, crowd)
 }
@@ -95,8 +95,8 @@ fn await_parted(daemon: &mut Daemon, pairs: &[(i32, i32)]) -> Duration {
     while pairs.iter().any(|&(one, other)| shared(one, other) > 0) {
         daemon.assert_running();
         assert!(
-            begin.elapsed() < 10 * SOON,
-            "after {:?} they still share; the daemon says: {}",
+            begin.elapsed() < 10 * MAX_PARTING_TIME,
+            "after {:?} they still share; the daemon's status: {}",
             begin.elapsed(),
             program_output(&["status"])
         );
@@ -113,7 +113,7 @@ fn merged_pair(host: &mut TwoGroups) -> [Peer; 2] {
 }
 
 fn a_process_among_many_is_parted_soon_after_its_move(context: &mut Context) {
-    let (mut host, crowd) = crowded();
+    let (mut host, crowd) = two_groups_with_crowd();
     let mut pair = merged_pair(&mut host);
     let [stays, moves] = [pair[0].pid(), pair[1].pid()];
     let mut took = Vec::new();
@@ -128,7 +128,7 @@ fn a_process_among_many_is_parted_soon_after_its_move(context: &mut Context) {
         panic!("three moves: {took:?}")
     };
 
-    let mut many: Vec<Peer> = (0..MANY).map(|_| peer_in(&host.a)).collect();
+    let mut many: Vec<Peer> = (0..MOVED_AT_ONCE).map(|_| peer_in(&host.a)).collect();
     let pids: Vec<i32> = many.iter().map(Peer::pid).collect();
     host.wait_for("all should merge", || {
         pids.iter().all(|&pid| shared(stays, pid) >= NEARLY_ALL)
@@ -139,16 +139,19 @@ fn a_process_among_many_is_parted_soon_after_its_move(context: &mut Context) {
     let pairs: Vec<(i32, i32)> = pids.iter().map(|&pid| (stays, pid)).collect();
     let all = await_parted(&mut host.daemon, &pairs);
     context.note(format!(
-        "among {} processes one that moved shared nothing after {} ms at most, {MANY} after {} ms",
+        "among {} processes one that moved shared nothing after {} ms at most, {MOVED_AT_ONCE} after {} ms",
         2 * CROWD,
         worst.as_millis(),
         all.as_millis()
     ));
     // A machine that halts once delays one move; without events a process among this many is
     // checked after 50 s.
-    assert!(best <= SOON && worst <= 5 * SOON, "{took:?}");
-    assert!(all <= 5 * SOON, "{all:?}");
-    assert_eq!(told(), (true, 0), "no move should be lost");
+    assert!(
+        best <= MAX_PARTING_TIME && worst <= 5 * MAX_PARTING_TIME,
+        "{took:?}"
+    );
+    assert!(all <= 5 * MAX_PARTING_TIME, "{all:?}");
+    assert_eq!(event_state(), (true, 0), "no move should be lost");
     assert_intact(&mut pair);
     assert_intact(&mut many);
     host.daemon.stop();
@@ -182,7 +185,7 @@ fn idle_thread() -> i32 {
 }
 
 fn a_thread_that_moves_takes_its_process_nowhere(_: &mut Context) {
-    let (mut host, crowd) = crowded();
+    let (mut host, crowd) = two_groups_with_crowd();
     let mut pair = merged_pair(&mut host);
     let [stays, other] = [pair[0].pid(), pair[1].pid()];
     let thread = pair[1].run(|_| idle_thread());
@@ -192,7 +195,7 @@ fn a_thread_that_moves_takes_its_process_nowhere(_: &mut Context) {
     set(&format!("{below}/cgroup.type"), "threaded");
     set(&format!("{below}/cgroup.threads"), &thread.to_string());
     let begin = Instant::now();
-    while begin.elapsed() < SOON {
+    while begin.elapsed() < MAX_PARTING_TIME {
         assert!(
             shared(stays, other) >= NEARLY_ALL,
             "its process has not moved"
@@ -203,7 +206,7 @@ fn a_thread_that_moves_takes_its_process_nowhere(_: &mut Context) {
     set(&format!("{below}/cgroup.threads"), &other.to_string());
     set("/sys/fs/cgroup/uksm-b/cgroup.procs", &other.to_string());
     let took = await_parted(&mut host.daemon, &[(stays, other)]);
-    assert!(took <= 5 * SOON, "{took:?}");
+    assert!(took <= 5 * MAX_PARTING_TIME, "{took:?}");
     host.daemon.stop();
     drop((pair, crowd));
     std::fs::remove_dir(below).unwrap_or_else(|error| panic!("{below}: {error}"));
@@ -211,32 +214,32 @@ fn a_thread_that_moves_takes_its_process_nowhere(_: &mut Context) {
 
 /// Costs of a storm: CPU time of the mover, and of the daemon.
 #[derive(Debug)]
-struct Took {
+struct StormCost {
     own: Duration,
     used: Duration,
 }
 
-impl Took {
+impl StormCost {
     fn share(&self) -> f64 {
         self.used.as_secs_f64() / self.own.as_secs_f64()
     }
 }
 
-fn storm(host: &TwoGroups, crowd: &Crowd) -> Took {
+fn storm(host: &TwoGroups, crowd: &Crowd) -> StormCost {
     let (own, used) = (clock::thread_cpu(), cpu_time(&host.daemon));
     for turn in 0..STORM {
         let to = if turn % 2 == 0 { &host.b } else { &host.a };
         // Another process of the crowd each time; all of them over and over.
         to.take(crowd.0[(turn / 2) % crowd.0.len()]);
     }
-    Took {
+    StormCost {
         own: Duration::from_nanos(clock::thread_cpu() - own),
         used: cpu_time(&host.daemon) - used,
     }
 }
 
 fn a_storm_of_moves_is_bounded_and_what_moved_is_parted(context: &mut Context) {
-    let (mut host, crowd) = crowded();
+    let (mut host, crowd) = two_groups_with_crowd();
     let mut pair = merged_pair(&mut host);
     let [stays, moves] = [pair[0].pid(), pair[1].pid()];
     // Repeated if it was too dear: a machine that halts charges that time to the process that runs.
@@ -253,10 +256,10 @@ fn a_storm_of_moves_is_bounded_and_what_moved_is_parted(context: &mut Context) {
         last.own.as_millis(),
         last.used.as_millis(),
         parted.as_millis(),
-        told().1
+        event_state().1
     ));
     assert!(last.share() <= STORM_SHARE, "{storms:?}");
-    assert!(parted <= 5 * SOON, "{parted:?}");
+    assert!(parted <= 5 * MAX_PARTING_TIME, "{parted:?}");
     assert_intact(&mut pair);
     host.daemon.stop();
     drop((pair, crowd));
@@ -274,7 +277,7 @@ fn without_btf_a_move_is_noticed_in_turn(context: &mut Context) {
         "without an event one of a few processes was parted after {} ms",
         parted.as_millis()
     ));
-    assert!(!told().0, "nobody should tell");
+    assert!(!event_state().0, "no event should be reported");
     assert_intact(&mut pair);
     host.daemon.stop();
 }
