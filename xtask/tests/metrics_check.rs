@@ -30,7 +30,7 @@ fn promtool_of_the_search_path_is_taken_and_nothing_fetched() {
     machine.with("promtool", "echo promtool 1");
     let outcome = check(&machine);
     assert!(outcome.passed, "{outcome:?}");
-    assert_eq!(outcome.said, "metrics-check: by promtool 1\n");
+    assert_eq!(outcome.stdout, "metrics-check: by promtool 1\n");
     let own = machine.path().join("bin/promtool");
     assert!(
         outcome
@@ -53,7 +53,7 @@ fn where_there_is_none_the_package_is_unpacked_once_and_not_installed() {
     for _ in 0..2 {
         let outcome = check(&machine);
         assert!(outcome.passed, "{outcome:?}");
-        assert_eq!(outcome.said, "metrics-check: by promtool 2\n");
+        assert_eq!(outcome.stdout, "metrics-check: by promtool 2\n");
         let fetches = outcome
             .calls
             .iter()
@@ -72,7 +72,7 @@ fn what_cannot_be_fetched_is_one_line_and_leaves_nothing() {
     let machine = machine();
     let outcome = check(&machine);
     assert!(!outcome.passed, "{outcome:?}");
-    let line = outcome.complained.lines().last().unwrap();
+    let line = outcome.stderr.lines().last().unwrap();
     assert!(
         line.starts_with(
             "metrics-check: the package prometheus, which has promtool, cannot be fetched"
@@ -83,7 +83,7 @@ fn what_cannot_be_fetched_is_one_line_and_leaves_nothing() {
     assert_eq!(kept(&machine), 0);
     machine.without(&["apt-get"]);
     let outcome = check(&machine);
-    let line = outcome.complained.lines().last().unwrap();
+    let line = outcome.stderr.lines().last().unwrap();
     assert!(
         line.starts_with("metrics-check: no promtool here, and no apt-get"),
         "{line}"

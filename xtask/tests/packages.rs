@@ -58,7 +58,7 @@ fn refused(outcome: &Outcome) -> &str {
     assert!(!outcome.passed, "it should fail: {outcome:?}");
     let built = |call: &String| call.starts_with("dpkg-buildpackage");
     assert!(!outcome.calls.iter().any(built), "{outcome:?}");
-    outcome.complained.lines().last().unwrap_or_default()
+    outcome.stderr.lines().last().unwrap_or_default()
 }
 
 #[test]
@@ -74,7 +74,10 @@ fn packages_replace_older_ones_and_nothing_else() {
     }
     let outcome = machine.run(&mut deb(&machine));
     assert!(outcome.passed, "{outcome:?}");
-    assert!(outcome.said.contains("/uksm_new_amd64.deb"), "{outcome:?}");
+    assert!(
+        outcome.stdout.contains("/uksm_new_amd64.deb"),
+        "{outcome:?}"
+    );
     assert_eq!(
         kept(&machine),
         [
@@ -93,7 +96,7 @@ fn packages_that_lintian_complains_of_are_not_kept() {
     machine.noting("lintian", "exit 2");
     let outcome = machine.run(&mut deb(&machine));
     assert!(!outcome.passed, "{outcome:?}");
-    assert!(outcome.complained.contains("none were kept"), "{outcome:?}");
+    assert!(outcome.stderr.contains("none were kept"), "{outcome:?}");
     assert!(kept(&machine).is_empty());
 }
 
@@ -150,8 +153,8 @@ fn built_for(names: &[&str]) -> Vec<String> {
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    let said = String::from_utf8(output.stdout).unwrap();
-    said.lines().map(str::to_owned).collect()
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    stdout.lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -315,10 +318,10 @@ fn install_follows_the_prefix_and_keeps_a_configuration_and_uninstall_takes_the_
     // A tree without a built agent installs the rest, and reports the missing function.
     let made = make(&machine, "install", [&program, NOWHERE.as_ref()]);
     assert!(made.status.success(), "{made:?}");
-    let said = String::from_utf8(made.stdout).unwrap();
+    let stdout = String::from_utf8(made.stdout).unwrap();
     assert!(
-        said.contains("no agent in /nowhere/it: uksm exec --merge advised will not work"),
-        "{said}"
+        stdout.contains("no agent in /nowhere/it: uksm exec --merge advised will not work"),
+        "{stdout}"
     );
     assert!(root.join("opt/uksm/sbin/uksm").exists());
     assert!(!root.join("opt/uksm/lib/uksm").exists());
@@ -329,10 +332,10 @@ fn install_without_a_program_says_how_to_build_it() {
     let machine = FakeMachine::new();
     let made = make(&machine, "install", [NOWHERE.as_ref(); 2]);
     assert!(!made.status.success());
-    let complained = String::from_utf8(made.stderr).unwrap();
+    let stderr = String::from_utf8(made.stderr).unwrap();
     assert!(
-        complained.starts_with("no program in /nowhere/it: run make program first"),
-        "{complained}"
+        stderr.starts_with("no program in /nowhere/it: run make program first"),
+        "{stderr}"
     );
     assert!(!machine.path().join("root").exists());
 }

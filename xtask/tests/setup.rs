@@ -40,10 +40,10 @@ fn setup(machine: &FakeMachine) -> Outcome {
 fn refused(machine: &FakeMachine) -> String {
     let outcome = setup(machine);
     assert!(!outcome.passed, "it should fail: {outcome:?}");
-    assert_eq!(outcome.complained.lines().count(), 1, "{outcome:?}");
+    assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:?}");
     let changes = |call: &String| call.contains("install") && !call.contains("--simulate");
     assert!(!outcome.calls.iter().any(changes), "{outcome:?}");
-    outcome.complained
+    outcome.stderr
 }
 
 /// The calls of `apt-get` that are no trial.
@@ -59,12 +59,12 @@ fn changes(outcome: &Outcome) -> Vec<&str> {
 fn packages_that_are_missing_are_named_to_who_is_not_root() {
     let machine = FakeMachine::new();
     with_rust(&machine, "1.96").with("id", "echo 1000");
-    let said = refused(machine.without(&["pahole", "bison"]));
+    let error = refused(machine.without(&["pahole", "bison"]));
     assert!(
-        said.contains("sudo apt-get update && sudo apt-get install"),
-        "{said}"
+        error.contains("sudo apt-get update && sudo apt-get install"),
+        "{error}"
     );
-    assert!(said.ends_with(" bison dwarves\n"), "{said}");
+    assert!(error.ends_with(" bison dwarves\n"), "{error}");
 }
 
 #[test]
@@ -86,19 +86,19 @@ fn a_good_rust_is_left_alone_and_nothing_is_said() {
     let machine = FakeMachine::new();
     let outcome = setup(with_rust(&machine, "1.88").with("rustup", "exit 1"));
     assert!(outcome.passed, "{outcome:?}");
-    assert_eq!((outcome.said + &outcome.complained).as_str(), "");
+    assert_eq!((outcome.stdout + &outcome.stderr).as_str(), "");
     assert!(outcome.calls.is_empty(), "{:?}", outcome.calls);
 }
 
 #[test]
 fn a_missing_rust_is_named_to_who_is_not_root() {
     let machine = FakeMachine::new();
-    let said = refused(machine.with("id", "echo 1000"));
-    assert!(said.contains("no cargo found"), "{said}");
-    assert!(said.contains("rustup"), "{said}");
+    let error = refused(machine.with("id", "echo 1000"));
+    assert!(error.contains("no cargo found"), "{error}");
+    assert!(error.contains("rustup"), "{error}");
     assert!(
-        said.ends_with(&format!("--no-install-recommends {RUST}\n")),
-        "{said}"
+        error.ends_with(&format!("--no-install-recommends {RUST}\n")),
+        "{error}"
     );
 }
 
@@ -131,9 +131,9 @@ fn lists_that_offer_an_old_rust_are_refreshed_before_it_is_installed() {
 fn sources_that_offer_only_an_old_rust_are_named_and_it_is_not_installed() {
     let machine = FakeMachine::new();
     machine.noting("apt-get", WORKING_APT);
-    let said = refused(machine.with("apt-cache", "echo '  Candidate: 1.85.0+dfsg3-1'"));
-    assert!(said.contains("offer 1.85"), "{said}");
-    assert!(said.contains("security updates"), "{said}");
+    let error = refused(machine.with("apt-cache", "echo '  Candidate: 1.85.0+dfsg3-1'"));
+    assert!(error.contains("offer 1.85"), "{error}");
+    assert!(error.contains("security updates"), "{error}");
 }
 
 #[test]
@@ -142,11 +142,11 @@ fn an_old_rust_of_rustup_is_left_alone_and_its_update_named() {
     machine
         .noting("apt-get", WORKING_APT)
         .with("rustup", "exit 1");
-    let said = refused(with_rust(&machine, "1.70"));
-    assert!(said.contains("rustc is 1.70, older than 1."), "{said}");
+    let error = refused(with_rust(&machine, "1.70"));
+    assert!(error.contains("rustc is 1.70, older than 1."), "{error}");
     assert!(
-        said.ends_with("run: rustup update stable && rustup default stable\n"),
-        "{said}"
+        error.ends_with("run: rustup update stable && rustup default stable\n"),
+        "{error}"
     );
 }
 
@@ -154,11 +154,11 @@ fn an_old_rust_of_rustup_is_left_alone_and_its_update_named() {
 fn a_rustup_without_clippy_is_named_with_the_command_that_adds_it() {
     let machine = FakeMachine::new();
     with_rust(&machine, "1.96").with("rustup", "exit 1");
-    let said = refused(machine.with("cargo", r#"[ "$1" != clippy ]"#));
-    assert!(said.contains("cargo has no clippy"), "{said}");
+    let error = refused(machine.with("cargo", r#"[ "$1" != clippy ]"#));
+    assert!(error.contains("cargo has no clippy"), "{error}");
     assert!(
-        said.ends_with("run: rustup component add clippy rustfmt\n"),
-        "{said}"
+        error.ends_with("run: rustup component add clippy rustfmt\n"),
+        "{error}"
     );
 }
 
@@ -176,7 +176,7 @@ fn an_old_rust_of_debian_gives_way_to_the_new_one() {
     let outcome = setup(&machine);
     assert!(outcome.passed, "{outcome:?}");
     assert!(
-        outcome.said.contains("gives way: cargo rustc"),
+        outcome.stdout.contains("gives way: cargo rustc"),
         "{outcome:?}"
     );
     assert!(changes(&outcome)[0].ends_with(RUST), "{outcome:?}");
@@ -193,16 +193,16 @@ fn nothing_but_an_older_rust_is_removed() {
         "Remv cargo [0.66]\nRemv editor [1]\n",
     )
     .unwrap();
-    let said = refused(&machine);
-    assert!(said.contains("would remove cargo editor;"), "{said}");
+    let error = refused(&machine);
+    assert!(error.contains("would remove cargo editor;"), "{error}");
 }
 
 #[test]
 fn an_old_rust_of_unknown_origin_is_left_alone_and_its_path_named() {
     let machine = FakeMachine::new();
     machine.noting("apt-get", WORKING_APT);
-    let said = refused(with_rust(&machine, "1.70"));
+    let error = refused(with_rust(&machine, "1.70"));
     let path = machine.path().join("bin/cargo");
-    assert!(said.contains("older than"), "{said}");
-    assert!(said.contains(&path.display().to_string()), "{said}");
+    assert!(error.contains("older than"), "{error}");
+    assert!(error.contains(&path.display().to_string()), "{error}");
 }

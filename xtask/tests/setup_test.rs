@@ -58,17 +58,17 @@ fn command(machine: &FakeMachine) -> Command {
 fn refused(machine: &FakeMachine, command: &mut Command) -> String {
     let outcome = machine.run(command);
     assert!(!outcome.passed, "it should fail: {outcome:?}");
-    assert_eq!(outcome.complained.lines().count(), 1, "{outcome:?}");
+    assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:?}");
     let made = outcome
         .calls
         .iter()
         .any(|call| call.starts_with("debootstrap"));
     assert!(!made && !root(machine).exists(), "{outcome:?}");
-    outcome.complained
+    outcome.stderr
 }
 
 fn verdict(outcome: &Outcome) -> &str {
-    outcome.said.lines().last().unwrap_or_default()
+    outcome.stdout.lines().last().unwrap_or_default()
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn nothing_is_deleted_while_something_is_mounted_in_it() {
     // The next run does not delete it either.
     let outcome = machine.run(&mut command(&machine));
     assert!(
-        outcome.complained.contains("something is mounted in it"),
+        outcome.stderr.contains("something is mounted in it"),
         "{outcome:?}"
     );
     assert!(!outcome.passed && kept.exists());
@@ -187,9 +187,9 @@ fn a_run_that_is_stopped_ends_what_it_began_and_leaves_nothing() {
         let output = child.wait_with_output().unwrap();
         assert!(stopped.elapsed() < TIME_FACTOR, "it waited for the end");
         assert_eq!(output.status.code(), Some(128 + signal as i32));
-        let said = String::from_utf8(output.stdout).unwrap();
+        let stdout = String::from_utf8(output.stdout).unwrap();
         let verdict = "FAILED: stopped in: a clean Debian (bookworm)\n";
-        assert!(said.ends_with(verdict), "{said}");
+        assert!(stdout.ends_with(verdict), "{stdout}");
         assert!(kill(below, None).is_err(), "debootstrap still runs");
         assert!(!root(&machine).exists());
     }
@@ -217,28 +217,28 @@ fn a_second_run_at_once_is_refused() {
     fs::create_dir_all(&place).unwrap();
     let lock = File::create(place.join("lock")).unwrap();
     let _lock = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
-    let said = refused(&machine, &mut command(&machine));
-    assert!(said.contains("another run has not ended"), "{said}");
+    let error = refused(&machine, &mut command(&machine));
+    assert!(error.contains("another run has not ended"), "{error}");
 }
 
 #[test]
 fn who_is_not_root_is_told_how_to_run_it() {
     let machine = machine();
     machine.with("id", "echo 1000");
-    let said = refused(&machine, &mut command(&machine));
+    let error = refused(&machine, &mut command(&machine));
     assert!(
-        said.contains("needs root; run: sudo make setup-test"),
-        "{said}"
+        error.contains("needs root; run: sudo make setup-test"),
+        "{error}"
     );
 }
 
 #[test]
 fn a_part_that_does_not_exist_is_refused() {
     let machine = machine();
-    let said = refused(&machine, command(&machine).env("ONLY", "build"));
+    let error = refused(&machine, command(&machine).env("ONLY", "build"));
     assert!(
-        said.contains("ONLY=build: it is setup, demo or test"),
-        "{said}"
+        error.contains("ONLY=build: it is setup, demo or test"),
+        "{error}"
     );
 }
 
@@ -246,24 +246,24 @@ fn a_part_that_does_not_exist_is_refused() {
 fn a_disk_that_is_too_full_is_named_with_what_is_needed() {
     let machine = machine();
     machine.with("df", "echo; echo none 1 1 2097152 99% /");
-    let said = refused(&machine, &mut command(&machine));
-    assert!(said.contains("has 2 GiB free"), "{said}");
-    assert!(said.contains("are needed"), "{said}");
+    let error = refused(&machine, &mut command(&machine));
+    assert!(error.contains("has 2 GiB free"), "{error}");
+    assert!(error.contains("are needed"), "{error}");
 }
 
 #[test]
 fn a_machine_without_namespaces_is_named() {
     let machine = machine();
     machine.with("unshare", "exit 1");
-    let said = refused(&machine, &mut command(&machine));
-    assert!(said.contains("namespaces cannot be made here"), "{said}");
+    let error = refused(&machine, &mut command(&machine));
+    assert!(error.contains("namespaces cannot be made here"), "{error}");
 }
 
 #[test]
 fn package_sources_without_the_release_are_named() {
     let machine = machine();
-    let said = refused(machine.with("apt-get", "exit 0"), &mut command(&machine));
-    assert!(said.contains("have no bookworm main"), "{said}");
+    let error = refused(machine.with("apt-get", "exit 0"), &mut command(&machine));
+    assert!(error.contains("have no bookworm main"), "{error}");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::known;
+use super::allowed_differences;
 use super::outcome::{self, Outcome, Outcomes};
 use uksm_guest_tests::foreign::schedule::{Arm, Item, Record};
 
@@ -57,7 +57,7 @@ pub struct Comparison {
 pub fn compare(items: &[Item], arms: &[Arm], records: &[Record]) -> Comparison {
     let mut comparison = Comparison::default();
     for item in items {
-        let mut said: BTreeMap<Arm, Outcomes> = BTreeMap::new();
+        let mut by_arm: BTreeMap<Arm, Outcomes> = BTreeMap::new();
         for &arm in arms {
             let record = records
                 .iter()
@@ -66,16 +66,18 @@ pub fn compare(items: &[Item], arms: &[Arm], records: &[Record]) -> Comparison {
                 Some(record) => {
                     let outcomes = outcome::of(item, record);
                     comparison.counts.entry(arm).or_default().add(&outcomes);
-                    said.insert(arm, outcomes);
+                    by_arm.insert(arm, outcomes);
                 }
                 None => comparison.missing.push((arm, item.name.clone())),
             }
         }
-        let names: BTreeSet<&String> = said.values().flat_map(BTreeMap::keys).collect();
+        let names: BTreeSet<&String> = by_arm.values().flat_map(BTreeMap::keys).collect();
         for name in names {
-            let outcomes: BTreeMap<Arm, Outcome> = said
+            let outcomes: BTreeMap<Arm, Outcome> = by_arm
                 .iter()
-                .map(|(&arm, said)| (arm, said.get(name).copied().unwrap_or(Outcome::Unsaid)))
+                .map(|(&arm, outcomes)| {
+                    (arm, outcomes.get(name).copied().unwrap_or(Outcome::Missing))
+                })
                 .collect();
             comparison.decide(&item.name, name, outcomes);
         }
@@ -111,7 +113,10 @@ impl Comparison {
         }
         let reasons: Option<Vec<_>> = differing
             .iter()
-            .map(|&arm| known::reason(item, name, arm).filter(|_| !split.outcomes[&arm].is_grave()))
+            .map(|&arm| {
+                allowed_differences::reason(item, name, arm)
+                    .filter(|_| !split.outcomes[&arm].is_grave())
+            })
             .collect();
         match reasons.as_deref() {
             Some([]) => {}
@@ -133,7 +138,7 @@ impl Counts {
                 | Outcome::Ended(_)
                 | Outcome::Unfinished
                 | Outcome::Complaint
-                | Outcome::Unsaid => self.failed += 1,
+                | Outcome::Missing => self.failed += 1,
             }
         }
     }
@@ -217,7 +222,7 @@ mod tests {
         assert_eq!(comparison.differences.len(), 1);
         assert_eq!(
             comparison.differences[0].outcomes[&Arm::Tortured],
-            Outcome::Unsaid
+            Outcome::Missing
         );
     }
 

@@ -36,7 +36,7 @@ pub enum Outcome {
     /// The kernel complained.
     Complaint,
     /// No report.
-    Unsaid,
+    Missing,
 }
 
 impl Outcome {
@@ -61,7 +61,7 @@ impl fmt::Display for Outcome {
             Self::Ended(status) => write!(f, "ended with status {status}"),
             Self::Unfinished => f.write_str("did not end in time"),
             Self::Complaint => f.write_str("the kernel complained"),
-            Self::Unsaid => f.write_str("not reported"),
+            Self::Missing => f.write_str("not reported"),
         }
     }
 }
@@ -110,12 +110,12 @@ fn end(item: &Item, status: Option<i32>) -> Outcome {
 #[derive(Debug, Default)]
 struct Names {
     outcomes: Outcomes,
-    said: BTreeMap<String, u32>,
+    counts: BTreeMap<String, u32>,
 }
 
 impl Names {
     fn add(&mut self, name: &str, outcome: Outcome) {
-        let times = self.said.entry(name.to_owned()).or_insert(0);
+        let times = self.counts.entry(name.to_owned()).or_insert(0);
         *times += 1;
         let unique = match times {
             1 => name.to_owned(),
@@ -139,8 +139,8 @@ fn selftest(output: &str, names: &mut Names) {
             about = steady(run.trim());
             continue;
         }
-        let said = tap(&line).or_else(|| older(&line));
-        if let Some((name, outcome)) = said {
+        let report = tap(&line).or_else(|| older(&line));
+        if let Some((name, outcome)) = report {
             let name = steady(name.trim());
             if about.is_empty() || name.contains(&about) {
                 names.add(&name, outcome);
@@ -212,9 +212,9 @@ fn word_of(word: &str) -> Option<Outcome> {
 fn stress_ng(output: &str, names: &mut Names) {
     for line in output.lines() {
         for word in ["fail:", "error:"] {
-            if let Some((_, said)) = plain(line).split_once(&format!("stress-ng: {word}")) {
+            if let Some((_, text)) = plain(line).split_once(&format!("stress-ng: {word}")) {
                 names.add(
-                    &format!("{word} {}", without_numbers(said.trim())),
+                    &format!("{word} {}", without_numbers(text.trim())),
                     Outcome::Failed,
                 );
             }
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
     use uksm_guest_tests::foreign::schedule::{Allowed, Arm, TortureCounts};
 
-    fn said(dialect: Dialect, status: Option<i32>, output: &str) -> Outcomes {
+    fn outcomes_of(dialect: Dialect, status: Option<i32>, output: &str) -> Outcomes {
         let item = Item {
             name: "x".into(),
             program: "/x".into(),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     fn lines(output: &str) -> Vec<(String, Outcome)> {
-        let mut outcomes = said(Dialect::Selftest, Some(0), output);
+        let mut outcomes = outcomes_of(Dialect::Selftest, Some(0), output);
         assert_eq!(outcomes.remove(""), Some(Outcome::Passed));
         outcomes.into_iter().collect()
     }
@@ -376,7 +376,11 @@ mod tests {
         let first = lines("ok 1 mapped at 0x7f0012345000\nok 2 mapped at 0x7f0012346000");
         let second = lines("ok 1 mapped at 0x7fff12345000\nok 2 mapped at 0x7fff12346000");
         assert_eq!(first, second);
-        assert_eq!(first.len(), 2, "what is said twice counts twice: {first:?}");
+        assert_eq!(
+            first.len(),
+            2,
+            "what is reported twice counts twice: {first:?}"
+        );
         assert_eq!(
             lines("ok 100 Extra pages 35 (0.1%), extra faults 194. with THP (16 kB)"),
             lines("ok 100 Extra pages 3 (0.0%), extra faults 7. with THP (16 kB)")
@@ -402,7 +406,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_program_is_an_outcome() {
-        let end = |dialect, status| said(dialect, status, "")[""];
+        let end = |dialect, status| outcomes_of(dialect, status, "")[""];
         assert_eq!(end(Dialect::Selftest, Some(4)), Outcome::Skipped);
         assert_eq!(end(Dialect::Selftest, Some(1)), Outcome::Ended(1));
         assert_eq!(end(Dialect::Selftest, Some(139)), Outcome::Ended(139));
@@ -416,7 +420,7 @@ mod tests {
         let output = "stress-ng: info:  [70] dispatching hogs: 2 vm\n\
             stress-ng: fail:  [71] vm: detected 3 bit errors\n\
             stress-ng: fail:  [72] vm: detected 14 bit errors\n";
-        let outcomes = said(Dialect::StressNg, Some(2), output);
+        let outcomes = outcomes_of(Dialect::StressNg, Some(2), output);
         let name = "fail: [#] vm: detected # bit errors";
         assert_eq!(outcomes.get(name), Some(&Outcome::Failed), "{outcomes:?}");
         assert_eq!(outcomes.get(&format!("{name} (2)")), Some(&Outcome::Failed));

@@ -144,7 +144,7 @@ impl Host {
         }
     }
 
-    fn said(&self) -> Vec<String> {
+    fn log_lines(&self) -> Vec<String> {
         self.events.iter().map(ToString::to_string).collect()
     }
 }
@@ -193,7 +193,11 @@ fn a_machine_that_is_killed_midway_harms_nobody_and_one_started_anew_is_taken_on
         host.real(0) == Some(BASE + 8) && host.real(1) == Some(BASE + 32)
     });
     let answers = |line: &String| line == "group machines: one answers again";
-    assert!(host.said().iter().any(answers), "{:?}", host.said());
+    assert!(
+        host.log_lines().iter().any(answers),
+        "{:?}",
+        host.log_lines()
+    );
 }
 
 #[test]
@@ -235,11 +239,11 @@ fn machines_that_refuse_are_told_of_and_what_they_hold_is_given_to_nobody() {
     assert_eq!(host.real(0), Some(MEMORY), "its kernel has no balloon");
     assert_eq!(host.real(1), Some(BASE + 150 - (MEMORY - BASE)));
     let late = "group machines: one has 256.0 MiB and should have gone down to 160.0 MiB";
-    let said = host.said();
+    let lines = host.log_lines();
     assert_eq!(
-        said.iter().filter(|line| *line == late).count(),
+        lines.iter().filter(|line| *line == late).count(),
         1,
-        "{said:?}"
+        "{lines:?}"
     );
     drop(host);
 

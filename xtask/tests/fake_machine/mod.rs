@@ -45,9 +45,9 @@ pub(crate) struct Outcome {
     /// It ended with success.
     pub passed: bool,
     /// Its standard output.
-    pub said: String,
+    pub stdout: String,
     /// Its standard error.
-    pub complained: String,
+    pub stderr: String,
     /// Calls of `apt-get` and other programs that note them, one each.
     pub calls: Vec<String>,
 }
@@ -130,8 +130,8 @@ impl FakeMachine {
         let output = command.output().unwrap();
         Outcome {
             passed: output.status.success(),
-            said: String::from_utf8(output.stdout).unwrap(),
-            complained: String::from_utf8(output.stderr).unwrap(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
             calls: fs::read_to_string(self.path().join("calls"))
                 .unwrap_or_default()
                 .lines()

@@ -23,8 +23,8 @@ type Names = Vec<String>;
 /// Imports that lead to imports are followed this far.
 const DEPTH: usize = 8;
 
-/// A path as it stands in a file.
-struct Written {
+/// A path as a file has it.
+struct UsedPath {
     names: Names,
     /// Its name in the file; `*` for all names.
     called: String,
@@ -35,9 +35,9 @@ struct Written {
 struct Module {
     file: String,
     /// Its imports, and whether they are only re-exported.
-    imports: Vec<(Written, bool)>,
+    imports: Vec<(UsedPath, bool)>,
     /// All other paths.
-    paths: Vec<Written>,
+    paths: Vec<UsedPath>,
     /// Identifiers outside of imports.
     identifiers: BTreeSet<String>,
     /// Modules for tests only.
@@ -100,7 +100,7 @@ fn joined(names: &[String], last: &str) -> Names {
 }
 
 /// The file that defines the item of a path; none for a module, and for items of other crates.
-fn home(modules: &BTreeMap<Names, Module>, at: &[String], written: &Written) -> Option<String> {
+fn home(modules: &BTreeMap<Names, Module>, at: &[String], written: &UsedPath) -> Option<String> {
     let (module, is_module) = follow(modules, at, &written.names, DEPTH)?;
     (!is_module || written.called == "*").then(|| modules[&module].file.clone())
 }
@@ -194,7 +194,7 @@ impl Module {
                         at -= 1;
                     }
                     if names.len() > 1 && !is_field {
-                        self.paths.push(Written {
+                        self.paths.push(UsedPath {
                             called: names[names.len() - 1].clone(),
                             names,
                         });
@@ -212,7 +212,7 @@ impl Module {
 }
 
 /// Reads the tokens between `use` and `;`, behind these names.
-fn import(tokens: &[TokenTree], behind: &[String], written: &mut Vec<Written>) {
+fn import(tokens: &[TokenTree], behind: &[String], written: &mut Vec<UsedPath>) {
     for branch in tokens.split(|token| is_punct(token, ',')) {
         let mut names = behind.to_vec();
         let mut called = None;
@@ -235,7 +235,7 @@ fn import(tokens: &[TokenTree], behind: &[String], written: &mut Vec<Written>) {
         }
         if let Some(last) = names.last() {
             let called = called.unwrap_or_else(|| last.clone());
-            written.push(Written { names, called });
+            written.push(UsedPath { names, called });
         }
     }
 }

@@ -13,7 +13,7 @@
 use uksm_guest_tests::foreign::schedule::Arm;
 
 /// Outcomes that may differ.
-struct Known {
+struct AllowedDifference {
     /// Beginning of the item's name.
     item: &'static str,
     /// Part of the outcome's name; the program's end is a summary and always included. All if
@@ -23,26 +23,26 @@ struct Known {
 }
 
 /// Outcomes that may differ in the torturer's arm.
-const MERGED: &[Known] = &[
-    Known {
+const MERGED: &[AllowedDifference] = &[
+    AllowedDifference {
         item: "uffd-unit-tests -f move",
         outcome: "",
         reason: "UFFDIO_MOVE answers EBUSY for a page that is not the process's alone, which a \
                  merged page is not; the test does not expect that answer",
     },
-    Known {
+    AllowedDifference {
         item: "khugepaged all:anon",
         outcome: ": Collapse ",
         reason: "no huge page is made of a range with a merged page, because that is on none of the \
                  kernel's LRU lists (SCAN_PAGE_LRU), nor while the torturer reads one of its pages \
                  and holds a reference to it (SCAN_PAGE_COUNT)",
     },
-    Known {
+    AllowedDifference {
         item: "ksm_functional_tests",
         outcome: "",
         reason: MERGED_BEFORE,
     },
-    Known {
+    AllowedDifference {
         item: "ksm_tests",
         outcome: "",
         reason: MERGED_BEFORE,
@@ -50,7 +50,7 @@ const MERGED: &[Known] = &[
 ];
 
 /// Outcomes that may differ in each arm.
-const CHANCE: &[Known] = &[Known {
+const CHANCE: &[AllowedDifference] = &[AllowedDifference {
     item: "ksm_tests -N -m 1",
     outcome: "",
     reason: "whether KSM has merged two pages when the test looks, after two of its scans, differs \
@@ -67,9 +67,9 @@ pub fn reason(item: &str, name: &str, arm: Arm) -> Option<&'static str> {
     CHANCE
         .iter()
         .chain(merged)
-        .filter(|known| item.starts_with(known.item))
-        .find(|known| name.is_empty() || name.contains(known.outcome))
-        .map(|known| known.reason)
+        .filter(|difference| item.starts_with(difference.item))
+        .find(|difference| name.is_empty() || name.contains(difference.outcome))
+        .map(|difference| difference.reason)
 }
 
 #[cfg(test)]
@@ -78,11 +78,11 @@ mod tests {
 
     #[test]
     fn no_arm_but_the_torturer_s_is_excused() {
-        for known in MERGED {
-            assert!(reason(known.item, known.outcome, Arm::Tortured).is_some());
-            assert!(reason(known.item, "", Arm::Tortured).is_some());
+        for difference in MERGED {
+            assert!(reason(difference.item, difference.outcome, Arm::Tortured).is_some());
+            assert!(reason(difference.item, "", Arm::Tortured).is_some());
             for arm in [Arm::Bare, Arm::Busy, Arm::Idle] {
-                assert_eq!(reason(known.item, known.outcome, arm), None);
+                assert_eq!(reason(difference.item, difference.outcome, arm), None);
             }
         }
         assert_eq!(reason("cow", "", Arm::Tortured), None);
