@@ -3,20 +3,21 @@
 //! Nothing links to the harness. It is a program, found beside this one or run by cargo, and its
 //! options select the work. Results come out of the guest's `/results`.
 
-use crate::by_function;
-use crate::demo::display::Display;
-use crate::experiment;
-use crate::measure::clock::Clock;
-use crate::needs::Needs;
-use crate::{plot, result::Report};
-use anyhow::{Context, Result, ensure};
-use clap::{Args, ValueEnum};
-use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use crate::calibration::by_function;
+use crate::demo::display::Display;
+use crate::experiments::{self, Needs};
+use crate::measure::clock::Clock;
+use crate::{plot, result::Report};
 
 /// Memory of the demo's guest: five redis-servers, the workload, and room.
 const DEMO_MIB: u32 = 1024;
@@ -94,7 +95,7 @@ pub(crate) fn profiled(name: &str, guest: &Guest, caches: bool) -> Result<()> {
         guest.count == Clock::Instructions,
         "--profile counts instructions: give --count instructions (of make: COUNT=instructions), too"
     );
-    experiment::is_profiled(name)?;
+    experiments::is_profiled(name)?;
     run(name, guest, Some(Profile { caches }))
 }
 
@@ -119,7 +120,7 @@ struct Profile {
 }
 
 fn run(name: &str, guest: &Guest, profile: Option<Profile>) -> Result<()> {
-    let needs = experiment::needs(name)?;
+    let needs = experiments::needs(name)?;
     let mut command = harness(guest, &needs);
     if let Some(Profile { caches }) = profile {
         std::fs::create_dir_all(&guest.results)
@@ -168,7 +169,7 @@ pub(crate) fn demo(guest: &Guest, machines: usize) -> Result<()> {
     let servers = shown(command, &guest.results.join("demo.json"))?;
     if machines > 0 {
         eprintln!("-- another guest, in which {machines} virtual machines boot for each setting");
-        let mut command = harness(guest, &experiment::needs("machines")?);
+        let mut command = harness(guest, &experiments::needs("machines")?);
         command
             .args(["--", "run", "machines", "--cases", "idle", "--repeats", "1"])
             .args(["--variants", "uksm-full,ksm-unlimited", "--seconds", "15"])
@@ -206,7 +207,7 @@ fn shown(mut command: Command, json: &Path) -> Result<Report> {
     Report::read(json)
 }
 
-/// Draws a result that has a course over time.
+/// Rng a result that has a course over time.
 fn draw(json: &Path) -> Result<()> {
     let report = Report::read(json)?;
     if report

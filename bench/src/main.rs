@@ -5,34 +5,34 @@
 //! harness, show its reports, and draw the result.
 
 mod boot;
-mod by_function;
+mod calibration;
+mod comparison;
 mod contents;
-mod cost_file;
 mod demo;
-mod draws;
-mod experiment;
+mod disk_machines;
+mod experiments;
 mod guests;
+mod low_memory;
 mod measure;
 mod native_ksm;
-mod needs;
 mod plot;
-mod postgres;
-mod profile;
-mod python;
-mod realism;
-mod redis;
-mod replay;
+mod programs;
 mod result;
-mod scarcity;
+mod rng;
 mod setup;
-mod system;
 mod trace;
+mod units;
+mod variants;
 mod workload;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use std::path::PathBuf;
-use std::process::ExitCode;
+
+use crate::calibration::microbenchmarks::cost_file;
+use crate::calibration::{by_function, cpu_parts, realism};
 
 #[derive(Parser)]
 #[command(
@@ -61,7 +61,7 @@ enum Command {
         #[arg(long, requires = "profile")]
         caches: bool,
         #[command(flatten)]
-        shown: by_function::Shown,
+        shown: by_function::DisplayOptions,
         #[command(flatten)]
         guest: boot::Guest,
     },
@@ -99,7 +99,7 @@ enum Command {
         #[arg(required = true)]
         files: Vec<PathBuf>,
         #[command(flatten)]
-        shown: by_function::Shown,
+        shown: by_function::DisplayOptions,
     },
     /// Measure what the simulator needs to know of costs, in a guest that counts instructions, and
     /// write it as a file of costs
@@ -175,7 +175,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     match command {
         Command::List => {
-            for experiment in &experiment::EXPERIMENTS {
+            for experiment in &experiments::EXPERIMENTS {
                 println!("{:<16} {}", experiment.name, experiment.question);
             }
         }
@@ -194,7 +194,7 @@ fn run(command: Command) -> Result<()> {
             }
         }
         Command::Demo { machines, guest } => boot::demo(&guest, machines)?,
-        Command::Run { experiment, setup } => experiment::run_named(&experiment, &setup)?,
+        Command::Run { experiment, setup } => experiments::run_named(&experiment, &setup)?,
         Command::DemoGuest { setup, sizes } => demo::guest::run(&setup, &sizes)?,
         Command::Plot { files } => {
             // A profile has no course over time.
@@ -235,7 +235,7 @@ fn run(command: Command) -> Result<()> {
         Command::NativeKsm(options) => native_ksm::run(&options)?,
         Command::Realism(options) => realism::run(&options)?,
         Command::Profile { results } => {
-            profile::print(&results, &["static-mixed", "sparse-majority", "clone"])?;
+            cpu_parts::print(&results, &["static-mixed", "sparse-majority", "clone"])?;
         }
         Command::Capture(options) => trace::capture::run(&options)?,
         Command::Workload { spec } => {
@@ -249,11 +249,11 @@ fn run(command: Command) -> Result<()> {
         Command::GuestReader(reader) => guests::reader::run(&reader)?,
         Command::Member { spec } => {
             let spec = serde_json::from_str(&spec).context("bad member")?;
-            experiment::groups::member::run(&spec)?;
+            experiments::groups::member::run(&spec)?;
         }
         Command::Machine { machine } => {
             let machine = serde_json::from_str(&machine).context("bad machine")?;
-            replay::child::run(&machine)?;
+            disk_machines::child::run(&machine)?;
         }
     }
     Ok(())

@@ -11,7 +11,7 @@ use uksm_results::plot::{Bars, Histogram, Picture, Style};
 
 use crate::result::{Measured, Report};
 
-/// Draws a result beside its JSON file; returns the picture's path.
+/// Rng a result beside its JSON file; returns the picture's path.
 pub(crate) fn plot(json: &Path) -> Result<PathBuf> {
     let report = Report::read(json)?;
     let svg = json.with_extension("svg");
@@ -22,7 +22,7 @@ pub(crate) fn plot(json: &Path) -> Result<PathBuf> {
     Ok(svg)
 }
 
-/// Draws the histograms of a result, if it has any, a picture for each quantity beside its JSON
+/// Rng the histograms of a result, if it has any, a picture for each quantity beside its JSON
 /// file.
 fn draw_histograms(report: &Report, json: &Path) -> Result<()> {
     let having = || {
@@ -58,7 +58,7 @@ fn draw_histograms(report: &Report, json: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Draws the other curves of a result, if it has any, a picture for each variant and case beside
+/// Rng the other curves of a result, if it has any, a picture for each variant and case beside
 /// its JSON file.
 fn draw_courses(report: &Report, json: &Path) -> Result<()> {
     let having = || report.variants.iter().filter(|one| !one.courses.is_empty());

@@ -5,16 +5,18 @@
 //! end of the run if that is not reached (`finished` false). `saved_mib` is counted from page
 //! tables at the end.
 
-use crate::measure::clock::Clock;
-use crate::measure::timeline::Timeline;
-use crate::measure::window::Window;
-use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 use uksm_results::interval::Interval;
 use uksm_results::{Outcome, Row, Words};
+
+use crate::measure::clock::Clock;
+use crate::measure::timeline::Timeline;
+use crate::measure::window::Window;
 
 /// The result of one experiment.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -2,14 +2,16 @@
 //!
 //! Experiments, the demo and the systems under test all read it, so it knows none of them.
 
-use crate::measure::clock::Clock;
-use crate::measure::meminfo;
-use crate::result::Report;
-use anyhow::{Context, Error, Result};
-use clap::Args;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+
+use anyhow::{Context, Error, Result};
+use clap::Args;
+
+use crate::measure::clock::Clock;
+use crate::measure::meminfo;
+use crate::result::Report;
 
 /// The options of a run.
 #[derive(Debug, Clone, Args)]

@@ -109,16 +109,16 @@ struct Change(usize, usize, Vec<u64>);
 
 /// The content of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Held {
+pub(crate) struct PageContent {
     /// Pages with equal numbers are equal.
     pub number: u64,
     /// The lines that are zeros, as bits.
     pub zero_lines: u64,
 }
 
-impl Held {
+impl PageContent {
     /// The page of zeros.
-    pub(crate) const ZEROS: Held = Held {
+    pub(crate) const ZEROS: PageContent = PageContent {
         number: 0,
         zero_lines: u64::MAX,
     };
@@ -154,7 +154,7 @@ impl Trace {
         mapping: usize,
         count: usize,
         moment: usize,
-    ) -> Result<Vec<Option<Held>>> {
+    ) -> Result<Vec<Option<PageContent>>> {
         pages(self.text, mapping, count, moment).with_context(|| format!("trace {}", self.name))
     }
 }
@@ -170,7 +170,12 @@ fn header(text: &str) -> Result<Header> {
     Ok(header)
 }
 
-fn pages(text: &str, mapping: usize, count: usize, moment: usize) -> Result<Vec<Option<Held>>> {
+fn pages(
+    text: &str,
+    mapping: usize,
+    count: usize,
+    moment: usize,
+) -> Result<Vec<Option<PageContent>>> {
     let mut pages = vec![None; count];
     for (number, line) in (1..).zip(text.lines()).skip(1) {
         // Most lines belong to other mappings, and are long.
@@ -198,7 +203,7 @@ fn is_of(line: &str, mapping: usize) -> bool {
     second.and_then(|field| field.parse().ok()) == Some(mapping)
 }
 
-fn take(runs: &[u64], pages: &mut [Option<Held>]) -> Result<()> {
+fn take(runs: &[u64], pages: &mut [Option<PageContent>]) -> Result<()> {
     let runs = runs.chunks_exact(FIELDS);
     ensure!(
         runs.remainder().is_empty(),
@@ -219,7 +224,7 @@ fn take(runs: &[u64], pages: &mut [Option<Held>]) -> Result<()> {
             } else {
                 number
             };
-            *slot = (on != GONE).then_some(Held { number, zero_lines });
+            *slot = (on != GONE).then_some(PageContent { number, zero_lines });
         }
     }
     Ok(())

@@ -4,15 +4,18 @@
 //! goes away or does not answer is [`Lost`]: an emulated processor whose guests run guests now and
 //! then drops an interrupt, which does not concern the measurement.
 
-use super::PARTS;
-use crate::replay::Aio;
-use crate::workload::{ChildExit, MIB_PAGES};
-use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::PARTS;
+use crate::disk_machines::Aio;
+use crate::units::MIB_PAGES;
+use crate::workload::ChildExit;
 
 /// Prefix of the reports of a machine's `/init`.
 pub(super) const WORD: &str = "reader: ";

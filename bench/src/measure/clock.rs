@@ -1,17 +1,24 @@
 //! The source of the guest's clock, and a check of it.
 //!
-//! Problem: on a busy host the CPU time of an emulated guest differs by a quarter between runs.
-//! Approach: QEMU can count the guest's instructions and make that number the guest's clock, a
-//! nanosecond each. Then every clock in the guest, of CPU time as of the wall, counts instructions,
-//! and no measurement here differs. The host names the guest's clock; before a result states it, a
-//! loop of known length must have taken the expected time. Units: nanoseconds of CPU, which are
-//! instructions on such a clock.
+//! # Problem
+//! On a busy host the CPU time of an emulated guest differs by a quarter between runs.
+//!
+//! # Approach
+//! QEMU can count the guest's instructions and make that number the guest's clock, a nanosecond
+//! each. Then every clock in the guest, of CPU time as of the wall, counts instructions, and no
+//! measurement here differs. The host names the guest's clock; before a result states it, a loop of
+//! known length must have taken the expected time.
+//!
+//! # Units
+//! Nanoseconds of CPU, which are instructions on such a clock.
 
-use super::cpu::CpuClock;
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+
+use super::cpu::CpuClock;
 
 /// What a guest's clock follows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]

@@ -1,8 +1,11 @@
 //! The saving and the cost of a variant over time.
 //!
-//! Problem: systems are compared at the moment when 95 % of the mergeable memory is merged, which
-//! lies between two looks at the page tables. Approach: keep all looks; interpolate linearly
-//! between the two that enclose the moment.
+//! # Problem
+//! Systems are compared at the moment when 95 % of the mergeable memory is merged, which lies
+//! between two looks at the page tables.
+//!
+//! # Approach
+//! Keep all looks; interpolate linearly between the two that enclose the moment.
 
 use serde::{Deserialize, Serialize};
 use uksm_results::over_time;

@@ -1,13 +1,20 @@
 //! Stretches of a run whose instructions are counted by function.
 //!
-//! Problem: the emulator sees the guest's instructions, and knows of no variants. Approach: this
-//! program executes an instruction without effect, by which the emulator's plugin recognises the
-//! beginning or the end of a window (`vm/plugin/markers.h`). The plugin numbers windows as they are
-//! opened, and so does this program. Units: seconds of CPU and MiB, as everywhere in results.
+//! # Problem
+//! The emulator sees the guest's instructions, and knows of no variants.
+//!
+//! # Approach
+//! This program executes an instruction without effect, by which the emulator's plugin recognises
+//! the beginning or the end of a window (`vm/plugin/markers.h`). The plugin numbers windows as they
+//! are opened, and so does this program.
+//!
+//! # Units
+//! Seconds of CPU and MiB, as everywhere in results.
 
-use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 /// The displacements that identify the instructions.
 const BEGIN: u32 = 0x6b73_5501;

@@ -5,17 +5,19 @@
 //! reading is found in its state before or after. A page shared by fork among several of the
 //! processes is one page already: it belongs to the first one.
 
-use super::writing::{Recording, Seen, Snapshot};
-use crate::contents::PAGE;
-use anyhow::{Context, Result, ensure};
-use clap::Args;
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
 use uksm_linux::contents::{Page, Reader};
 use uksm_linux::proc::Proc;
 use uksm_sketch::content::{Content, Salt};
+
+use super::writing::{CapturedPage, Recording, Snapshot};
+use crate::contents::PAGE;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -93,7 +95,7 @@ fn snapshot(proc: &Proc, pid: u32, salt: Salt, forked: &mut HashSet<u64>) -> Res
         if page.is_shared && hash != 0 && !forked.insert(hash) {
             return;
         }
-        let seen = Seen {
+        let seen = CapturedPage {
             hash,
             zero_lines: zero_lines(page.contents),
         };

@@ -1,19 +1,23 @@
 //! A process of several threads, each busy in memory of its own: one address space, many faults and
 //! flushes at a time.
 //!
-//! Problem: in a process with one thread no other thread uses the page tables while pages are taken
-//! out of them. Threads on other processors have their translations flushed, and wait for the same
-//! locks. Approach: each thread fills its part, and waits. At `work` each reads page after page,
-//! drawn at random, and after every eighth writes the sum of all its reads into a page of the first
-//! quarter. So the result of the process depends on each byte that was read, and is the same in
-//! each run of a seed.
+//! # Problem
+//! In a process with one thread no other thread uses the page tables while pages are taken out of
+//! them. Threads on other processors have their translations flushed, and wait for the same locks.
+//!
+//! # Approach
+//! Each thread fills its part, and waits. At `work` each reads page after page, drawn at random,
+//! and after every eighth writes the sum of all its reads into a page of the first quarter. So the
+//! result of the process depends on each byte that was read, and is the same in each run of a seed.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
 
 use super::mapping::{Kind, Mapping, Reservation};
 use super::protocol::{answer, commands};
 use crate::contents::{self, mix};
-use anyhow::{Context, Result, ensure};
-use serde::{Deserialize, Serialize};
-use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Number of reads before a write.
 const READS_A_WRITE: u64 = 8;
