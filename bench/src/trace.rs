@@ -19,8 +19,9 @@
 //! (0: all the same; 1: each the next number; 2: no page any more), and the lines that are zeros,
 //! as bits. Pages that are not named are unchanged.
 //!
-//! A workload reads only the lines of the memory that it fills: a whole trace would be memory that
-//! no real process had.
+//! The files are compressed (`traces/NAME.trace.gz`); the build unpacks them (`build.rs`). A workload
+//! reads only the lines of the memory that it fills: a whole trace would be memory that no real
+//! process had.
 
 pub(crate) mod capture;
 mod writing;
@@ -50,31 +51,31 @@ pub(crate) struct Trace {
 pub(crate) const TRACES: &[Trace] = &[
     Trace {
         name: "redis",
-        text: include_str!("../traces/redis.trace"),
+        text: include_str!(concat!(env!("OUT_DIR"), "/redis.trace")),
     },
     Trace {
         name: "python",
-        text: include_str!("../traces/python.trace"),
+        text: include_str!(concat!(env!("OUT_DIR"), "/python.trace")),
     },
     Trace {
         name: "node",
-        text: include_str!("../traces/node.trace"),
+        text: include_str!(concat!(env!("OUT_DIR"), "/node.trace")),
     },
     Trace {
         name: "postgres",
-        text: include_str!("../traces/postgres.trace"),
+        text: include_str!(concat!(env!("OUT_DIR"), "/postgres.trace")),
     },
     Trace {
         name: "nginx",
-        text: include_str!("../traces/nginx.trace"),
+        text: include_str!(concat!(env!("OUT_DIR"), "/nginx.trace")),
     },
     Trace {
         name: "desktop",
-        text: include_str!("../traces/desktop.trace"),
+        text: include_str!(concat!(env!("OUT_DIR"), "/desktop.trace")),
     },
     Trace {
         name: "guests",
-        text: include_str!("../traces/guests.trace"),
+        text: include_str!(concat!(env!("OUT_DIR"), "/guests.trace")),
     },
 ];
 
