@@ -12,12 +12,13 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use rustix::process::{Signal, set_parent_process_death_signal};
+use uksm_results::clock::Clock;
+use uksm_results::pictures;
+use uksm_results::report::Report;
 
 use crate::calibration::by_function;
 use crate::demo::display::Display;
 use crate::experiments::{self, Needs};
-use crate::measure::clock::Clock;
-use crate::{plot, result::Report};
 
 /// Memory of the demo's guest: five redis-servers, the workload, and room.
 const DEMO_MIB: u32 = 1024;
@@ -207,7 +208,7 @@ fn shown(mut command: Command, json: &Path) -> Result<Report> {
     Report::read(json)
 }
 
-/// Rng a result that has a course over time.
+/// Draws a result that has a course over time.
 fn draw(json: &Path) -> Result<()> {
     let report = Report::read(json)?;
     if report
@@ -215,7 +216,7 @@ fn draw(json: &Path) -> Result<()> {
         .iter()
         .any(|variant| variant.looks.0.len() > 1)
     {
-        println!("plot   {}", plot::plot(json)?.display());
+        println!("plot   {}", pictures::draw_beside(json)?.display());
     }
     Ok(())
 }

@@ -10,8 +10,7 @@ pub(crate) mod guest;
 pub(crate) mod summary;
 
 use serde::{Deserialize, Serialize};
-
-use crate::measure::timeline::Look;
+use uksm_results::timeline::Look;
 
 /// In front of every event's line.
 const MARK: &str = "uksm-bench-event ";

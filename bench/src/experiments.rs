@@ -26,9 +26,9 @@ mod sparse_majority;
 mod static_mixed;
 
 use anyhow::{Context, Result, ensure};
+use uksm_results::report::Report;
 
 use crate::calibration::microbenchmarks::{calibrate, fold_cost, primitives, sample_cost};
-use crate::result::Report;
 use crate::setup::Setup;
 
 /// An experiment.

@@ -15,9 +15,7 @@ mod guests;
 mod low_memory;
 mod measure;
 mod native_ksm;
-mod plot;
 mod programs;
-mod result;
 mod rng;
 mod setup;
 mod trace;
@@ -30,6 +28,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use uksm_results::clock::Clock;
+use uksm_results::pictures;
+use uksm_results::report::Report;
 
 use crate::calibration::microbenchmarks::cost_file;
 use crate::calibration::{by_function, cpu_parts, realism};
@@ -199,7 +200,7 @@ fn run(command: Command) -> Result<()> {
         Command::Plot { files } => {
             // A profile has no course over time.
             for file in files.iter().filter(|file| !by_function::is_profile(file)) {
-                println!("{}", plot::plot(file)?.display());
+                println!("{}", pictures::draw_beside(file)?.display());
             }
         }
         Command::Table { files, shown } => {
@@ -207,17 +208,17 @@ fn run(command: Command) -> Result<()> {
                 if by_function::is_profile(&file) {
                     print!("{}", by_function::read(&file, &shown)?);
                 } else {
-                    println!("{}", result::Report::read(&file)?.table());
+                    println!("{}", Report::read(&file)?.table());
                 }
             }
         }
         Command::Calibrate { guest, output } => {
             let guest = boot::Guest {
-                count: measure::clock::Clock::Instructions,
+                count: Clock::Instructions,
                 ..guest
             };
             boot::experiment("calibrate", &guest)?;
-            let report = result::Report::read(&guest.results.join("calibrate.json"))?;
+            let report = Report::read(&guest.results.join("calibrate.json"))?;
             let text = cost_file::text(&report)?;
             std::fs::write(&output, &text)
                 .with_context(|| format!("cannot write {}", output.display()))?;
@@ -225,7 +226,7 @@ fn run(command: Command) -> Result<()> {
         }
         Command::CalibrateCaches { repeats, guest } => {
             let guest = boot::Guest {
-                count: measure::clock::Clock::Instructions,
+                count: Clock::Instructions,
                 ..guest
             };
             let here = boot::primitives_here(&guest.results.join("here"), repeats)?;

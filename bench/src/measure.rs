@@ -9,5 +9,4 @@ pub(crate) mod machine;
 pub(crate) mod meminfo;
 pub(crate) mod pagemap;
 pub(crate) mod sharing;
-pub(crate) mod timeline;
 pub(crate) mod window;

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Error, Result};
 use clap::Args;
+use uksm_results::clock::Clock;
+use uksm_results::report::Report;
 
-use crate::measure::clock::Clock;
-use crate::measure::meminfo;
-use crate::result::Report;
+use crate::measure::{clock, meminfo};
 
 /// The options of a run.
 #[derive(Debug, Clone, Args)]
@@ -139,7 +139,7 @@ impl Setup {
             experiment: experiment.to_owned(),
             kernel,
             accel: accel()?,
-            clock: self.clock.verified()?,
+            clock: Some(clock::verified(self.clock)?),
             memory_mib: meminfo::kib("MemTotal")? / 1024,
             seed: self.seed,
             ..Report::default()

@@ -12,10 +12,12 @@ mod no_dedup;
 mod running_system;
 pub(crate) mod uksm;
 
-use crate::setup::Setup;
-use anyhow::Result;
-use ksm::ScanRate;
 pub(crate) use running_system::System;
+
+use anyhow::Result;
+
+use crate::setup::Setup;
+use ksm::ScanRate;
 
 /// A named setting of a system.
 #[derive(Debug, Clone, PartialEq)]

@@ -30,8 +30,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use uksm_results::report::Report;
 
-use crate::result::Report;
 use counts::Counts;
 use names::Names;
 use profile::Profile;

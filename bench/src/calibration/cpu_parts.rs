@@ -16,9 +16,9 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
+use uksm_results::clock::Clock;
+use uksm_results::report::{Measured, Report};
 
-use crate::measure::clock::Clock;
-use crate::result::{Measured, Report};
 use crate::units::MIB_PAGES;
 
 /// Costs measured alone, in microseconds a page.
@@ -33,7 +33,7 @@ pub(crate) fn print(folder: &Path, names: &[&str]) -> Result<()> {
     // A cost counted by another clock does not apply to this result.
     let figure = |experiment: &str, variant: &str, clock: Clock| {
         let report = Report::read(&folder.join(format!("{experiment}.json"))).ok()?;
-        let report = Some(report).filter(|report| report.clock == clock)?;
+        let report = Some(report).filter(|report| report.clock() == clock)?;
         report
             .find(variant, "")?
             .figures
@@ -55,7 +55,7 @@ pub(crate) fn print(folder: &Path, names: &[&str]) -> Result<()> {
         // Both entries of a pair belong to one saved page.
         let entries = if *name == "clone" { 2.0 } else { 1.0 };
         let report = Report::read(&path)?;
-        let figure = |experiment, variant| figure(experiment, variant, report.clock);
+        let figure = |experiment, variant| figure(experiment, variant, report.clock());
         let floors = Floors {
             sample: figure("sample-cost", "sample-1-lines"),
             fold: figure("fold-cost", fold).map(|cost| cost * entries),
@@ -66,7 +66,7 @@ pub(crate) fn print(folder: &Path, names: &[&str]) -> Result<()> {
             .iter()
             .filter(|v| v.name.starts_with("uksm-"))
         {
-            shown += usize::from(show(name, report.clock, variant, &floors));
+            shown += usize::from(show(name, report.clock(), variant, &floors));
         }
     }
     ensure!(

@@ -7,13 +7,12 @@
 use anyhow::{Result, anyhow, ensure};
 use clap::Args;
 use uksm_results::agreement::{self, Bounds, Pair};
+use uksm_results::clock::Clock;
+use uksm_results::report::{Measured, Report};
 use uksm_simulator::Costs;
 use uksm_simulator::experiment::{Experiment, Setup};
-use uksm_simulator::result::Report as Simulated;
 
 use crate::boot::{self, Guest};
-use crate::measure::clock::Clock;
-use crate::result::{Measured, Report};
 
 /// The permitted deviations.
 const BOUNDS: Bounds = Bounds {
@@ -86,21 +85,20 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
     }
     let seeds = options.guest.seed..options.guest.seed + SEEDS;
-    let simulated: Result<Vec<Simulated>> =
-        seeds.map(|seed| simulate(seed, costs.clone())).collect();
+    let simulated: Result<Vec<Report>> = seeds.map(|seed| simulate(seed, costs.clone())).collect();
     let simulated = simulated?;
-    let runs: Vec<_> = simulated.iter().map(Simulated::rows).collect();
+    let runs: Vec<_> = simulated.iter().map(Report::rows).collect();
     let mut report = Report {
         experiment: "realism".to_owned(),
         seed: options.guest.seed,
-        clock: Clock::Instructions,
+        clock: Some(Clock::Instructions),
         ..Report::default()
     };
     let mut pairs = Vec::new();
     for (name, _) in RUNS {
         let guest = Report::read(&options.guest.results.join(format!("{name}.json")))?;
         ensure!(
-            guest.clock == Clock::Instructions,
+            guest.clock() == Clock::Instructions,
             "{name}: this result does not count instructions"
         );
         let prefix = format!("{name}: ");
@@ -155,7 +153,7 @@ fn guest(options: &Options, arguments: &[&str]) -> Guest {
 }
 
 /// The simulated side, with one seed.
-fn simulate(seed: u64, (costs, costs_name): (Costs, String)) -> Result<Simulated> {
+fn simulate(seed: u64, (costs, costs_name): (Costs, String)) -> Result<Report> {
     let experiment = Experiment::named("realism").map_err(|error| anyhow!(error))?;
     let setup = Setup {
         costs,

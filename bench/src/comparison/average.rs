@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use uksm_results::interval::Interval;
+use uksm_results::report::{Measured, Report};
+use uksm_results::timeline::{median, nearest_median};
 
 use super::trial::{Compared, Trial, end, rounds, start_workload};
 use super::watch::Watch;
-use crate::measure::timeline::{median, nearest_median};
-use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::variants::uksm::LOADED;

@@ -10,11 +10,11 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use uksm_results::Outcome;
 use uksm_results::interval::Interval;
+use uksm_results::report::Measured;
+use uksm_results::report::Window;
+use uksm_results::timeline::{Look, Timeline, nearest_median};
 
 use super::watch::Watch;
-use crate::measure::timeline::{Look, Timeline, nearest_median};
-use crate::measure::window::Window;
-use crate::result::Measured;
 use crate::rng::Rng;
 use crate::setup::Setup;
 use crate::variants::{System, Variant, ksm};

@@ -8,14 +8,15 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use uksm_results::clock::Clock;
+use uksm_results::report::Window;
+use uksm_results::timeline::{Look, Timeline};
 
 use crate::contents::PAGE;
-use crate::measure::clock::Clock;
 use crate::measure::duplicates::equal_pages;
 use crate::measure::machine::Machine;
 use crate::measure::pagemap::{Count, Counter, mappings_of};
-use crate::measure::timeline::{Look, Timeline};
-use crate::measure::window::{OpenWindow, Window};
+use crate::measure::window::OpenWindow;
 use crate::setup::Setup;
 use crate::units::mib;
 use crate::variants::System;

@@ -1,11 +1,11 @@
 //! The results of the demo in words: a line for each setting.
 
-use crate::result::{Measured, Report};
+use uksm_results::report::{Measured, Report};
 
 /// The lines.
 pub(crate) fn text(report: &Report) -> String {
     let lines = report.variants.iter().map(line);
-    let machine = report.kind_of_machine();
+    let machine = report.machine_kind();
     let mut text = format!("all figures are {machine}: ratios count, times do not\n");
     text.extend(lines);
     text
@@ -61,7 +61,7 @@ pub(crate) fn machines(report: &Report) -> String {
     let mut text = format!(
         "{:.0} virtual machines that have booted, idle, one run each ({}):\n",
         count.unwrap_or(&0.0),
-        report.kind_of_machine()
+        report.machine_kind()
     );
     text.extend(report.variants.iter().map(of));
     text

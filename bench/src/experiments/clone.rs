@@ -5,9 +5,9 @@
 //! number.
 
 use anyhow::Result;
+use uksm_results::report::Report;
 
 use crate::comparison::trial::{Trial, interleave};
-use crate::result::Report;
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::workload::{Contents, Part, Spec};

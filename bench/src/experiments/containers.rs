@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use uksm_results::report::Report;
 
 use crate::comparison::trial::{Trial, TrialResult, end_after, interleave_by};
 use crate::comparison::watch::Watch;
@@ -20,7 +21,6 @@ use crate::measure::meminfo;
 use crate::programs::program_setup::ProgramSetup;
 use crate::programs::python::Python;
 use crate::programs::redis::{Installation, Server, fill};
-use crate::result::Report;
 use crate::setup::Setup;
 use crate::units::mib;
 use crate::variants::Variant;

@@ -18,9 +18,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, ensure};
+use uksm_results::report::Report;
 
 use crate::comparison::average::{Rounds, Watched};
-use crate::result::Report;
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::variants::ksm::Switch;

@@ -16,9 +16,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use uksm_results::clock::Clock;
+use uksm_results::report::{Measured, Report};
 
-use crate::measure::clock::Clock;
-use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::variants::Variant;
 

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use uksm_policy::params::Governor;
+use uksm_results::report::{Measured, Report};
 
 use super::newcomers::{fill_and_watch, rest, seconds_to_90, times_to_90, waiting};
 use crate::comparison::trial::{Trial, TrialResult, start_workload};
 use crate::comparison::watch::Watch;
-use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::variants::{System, Variant, ksm};
 use crate::workload::{Contents, Crowd, Part, Process, Spec, Storm, Wind, mergeable_mib};

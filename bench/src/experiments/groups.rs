@@ -29,9 +29,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, ensure};
 use serde_json::Value;
+use uksm_results::report::{Measured, Report};
+use uksm_results::timeline::{Look, Timeline, median};
 
-use crate::measure::timeline::{Look, Timeline, median};
-use crate::result::{Measured, Report};
 use crate::rng::{Rng, shuffle};
 use crate::setup::Setup;
 use crate::variants::System as _;

@@ -25,9 +25,9 @@ mod run;
 mod runs;
 
 use anyhow::Result;
+use uksm_results::report::Report;
 
 use crate::disk_machines::{Disk, Load};
-use crate::result::Report;
 use crate::setup::Setup;
 use crate::variants::Variant;
 use case::Cpu;

@@ -6,9 +6,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use uksm_results::report::{Measured, Report};
 
 use crate::comparison::trial::start_workload;
-use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::variants::{Variant, ksm};
 use crate::workload::{Process, Spec};

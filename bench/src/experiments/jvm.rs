@@ -20,16 +20,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use uksm_results::clock::Clock;
+use uksm_results::report::{Measured, Report};
 
 use crate::comparison::trial::{Trial, TrialResult, end_after, interleave_by};
 use crate::comparison::watch::Watch;
 use crate::guests::huge_pages;
-use crate::measure::clock::Clock;
 use crate::measure::duplicates::equal_pages;
 use crate::measure::pagemap::Counter;
 use crate::programs::line_program::LineProgram;
 use crate::programs::program_setup::ProgramSetup;
-use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::units::mib;
 use crate::variants::uksm::Uksm;

@@ -15,10 +15,10 @@
 use std::str::FromStr;
 
 use anyhow::{Error, Result};
+use uksm_results::report::Report;
 
 use super::replay;
 use crate::comparison::trial::{Trial, interleave};
-use crate::result::Report;
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::variants::ksm::Switch;

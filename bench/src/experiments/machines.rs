@@ -22,6 +22,8 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, bail, ensure};
+use uksm_results::report::Report;
+use uksm_results::timeline::{Look, Timeline};
 
 use crate::comparison::trial::{Trial, TrialResult, interleave_by};
 use crate::comparison::watch::Watch;
@@ -31,8 +33,6 @@ use crate::measure::duplicates::mergeable_pages_of;
 use crate::measure::machine::Machine;
 use crate::measure::meminfo;
 use crate::measure::pagemap::{Counter, mapping_of};
-use crate::measure::timeline::{Look, Timeline};
-use crate::result::Report;
 use crate::setup::Setup;
 use crate::units::{MIB_PAGES, mib};
 use crate::variants::{System, Variant, ksm};

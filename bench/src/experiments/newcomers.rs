@@ -12,10 +12,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use uksm_results::timeline::median;
 
 use crate::comparison::trial::{Trial, TrialResult, end, start_workload};
 use crate::comparison::watch::Watch;
-use crate::measure::timeline::median;
 use crate::setup::Setup;
 use crate::variants::System;
 use crate::workload::{Behaviour, Part, Process, Spec, mergeable_mib};

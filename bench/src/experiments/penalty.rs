@@ -27,12 +27,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use uksm_results::interval::Interval;
+use uksm_results::report::{Measured, Report};
+use uksm_results::timeline::median;
 
 use self::app::{App, Running};
 use crate::comparison::trial::{order, start_workload};
-use crate::measure::timeline::median;
 use crate::programs::redis::Installation;
-use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::variants::uksm::LOADED;
 use crate::variants::{System, Variant};

@@ -13,10 +13,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Error, Result};
+use uksm_results::report::Report;
 
 use crate::comparison::average::{Rounds, Watched};
 use crate::comparison::trial::{Trial, interleave};
-use crate::result::Report;
 use crate::setup::Setup;
 use crate::trace::{TRACES, Trace};
 use crate::variants::Variant;

@@ -8,12 +8,12 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use uksm_results::report::Report;
+use uksm_results::timeline::median;
 
 use super::newcomers::{seconds_to_90, times_to_90};
 use crate::comparison::trial::{Trial, TrialResult, end, start_workload};
 use crate::comparison::watch::Watch;
-use crate::measure::timeline::median;
-use crate::result::Report;
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::workload::{Behaviour, Contents, Part, Process, Spec, mergeable_mib};

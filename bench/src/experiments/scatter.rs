@@ -6,10 +6,10 @@
 //! and place, see [`case`]; `--cases` chooses, and takes any case with such a name.
 
 use anyhow::Result;
+use uksm_results::report::Report;
 
 use super::newcomers;
 use crate::comparison::trial::{self, Trial, interleave_by};
-use crate::result::Report;
 use crate::setup::Setup;
 use crate::variants::Variant;
 use case::Case;

@@ -6,9 +6,9 @@
 //! Source: design.md §8; UKSM §8.1.1 has all pages the same one.
 
 use anyhow::Result;
+use uksm_results::report::Report;
 
 use crate::comparison::trial::{Trial, interleave};
-use crate::result::Report;
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::workload::{Contents, Part, Sharers, Spec};

@@ -12,9 +12,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use uksm_results::report::Report;
 
 use crate::comparison::average::{Rounds, Watched};
-use crate::result::Report;
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::variants::ksm::{self, ScanRate};

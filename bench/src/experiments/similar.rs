@@ -16,9 +16,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Error, Result, bail};
+use uksm_results::report::Report;
 
 use crate::comparison::trial::{Trial, interleave};
-use crate::result::Report;
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::workload::{Contents, OwnLine, Part, Spec};

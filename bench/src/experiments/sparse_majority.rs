@@ -3,9 +3,9 @@
 //! The purpose of a partial hash: most pages have no partner, and finding that must be cheap.
 
 use anyhow::Result;
+use uksm_results::report::Report;
 
 use crate::comparison::trial::{Trial, interleave};
-use crate::result::Report;
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::workload::Spec;

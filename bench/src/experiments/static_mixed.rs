@@ -4,9 +4,9 @@
 //! addresses: in-kernel KSM walks upwards, so lower pages are met first.
 
 use anyhow::Result;
+use uksm_results::report::Report;
 
 use crate::comparison::trial::{Trial, interleave};
-use crate::result::Report;
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::workload::Spec;

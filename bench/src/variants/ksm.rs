@@ -11,15 +11,17 @@
 //! # Source
 //! Documentation/admin-guide/mm/ksm.rst.
 
-use super::running_system::System;
-use crate::measure::cpu::CpuClock;
+pub(crate) use uksm_linux::ksm::sysfs::ScanRate;
+
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result};
 use rustix::process::{Pid, getpriority_process, setpriority_process};
 use serde_json::{Map, Value};
-use std::time::{Duration, Instant};
 use uksm_linux::ksm::sysfs::{Run, Sysfs};
 
-pub(crate) use uksm_linux::ksm::sysfs::ScanRate;
+use super::running_system::System;
+use crate::measure::cpu::CpuClock;
 
 /// Longest wait for ksmd to clean up.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);

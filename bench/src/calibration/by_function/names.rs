@@ -9,13 +9,13 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use uksm_results::report::Report;
+use uksm_results::report::Window;
 
 use super::counts::{Block, CodeLocation, Counted, Counts};
 use super::hierarchy::Accesses;
 use super::profile::{Function, Owner, Profile, ProfiledRun};
 use super::symbols::Symbols;
-use crate::measure::window::Window;
-use crate::result::Report;
 use crate::units::MIB_PAGES;
 
 /// The daemon's program.

@@ -8,11 +8,11 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Result};
+use uksm_results::report::{Measured, Report};
 
 use super::hierarchy::{Accesses, Instructions};
 use super::profile::{Owner, Profile, ProfiledRun};
 use crate::calibration::microbenchmarks::primitives::KERNEL;
-use crate::result::{Measured, Report};
 
 /// A line for each operation and place.
 ///

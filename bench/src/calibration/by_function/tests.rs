@@ -1,10 +1,11 @@
 //! Tests from the output of emulator, guest and symbols to a profile and its tables.
 
+use uksm_results::report::Window;
+use uksm_results::report::{Measured, Report};
+
 use super::names::Names;
 use super::profile::{Function, Owner, Profile};
 use super::{counts::Counts, table};
-use crate::measure::window::Window;
-use crate::result::{Measured, Report};
 
 /// The kernel's functions in this boot.
 const KERNEL: &str = "ffffffff81000000 T copy\nffffffff81001000 t do_idle\n\

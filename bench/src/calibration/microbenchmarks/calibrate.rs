@@ -12,10 +12,10 @@ mod listings;
 mod meter;
 
 use anyhow::{Result, ensure};
+use uksm_results::report::{Measured, Report};
 use uksm_simulator::steps::StepCosts;
 
 use crate::calibration::microbenchmarks::cost_file::{COSTS, Source};
-use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use costs::Costs;
 

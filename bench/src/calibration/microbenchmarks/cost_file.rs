@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, anyhow};
-
-use crate::result::Report;
+use uksm_results::report::Report;
 
 /// The source of a cost.
 #[derive(Debug, Clone, Copy)]
@@ -190,7 +189,7 @@ pub(crate) fn text(report: &Report) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::Measured;
+    use uksm_results::report::Measured;
 
     fn report(but: &str) -> Report {
         let named = COSTS.iter().zip(1_u32..);

@@ -11,13 +11,13 @@ use anyhow::{Context, Result, ensure};
 use uksm_linux::module::Device;
 use uksm_policy::command::{FoldBatch, FoldEntry, FoldKind, FrameId, SpaceId, Status};
 use uksm_policy::params::MAX_SHARERS;
+use uksm_results::report::Report;
 
 use super::page_cost::{Cost, attach, measured};
 use crate::comparison::trial::start_workload;
 use crate::contents::PAGE;
 use crate::measure::cpu::CpuClock;
 use crate::measure::pagemap::largest_mapping;
-use crate::result::Report;
 use crate::setup::Setup;
 use crate::units::MIB_PAGES;
 use crate::variants::Variant;

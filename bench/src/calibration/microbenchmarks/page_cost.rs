@@ -7,8 +7,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use uksm_linux::module::Device;
 use uksm_policy::command::SpaceId;
-
-use crate::result::Measured;
+use uksm_results::report::Measured;
 
 /// CPU spent on some pages.
 #[derive(Debug, Clone, Copy)]

@@ -13,11 +13,11 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use uksm_results::report::{Measured, Report};
 
 use super::page_cost::Cost;
 use crate::measure::cpu::CpuClock;
 use crate::measure::window::OpenWindow;
-use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::units::MIB_PAGES;
 use kernel::{Mapping, Request};

@@ -15,14 +15,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use uksm_linux::module::Device;
 use uksm_policy::command::{Lines, PageState, Run, SpaceId};
+use uksm_results::report::Window;
+use uksm_results::report::{Measured, Report};
 
 use super::page_cost::{Cost, attach, measured};
 use crate::comparison::trial::start_workload;
 use crate::contents::PAGE;
 use crate::measure::cpu::CpuClock;
 use crate::measure::pagemap::largest_mapping;
-use crate::measure::window::{OpenWindow, Window};
-use crate::result::{Measured, Report};
+use crate::measure::window::OpenWindow;
 use crate::setup::Setup;
 use crate::units::mib;
 use crate::variants::{System, Variant, ksm};

@@ -19,10 +19,10 @@ use std::str::FromStr;
 use anyhow::{Context, Result, ensure};
 use uksm_linux::hints::Hints;
 use uksm_policy::command::SpaceId;
+use uksm_results::report::{Measured, Report};
 
 use crate::measure::cpu::CpuClock;
 use crate::programs::python::Python;
-use crate::result::{Measured, Report};
 use crate::setup::Setup;
 
 /// Default cases.

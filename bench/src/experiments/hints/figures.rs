@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use uksm_results::over_time;
+use uksm_results::report::{Measured, Report};
 
 use super::case::Cpu;
 use super::runs::Runs;
-use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::variants::Variant;
 

@@ -18,6 +18,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use uksm_results::report::{Measured, Report};
+use uksm_results::timeline::{Look, Timeline};
 
 use super::case::Case;
 use super::figures::{against_ksm, figures_since, hint_figures, ratios};
@@ -25,8 +27,6 @@ use crate::guests::{Disk, Disks, Guest, Spec, again_if_lost, huge_pages};
 use crate::measure::duplicates::mergeable_pages_of;
 use crate::measure::frames::{Frames, saved_pages};
 use crate::measure::pagemap::Seen;
-use crate::measure::timeline::{Look, Timeline};
-use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::units::mib;
 use crate::variants::{System, Variant, ksm};

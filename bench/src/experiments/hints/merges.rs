@@ -7,8 +7,9 @@
 
 use std::collections::BTreeMap;
 
+use uksm_results::timeline::median;
+
 use crate::disk_machines::sharing::Chance;
-use crate::measure::timeline::median;
 
 /// Bounds of the histograms, in seconds.
 const BOUNDS: [f64; 11] = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0];

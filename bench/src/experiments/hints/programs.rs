@@ -19,6 +19,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, bail, ensure};
+use uksm_results::report::{Measured, Report};
+use uksm_results::timeline::{Look, Timeline};
 
 use super::case::{Cpu, cpu_named};
 use super::figures::{against_ksm, figures_since, hint_figures, ratios};
@@ -26,10 +28,8 @@ use crate::guests::huge_pages;
 use crate::measure::duplicates::equal_pages;
 use crate::measure::pagemap::Place as Page;
 use crate::measure::sharing::Sharing;
-use crate::measure::timeline::{Look, Timeline};
 use crate::programs::python::Python;
 use crate::programs::redis::{Installation, Server, make_file, provide_file};
-use crate::result::{Measured, Report};
 use crate::setup::Setup;
 use crate::units::mib;
 use crate::variants::{System, Variant, ksm};

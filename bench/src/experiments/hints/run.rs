@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use uksm_results::over_time;
+use uksm_results::report::Measured;
+use uksm_results::timeline::{Look, Timeline};
 
 use super::case::Case;
 use super::figures::AREA;
@@ -13,8 +15,6 @@ use crate::disk_machines::sharing::{self, Chance};
 use crate::disk_machines::{Disk, Load, Machine, Plan};
 use crate::measure::frames::{Frames, saved_pages};
 use crate::measure::pagemap::Seen;
-use crate::measure::timeline::{Look, Timeline};
-use crate::result::Measured;
 use crate::setup::Setup;
 use crate::units::{MIB_PAGES, mib};
 use crate::variants::{System, Variant, ksm};

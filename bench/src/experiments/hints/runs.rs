@@ -1,9 +1,9 @@
 //! The variants of a case, run one after the other, with the same CPU where the case requires it.
 
 use anyhow::Result;
+use uksm_results::report::Measured;
 
 use super::case::Cpu;
-use crate::result::Measured;
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::variants::ksm::{self, ScanRate};

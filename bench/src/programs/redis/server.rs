@@ -46,7 +46,7 @@ impl Server {
         Server::start_in(place, name, ProgramSetup::host(mergeable))
     }
 
-    /// The same, in these program_setup.
+    /// The same, with this setup.
     pub(crate) fn start_in(
         place: &Installation,
         name: &str,

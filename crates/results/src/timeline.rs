@@ -8,28 +8,36 @@
 //! Keep all looks; interpolate linearly between the two that enclose the moment.
 
 use serde::{Deserialize, Serialize};
-use uksm_results::over_time;
+
+use crate::over_time;
 
 /// One look.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Look {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Look {
     /// Seconds since the start of the variant.
     pub seconds: f64,
     /// CPU the system under test has used since then.
     pub cpu_seconds: f64,
     /// Memory saved, more than at the start.
     pub saved_mib: f64,
-    /// Memory mapped by the workload.
+    /// Memory mapped by the workload; 0 where it is not counted.
+    #[serde(default, skip_serializing_if = "is_none")]
     pub mapped_mib: f64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_none(mib: &f64) -> bool {
+    *mib == 0.0
 }
 
 /// The looks of one variant, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Timeline(pub Vec<Look>);
+pub struct Timeline(pub Vec<Look>);
 
 impl Timeline {
     /// The first moment at which this much was saved.
-    pub(crate) fn reaches(&self, saved_mib: f64) -> Option<Look> {
+    #[must_use]
+    pub fn reaches(&self, saved_mib: f64) -> Option<Look> {
         let index = self.0.iter().position(|look| look.saved_mib >= saved_mib)?;
         let after = self.0[index];
         let Some(before) = index.checked_sub(1).map(|previous| self.0[previous]) else {
@@ -46,18 +54,21 @@ impl Timeline {
     }
 
     /// The latest look.
-    pub(crate) fn last(&self) -> Option<Look> {
+    #[must_use]
+    pub fn last(&self) -> Option<Look> {
         self.0.last().copied()
     }
 
     /// Mean over time of saved and mapped MiB, from `from` seconds on.
-    pub(crate) fn means_from(&self, from: f64) -> Option<(f64, f64)> {
+    #[must_use]
+    pub fn means_from(&self, from: f64) -> Option<(f64, f64)> {
         let mean = |value| over_time::mean(&self.points(value), from);
         Some((mean(|look| look.saved_mib)?, mean(|look| look.mapped_mib)?))
     }
 
     /// Share of a core used between `from` seconds and the latest look.
-    pub(crate) fn cpu_share_from(&self, from: f64) -> Option<f64> {
+    #[must_use]
+    pub fn cpu_share_from(&self, from: f64) -> Option<f64> {
         over_time::rate(&self.points(|look| look.cpu_seconds), from)
     }
 
@@ -68,7 +79,8 @@ impl Timeline {
 }
 
 /// The middle value; for an even number, the mean of the two.
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
+#[must_use]
+pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted: Vec<f64> = values
         .iter()
         .copied()
@@ -84,7 +96,8 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
 }
 
 /// The index of the value nearest to the median: the first of several.
-pub(crate) fn nearest_median(values: &[f64]) -> Option<usize> {
+#[must_use]
+pub fn nearest_median(values: &[f64]) -> Option<usize> {
     let middle = median(values)?;
     let distance = |at: &usize| (values[*at] - middle).abs();
     (0..values.len()).min_by(|a, b| distance(a).total_cmp(&distance(b)))

@@ -1,28 +1,31 @@
-//! SVG plots of a result: memory saved over time, one curve a variant, one picture a case; and its
-//! histograms.
+//! Pictures of a result as SVG: memory saved over time, one curve a variant, one picture a case; its
+//! histograms; and its other curves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use uksm_results::Row;
-use uksm_results::plot::{Bars, Histogram, Picture, Style};
 
-use crate::result::{Measured, Report};
+use crate::plot::{self, Bars, Histogram, Picture, Style};
+use crate::report::{Measured, Report};
+use crate::{Row, cases};
 
-/// Rng a result beside its JSON file; returns the picture's path.
-pub(crate) fn plot(json: &Path) -> Result<PathBuf> {
+/// Draws a result beside its JSON file; returns the path of the picture of savings.
+///
+/// # Errors
+/// The result cannot be read or has no course over time; a picture cannot be written.
+pub fn draw_beside(json: &Path) -> Result<PathBuf> {
     let report = Report::read(json)?;
-    let svg = json.with_extension("svg");
-    let drawn = draw(&report).and_then(|text| Ok(fs::write(&svg, text)?));
-    drawn.with_context(|| format!("cannot draw {}", svg.display()))?;
+    let path = json.with_extension("svg");
+    let drawn = svg(&report).and_then(|text| Ok(fs::write(&path, text)?));
+    drawn.with_context(|| format!("cannot draw {}", path.display()))?;
     draw_histograms(&report, json)?;
     draw_courses(&report, json)?;
-    Ok(svg)
+    Ok(path)
 }
 
-/// Rng the histograms of a result, if it has any, a picture for each quantity beside its JSON
+/// Draws the histograms of a result, if it has any, a picture for each quantity beside its JSON
 /// file.
 fn draw_histograms(report: &Report, json: &Path) -> Result<()> {
     let having = || {
@@ -50,7 +53,7 @@ fn draw_histograms(report: &Report, json: &Path) -> Result<()> {
             })
             .collect();
         let svg = json.with_extension(format!("{quantity}.svg"));
-        let text = uksm_results::plot::bars(&bars, &quantity.replace('_', " "), 320);
+        let text = plot::bars(&bars, &quantity.replace('_', " "), 320);
         let text = text.map_err(|error| anyhow!("{error}"));
         text.and_then(|text| Ok(fs::write(&svg, text)?))
             .with_context(|| format!("cannot draw {}", svg.display()))?;
@@ -58,7 +61,7 @@ fn draw_histograms(report: &Report, json: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Rng the other curves of a result, if it has any, a picture for each variant and case beside
+/// Draws the other curves of a result, if it has any, a picture for each variant and case beside
 /// its JSON file.
 fn draw_courses(report: &Report, json: &Path) -> Result<()> {
     let having = || report.variants.iter().filter(|one| !one.courses.is_empty());
@@ -84,7 +87,7 @@ fn draw_courses(report: &Report, json: &Path) -> Result<()> {
         least: 1.0,
     };
     let svg = json.with_extension("courses.svg");
-    let text = uksm_results::plot::svg(&pictures, style).map_err(|error| anyhow!("{error}"));
+    let text = plot::svg(&pictures, style).map_err(|error| anyhow!("{error}"));
     text.and_then(|text| Ok(fs::write(&svg, text)?))
         .with_context(|| format!("cannot draw {}", svg.display()))
 }
@@ -109,37 +112,53 @@ fn curves<'a>(one: &'a Measured, none: &'a BTreeMap<String, f64>) -> Vec<Row<'a>
     one.courses.iter().map(row).collect()
 }
 
-fn draw(report: &Report) -> Result<String> {
+/// Draws the savings over time.
+///
+/// # Errors
+/// The result holds no course over time; the picture cannot be drawn.
+pub fn svg(report: &Report) -> Result<String> {
     let mut rows = report.rows();
-    rows.retain(|row| row.course.len() > 1);
-    ensure!(!rows.is_empty(), "the result holds no course over time");
-    let picture = |case: &str| {
-        let separator = if case.is_empty() { "" } else { ", " };
-        let (experiment, kernel) = (&report.experiment, &report.kernel);
-        let machine = report.machine();
-        let of_case = |row: &&Row<'_>| row.case == case;
-        Picture {
-            title: format!("{experiment}{separator}{case}, Linux {kernel} ({machine})"),
-            rows: rows.iter().filter(of_case).collect(),
-        }
+    if !report.is_simulated() {
+        rows.retain(|row| row.course.len() > 1);
+        ensure!(!rows.is_empty(), "the result holds no course over time");
+    }
+    let picture = |case: &str| Picture {
+        title: title(report, case),
+        rows: rows.iter().filter(|row| row.case == case).collect(),
     };
-    let pictures: Vec<Picture<'_>> = uksm_results::cases(&rows)
-        .into_iter()
-        .map(picture)
-        .collect();
-    let style = Style {
-        height: 480,
-        seconds: "seconds since the start",
-        saved: "MiB saved (from page tables)",
-        least: 1.0,
+    let pictures: Vec<Picture<'_>> = cases(&rows).into_iter().map(picture).collect();
+    let style = match report.is_simulated() {
+        true => Style {
+            height: 420,
+            seconds: "simulated seconds since the workload is there",
+            saved: "MiB saved",
+            least: 0.1,
+        },
+        false => Style {
+            height: 480,
+            seconds: "seconds since the start",
+            saved: "MiB saved (from page tables)",
+            least: 1.0,
+        },
     };
-    uksm_results::plot::svg(&pictures, style).map_err(|error| anyhow!("{error}"))
+    plot::svg(&pictures, style).map_err(|error| anyhow!("cannot draw: {error}"))
+}
+
+/// The title of a case's picture.
+fn title(report: &Report, case: &str) -> String {
+    let (experiment, kernel) = (&report.experiment, &report.kernel);
+    if report.is_simulated() {
+        return format!("{experiment}, {case} (simulated, {})", report.accel);
+    }
+    let separator = if case.is_empty() { "" } else { ", " };
+    let machine = report.machine();
+    format!("{experiment}{separator}{case}, Linux {kernel} ({machine})")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::timeline::{Look, Timeline};
+    use crate::timeline::{Look, Timeline};
 
     fn report(looks: Vec<Look>) -> Report {
         let variant = Measured {
@@ -167,18 +186,32 @@ mod tests {
         let json = report(vec![look(0.0, 0.0), look(1.0, 4.0)])
             .write(&directory)
             .unwrap();
-        let svg = plot(&json).unwrap();
+        let svg = draw_beside(&json).unwrap();
         assert!(std::fs::read_to_string(&svg).unwrap().contains("uksm-full"));
         let json = report(vec![]).write(&directory).unwrap();
-        assert!(plot(&json).is_err());
+        assert!(draw_beside(&json).is_err());
         let mut with_histogram = report(vec![look(0.0, 0.0), look(1.0, 4.0)]);
         let counts = vec![(0.5, 3), (f64::MAX, 1)];
         with_histogram.variants[0].histograms = [("seconds_to_merge".to_owned(), counts)].into();
         let json = with_histogram.write(&directory).unwrap();
-        plot(&json).unwrap();
+        draw_beside(&json).unwrap();
         let drawn = json.with_extension("seconds_to_merge.svg");
         let svg = std::fs::read_to_string(drawn).unwrap();
         assert!(svg.contains("uksm-full") && svg.contains("seconds to merge"));
         std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_picture_of_a_simulated_result_names_its_cases() {
+        let look = |seconds, saved_mib| Look {
+            seconds,
+            saved_mib,
+            ..Look::default()
+        };
+        let mut report = report(vec![look(0.0, 0.0), look(1.0, 4.0)]);
+        report.kernel = crate::report::SIMULATED.to_owned();
+        report.variants[0].case = "40 % same".to_owned();
+        let svg = svg(&report).unwrap();
+        assert!(svg.contains("uksm-full") && svg.contains("40 % same"));
     }
 }
