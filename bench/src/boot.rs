@@ -16,7 +16,6 @@ use uksm_results::clock::Clock;
 use uksm_results::pictures;
 use uksm_results::report::Report;
 
-use crate::calibration::by_function;
 use crate::demo::display::Display;
 use crate::experiments::{self, Needs};
 
@@ -120,13 +119,18 @@ struct Profile {
     caches: bool,
 }
 
+/// The file of the emulator's counts.
+pub(crate) fn counts_file(results: &Path, experiment: &str) -> PathBuf {
+    results.join(format!("{experiment}.counts"))
+}
+
 fn run(name: &str, guest: &Guest, profile: Option<Profile>) -> Result<()> {
     let needs = experiments::needs(name)?;
     let mut command = harness(guest, &needs);
     if let Some(Profile { caches }) = profile {
         std::fs::create_dir_all(&guest.results)
             .with_context(|| format!("cannot create {}", guest.results.display()))?;
-        let counts = by_function::counts_file(&guest.results, name);
+        let counts = counts_file(&guest.results, name);
         command.arg("--profile").arg(counts);
         command.args(caches.then_some("--caches"));
     }

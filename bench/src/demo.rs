@@ -48,7 +48,7 @@ pub(crate) enum Event {
 
 impl Event {
     /// Prints it on standard output.
-    pub(crate) fn say(&self) {
+    pub(crate) fn print(&self) {
         match serde_json::to_string(self) {
             Ok(json) => println!("{MARK}{json}"),
             Err(error) => eprintln!("uksm-bench: an event cannot be written: {error}"),

@@ -28,7 +28,7 @@ mod static_mixed;
 use anyhow::{Context, Result, ensure};
 use uksm_results::report::Report;
 
-use crate::calibration::microbenchmarks::{calibrate, fold_cost, primitives, sample_cost};
+use crate::microbenchmarks::{calibrate, fold_cost, primitives, sample_cost};
 use crate::setup::Setup;
 
 /// An experiment.

@@ -14,6 +14,7 @@ mod experiments;
 mod guests;
 mod low_memory;
 mod measure;
+mod microbenchmarks;
 mod native_ksm;
 mod programs;
 mod rng;
@@ -32,8 +33,8 @@ use uksm_results::clock::Clock;
 use uksm_results::pictures;
 use uksm_results::report::Report;
 
-use crate::calibration::microbenchmarks::cost_file;
 use crate::calibration::{by_function, cpu_parts, realism};
+use crate::microbenchmarks::cost_file;
 
 #[derive(Parser)]
 #[command(

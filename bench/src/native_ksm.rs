@@ -340,8 +340,8 @@ impl Drop for Daemon {
         let pid = i32::try_from(self.child.id())
             .ok()
             .and_then(rustix::process::Pid::from_raw);
-        let told = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
-        match told {
+        let sent = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
+        match sent {
             Some(Ok(())) => {
                 let _ended = self.child.wait();
             }

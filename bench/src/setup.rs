@@ -40,8 +40,8 @@ pub(crate) struct Setup {
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub within: Option<f64>,
     /// Most runs of each variant then.
-    #[arg(long, default_value_t = 30, requires = "within")]
-    pub most_repeats: usize,
+    #[arg(long = "most-repeats", default_value_t = 30, requires = "within")]
+    pub max_repeats: usize,
     /// MiB of duplicates; each experiment has its own default.
     #[arg(long)]
     pub size: Option<usize>,

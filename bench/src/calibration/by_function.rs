@@ -32,6 +32,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use uksm_results::report::Report;
 
+use crate::boot;
 use counts::Counts;
 use names::Names;
 use profile::Profile;
@@ -46,11 +47,6 @@ pub(crate) struct DisplayOptions {
     /// repeatable
     #[arg(long, value_name = "FUNCTION")]
     pub annotate: Vec<String>,
-}
-
-/// The file of the emulator's counts.
-pub(crate) fn counts_file(results: &Path, experiment: &str) -> PathBuf {
-    results.join(format!("{experiment}.counts"))
 }
 
 /// Makes the profile of an experiment that has been run, prints it, and removes its sources.
@@ -73,7 +69,7 @@ pub(crate) fn calibrate(results: &Path, native: &Report) -> Result<()> {
 /// Makes the profile of an experiment that has been run, and its file, and removes its sources.
 fn assemble(results: &Path, experiment: &str) -> Result<(Profile, PathBuf)> {
     let report = Report::read(&results.join(format!("{experiment}.json")))?;
-    let counts_file = counts_file(results, experiment);
+    let counts_file = boot::counts_file(results, experiment);
     let symbols = results.join(format!("{experiment}.symbols"));
     let counted = fs::read_to_string(&counts_file)
         .with_context(|| format!("the emulator left no {}", counts_file.display()))?;

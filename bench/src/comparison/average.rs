@@ -10,7 +10,8 @@ use uksm_results::interval::Interval;
 use uksm_results::report::{Measured, Report};
 use uksm_results::timeline::{median, nearest_median};
 
-use super::trial::{Compared, Trial, end, rounds, start_workload};
+use super::rounds::{Compared, rounds};
+use super::trial::{Trial, end, start_workload};
 use super::watch::Watch;
 use crate::setup::Setup;
 use crate::variants::Variant;
@@ -59,7 +60,7 @@ impl Rounds {
             case: case.to_owned(),
             specs: specs.to_vec(),
             limit: watched.length,
-            most_runs: MAX_ROUNDS,
+            max_runs: MAX_ROUNDS,
         };
         let trials: Vec<Trial> = variants.iter().map(trial).collect();
         let once = |trial: &Trial, setup: &Setup| watch(trial, watched.every, setup);
@@ -71,7 +72,7 @@ impl Rounds {
     }
 
     /// Adds each system's saving to a report: the median of several rounds, with their spread.
-    pub(crate) fn tell(&self, report: &mut Report) {
+    pub(crate) fn add_to(&self, report: &mut Report) {
         for rounds in &self.systems {
             let saved = saved(rounds);
             let Some(at) = nearest_median(&saved) else {
@@ -176,16 +177,16 @@ mod tests {
         saved.iter().map(round).collect()
     }
 
-    fn told(rounds: &Rounds) -> Report {
+    fn report_of(rounds: &Rounds) -> Report {
         let mut report = Report::default();
-        rounds.tell(&mut report);
+        rounds.add_to(&mut report);
         rounds.compare(&mut report, "ours", "theirs", "theirs");
         report
     }
 
     #[test]
-    fn the_middle_round_is_told_and_ratios_are_those_of_pairs() {
-        let report = told(&Rounds {
+    fn the_middle_round_is_reported_and_ratios_are_those_of_pairs() {
+        let report = report_of(&Rounds {
             case: "T".to_owned(),
             systems: vec![
                 rounds("ours", &[40.0, 10.0, 90.0]),
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn one_round_has_no_interval_and_a_system_that_saves_nothing_no_infinite_ratio() {
-        let report = told(&Rounds {
+        let report = report_of(&Rounds {
             case: "T".to_owned(),
             systems: vec![rounds("ours", &[1.0]), rounds("theirs", &[0.0])],
         });

@@ -16,7 +16,8 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use super::Event;
-use crate::comparison::trial::{Trial, TrialResult, interleave_by, start_workload};
+use crate::comparison::rounds::interleave_by;
+use crate::comparison::trial::{Trial, TrialResult, start_workload};
 use crate::comparison::watch::Watch;
 use crate::measure::duplicates::mergeable_pages;
 use crate::measure::meminfo;
@@ -65,12 +66,12 @@ pub(crate) fn run(setup: &Setup, sizes: &Sizes) -> Result<()> {
         (Variant::ksm_unlimited(), 40, sizes.rounds),
         (Variant::ksm_shipped(), 10, 1),
     ];
-    let trials = settings.map(|(variant, seconds, most_runs)| Trial {
+    let trials = settings.map(|(variant, seconds, max_runs)| Trial {
         variant,
         case: String::new(),
         specs: vec![Spec::mixed(setup.seed, sizes.mixed, sizes.mixed, true)],
         limit: setup.limit_or(seconds),
-        most_runs,
+        max_runs,
     });
     let once = |trial: &Trial, setup: &Setup| merge(trial, setup, &place, sizes);
     report.variants = interleave_by(&once, &trials, sizes.rounds, setup)?;
@@ -80,7 +81,7 @@ pub(crate) fn run(setup: &Setup, sizes: &Sizes) -> Result<()> {
 }
 
 fn stage(text: String) {
-    Event::Stage { text }.say();
+    Event::Stage { text }.print();
 }
 
 /// The processes of one run.
@@ -240,7 +241,7 @@ fn merge(trial: &Trial, setup: &Setup, place: &Installation, sizes: &Sizes) -> R
         pages,
         servers: crowd.servers.len(),
     }
-    .say();
+    .print();
     drop(crowd);
     ksm::settle()?;
     Ok(TrialResult {
@@ -265,7 +266,7 @@ fn look(trial: &Trial, watch: &mut Watch, system: &mut dyn System, target: f64) 
             mergeable_mib: target,
             limit_seconds: trial.limit.as_secs_f64(),
         }
-        .say();
+        .print();
         if look.saved_mib >= 0.95 * target {
             let since = *reached.get_or_insert_with(Instant::now);
             if since.elapsed() > AFTERWARDS {

@@ -7,7 +7,8 @@
 use anyhow::Result;
 use uksm_results::report::Report;
 
-use crate::comparison::trial::{Trial, interleave};
+use crate::comparison::rounds::interleave;
+use crate::comparison::trial::Trial;
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::workload::{Contents, Part, Spec};
@@ -24,12 +25,12 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
             huge: false,
             mergeable: false,
         };
-        let trial = |variant, seconds, most_runs| Trial {
+        let trial = |variant, seconds, max_runs| Trial {
             variant,
             case: format!("{size} MiB"),
             specs: vec![spec.clone(), spec.clone()],
             limit: setup.limit_or(seconds),
-            most_runs,
+            max_runs,
         };
         let mut trials = vec![
             trial(Variant::uksm_governor("full"), 60, usize::MAX),

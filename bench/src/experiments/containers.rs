@@ -13,7 +13,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use uksm_results::report::Report;
 
-use crate::comparison::trial::{Trial, TrialResult, end_after, interleave_by};
+use crate::comparison::rounds::interleave_by;
+use crate::comparison::trial::{Trial, TrialResult, end_after};
 use crate::comparison::watch::Watch;
 use crate::guests::huge_pages;
 use crate::measure::duplicates::mergeable_pages;
@@ -31,7 +32,7 @@ const MODULES: [&str; 16] = [
     "json", "logging", "sqlite3", "ssl", "string", "urllib", "xml",
 ];
 /// Time for the services to settle after they are up.
-const SETTLED: Duration = Duration::from_secs(1);
+const SETTLE_TIME: Duration = Duration::from_secs(1);
 /// Memory of a system until it is up, in MiB, kernel memory included.
 const A_SYSTEM_MIB: u64 = 20;
 
@@ -54,12 +55,12 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
         (Variant::ksm_unlimited(), 40, usize::MAX),
         (Variant::ksm_shipped(), 40, 1),
     ];
-    let trials = settings.map(|(variant, seconds, most_runs)| Trial {
+    let trials = settings.map(|(variant, seconds, max_runs)| Trial {
         variant,
         case: format!("{count} systems"),
         specs: Vec::new(),
         limit: setup.limit_or(seconds),
-        most_runs,
+        max_runs,
     });
     let once = |trial: &Trial, setup: &Setup| once(trial, setup, &place, count);
     report.variants = interleave_by(&once, &trials, setup.repeats.min(3), setup)?;
@@ -80,7 +81,7 @@ fn once(trial: &Trial, setup: &Setup, place: &Installation, count: usize) -> Res
     for container in &mut containers {
         digests.push((container.service.digest()?, container.store.digest()?));
     }
-    std::thread::sleep(SETTLED);
+    std::thread::sleep(SETTLE_TIME);
     let pids: Vec<u32> = containers
         .iter()
         .flat_map(|container| [container.service.pid(), container.store.pid()])
@@ -105,7 +106,7 @@ fn once(trial: &Trial, setup: &Setup, place: &Installation, count: usize) -> Res
     run.figures
         .insert("processes".to_owned(), pids.len() as f64);
     run.add_half();
-    trial.say(&run);
+    trial.print_progress(&run);
     Ok(run)
 }
 

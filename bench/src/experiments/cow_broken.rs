@@ -101,7 +101,7 @@ fn left_alone(report: &mut Report, setup: &Setup) -> Result<()> {
         watched(setup, 30),
         setup,
     )?;
-    rounds.tell(report);
+    rounds.add_to(report);
     Ok(())
 }
 
@@ -129,7 +129,7 @@ fn held(report: &mut Report, (rate, percent): (usize, u32), setup: &Setup) -> Re
         Variant::ksm_at(share).switched("ksm-held-all", &all),
     ];
     let rounds = Rounds::run(&variants, &case, &specs, watched(setup, 300), setup)?;
-    rounds.tell(report);
+    rounds.add_to(report);
     rounds.compare(report, "uksm-unfiltered", "ksm-held", "ksm");
     rounds.compare(report, "uksm-unfiltered", "ksm-held-all", "ksm-all");
     Ok(())

@@ -24,7 +24,7 @@ use crate::variants::Variant;
 
 const FOLDER: &str = "/tmp/criu";
 const PYTHON: &str = "/usr/bin/python3";
-const PATIENCE: Duration = Duration::from_secs(120);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Required share of the possible saving: all but a fifth, which includes the interpreters' own
 /// memory.
 const NEARLY_ALL: f64 = 0.8;
@@ -48,7 +48,7 @@ while True:
     text = f'{os.getpid()} {zlib.crc32(own, zlib.crc32(memory))} {time.monotonic()}'
     with open(f'/tmp/criu/new-{number}', 'w') as out:
         out.write(text)
-    os.rename(f'/tmp/criu/new-{number}', f'/tmp/criu/said-{number}')
+    os.rename(f'/tmp/criu/new-{number}', f'/tmp/criu/answer-{number}')
     # Written with what it holds: pages are copied, contents stay.
     memory[:4096] = memory[:4096]
     time.sleep(0.2)
@@ -56,7 +56,7 @@ while True:
 
 /// The last report of one process.
 #[derive(Debug, Clone, PartialEq)]
-struct Said {
+struct Answer {
     pid: u32,
     digest: String,
     at: String,
@@ -86,7 +86,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     // Memory that Python needed for filling is given back.
     sleep(Duration::from_secs(3));
     let before = family(children, None)?;
-    let pids: Vec<u32> = before.iter().map(|said| said.pid).collect();
+    let pids: Vec<u32> = before.iter().map(|answer| answer.pid).collect();
     let own = pss_mib(&pids)?;
     note("own_mib_before", own);
     let saved = NEARLY_ALL * (size * children) as f64;
@@ -156,22 +156,23 @@ fn start(size: usize, children: usize) -> Result<Child> {
 }
 
 /// The report of each process, the parent first, as soon as each has reported after `before`.
-fn family(children: usize, before: Option<&[Said]>) -> Result<Vec<Said>> {
-    let end = Instant::now() + PATIENCE;
-    let said = |number: usize| {
-        let text = fs::read_to_string(format!("{FOLDER}/said-{number}")).ok()?;
+fn family(children: usize, before: Option<&[Answer]>) -> Result<Vec<Answer>> {
+    let end = Instant::now() + ANSWER_TIMEOUT;
+    let answer = |number: usize| {
+        let text = fs::read_to_string(format!("{FOLDER}/answer-{number}")).ok()?;
         let mut words = text.split_whitespace().map(str::to_owned);
-        Some(Said {
+        Some(Answer {
             pid: words.next()?.parse().ok()?,
             digest: words.next()?,
             at: words.next()?,
         })
     };
     loop {
-        let all: Option<Vec<Said>> = (0..=children).map(said).collect();
+        let all: Option<Vec<Answer>> = (0..=children).map(answer).collect();
         if let Some(all) = all {
-            let is_new =
-                |said: &Said| before.is_none_or(|before| before.iter().all(|of| of.at != said.at));
+            let is_new = |answer: &Answer| {
+                before.is_none_or(|before| before.iter().all(|of| of.at != answer.at))
+            };
             if all.iter().all(is_new) {
                 return Ok(all);
             }
@@ -183,7 +184,7 @@ fn family(children: usize, before: Option<&[Said]>) -> Result<Vec<Said>> {
 
 /// Waits until these processes have at most this many MiB together; returns their MiB.
 fn merged(pids: &[u32], most_mib: f64) -> Result<f64> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + ANSWER_TIMEOUT;
     loop {
         let own = pss_mib(pids)?;
         if own <= most_mib {
@@ -222,8 +223,8 @@ fn criu(step: &str, options: &[&str], folder: &str, more: &[&str]) -> Result<()>
     let log = format!("{FOLDER}/{step}.log");
     let words = [&[step], options, &[&folder, "-v2", "-o", &log], more].concat();
     done("/usr/sbin/criu", &words).with_context(|| {
-        let said = fs::read_to_string(Path::new(&log)).unwrap_or_default();
-        format!("criu {step}: {said}")
+        let log_text = fs::read_to_string(Path::new(&log)).unwrap_or_default();
+        format!("criu {step}: {log_text}")
     })
 }
 

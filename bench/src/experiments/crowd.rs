@@ -72,7 +72,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
         case: case.to_owned(),
         specs: vec![spec.clone(), spec.clone()],
         limit: setup.limit_or(120),
-        most_runs: setup.repeats,
+        max_runs: setup.repeats,
     };
     let uksm = Governor::ALL.map(|governor| Variant::uksm_governor(governor.name()));
     for &crowd in crowds.iter().filter(|_| wants(IDLE)) {
@@ -126,9 +126,9 @@ fn among(trial: &Trial, crowd: usize, wind: Option<Wind>, setup: &Setup) -> Resu
         figures.insert(format!("idle_cpu_percent{suffix}"), percent);
     }
     let (mut runs, mut seconds) = (Vec::new(), Vec::new());
-    for _ in 0..trial.most_runs.max(1) {
+    for _ in 0..trial.max_runs.max(1) {
         let (run, processes) = pair(trial, system.as_mut(), setup)?;
-        trial.say(&run);
+        trial.print_progress(&run);
         seconds.push(seconds_to_90(&run));
         runs.push(run);
         if seconds.last().is_some_and(|seconds| seconds.is_infinite()) {

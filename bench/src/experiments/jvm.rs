@@ -23,7 +23,8 @@ use serde_json::Value;
 use uksm_results::clock::Clock;
 use uksm_results::report::{Measured, Report};
 
-use crate::comparison::trial::{Trial, TrialResult, end_after, interleave_by};
+use crate::comparison::rounds::interleave_by;
+use crate::comparison::trial::{Trial, TrialResult, end_after};
 use crate::comparison::watch::Watch;
 use crate::guests::huge_pages;
 use crate::measure::duplicates::equal_pages;
@@ -40,9 +41,9 @@ const PROGRAM: &str = "/bin/java";
 const FOLDER: &str = "/tmp/jvm";
 const SERVICE: &str = include_str!("jvm/Service.java");
 /// Time for a virtual machine to settle after its service is at rest.
-const SETTLED: Duration = Duration::from_secs(3);
+const SETTLE_TIME: Duration = Duration::from_secs(3);
 /// Longest wait for an answer about memory that cannot be merged.
-const PATIENCE: Duration = Duration::from_secs(120);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs all variants.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
@@ -68,7 +69,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
         case: format!("{count} JVMs"),
         specs: Vec::new(),
         limit: setup.limit_or(seconds),
-        most_runs: usize::MAX,
+        max_runs: usize::MAX,
     });
     let once = |trial: &Trial, setup: &Setup| once(trial, setup, count);
     report.variants = interleave_by(&once, &trials, setup.repeats.min(3), setup)?;
@@ -89,7 +90,7 @@ fn once(trial: &Trial, setup: &Setup, count: usize) -> Result<TrialResult> {
         service.answer("worked ")?;
         digests.push(service.digest()?);
     }
-    sleep(SETTLED);
+    sleep(SETTLE_TIME);
     let pids: Vec<u32> = services.iter().map(Service::pid).collect();
     let equal = equal_pages(&pids)?;
     let mergeable_mib = mib(equal.mergeable());
@@ -117,7 +118,7 @@ fn once(trial: &Trial, setup: &Setup, count: usize) -> Result<TrialResult> {
         ),
     ]);
     run.add_half();
-    trial.say(&run);
+    trial.print_progress(&run);
     Ok(run)
 }
 
@@ -140,7 +141,7 @@ fn shared_heap(setup: &Setup) -> Result<Measured> {
         case: "2 JVMs, ZGC".to_owned(),
         ..Measured::default()
     };
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + ANSWER_TIMEOUT;
     for &pid in &pids {
         loop {
             let explained = system.asked(&["explain", "--json", &pid.to_string()])?;

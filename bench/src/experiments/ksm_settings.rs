@@ -18,7 +18,8 @@ use anyhow::{Error, Result};
 use uksm_results::report::Report;
 
 use super::replay;
-use crate::comparison::trial::{Trial, interleave};
+use crate::comparison::rounds::interleave;
+use crate::comparison::trial::Trial;
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::variants::ksm::Switch;
@@ -76,7 +77,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
                 case: case.clone(),
                 specs: specs(&case, size, setup.seed)?,
                 limit: setup.limit_or(seconds),
-                most_runs: usize::MAX,
+                max_runs: usize::MAX,
             })
         };
         let ksm = |name, switches: &[_], sharers| {

@@ -25,7 +25,8 @@ use anyhow::{Context, Error, Result, bail, ensure};
 use uksm_results::report::Report;
 use uksm_results::timeline::{Look, Timeline};
 
-use crate::comparison::trial::{Trial, TrialResult, interleave_by};
+use crate::comparison::rounds::interleave_by;
+use crate::comparison::trial::{Trial, TrialResult};
 use crate::comparison::watch::Watch;
 use crate::guests::{self, Guest, Spec, again_if_lost};
 use crate::low_memory::{OccupiedMemory, swap_on};
@@ -48,7 +49,7 @@ const STRAGGLING: Duration = Duration::from_secs(5);
 /// Limit of machines of a run that are booted again.
 const MAX_AGAIN: usize = 4;
 /// Time for the last machine to settle after it is up.
-const SETTLED: Duration = Duration::from_secs(1);
+const SETTLE_TIME: Duration = Duration::from_secs(1);
 /// Time from the start of one machine to that of the next, in `booting`, and between two looks
 /// there.
 const APART: Duration = Duration::from_secs(8);
@@ -98,18 +99,18 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
         if case == Case::Overcommitted {
             settings.push((Variant::no_dedup(), usize::MAX));
         }
-        let trials = settings.into_iter().map(|(variant, most_runs)| Trial {
+        let trials = settings.into_iter().map(|(variant, max_runs)| Trial {
             variant,
             case: name.to_owned(),
             specs: Vec::new(),
             limit: setup.limit_or(seconds),
-            most_runs,
+            max_runs,
         });
         let trials: Vec<Trial> = trials.collect();
         let again = |trial: &Trial, setup: &Setup| {
             let (mut run, tries) = again_if_lost(&trial.variant.name, || once(trial, setup))?;
             run.figures.insert("tries".to_owned(), tries.into());
-            trial.say(&run);
+            trial.print_progress(&run);
             Ok(run)
         };
         let measured = interleave_by(&again, &trials, setup.repeats.min(3), setup)?;
@@ -130,7 +131,7 @@ fn idle(trial: &Trial, setup: &Setup) -> Result<TrialResult> {
     }
     let booted_again = machines.wait_together()?;
     let boot_seconds = begun.elapsed().as_secs_f64();
-    std::thread::sleep(SETTLED);
+    std::thread::sleep(SETTLE_TIME);
     let pids = machines.pids();
     let mergeable_mib = machines.mergeable_mib()?;
     let mut watch = Watch::of_long(machines.bytes(), &pids, setup)?;
@@ -274,7 +275,7 @@ impl Machines {
         loop {
             let mut late = Vec::new();
             for &number in &booting {
-                if self.guests[number].said("ready")?.is_none() {
+                if self.guests[number].answered("ready")?.is_none() {
                     late.push(number);
                 }
             }
@@ -314,7 +315,7 @@ impl Machines {
     /// The number of those up by now, before the first that is not.
     fn up(&mut self) -> Result<usize> {
         while let Some(next) = self.guests.get_mut(self.up) {
-            if next.said("ready")?.is_none() {
+            if next.answered("ready")?.is_none() {
                 break;
             }
             self.up += 1;
@@ -345,7 +346,7 @@ impl Machines {
     /// Makes each machine read the files of its boot once more; returns the pages of all.
     fn check(&mut self) -> Result<u64> {
         for guest in &mut self.guests {
-            guest.tell("check")?;
+            guest.command("check")?;
         }
         let mut pages = 0;
         for guest in &mut self.guests {

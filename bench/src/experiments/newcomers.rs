@@ -51,7 +51,7 @@ pub(super) fn run(trial: &Trial, newcomers: Newcomers, setup: &Setup) -> Result<
     let mut watch = Watch::of_parts(&trial.specs, &pids, setup)?;
     fill_and_watch(trial, system.as_mut(), &mut processes, &mut watch, target)?;
     let run = end(trial, system, watch, processes, target)?;
-    trial.say(&run);
+    trial.print_progress(&run);
     Ok(run)
 }
 

@@ -31,7 +31,8 @@ use uksm_results::report::{Measured, Report};
 use uksm_results::timeline::median;
 
 use self::app::{App, Running};
-use crate::comparison::trial::{order, start_workload};
+use crate::comparison::rounds::order;
+use crate::comparison::trial::start_workload;
 use crate::programs::redis::Installation;
 use crate::setup::Setup;
 use crate::variants::uksm::LOADED;
@@ -225,7 +226,7 @@ fn compare(name: &str, case: &str, runs: &[Once], alone: &[Once]) -> Result<Meas
     }
     let mut figures = BTreeMap::new();
     if name != ALONE {
-        let mut tell = |figure: &str, of: &dyn Fn(&Once) -> Option<f64>| {
+        let mut add = |figure: &str, of: &dyn Fn(&Once) -> Option<f64>| {
             let pairs = runs.iter().zip(alone);
             let ratios: Option<Vec<f64>> = pairs
                 .map(|(run, alone)| Some(of(run)? / of(alone)?))
@@ -234,9 +235,9 @@ fn compare(name: &str, case: &str, runs: &[Once], alone: &[Once]) -> Result<Meas
                 figures.insert(format!("{figure}{bound}@{case}"), 100.0 * (ratio - 1.0));
             }
         };
-        tell("percent", &|run| Some(run.cpu));
-        tell("elapsed_percent", &|run| Some(run.elapsed));
-        tell("p99_percent", &|run| run.p99);
+        add("percent", &|run| Some(run.cpu));
+        add("elapsed_percent", &|run| Some(run.elapsed));
+        add("p99_percent", &|run| run.p99);
     }
     let median_of = |of: &dyn Fn(&Once) -> Option<f64>| {
         let all: Option<Vec<f64>> = runs.iter().map(of).collect();

@@ -16,7 +16,8 @@ use anyhow::{Error, Result};
 use uksm_results::report::Report;
 
 use crate::comparison::average::{Rounds, Watched};
-use crate::comparison::trial::{Trial, interleave};
+use crate::comparison::rounds::interleave;
+use crate::comparison::trial::Trial;
 use crate::setup::Setup;
 use crate::trace::{TRACES, Trace};
 use crate::variants::Variant;
@@ -65,7 +66,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
             let [ours, ksm] = variants;
             let variants = [ours, ksm, Variant::ksm_without_smart_scan()];
             let rounds = Rounds::run(&variants, &case, &specs, watched, setup)?;
-            rounds.tell(&mut report);
+            rounds.add_to(&mut report);
             for ksm in ["ksm-unlimited", "ksm-no-smart-scan"] {
                 rounds.compare(&mut report, "uksm-full", ksm, ksm);
             }
@@ -76,7 +77,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
             case: name.to_owned(),
             specs: specs.clone(),
             limit: setup.limit_or(120),
-            most_runs: usize::MAX,
+            max_runs: usize::MAX,
         });
         let measured = interleave(&trials, setup.repeats, setup)?;
         report.variants.extend(measured);

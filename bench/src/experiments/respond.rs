@@ -51,7 +51,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
             case: format!("{size} MiB"),
             specs: specs.clone(),
             limit: setup.limit_or(40),
-            most_runs: repeats,
+            max_runs: repeats,
         };
         let answers =
             (0..repeats).map(|round| respond(&trial.in_round(round), &setup.in_round(round)));

@@ -9,7 +9,8 @@ use anyhow::Result;
 use uksm_results::report::Report;
 
 use super::newcomers;
-use crate::comparison::trial::{self, Trial, interleave_by};
+use crate::comparison::rounds::interleave_by;
+use crate::comparison::trial::{self, Trial};
 use crate::setup::Setup;
 use crate::variants::Variant;
 use case::Case;
@@ -52,7 +53,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
             case: case.to_string(),
             specs: specs.clone(),
             limit: setup.limit_or(seconds),
-            most_runs: RUNS,
+            max_runs: RUNS,
         };
         let trials = [
             trial(Variant::uksm_governor("full"), 60),

@@ -8,7 +8,8 @@
 use anyhow::Result;
 use uksm_results::report::Report;
 
-use crate::comparison::trial::{Trial, interleave};
+use crate::comparison::rounds::interleave;
+use crate::comparison::trial::Trial;
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::workload::{Contents, Part, Sharers, Spec};
@@ -39,7 +40,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
         case: format!("{PROCESSES} x {size} MiB"),
         specs: (0..PROCESSES).map(process).collect(),
         limit: setup.limit_or(seconds),
-        most_runs: usize::MAX,
+        max_runs: usize::MAX,
     };
     let trials = [
         trial(Variant::uksm_governor("full"), 60),

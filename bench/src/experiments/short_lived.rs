@@ -60,7 +60,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
         }];
         let case = format!("T = {wait_ms} ms");
         let rounds = Rounds::run(&variants, &case, &specs, watched, setup)?;
-        rounds.tell(&mut report);
+        rounds.add_to(&mut report);
         rounds.compare(&mut report, "uksm-fast", "ksm-2000", "ksm-2000");
         for (ours, theirs) in [
             ("uksm-fast", "ksm-unlimited"),

@@ -18,7 +18,8 @@ use std::str::FromStr;
 use anyhow::{Error, Result, bail};
 use uksm_results::report::Report;
 
-use crate::comparison::trial::{Trial, interleave};
+use crate::comparison::rounds::interleave;
+use crate::comparison::trial::Trial;
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::workload::{Contents, OwnLine, Part, Spec};
@@ -72,7 +73,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
             case: case.to_string(),
             specs: vec![process(0), process(1)],
             limit: setup.limit_or(seconds),
-            most_runs: usize::MAX,
+            max_runs: usize::MAX,
         };
         let trials = [
             trial(Variant::uksm_governor("full"), 60),

@@ -6,7 +6,8 @@
 use anyhow::Result;
 use uksm_results::report::Report;
 
-use crate::comparison::trial::{Trial, interleave};
+use crate::comparison::rounds::interleave;
+use crate::comparison::trial::Trial;
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::workload::Spec;
@@ -27,12 +28,12 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
             } else {
                 "identical first"
             };
-            let trial = |variant, seconds, most_runs| Trial {
+            let trial = |variant, seconds, max_runs| Trial {
                 variant,
                 case: format!("{size} MiB, {order}"),
                 specs: vec![Spec::mixed(setup.seed, size, size, random_first)],
                 limit: setup.limit_or(seconds),
-                most_runs,
+                max_runs,
             };
             trials.push(trial(Variant::uksm_governor("full"), 60, usize::MAX));
             trials.push(trial(Variant::ksm_unlimited(), 120, usize::MAX));

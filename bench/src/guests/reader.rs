@@ -40,7 +40,7 @@ const AGED_PERCENT: usize = 85;
 /// Longest wait for the disk to appear.
 const DEVICE_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a machine is told on its kernel's command line.
+/// The words for a machine on its kernel's command line.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Reader {
     /// Seed of all that is drawn

@@ -149,12 +149,12 @@ fn ratios(runs: &[KsmRun], workload: &str) -> String {
             Some(peer.figures.page_cost()? / own.figures.page_cost()?)
         };
         let ratios: Option<Vec<f64>> = own.iter().map(|own| pair(&own)).collect();
-        let said = match ratios.as_deref().map(Interval::of) {
+        let ratio_text = match ratios.as_deref().map(Interval::of) {
             None => "saved nothing in some round".to_owned(),
             Some(None) => "one pair has no interval".to_owned(),
             Some(Some(interval)) => interval.to_string(),
         };
-        let _infallible = writeln!(text, "CPU a saved page, {name} / uksm: {said}");
+        let _infallible = writeln!(text, "CPU a saved page, {name} / uksm: {ratio_text}");
     }
     text
 }

@@ -26,7 +26,7 @@ const FOLDER: &str = "/tmp/postgres";
 /// The server does not work for root.
 const USER: u32 = 1000;
 /// Longest wait for a server to answer or to end.
-const PATIENCE: Duration = Duration::from_secs(120);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// pgbench's tables, in its units of 100,000 accounts.
 const SCALE: &str = "1";
 /// The digest of its contents: pgbench's tables but the history, which contains times.
@@ -61,7 +61,7 @@ fn program(name: &str) -> Result<Command> {
 }
 
 /// The output of a program; its error output is the error.
-fn said(command: &mut Command) -> Result<String> {
+fn output_of(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_owned();
     let name = Path::new(&name).display();
     let output = command
@@ -85,10 +85,10 @@ pub(crate) fn make_database() -> Result<()> {
         .args(["--no-locale", "--encoding=UTF8", "--auth=trust"])
         .args(["--no-sync", "--wal-segsize=1", "--pgdata"])
         .arg(&made);
-    said(&mut initdb)?;
+    output_of(&mut initdb)?;
     let mut server = Postgres::run("made", false)?;
     let mut fill = server.client("pgbench")?;
-    said(fill.args(["--initialize", "--scale", SCALE, "--quiet"]))?;
+    output_of(fill.args(["--initialize", "--scale", SCALE, "--quiet"]))?;
     server.stop()
 }
 
@@ -104,7 +104,7 @@ impl Postgres {
             fs::remove_dir_all(&own).with_context(|| own.display().to_string())?;
         }
         let mut copy = Command::new("/bin/cp");
-        said(copy.arg("-a").arg(folder("made")).arg(&own))?;
+        output_of(copy.arg("-a").arg(folder("made")).arg(&own))?;
         Postgres::run(name, mergeable)
     }
 
@@ -139,7 +139,7 @@ impl Postgres {
     fn answers(&mut self) -> Result<()> {
         let begin = Instant::now();
         loop {
-            let asked = said(self.client("psql")?.args(["-c", "select 1"]));
+            let asked = output_of(self.client("psql")?.args(["-c", "select 1"]));
             let Err(error) = asked else {
                 return Ok(());
             };
@@ -147,7 +147,7 @@ impl Postgres {
                 let log = fs::read_to_string(folder(&format!("{}.log", self.name)));
                 bail!("postgres ended ({status}): {}", log.unwrap_or_default());
             }
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > ANSWER_TIMEOUT {
                 return Err(error).context("postgres does not answer");
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -188,7 +188,7 @@ impl Postgres {
 
     /// A digest of its contents.
     pub(crate) fn digest(&self) -> Result<String> {
-        said(self.client("psql")?.args(["-At", "-c", DIGEST]))
+        output_of(self.client("psql")?.args(["-At", "-c", DIGEST]))
     }
 
     /// Ends it in order, if it has not ended.
@@ -199,7 +199,7 @@ impl Postgres {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT)?;
         let begin = Instant::now();
-        while begin.elapsed() < PATIENCE {
+        while begin.elapsed() < ANSWER_TIMEOUT {
             if let Some(status) = self.child.try_wait()? {
                 ensure!(status.success(), "postgres ended: {status}");
                 return Ok(());

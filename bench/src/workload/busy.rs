@@ -47,9 +47,9 @@ pub(crate) fn run(busy: &Busy) -> Result<()> {
     let (answers, answered) = channel();
     std::thread::scope(|scope| {
         for number in 0..busy.threads as u64 {
-            let (orders, told) = channel();
+            let (orders, commands) = channel();
             let answers = answers.clone();
-            scope.spawn(move || one(busy, number, &told, &answers));
+            scope.spawn(move || one(busy, number, &commands, &answers));
             parts.push(orders);
         }
         // The answers of all, in any order.
@@ -77,7 +77,7 @@ pub(crate) fn run(busy: &Busy) -> Result<()> {
 }
 
 /// A thread: answers 0 when its memory is filled, and then with the result of each piece of work.
-fn one(busy: &Busy, number: u64, told: &Receiver<()>, answers: &Sender<Result<u64>>) {
+fn one(busy: &Busy, number: u64, commands: &Receiver<()>, answers: &Sender<Result<u64>>) {
     let mut part = match Part::filled(busy, number) {
         Ok(part) => part,
         Err(error) => return drop(answers.send(Err(error))),
@@ -85,7 +85,7 @@ fn one(busy: &Busy, number: u64, told: &Receiver<()>, answers: &Sender<Result<u6
     if answers.send(Ok(0)).is_err() {
         return;
     }
-    while told.recv().is_ok() {
+    while commands.recv().is_ok() {
         if answers.send(Ok(part.work(busy.reads))).is_err() {
             return;
         }

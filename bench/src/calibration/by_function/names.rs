@@ -9,8 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use uksm_results::report::Report;
-use uksm_results::report::Window;
+use uksm_results::report::{Report, Window};
 
 use super::counts::{Block, CodeLocation, Counted, Counts};
 use super::hierarchy::Accesses;

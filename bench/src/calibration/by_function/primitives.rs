@@ -12,7 +12,7 @@ use uksm_results::report::{Measured, Report};
 
 use super::hierarchy::{Accesses, Instructions};
 use super::profile::{Owner, Profile, ProfiledRun};
-use crate::calibration::microbenchmarks::primitives::KERNEL;
+use crate::microbenchmarks::primitives::KERNEL;
 
 /// A line for each operation and place.
 ///

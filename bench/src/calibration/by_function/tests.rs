@@ -1,7 +1,6 @@
 //! Tests from the output of emulator, guest and symbols to a profile and its tables.
 
-use uksm_results::report::Window;
-use uksm_results::report::{Measured, Report};
+use uksm_results::report::{Measured, Report, Window};
 
 use super::names::Names;
 use super::profile::{Function, Owner, Profile};

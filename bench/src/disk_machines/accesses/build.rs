@@ -23,8 +23,8 @@ const PAGES_PER_SECOND: f64 = 150.0;
 
 /// Each machine starts this much later than the one before it, in seconds, and is slower by this
 /// part.
-const LATER: f64 = 3.0;
-const SLOWER: f64 = 0.03;
+const START_DELAY_SECONDS: f64 = 3.0;
+const SLOWDOWN: f64 = 0.03;
 
 /// Headers are read again by one file in this many, for all of these: pages in the page cache need
 /// no disk, and only have to stay there.
@@ -73,14 +73,14 @@ fn unit(line: &str) -> Unit {
 pub(super) fn accesses(machine: &Machine) -> Vec<Access> {
     let units = recorded();
     let number = machine.number as f64;
-    let pace = f64::from(machine.slowness) * (1.0 + SLOWER * number) / PAGES_PER_SECOND;
+    let pace = f64::from(machine.slowness) * (1.0 + SLOWDOWN * number) / PAGES_PER_SECOND;
     let end = machine.length.as_secs_f64();
     let mut draws = Rng::new(machine.seed, HEADERS + machine.number);
     let (mut source, mut object) = (SOURCES, OBJECTS);
     // First block, pages and uses of all headers so far.
     let mut known: Vec<(u64, usize, usize)> = Vec::new();
     let mut accesses = Vec::new();
-    let mut seconds = LATER * number;
+    let mut seconds = START_DELAY_SECONDS * number;
     for (index, unit) in units.iter().cycle().enumerate() {
         if seconds >= end {
             break;

@@ -141,7 +141,7 @@ impl Reading<'_> {
         }
         let before = course.comparison()? - course.saved_before;
         for guest in &mut guests {
-            guest.tell("go")?;
+            guest.command("go")?;
         }
         let go = course.begin.elapsed();
         let end = go + self.setup.limit_or(100);
@@ -150,7 +150,7 @@ impl Reading<'_> {
             course.look()?;
             for (guest, late) in guests.iter_mut().zip(&mut late) {
                 if late.is_none() {
-                    *late = guest.said("done")?;
+                    *late = guest.answered("done")?;
                 }
             }
         }
@@ -162,7 +162,7 @@ impl Reading<'_> {
         let mergeable = course.comparison()?;
         let mut measured = course.end(name, mergeable)?;
         for guest in &mut guests {
-            guest.tell("verify")?;
+            guest.command("verify")?;
             let pages = guest.wait("verified", ANSWER_LIMIT)?;
             measured.verified_pages += pages.parse::<u64>().context("verified pages")?;
         }

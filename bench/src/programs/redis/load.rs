@@ -42,11 +42,11 @@ impl WriteLoad {
     /// Begins to write to these servers.
     pub(crate) fn start(mut connections: Vec<Connection>, seed: u64) -> WriteLoad {
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
+        let is_stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let mut number = 0;
             let mut writes = Vec::new();
-            while !told.load(Ordering::Relaxed) {
+            while !is_stopped.load(Ordering::Relaxed) {
                 for connection in &mut connections {
                     let begun = Instant::now();
                     write(connection, seed, number)?;

@@ -13,10 +13,10 @@ use uksm_policy::command::{
 
 use super::costs::Costs;
 use super::meter::Meter;
-use crate::calibration::microbenchmarks::page_cost::attach;
 use crate::comparison::trial::start_workload;
 use crate::contents::PAGE;
 use crate::measure::pagemap::mapping_of;
+use crate::microbenchmarks::page_cost::attach;
 use crate::setup::Setup;
 use crate::units::MIB_PAGES;
 use crate::variants::Variant;

@@ -15,7 +15,7 @@ use anyhow::{Result, ensure};
 use uksm_results::report::{Measured, Report};
 use uksm_simulator::steps::StepCosts;
 
-use crate::calibration::microbenchmarks::cost_file::{COSTS, Source};
+use crate::microbenchmarks::cost_file::{COSTS, Source};
 use crate::setup::Setup;
 use costs::Costs;
 

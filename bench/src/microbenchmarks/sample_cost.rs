@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use uksm_linux::module::Device;
 use uksm_policy::command::{Lines, PageState, Run, SpaceId};
-use uksm_results::report::Window;
-use uksm_results::report::{Measured, Report};
+use uksm_results::report::{Measured, Report, Window};
 
 use super::page_cost::{Cost, attach, measured};
 use crate::comparison::trial::start_workload;

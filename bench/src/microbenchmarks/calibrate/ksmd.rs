@@ -13,8 +13,8 @@ use uksm_simulator::peer::levels;
 use uksm_simulator::steps::line;
 
 use super::costs::Costs;
-use crate::calibration::microbenchmarks::sample_cost::scan_end;
 use crate::comparison::trial::start_workload;
+use crate::microbenchmarks::sample_cost::scan_end;
 use crate::setup::Setup;
 use crate::units::MIB_PAGES;
 use crate::variants::Variant;

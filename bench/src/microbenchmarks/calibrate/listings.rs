@@ -125,13 +125,13 @@ fn lines(processes: &[Process]) -> Result<f64> {
 }
 
 /// A machine of all processes, which receives process events or searches for processes.
-fn machine(told: bool) -> Result<LinuxMachine<Device>> {
+fn machine(has_events: bool) -> Result<LinuxMachine<Device>> {
     let selection = Selection {
         all: true,
         ..Selection::default()
     };
     let mut processes = Processes::new(Proc::at(Path::new("/proc")), selection)?;
-    if told {
+    if has_events {
         let connector = Connector::open().context("this kernel tells of no processes")?;
         processes = processes.told_by(connector);
     }
