@@ -3,20 +3,21 @@
 //! Nothing links to the harness. It is a program, found beside this one or run by cargo, and its
 //! options select the work. Results come out of the guest's `/results`.
 
-use crate::by_function;
-use crate::demo::display::Display;
-use crate::experiment;
-use crate::measure::clock::Clock;
-use crate::needs::Needs;
-use crate::{plot, result::Report};
-use anyhow::{Context, Result, ensure};
-use clap::{Args, ValueEnum};
-use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use uksm_results::clock::Clock;
+use uksm_results::pictures;
+use uksm_results::report::Report;
+
+use crate::demo::display::Display;
+use crate::experiments::{self, Needs};
 
 /// Memory of the demo's guest: five redis-servers, the workload, and room.
 const DEMO_MIB: u32 = 1024;
@@ -94,7 +95,7 @@ pub(crate) fn profiled(name: &str, guest: &Guest, caches: bool) -> Result<()> {
         guest.count == Clock::Instructions,
         "--profile counts instructions: give --count instructions (of make: COUNT=instructions), too"
     );
-    experiment::is_profiled(name)?;
+    experiments::is_profiled(name)?;
     run(name, guest, Some(Profile { caches }))
 }
 
@@ -118,13 +119,18 @@ struct Profile {
     caches: bool,
 }
 
+/// The file of the emulator's counts.
+pub(crate) fn counts_file(results: &Path, experiment: &str) -> PathBuf {
+    results.join(format!("{experiment}.counts"))
+}
+
 fn run(name: &str, guest: &Guest, profile: Option<Profile>) -> Result<()> {
-    let needs = experiment::needs(name)?;
+    let needs = experiments::needs(name)?;
     let mut command = harness(guest, &needs);
     if let Some(Profile { caches }) = profile {
         std::fs::create_dir_all(&guest.results)
             .with_context(|| format!("cannot create {}", guest.results.display()))?;
-        let counts = by_function::counts_file(&guest.results, name);
+        let counts = counts_file(&guest.results, name);
         command.arg("--profile").arg(counts);
         command.args(caches.then_some("--caches"));
     }
@@ -168,7 +174,7 @@ pub(crate) fn demo(guest: &Guest, machines: usize) -> Result<()> {
     let servers = shown(command, &guest.results.join("demo.json"))?;
     if machines > 0 {
         eprintln!("-- another guest, in which {machines} virtual machines boot for each setting");
-        let mut command = harness(guest, &experiment::needs("machines")?);
+        let mut command = harness(guest, &experiments::needs("machines")?);
         command
             .args(["--", "run", "machines", "--cases", "idle", "--repeats", "1"])
             .args(["--variants", "uksm-full,ksm-unlimited", "--seconds", "15"])
@@ -214,7 +220,7 @@ fn draw(json: &Path) -> Result<()> {
         .iter()
         .any(|variant| variant.looks.0.len() > 1)
     {
-        println!("plot   {}", plot::plot(json)?.display());
+        println!("plot   {}", pictures::draw_beside(json)?.display());
     }
     Ok(())
 }

@@ -5,34 +5,36 @@
 //! harness, show its reports, and draw the result.
 
 mod boot;
-mod by_function;
+mod calibration;
+mod comparison;
 mod contents;
-mod cost_file;
 mod demo;
-mod draws;
-mod experiment;
+mod disk_machines;
+mod experiments;
 mod guests;
+mod low_memory;
 mod measure;
+mod microbenchmarks;
 mod native_ksm;
-mod needs;
-mod plot;
-mod postgres;
-mod profile;
-mod python;
-mod realism;
-mod redis;
-mod replay;
-mod result;
-mod scarcity;
+mod programs;
+mod rng;
 mod setup;
-mod system;
 mod trace;
+mod units;
+mod variants;
 mod workload;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use std::path::PathBuf;
-use std::process::ExitCode;
+use uksm_results::clock::Clock;
+use uksm_results::pictures;
+use uksm_results::report::Report;
+
+use crate::calibration::{by_function, cpu_parts, realism};
+use crate::microbenchmarks::cost_file;
 
 #[derive(Parser)]
 #[command(
@@ -61,7 +63,7 @@ enum Command {
         #[arg(long, requires = "profile")]
         caches: bool,
         #[command(flatten)]
-        shown: by_function::Shown,
+        shown: by_function::DisplayOptions,
         #[command(flatten)]
         guest: boot::Guest,
     },
@@ -99,7 +101,7 @@ enum Command {
         #[arg(required = true)]
         files: Vec<PathBuf>,
         #[command(flatten)]
-        shown: by_function::Shown,
+        shown: by_function::DisplayOptions,
     },
     /// Measure what the simulator needs to know of costs, in a guest that counts instructions, and
     /// write it as a file of costs
@@ -175,7 +177,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     match command {
         Command::List => {
-            for experiment in &experiment::EXPERIMENTS {
+            for experiment in &experiments::EXPERIMENTS {
                 println!("{:<16} {}", experiment.name, experiment.question);
             }
         }
@@ -194,12 +196,12 @@ fn run(command: Command) -> Result<()> {
             }
         }
         Command::Demo { machines, guest } => boot::demo(&guest, machines)?,
-        Command::Run { experiment, setup } => experiment::run_named(&experiment, &setup)?,
+        Command::Run { experiment, setup } => experiments::run_named(&experiment, &setup)?,
         Command::DemoGuest { setup, sizes } => demo::guest::run(&setup, &sizes)?,
         Command::Plot { files } => {
             // A profile has no course over time.
             for file in files.iter().filter(|file| !by_function::is_profile(file)) {
-                println!("{}", plot::plot(file)?.display());
+                println!("{}", pictures::draw_beside(file)?.display());
             }
         }
         Command::Table { files, shown } => {
@@ -207,17 +209,17 @@ fn run(command: Command) -> Result<()> {
                 if by_function::is_profile(&file) {
                     print!("{}", by_function::read(&file, &shown)?);
                 } else {
-                    println!("{}", result::Report::read(&file)?.table());
+                    println!("{}", Report::read(&file)?.table());
                 }
             }
         }
         Command::Calibrate { guest, output } => {
             let guest = boot::Guest {
-                count: measure::clock::Clock::Instructions,
+                count: Clock::Instructions,
                 ..guest
             };
             boot::experiment("calibrate", &guest)?;
-            let report = result::Report::read(&guest.results.join("calibrate.json"))?;
+            let report = Report::read(&guest.results.join("calibrate.json"))?;
             let text = cost_file::text(&report)?;
             std::fs::write(&output, &text)
                 .with_context(|| format!("cannot write {}", output.display()))?;
@@ -225,7 +227,7 @@ fn run(command: Command) -> Result<()> {
         }
         Command::CalibrateCaches { repeats, guest } => {
             let guest = boot::Guest {
-                count: measure::clock::Clock::Instructions,
+                count: Clock::Instructions,
                 ..guest
             };
             let here = boot::primitives_here(&guest.results.join("here"), repeats)?;
@@ -235,7 +237,7 @@ fn run(command: Command) -> Result<()> {
         Command::NativeKsm(options) => native_ksm::run(&options)?,
         Command::Realism(options) => realism::run(&options)?,
         Command::Profile { results } => {
-            profile::print(&results, &["static-mixed", "sparse-majority", "clone"])?;
+            cpu_parts::print(&results, &["static-mixed", "sparse-majority", "clone"])?;
         }
         Command::Capture(options) => trace::capture::run(&options)?,
         Command::Workload { spec } => {
@@ -249,11 +251,11 @@ fn run(command: Command) -> Result<()> {
         Command::GuestReader(reader) => guests::reader::run(&reader)?,
         Command::Member { spec } => {
             let spec = serde_json::from_str(&spec).context("bad member")?;
-            experiment::groups::member::run(&spec)?;
+            experiments::groups::member::run(&spec)?;
         }
         Command::Machine { machine } => {
             let machine = serde_json::from_str(&machine).context("bad machine")?;
-            replay::child::run(&machine)?;
+            disk_machines::child::run(&machine)?;
         }
     }
     Ok(())

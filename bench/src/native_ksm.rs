@@ -32,16 +32,16 @@ use uksm_linux::ksm::memory;
 use uksm_linux::ksm::sysfs::{KSM_PATH, Sysfs};
 use uksm_linux::proc::Proc;
 
-use crate::draws::{Draws, shuffle};
 use crate::measure::cpu::CpuClock;
-use crate::system::System as _;
-use crate::system::ksm::{Ksm, settle};
+use crate::rng::{Rng, shuffle};
+use crate::variants::System as _;
+use crate::variants::ksm::{Ksm, settle};
 use crate::workload::{ChildExit as _, Process};
 
 mod table;
 mod workloads;
 
-use table::{Figures, Run};
+use table::{Figures, KsmRun};
 use workloads::{VARIANTS, Variant, WORKLOADS, Workload};
 
 /// Share of the possible saving at which a run ends.
@@ -85,11 +85,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     nobody_else_is_mergeable(&sysfs)?;
     let folder = std::env::temp_dir().join(format!("uksm-native-ksm-{}", std::process::id()));
     std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
-    let place = Place {
+    let place = KsmHost {
         folder: folder.clone(),
         sysfs,
     };
-    let kept = Kept::new(options, &place)?;
+    let kept = RestoredKnobs::new(options, &place)?;
     let runs = place.all(options);
     drop(kept);
     let _left = std::fs::remove_dir_all(&folder);
@@ -127,21 +127,21 @@ fn nobody_else_is_mergeable(sysfs: &Sysfs) -> Result<()> {
 }
 
 /// The host's interfaces for a run.
-struct Place {
+struct KsmHost {
     folder: PathBuf,
     sysfs: Sysfs,
 }
 
 /// The former knobs, which the watcher restores if this program does not.
-struct Kept {
+struct RestoredKnobs {
     before: Before,
     sysfs: Sysfs,
     file: PathBuf,
     watcher: Child,
 }
 
-impl Kept {
-    fn new(options: &Options, place: &Place) -> Result<Kept> {
+impl RestoredKnobs {
+    fn new(options: &Options, place: &KsmHost) -> Result<RestoredKnobs> {
         let before = Before::of(&place.sysfs)?;
         let file = place.folder.join("before.json");
         let kept = json!({ "folder": KSM_PATH, "knobs": before.values() });
@@ -153,7 +153,7 @@ impl Kept {
             .spawn()
             .with_context(|| format!("cannot start {}", options.uksm.display()))?;
         let sysfs = place.sysfs.clone();
-        Ok(Kept {
+        Ok(RestoredKnobs {
             before,
             sysfs,
             file,
@@ -162,7 +162,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for RestoredKnobs {
     fn drop(&mut self) {
         match self.before.put_back(&self.sysfs) {
             Ok(()) => {
@@ -175,10 +175,10 @@ impl Drop for Kept {
     }
 }
 
-impl Place {
-    fn all(&self, options: &Options) -> Result<Vec<Run>> {
+impl KsmHost {
+    fn all(&self, options: &Options) -> Result<Vec<KsmRun>> {
         let mut runs = Vec::new();
-        let mut draws = Draws::new(options.seed, ORDER);
+        let mut draws = Rng::new(options.seed, ORDER);
         for round in 0..options.repeats {
             let mut order: Vec<_> = WORKLOADS
                 .iter()
@@ -196,7 +196,7 @@ impl Place {
                     variant.name(),
                     workload.name
                 );
-                runs.push(Run {
+                runs.push(KsmRun {
                     round,
                     workload: workload.name.to_owned(),
                     variant: variant.name().to_owned(),
@@ -340,8 +340,8 @@ impl Drop for Daemon {
         let pid = i32::try_from(self.child.id())
             .ok()
             .and_then(rustix::process::Pid::from_raw);
-        let told = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
-        match told {
+        let sent = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
+        match sent {
             Some(Ok(())) => {
                 let _ended = self.child.wait();
             }

@@ -2,14 +2,16 @@
 //!
 //! Experiments, the demo and the systems under test all read it, so it knows none of them.
 
-use crate::measure::clock::Clock;
-use crate::measure::meminfo;
-use crate::result::Report;
-use anyhow::{Context, Error, Result};
-use clap::Args;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+
+use anyhow::{Context, Error, Result};
+use clap::Args;
+use uksm_results::clock::Clock;
+use uksm_results::report::Report;
+
+use crate::measure::{clock, meminfo};
 
 /// The options of a run.
 #[derive(Debug, Clone, Args)]
@@ -38,8 +40,8 @@ pub(crate) struct Setup {
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub within: Option<f64>,
     /// Most runs of each variant then.
-    #[arg(long, default_value_t = 30, requires = "within")]
-    pub most_repeats: usize,
+    #[arg(long = "most-repeats", default_value_t = 30, requires = "within")]
+    pub max_repeats: usize,
     /// MiB of duplicates; each experiment has its own default.
     #[arg(long)]
     pub size: Option<usize>,
@@ -137,7 +139,7 @@ impl Setup {
             experiment: experiment.to_owned(),
             kernel,
             accel: accel()?,
-            clock: self.clock.verified()?,
+            clock: Some(clock::verified(self.clock)?),
             memory_mib: meminfo::kib("MemTotal")? / 1024,
             seed: self.seed,
             ..Report::default()

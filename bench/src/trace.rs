@@ -19,8 +19,9 @@
 //! (0: all the same; 1: each the next number; 2: no page any more), and the lines that are zeros,
 //! as bits. Pages that are not named are unchanged.
 //!
-//! A workload reads only the lines of the memory that it fills: a whole trace would be memory that
-//! no real process had.
+//! The files are compressed (`traces/NAME.trace.gz`); the build unpacks them (`build.rs`). A workload
+//! reads only the lines of the memory that it fills: a whole trace would be memory that no real
+//! process had.
 
 pub(crate) mod capture;
 mod writing;
@@ -50,31 +51,31 @@ pub(crate) struct Trace {
 pub(crate) const TRACES: &[Trace] = &[
     Trace {
         name: "redis",
-        text: include_str!("../traces/redis.trace"),
+        text: include_str!(concat!(env!("OUT_DIR"), "/redis.trace")),
     },
     Trace {
         name: "python",
-        text: include_str!("../traces/python.trace"),
+        text: include_str!(concat!(env!("OUT_DIR"), "/python.trace")),
     },
     Trace {
         name: "node",
-        text: include_str!("../traces/node.trace"),
+        text: include_str!(concat!(env!("OUT_DIR"), "/node.trace")),
     },
     Trace {
         name: "postgres",
-        text: include_str!("../traces/postgres.trace"),
+        text: include_str!(concat!(env!("OUT_DIR"), "/postgres.trace")),
     },
     Trace {
         name: "nginx",
-        text: include_str!("../traces/nginx.trace"),
+        text: include_str!(concat!(env!("OUT_DIR"), "/nginx.trace")),
     },
     Trace {
         name: "desktop",
-        text: include_str!("../traces/desktop.trace"),
+        text: include_str!(concat!(env!("OUT_DIR"), "/desktop.trace")),
     },
     Trace {
         name: "guests",
-        text: include_str!("../traces/guests.trace"),
+        text: include_str!(concat!(env!("OUT_DIR"), "/guests.trace")),
     },
 ];
 
@@ -109,16 +110,16 @@ struct Change(usize, usize, Vec<u64>);
 
 /// The content of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Held {
+pub(crate) struct PageContent {
     /// Pages with equal numbers are equal.
     pub number: u64,
     /// The lines that are zeros, as bits.
     pub zero_lines: u64,
 }
 
-impl Held {
+impl PageContent {
     /// The page of zeros.
-    pub(crate) const ZEROS: Held = Held {
+    pub(crate) const ZEROS: PageContent = PageContent {
         number: 0,
         zero_lines: u64::MAX,
     };
@@ -154,7 +155,7 @@ impl Trace {
         mapping: usize,
         count: usize,
         moment: usize,
-    ) -> Result<Vec<Option<Held>>> {
+    ) -> Result<Vec<Option<PageContent>>> {
         pages(self.text, mapping, count, moment).with_context(|| format!("trace {}", self.name))
     }
 }
@@ -170,7 +171,12 @@ fn header(text: &str) -> Result<Header> {
     Ok(header)
 }
 
-fn pages(text: &str, mapping: usize, count: usize, moment: usize) -> Result<Vec<Option<Held>>> {
+fn pages(
+    text: &str,
+    mapping: usize,
+    count: usize,
+    moment: usize,
+) -> Result<Vec<Option<PageContent>>> {
     let mut pages = vec![None; count];
     for (number, line) in (1..).zip(text.lines()).skip(1) {
         // Most lines belong to other mappings, and are long.
@@ -198,7 +204,7 @@ fn is_of(line: &str, mapping: usize) -> bool {
     second.and_then(|field| field.parse().ok()) == Some(mapping)
 }
 
-fn take(runs: &[u64], pages: &mut [Option<Held>]) -> Result<()> {
+fn take(runs: &[u64], pages: &mut [Option<PageContent>]) -> Result<()> {
     let runs = runs.chunks_exact(FIELDS);
     ensure!(
         runs.remainder().is_empty(),
@@ -219,7 +225,7 @@ fn take(runs: &[u64], pages: &mut [Option<Held>]) -> Result<()> {
             } else {
                 number
             };
-            *slot = (on != GONE).then_some(Held { number, zero_lines });
+            *slot = (on != GONE).then_some(PageContent { number, zero_lines });
         }
     }
     Ok(())

@@ -423,7 +423,7 @@ def capture(bench, trace):
             worker.start()
         named = [word for pid in pids for word in ("--pid", str(pid))]
         times = ["--every", str(EVERY_MS), "--moments", str(MOMENTS)]
-        output = ["--source", trace.__doc__, "--output", str(HERE / f"{trace.__name__}.trace")]
+        output = ["--source", trace.__doc__, "--output", str(HERE / f"{trace.__name__}.trace.gz")]
         try:
             subprocess.run([bench, "capture", *named, *times, *output], check=True)
         finally:

@@ -1,8 +1,9 @@
 //! Shows the guest's events to people: bars that move on a terminal, a line now and then elsewhere.
 
-use super::Event;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
+
+use super::Event;
 
 /// Cells of a bar.
 const WIDTH: usize = 32;

@@ -6,22 +6,27 @@
 //! from the contents before it starts. Then another server starts, beside a system that has been
 //! running: the time until its common contents are shared, too, is measured.
 
-use super::Event;
-use crate::experiment::{Race, Run, Watch, interleave_by, start_workload};
-use crate::measure::duplicates::mergeable_pages;
-use crate::measure::meminfo;
-use crate::measure::pagemap::Counter;
-use crate::redis::{Place, Server, WriteLoad, Writes, fill, p99, write_all};
-use crate::setup::Setup;
-use crate::system::{System, Variant, ksm};
-use crate::workload::{Process, Spec, mib};
-use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use super::Event;
+use crate::comparison::rounds::interleave_by;
+use crate::comparison::trial::{Trial, TrialResult, start_workload};
+use crate::comparison::watch::Watch;
+use crate::measure::duplicates::mergeable_pages;
+use crate::measure::meminfo;
+use crate::measure::pagemap::Counter;
+use crate::programs::redis::{Installation, Server, WriteLoad, Writes, fill, p99, write_all};
+use crate::setup::Setup;
+use crate::units::mib;
+use crate::variants::{System, Variant, ksm};
+use crate::workload::{Process, Spec};
 
 /// Time watched after 95 %: to see the further progress, and that it stays.
 const AFTERWARDS: Duration = Duration::from_secs(2);
@@ -55,28 +60,28 @@ pub(crate) struct Sizes {
 /// Runs the demo and writes its result.
 pub(crate) fn run(setup: &Setup, sizes: &Sizes) -> Result<()> {
     let mut report = setup.report("demo")?;
-    let place = Place::of(sizes.redis.clone())?;
+    let place = Installation::of(sizes.redis.clone())?;
     let settings = [
         (Variant::uksm_governor("full"), 25, sizes.rounds),
         (Variant::ksm_unlimited(), 40, sizes.rounds),
         (Variant::ksm_shipped(), 10, 1),
     ];
-    let races = settings.map(|(variant, seconds, most_runs)| Race {
+    let trials = settings.map(|(variant, seconds, max_runs)| Trial {
         variant,
         case: String::new(),
         specs: vec![Spec::mixed(setup.seed, sizes.mixed, sizes.mixed, true)],
         limit: setup.limit_or(seconds),
-        most_runs,
+        max_runs,
     });
-    let once = |race: &Race, setup: &Setup| merge(race, setup, &place, sizes);
-    report.variants = interleave_by(&once, &races, sizes.rounds, setup)?;
+    let once = |trial: &Trial, setup: &Setup| merge(trial, setup, &place, sizes);
+    report.variants = interleave_by(&once, &trials, sizes.rounds, setup)?;
     report.compare("uksm-full");
     report.write(&setup.output)?;
     Ok(())
 }
 
 fn stage(text: String) {
-    Event::Stage { text }.say();
+    Event::Stage { text }.print();
 }
 
 /// The processes of one run.
@@ -90,8 +95,8 @@ struct Crowd {
 
 impl Crowd {
     /// Fresh ones, filled.
-    fn start(race: &Race, setup: &Setup, place: &Place, sizes: &Sizes) -> Result<Crowd> {
-        let mergeable = race.variant.needs_mergeable();
+    fn start(trial: &Trial, setup: &Setup, place: &Installation, sizes: &Sizes) -> Result<Crowd> {
+        let mergeable = trial.variant.needs_mergeable();
         let seed = setup.round_seed();
         let start = &|number: u64| {
             let mut server = Server::start(place, &format!("server-{number}"), mergeable)?;
@@ -103,7 +108,7 @@ impl Crowd {
             let threads: Vec<_> = (0..sizes.servers as u64)
                 .map(|number| scope.spawn(move || start(number)))
                 .collect();
-            let processes = start_workload(&race.specs, &race.variant, setup)?;
+            let processes = start_workload(&trial.specs, &trial.variant, setup)?;
             let servers = threads
                 .into_iter()
                 .map(joined)
@@ -187,14 +192,14 @@ fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
 }
 
 /// One run: start everything fresh, merge, let another server come, prove.
-fn merge(race: &Race, setup: &Setup, place: &Place, sizes: &Sizes) -> Result<Run> {
-    let name = &race.variant.name;
+fn merge(trial: &Trial, setup: &Setup, place: &Installation, sizes: &Sizes) -> Result<TrialResult> {
+    let name = &trial.variant.name;
     stage(format!(
         "{name}, round {}: filling {} fresh redis-servers",
         setup.round + 1,
         sizes.servers
     ));
-    let mut crowd = Crowd::start(race, setup, place, sizes)?;
+    let mut crowd = Crowd::start(trial, setup, place, sizes)?;
     let pids = crowd.pids();
     let target = mib(mergeable_pages(&pids)?);
     let load = crowd.load()?;
@@ -206,15 +211,15 @@ fn merge(race: &Race, setup: &Setup, place: &Place, sizes: &Sizes) -> Result<Run
     watch.begin()?;
     let begun = Instant::now();
     // The system serves all present and future processes: later ones are served, too.
-    let mut system = race.variant.start(setup, &[])?;
-    look(race, &mut watch, system.as_mut(), target)?;
+    let mut system = trial.variant.start(setup, &[])?;
+    look(trial, &mut watch, system.as_mut(), target)?;
     let ended = Instant::now();
     let gained = (meminfo::kib("MemAvailable")? as f64 - available as f64) / 1024.0;
     let mut figures = answers(&load.finish()?, alone..begun, begun..ended);
     figures.insert("mem_available_mib".to_owned(), gained);
 
     stage(format!("{name}: one more redis-server"));
-    let mut newcomer = Server::start(place, "newcomer", race.variant.needs_mergeable())?;
+    let mut newcomer = Server::start(place, "newcomer", trial.variant.needs_mergeable())?;
     let digest = filled(
         &mut newcomer,
         crowd.seed,
@@ -236,10 +241,10 @@ fn merge(race: &Race, setup: &Setup, place: &Place, sizes: &Sizes) -> Result<Run
         pages,
         servers: crowd.servers.len(),
     }
-    .say();
+    .print();
     drop(crowd);
     ksm::settle()?;
-    Ok(Run {
+    Ok(TrialResult {
         own_mib: watch.own_mib,
         looks: watch.looks,
         mergeable_mib: target,
@@ -251,17 +256,17 @@ fn merge(race: &Race, setup: &Setup, place: &Place, sizes: &Sizes) -> Result<Run
 }
 
 /// Looks until all is merged, or until the time of the setting is over.
-fn look(race: &Race, watch: &mut Watch, system: &mut dyn System, target: f64) -> Result<()> {
+fn look(trial: &Trial, watch: &mut Watch, system: &mut dyn System, target: f64) -> Result<()> {
     let mut reached = None;
-    while watch.elapsed() < race.limit {
+    while watch.elapsed() < trial.limit {
         let look = watch.look(system)?;
         Event::Progress {
-            variant: race.variant.name.clone(),
+            variant: trial.variant.name.clone(),
             look,
             mergeable_mib: target,
-            limit_seconds: race.limit.as_secs_f64(),
+            limit_seconds: trial.limit.as_secs_f64(),
         }
-        .say();
+        .print();
         if look.saved_mib >= 0.95 * target {
             let since = *reached.get_or_insert_with(Instant::now);
             if since.elapsed() > AFTERWARDS {

@@ -1,11 +1,11 @@
 //! The results of the demo in words: a line for each setting.
 
-use crate::result::{Measured, Report};
+use uksm_results::report::{Measured, Report};
 
 /// The lines.
 pub(crate) fn text(report: &Report) -> String {
     let lines = report.variants.iter().map(line);
-    let machine = report.kind_of_machine();
+    let machine = report.machine_kind();
     let mut text = format!("all figures are {machine}: ratios count, times do not\n");
     text.extend(lines);
     text
@@ -61,7 +61,7 @@ pub(crate) fn machines(report: &Report) -> String {
     let mut text = format!(
         "{:.0} virtual machines that have booted, idle, one run each ({}):\n",
         count.unwrap_or(&0.0),
-        report.kind_of_machine()
+        report.machine_kind()
     );
     text.extend(report.variants.iter().map(of));
     text
@@ -82,12 +82,12 @@ mod tests {
             cpu_seconds_of_runs: vec![0.4, 0.5, 0.7],
             ..Measured::default()
         };
-        let said = line(&measured);
+        let text = line(&measured);
         assert!(
-            said.starts_with("ksm-shipped: 50 % in 15 s; CPU 0.50 s (0.40 to 0.70 in 3 runs)"),
-            "{said}"
+            text.starts_with("ksm-shipped: 50 % in 15 s; CPU 0.50 s (0.40 to 0.70 in 3 runs)"),
+            "{text}"
         );
-        assert!(said.contains("not shared"), "{said}");
+        assert!(text.contains("not shared"), "{text}");
         measured.cpu_seconds_of_runs = vec![0.5];
         assert!(line(&measured).contains("CPU 0.50 s (once);"));
         measured.seconds_to_95_percent = Some(2.0);
@@ -97,11 +97,11 @@ mod tests {
             ("p99_ms_alone", 2.0),
         ];
         measured.figures = times.map(|(name, value)| (name.to_owned(), value)).into();
-        let said = line(&measured);
+        let text = line(&measured);
         assert!(
-            said.contains("95 % after 2.0 s") && said.contains("3.0 ms (2.0 alone)"),
-            "{said}"
+            text.contains("95 % after 2.0 s") && text.contains("3.0 ms (2.0 alone)"),
+            "{text}"
         );
-        assert!(said.contains("shared 0.5 s after"), "{said}");
+        assert!(text.contains("shared 0.5 s after"), "{text}");
     }
 }

@@ -3,10 +3,11 @@
 //! Each file is read once in full, in shuffled order, at a steady pace. After every few files one
 //! of those read before is read again: its pages are in the page cache, so the disk is not used.
 
-use super::ORDER;
-use crate::draws::{Draws, shuffle};
 use std::ops::Range;
 use std::time::Duration;
+
+use super::ORDER;
+use crate::rng::{Rng, shuffle};
 
 /// Limit of the bytes of one read; a machine's kernel reads ahead as much.
 const PIECE: u64 = 128 << 10;
@@ -47,7 +48,7 @@ pub(super) fn accesses(
     number: u64,
     bytes_per_second: u64,
 ) -> Vec<Access> {
-    let mut draws = Draws::new(seed, ORDER + number);
+    let mut draws = Rng::new(seed, ORDER + number);
     let mut files: Vec<usize> = (0..sizes.len()).collect();
     shuffle(&mut files, &mut draws);
     let mut accesses = Vec::new();

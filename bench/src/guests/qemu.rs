@@ -4,15 +4,18 @@
 //! goes away or does not answer is [`Lost`]: an emulated processor whose guests run guests now and
 //! then drops an interrupt, which does not concern the measurement.
 
-use super::PARTS;
-use crate::replay::Aio;
-use crate::workload::{ChildExit, MIB_PAGES};
-use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::PARTS;
+use crate::disk_machines::Aio;
+use crate::units::MIB_PAGES;
+use crate::workload::ChildExit;
 
 /// Prefix of the reports of a machine's `/init`.
 pub(super) const WORD: &str = "reader: ";
@@ -146,7 +149,8 @@ pub(crate) struct Guest {
     child: Child,
     input: ChildStdin,
     lines: Receiver<String>,
-    said: Vec<String>,
+    /// The lines of its console that were no answers.
+    console: Vec<String>,
 }
 
 impl Guest {
@@ -176,7 +180,7 @@ impl Guest {
             child,
             input,
             lines,
-            said: Vec::new(),
+            console: Vec::new(),
         })
     }
 
@@ -186,9 +190,9 @@ impl Guest {
     }
 
     /// Sends the machine a command.
-    pub(crate) fn tell(&mut self, command: &str) -> Result<()> {
-        let told = writeln!(self.input, "{command}").and_then(|()| self.input.flush());
-        Ok(told.map_err(|error| self.lost(command, &error.to_string()))?)
+    pub(crate) fn command(&mut self, command: &str) -> Result<()> {
+        let sent = writeln!(self.input, "{command}").and_then(|()| self.input.flush());
+        Ok(sent.map_err(|error| self.lost(command, &error.to_string()))?)
     }
 
     /// Waits for this report of the machine; returns the text behind it.
@@ -204,7 +208,7 @@ impl Guest {
                     if let Some(found) = answer(&line, word)? {
                         return Ok(found);
                     }
-                    self.said.push(line);
+                    self.console.push(line);
                 }
                 Err(error) => return Err(self.lost(word, &error.to_string()).into()),
             }
@@ -212,19 +216,19 @@ impl Guest {
     }
 
     /// The answer, if it has arrived.
-    pub(crate) fn said(&mut self, word: &str) -> Result<Option<String>> {
+    pub(crate) fn answered(&mut self, word: &str) -> Result<Option<String>> {
         while let Ok(line) = self.lines.try_recv() {
             if let Some(found) = answer(&line, word)? {
                 return Ok(Some(found));
             }
-            self.said.push(line);
+            self.console.push(line);
         }
         Ok(None)
     }
 
     /// The error that it went away or did not report this, with the last lines of its console.
     pub(crate) fn lost(&self, word: &str, why: &str) -> Lost {
-        let tail = &self.said[self.said.len().saturating_sub(TAIL)..];
+        let tail = &self.console[self.console.len().saturating_sub(TAIL)..];
         Lost {
             number: self.number,
             word: word.to_owned(),
@@ -237,13 +241,13 @@ impl Guest {
 /// The text of a console line behind this word; an error if the line reports a failure.
 fn answer(line: &str, word: &str) -> Result<Option<String>> {
     // A message of the kernel may stand in front.
-    let Some((_, said)) = line.split_once(WORD) else {
+    let Some((_, report)) = line.split_once(WORD) else {
         return Ok(None);
     };
-    if let Some(why) = said.strip_prefix("failed ") {
+    if let Some(why) = report.strip_prefix("failed ") {
         bail!("a machine says: {why}");
     }
-    let rest = said.strip_prefix(word);
+    let rest = report.strip_prefix(word);
     Ok(rest.map(|rest| rest.trim().to_owned()))
 }
 
@@ -287,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_from_messages_of_the_kernel_and_failures() {
+    fn answers_are_distinguished_from_messages_of_the_kernel_and_failures() {
         let done = answer("[ 1.0] x reader: done 17\r", "done").unwrap();
         assert_eq!(done.as_deref(), Some("17"));
         assert_eq!(answer("reader: ready", "done").unwrap(), None);

@@ -15,21 +15,23 @@
 //! is examined first. So a reading machine fills its free memory with unique contents, and frees
 //! it: later reads go into memory that exists, as in a machine that has been up for a while.
 
-use super::order::{self, Access, Piece};
-use super::{AGED, qemu::WORD};
-use crate::contents::{PAGE, WORDS, fill, key, mix};
-use crate::measure::meminfo;
-use crate::workload::mapping::{Kind, Reservation};
-use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
-use rustix::mount::{MountFlags, mount};
-use rustix::system::{RebootCommand, finit_module, reboot};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use rustix::mount::{MountFlags, mount};
+use rustix::system::{RebootCommand, finit_module, reboot};
+
+use super::order::{self, Access, Piece};
+use super::{AGED, qemu::WORD};
+use crate::contents::{PAGE, WORDS, fill, key, mix};
+use crate::measure::meminfo;
+use crate::workload::mapping::{Kind, Reservation};
 
 /// Mount point of the disk.
 const DISK: &str = "/disk";
@@ -38,7 +40,7 @@ const AGED_PERCENT: usize = 85;
 /// Longest wait for the disk to appear.
 const DEVICE_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a machine is told on its kernel's command line.
+/// The words for a machine on its kernel's command line.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Reader {
     /// Seed of all that is drawn

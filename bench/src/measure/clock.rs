@@ -1,28 +1,23 @@
 //! The source of the guest's clock, and a check of it.
 //!
-//! Problem: on a busy host the CPU time of an emulated guest differs by a quarter between runs.
-//! Approach: QEMU can count the guest's instructions and make that number the guest's clock, a
-//! nanosecond each. Then every clock in the guest, of CPU time as of the wall, counts instructions,
-//! and no measurement here differs. The host names the guest's clock; before a result states it, a
-//! loop of known length must have taken the expected time. Units: nanoseconds of CPU, which are
-//! instructions on such a clock.
+//! # Problem
+//! On a busy host the CPU time of an emulated guest differs by a quarter between runs.
+//!
+//! # Approach
+//! QEMU can count the guest's instructions and make that number the guest's clock, a nanosecond
+//! each. Then every clock in the guest, of CPU time as of the wall, counts instructions, and no
+//! measurement here differs. The host names the guest's clock; before a result states it, a loop of
+//! known length must have taken the expected time.
+//!
+//! # Units
+//! Nanoseconds of CPU, which are instructions on such a clock.
 
-use super::cpu::CpuClock;
-use anyhow::{Result, ensure};
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What a guest's clock follows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Clock {
-    /// The host's clock: CPU is in seconds
-    #[default]
-    Time,
-    /// The guest's instructions: a second of CPU is 10⁹ of them
-    Instructions,
-}
+use anyhow::{Result, ensure};
+use uksm_results::clock::Clock;
+
+use super::cpu::CpuClock;
 
 /// Runs of the loop; the least counts, since an occasional interrupt takes long.
 const LOOPS: u32 = 5;
@@ -33,47 +28,29 @@ const INSTRUCTIONS: u64 = 2;
 /// Largest error of the loop, in percent: the kernel's timer interrupts it.
 const TOLERANCE: u64 = 2;
 
-impl Clock {
-    /// Its name, as options and results have it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Clock::Time => "time",
-            Clock::Instructions => "instructions",
+/// The clock, if this machine's clock is of this kind.
+///
+/// # Errors
+/// It must count instructions and does not. A clock of time is not checked.
+pub(crate) fn verified(clock: Clock) -> Result<Clock> {
+    if clock == Clock::Instructions {
+        let expected = Duration::from_nanos(ROUNDS * INSTRUCTIONS);
+        let own = CpuClock::of(std::process::id())?;
+        let mut taken = Duration::MAX;
+        for _ in 0..LOOPS {
+            let begin = own.now()?;
+            spin(ROUNDS);
+            taken = taken.min(own.now()?.saturating_sub(begin));
         }
+        ensure!(
+            counts(expected, taken),
+            "this machine's clock does not count instructions: {} of them took {} ns; \
+             boot it by `uksm-vm run --count instructions`",
+            expected.as_nanos(),
+            taken.as_nanos()
+        );
     }
-
-    /// The unit of CPU in tables.
-    pub(crate) fn cpu_unit(self) -> &'static str {
-        match self {
-            Clock::Time => "CPU s",
-            Clock::Instructions => "10^9 instr",
-        }
-    }
-
-    /// Itself, if this machine's clock is of this kind.
-    ///
-    /// # Errors
-    /// It must count instructions and does not. A clock of time is not checked.
-    pub(crate) fn verified(self) -> Result<Clock> {
-        if self == Clock::Instructions {
-            let expected = Duration::from_nanos(ROUNDS * INSTRUCTIONS);
-            let own = CpuClock::of(std::process::id())?;
-            let mut taken = Duration::MAX;
-            for _ in 0..LOOPS {
-                let begin = own.now()?;
-                spin(ROUNDS);
-                taken = taken.min(own.now()?.saturating_sub(begin));
-            }
-            ensure!(
-                counts(expected, taken),
-                "this machine's clock does not count instructions: {} of them took {} ns; \
-                 boot it by `uksm-vm run --count instructions`",
-                expected.as_nanos(),
-                taken.as_nanos()
-            );
-        }
-        Ok(self)
-    }
+    Ok(clock)
 }
 
 /// Whether this time for this number of instructions shows a clock that counts them.
@@ -106,14 +83,5 @@ mod tests {
         assert!(counts(expected, Duration::from_micros(981)));
         assert!(!counts(expected, Duration::from_micros(1021)));
         assert!(!counts(expected, Duration::from_micros(500)));
-    }
-
-    #[test]
-    fn results_and_options_name_a_clock_alike() {
-        for clock in [Clock::Time, Clock::Instructions] {
-            let option = clock.to_possible_value().unwrap();
-            assert_eq!(option.get_name(), clock.name());
-            assert_eq!(serde_json::to_value(clock).unwrap(), clock.name());
-        }
     }
 }

@@ -1,11 +1,15 @@
 //! CPU time of a process, in nanoseconds.
 //!
-//! Problem: utime and stime come in ticks, and a run of a few seconds is counted against another.
-//! Approach: the kernel's CPU clock of a process (`clock_getcpuclockid(3)`) is the scheduler's
-//! sum over all its threads, ended ones included; it works for kernel threads as well.
+//! # Problem
+//! The times `utime` and `stime` come in ticks, and a run of a few seconds is counted against another.
+//!
+//! # Approach
+//! The kernel's CPU clock of a process (`clock_getcpuclockid(3)`) is the scheduler's sum over all
+//! its threads, ended ones included; it works for kernel threads as well.
+
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use std::time::Duration;
 
 /// Ticks a second of /proc/PID/stat: USER_HZ.
 const TICKS: f64 = 100.0;

@@ -1,16 +1,22 @@
 //! The possible saving of merging, from the contents themselves.
 //!
-//! Problem: the equal pages of a real program are not planned. Approach: read every anonymous page
-//! that is present through /proc/PID/mem, hash it to 64 bits, count pages minus distinct hashes
-//! (all-zero pages cost nothing). Absent pages are not read: that would map the zero page.
+//! # Problem
+//! The equal pages of a real program are not planned.
+//!
+//! # Approach
+//! Read every anonymous page that is present through /proc/PID/mem, hash it to 64 bits, count pages
+//! minus distinct hashes (all-zero pages cost nothing). Absent pages are not read: that would map
+//! the zero page.
 
-use super::pagemap::{Place, Present, present_pages};
-use crate::contents::{PAGE, mix};
-use anyhow::{Context, Result};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result};
+
+use super::pagemap::{Place, Present, present_pages};
+use crate::contents::{PAGE, mix};
 
 /// Pages read at a time.
 const CHUNK: usize = 256;

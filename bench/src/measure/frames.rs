@@ -1,10 +1,12 @@
 //! The frame of each page of a mapping, read repeatedly.
 
-use super::pagemap::{ENTRY, PFN_MASK, PRESENT, Seen, mapping_of};
-use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result, ensure};
+
+use super::pagemap::{ENTRY, PFN_MASK, PRESENT, Seen, mapping_of};
 
 /// The pages of one mapping.
 pub(crate) struct Frames {

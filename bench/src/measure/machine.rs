@@ -15,11 +15,13 @@
 //! freed (`mm/page_alloc.c`, `nr_pcp_high`), so that `MemFree` alone may fall while memory is
 //! saved.
 
-use super::meminfo;
-use crate::workload::mib;
-use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use super::meminfo;
+use crate::units::mib;
 
 /// Ticks a second in /proc/stat, on every Linux that user space sees.
 const TICKS: f64 = 100.0;

@@ -1,15 +1,20 @@
 //! The times from which pages are present, and from which they share a frame with another.
 //!
-//! Problem: the pages of a real program that become equal, and the times, are not planned. The
-//! mergeable pages are known at the end, from contents; their times must have been recorded before.
-//! Approach: each look reads the frame of every page. A page has come at the look that sees it
-//! first, and is merged from the look on since which it has always shared its frame. At the end,
-//! when the equal pages are known, their times can be read. A page that is rewritten in place has
-//! come when it was first there, so times are rather too long.
+//! # Problem
+//! The pages of a real program that become equal, and the times, are not planned. The mergeable
+//! pages are known at the end, from contents; their times must have been recorded before.
+//!
+//! # Approach
+//! Each look reads the frame of every page. A page has come at the look that sees it first, and is
+//! merged from the look on since which it has always shared its frame. At the end, when the equal
+//! pages are known, their times can be read. A page that is rewritten in place has come when it was
+//! first there, so times are rather too long.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
 
 use super::pagemap::{Place, page_frames};
-use anyhow::Result;
-use std::collections::HashMap;
 
 /// The record of one page.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +33,7 @@ pub(crate) struct Sharing {
 
 /// The counts of one look.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seen {
+pub(crate) struct SharingCount {
     /// Pages that are there.
     pub mapped: usize,
     /// Pages of these that cost no frame of their own.
@@ -37,7 +42,7 @@ pub(crate) struct Seen {
 
 impl Sharing {
     /// Looks at these processes.
-    pub(crate) fn look(&mut self, seconds: f64, pids: &[u32]) -> Result<Seen> {
+    pub(crate) fn look(&mut self, seconds: f64, pids: &[u32]) -> Result<SharingCount> {
         let mut there = Vec::new();
         for &pid in pids {
             let frames = page_frames(pid)?;
@@ -46,7 +51,7 @@ impl Sharing {
         Ok(self.take(seconds, &there))
     }
 
-    fn take(&mut self, seconds: f64, there: &[(Place, u64)]) -> Seen {
+    fn take(&mut self, seconds: f64, there: &[(Place, u64)]) -> SharingCount {
         self.looks += 1;
         let mut sharers: HashMap<u64, usize> = HashMap::new();
         for &(_, frame) in there {
@@ -63,7 +68,7 @@ impl Sharing {
         }
         let last = self.looks;
         self.pages.retain(|_, page| page.look == last);
-        Seen {
+        SharingCount {
             mapped: there.len(),
             saved: there.len() - sharers.len(),
         }

@@ -1,13 +1,20 @@
 //! Stretches of a run whose instructions are counted by function.
 //!
-//! Problem: the emulator sees the guest's instructions, and knows of no variants. Approach: this
-//! program executes an instruction without effect, by which the emulator's plugin recognises the
-//! beginning or the end of a window (`vm/plugin/markers.h`). The plugin numbers windows as they are
-//! opened, and so does this program. Units: seconds of CPU and MiB, as everywhere in results.
+//! # Problem
+//! The emulator sees the guest's instructions, and knows of no variants.
+//!
+//! # Approach
+//! This program executes an instruction without effect, by which the emulator's plugin recognises
+//! the beginning or the end of a window (`vm/plugin/markers.h`). The plugin numbers windows as they
+//! are opened, and so does this program.
+//!
+//! # Units
+//! Seconds of CPU and MiB, as everywhere in results.
 
-use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+use uksm_results::report::Window;
 
 /// The displacements that identify the instructions.
 const BEGIN: u32 = 0x6b73_5501;
@@ -15,20 +22,6 @@ const END: u32 = 0x6b73_5502;
 
 /// Windows opened so far.
 static OPENED: AtomicUsize = AtomicUsize::new(0);
-
-/// A window that was closed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Window {
-    /// The number of windows opened before, in this boot.
-    pub number: usize,
-    /// CPU that the system under test used in it, by the scheduler's clock.
-    pub cpu_seconds: f64,
-    /// MiB saved when it was closed.
-    pub saved_mib: f64,
-    /// Whether it was closed at the first look that saw 95 % merged; otherwise, at the end of the
-    /// run.
-    pub reached: bool,
-}
 
 /// A window that is open.
 #[derive(Debug)]

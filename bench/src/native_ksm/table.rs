@@ -32,7 +32,7 @@ pub(super) struct Figures {
 
 /// One run.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Run {
+pub(super) struct KsmRun {
     pub(super) round: usize,
     pub(super) workload: String,
     pub(super) variant: String,
@@ -79,7 +79,7 @@ fn spread(mut values: Vec<f64>, digits: usize) -> String {
 }
 
 /// The table of all runs.
-pub(super) fn table(runs: &[Run], kernel: &str, window: u64) -> String {
+pub(super) fn table(runs: &[KsmRun], kernel: &str, window: u64) -> String {
     let mut text = format!(
         "native, Linux {kernel}: to 90 % of what can be saved, or {window} s; median [least-most] of each variant's runs\n"
     );
@@ -132,29 +132,29 @@ pub(super) fn table(runs: &[Run], kernel: &str, window: u64) -> String {
     text
 }
 
-fn of<'a>(runs: &'a [Run], workload: &str, variant: &str) -> Vec<&'a Run> {
-    let is = |run: &&Run| run.workload == workload && run.variant == variant;
+fn of<'a>(runs: &'a [KsmRun], workload: &str, variant: &str) -> Vec<&'a KsmRun> {
+    let is = |run: &&KsmRun| run.workload == workload && run.variant == variant;
     runs.iter().filter(is).collect()
 }
 
 /// CPU a saved page of each other variant, as a multiple of uksm's.
-fn ratios(runs: &[Run], workload: &str) -> String {
+fn ratios(runs: &[KsmRun], workload: &str) -> String {
     let mut text = String::new();
     let own = of(runs, workload, "uksm");
     for variant in VARIANTS.into_iter().skip(1) {
         let name = variant.name();
         let peers = of(runs, workload, name);
-        let pair = |own: &&&Run| {
+        let pair = |own: &&&KsmRun| {
             let peer = peers.iter().find(|peer| peer.round == own.round)?;
             Some(peer.figures.page_cost()? / own.figures.page_cost()?)
         };
         let ratios: Option<Vec<f64>> = own.iter().map(|own| pair(&own)).collect();
-        let said = match ratios.as_deref().map(Interval::of) {
+        let ratio_text = match ratios.as_deref().map(Interval::of) {
             None => "saved nothing in some round".to_owned(),
             Some(None) => "one pair has no interval".to_owned(),
             Some(Some(interval)) => interval.to_string(),
         };
-        let _infallible = writeln!(text, "CPU a saved page, {name} / uksm: {said}");
+        let _infallible = writeln!(text, "CPU a saved page, {name} / uksm: {ratio_text}");
     }
     text
 }
@@ -183,8 +183,8 @@ fn aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
 mod tests {
     use super::*;
 
-    fn run(round: usize, variant: &str, saved_pages: u64, cpu: f64) -> Run {
-        Run {
+    fn run(round: usize, variant: &str, saved_pages: u64, cpu: f64) -> KsmRun {
+        KsmRun {
             round,
             workload: "static-mixed".to_owned(),
             variant: variant.to_owned(),
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn ratios_are_of_pairs_and_who_did_not_get_there_is_named() {
-        let runs: Vec<Run> = (0..3)
+        let runs: Vec<KsmRun> = (0..3)
             .flat_map(|round| {
                 let host = 1.0 + 0.1 * round as f64;
                 [

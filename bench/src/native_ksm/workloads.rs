@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use crate::system::ksm::Settings;
-use crate::workload::{Behaviour, Contents, MIB_PAGES, Part, Spec};
 use uksm_linux::ksm::sysfs::ScanRate;
+
+use crate::units::MIB_PAGES;
+use crate::variants::ksm::Settings;
+use crate::workload::{Behaviour, Contents, Part, Spec};
 
 /// Family of the contents of clones.
 const CLONED: u64 = 3;

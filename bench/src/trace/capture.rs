@@ -5,17 +5,22 @@
 //! reading is found in its state before or after. A page shared by fork among several of the
 //! processes is one page already: it belongs to the first one.
 
-use super::writing::{Recording, Seen, Snapshot};
-use crate::contents::PAGE;
-use anyhow::{Context, Result, ensure};
-use clap::Args;
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use uksm_linux::contents::{Page, Reader};
 use uksm_linux::proc::Proc;
 use uksm_sketch::content::{Content, Salt};
+
+use super::writing::{CapturedPage, Recording, Snapshot};
+use crate::contents::PAGE;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -38,7 +43,7 @@ pub(crate) struct Options {
     /// What is captured, in words
     #[arg(long)]
     source: String,
-    /// The file
+    /// The file, which is compressed: NAME.trace.gz
     #[arg(long)]
     output: PathBuf,
 }
@@ -69,16 +74,26 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let late =
         begin.elapsed() - Duration::from_millis(options.every * (options.moments as u64 - 1));
-    let text = recording.text()?;
-    std::fs::write(&options.output, &text)
+    let packed = pack(&recording.text()?)?;
+    std::fs::write(&options.output, &packed)
         .with_context(|| format!("cannot write {}", options.output.display()))?;
     println!(
         "written {}, {} KiB; the last moment took {} ms",
         options.output.display(),
-        text.len() >> 10,
+        packed.len() >> 10,
         late.as_millis()
     );
     Ok(())
+}
+
+/// Compresses a trace. The same text gives the same bytes: they hold neither a time nor a name.
+///
+/// # Errors
+/// There is no memory for it.
+fn pack(text: &str) -> Result<Vec<u8>> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(text.as_bytes())?;
+    Ok(packed.finish()?)
 }
 
 /// The pages of a process; `forked` are hashes of shared pages of the processes before it.
@@ -93,7 +108,7 @@ fn snapshot(proc: &Proc, pid: u32, salt: Salt, forked: &mut HashSet<u64>) -> Res
         if page.is_shared && hash != 0 && !forked.insert(hash) {
             return;
         }
-        let seen = Seen {
+        let seen = CapturedPage {
             hash,
             zero_lines: zero_lines(page.contents),
         };
@@ -130,6 +145,17 @@ mod tests {
         assert_eq!(zero_lines(&page), u64::MAX);
         page[LINE * 5 + 3] = 1;
         assert_eq!(zero_lines(&page), !(1 << 5));
+    }
+
+    #[test]
+    fn a_packed_trace_is_the_same_each_time_and_can_be_unpacked() {
+        let text = "{\"format\":1}\n[0,0,[0,1,0,0,0]]\n".repeat(100);
+        let packed = pack(&text).unwrap();
+        assert!(packed.len() < text.len() && packed == pack(&text).unwrap());
+        let mut unpacked = String::new();
+        let mut reader = flate2::read::GzDecoder::new(&packed[..]);
+        std::io::Read::read_to_string(&mut reader, &mut unpacked).unwrap();
+        assert_eq!(unpacked, text);
     }
 
     #[test]

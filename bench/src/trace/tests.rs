@@ -1,13 +1,14 @@
 //! A written trace is read back correctly, for all changes of processes.
 
-use super::writing::{Recording, Seen, Snapshot};
-use super::*;
-use crate::draws::Draws;
 use std::collections::{BTreeMap, HashMap};
 
-fn seen(hash: u64) -> Seen {
+use super::writing::{CapturedPage, Recording, Snapshot};
+use super::*;
+use crate::rng::Rng;
+
+fn seen(hash: u64) -> CapturedPage {
     let zero_lines = if hash == 0 { u64::MAX } else { hash % 3 };
-    Seen { hash, zero_lines }
+    CapturedPage { hash, zero_lines }
 }
 
 fn snapshot(mappings: &[(u64, u64)], pages: &[(u64, u64)]) -> Snapshot {
@@ -67,7 +68,7 @@ fn a_heap_that_grows_and_a_stack_that_grows_down_are_one_mapping_each() {
 
 #[test]
 fn whatever_changes_is_read_as_it_was() {
-    let mut draws = Draws::new(3, 1 << 44);
+    let mut draws = Rng::new(3, 1 << 44);
     let mut one = || {
         let pages: BTreeMap<u64, u64> = (0..60)
             .filter_map(|page| {

@@ -4,14 +4,16 @@
 //! Contents are numbered in the order of their first appearance, in ascending order of addresses,
 //! so that contents that were never elsewhere become one run.
 
-use super::{ASCENDING, Captured, Change, FORMAT, GONE, Header, Held, SAME};
-use anyhow::Result;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
+use anyhow::Result;
+
+use super::{ASCENDING, Captured, Change, FORMAT, GONE, Header, PageContent, SAME};
+
 /// A page as it was read: a salted hash, 0 for the page of zeros, and the lines that are zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct CapturedPage {
     pub hash: u64,
     pub zero_lines: u64,
 }
@@ -20,7 +22,7 @@ pub(super) struct Seen {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Snapshot {
     pub mappings: Vec<(u64, u64)>,
-    pub pages: BTreeMap<u64, Seen>,
+    pub pages: BTreeMap<u64, CapturedPage>,
 }
 
 /// All snapshots.
@@ -109,13 +111,13 @@ fn with_pages<'a>(snapshots: impl Iterator<Item = &'a Snapshot>) -> Vec<(u64, u6
 struct Numbers(HashMap<u64, u64>);
 
 impl Numbers {
-    fn held(&mut self, seen: Seen) -> Held {
+    fn held(&mut self, seen: CapturedPage) -> PageContent {
         if seen.hash == 0 {
-            return Held::ZEROS;
+            return PageContent::ZEROS;
         }
         let next = self.0.len() as u64 + 1;
         let number = *self.0.entry(seen.hash).or_insert(next);
-        Held {
+        PageContent {
             number,
             zero_lines: seen.zero_lines,
         }
@@ -148,7 +150,7 @@ fn runs(
 }
 
 /// Extends a run by a page, if the page continues it.
-fn extend(run: &mut [u64; super::FIELDS], page: u64, held: Option<Held>) -> bool {
+fn extend(run: &mut [u64; super::FIELDS], page: u64, held: Option<PageContent>) -> bool {
     let [first, count, number, on, zero_lines] = run;
     if *first + *count != page {
         return false;

@@ -1,19 +1,23 @@
 //! A process of several threads, each busy in memory of its own: one address space, many faults and
 //! flushes at a time.
 //!
-//! Problem: in a process with one thread no other thread uses the page tables while pages are taken
-//! out of them. Threads on other processors have their translations flushed, and wait for the same
-//! locks. Approach: each thread fills its part, and waits. At `work` each reads page after page,
-//! drawn at random, and after every eighth writes the sum of all its reads into a page of the first
-//! quarter. So the result of the process depends on each byte that was read, and is the same in
-//! each run of a seed.
+//! # Problem
+//! In a process with one thread no other thread uses the page tables while pages are taken out of
+//! them. Threads on other processors have their translations flushed, and wait for the same locks.
+//!
+//! # Approach
+//! Each thread fills its part, and waits. At `work` each reads page after page, drawn at random,
+//! and after every eighth writes the sum of all its reads into a page of the first quarter. So the
+//! result of the process depends on each byte that was read, and is the same in each run of a seed.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
 
 use super::mapping::{Kind, Mapping, Reservation};
 use super::protocol::{answer, commands};
 use crate::contents::{self, mix};
-use anyhow::{Context, Result, ensure};
-use serde::{Deserialize, Serialize};
-use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Number of reads before a write.
 const READS_A_WRITE: u64 = 8;
@@ -43,9 +47,9 @@ pub(crate) fn run(busy: &Busy) -> Result<()> {
     let (answers, answered) = channel();
     std::thread::scope(|scope| {
         for number in 0..busy.threads as u64 {
-            let (orders, told) = channel();
+            let (orders, commands) = channel();
             let answers = answers.clone();
-            scope.spawn(move || one(busy, number, &told, &answers));
+            scope.spawn(move || one(busy, number, &commands, &answers));
             parts.push(orders);
         }
         // The answers of all, in any order.
@@ -73,7 +77,7 @@ pub(crate) fn run(busy: &Busy) -> Result<()> {
 }
 
 /// A thread: answers 0 when its memory is filled, and then with the result of each piece of work.
-fn one(busy: &Busy, number: u64, told: &Receiver<()>, answers: &Sender<Result<u64>>) {
+fn one(busy: &Busy, number: u64, commands: &Receiver<()>, answers: &Sender<Result<u64>>) {
     let mut part = match Part::filled(busy, number) {
         Ok(part) => part,
         Err(error) => return drop(answers.send(Err(error))),
@@ -81,7 +85,7 @@ fn one(busy: &Busy, number: u64, told: &Receiver<()>, answers: &Sender<Result<u6
     if answers.send(Ok(0)).is_err() {
         return;
     }
-    while told.recv().is_ok() {
+    while commands.recv().is_ok() {
         if answers.send(Ok(part.work(busy.reads))).is_err() {
             return;
         }

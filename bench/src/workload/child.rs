@@ -17,13 +17,13 @@ use super::protocol::{answer, commands};
 use super::{Behaviour, Contents, Moment, Numbers, Order, Part, Spec};
 use crate::contents;
 use crate::measure::cpu::CpuClock;
-use crate::trace::Held as Page;
+use crate::trace::PageContent;
 use anyhow::{Result, bail};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// One part with its memory.
-struct Held {
+struct FilledPart {
     part: Part,
     mapping: Mapping,
     filled: bool,
@@ -51,7 +51,7 @@ pub(crate) fn run(spec: &Spec) -> Result<()> {
             reservation.align(moment.phase);
         }
         let mapping = reservation.map(part.pages, kind)?;
-        let mut held = Held {
+        let mut held = FilledPart {
             part,
             mapping,
             filled: false,
@@ -114,7 +114,7 @@ pub(crate) fn run(spec: &Spec) -> Result<()> {
     }
 }
 
-impl Held {
+impl FilledPart {
     fn write(&mut self, seed: u64, index: usize, numbers: &Numbers) {
         let Some(held) = numbers.of(index) else {
             return;
@@ -222,7 +222,7 @@ impl Held {
     fn damaged(&self, seed: u64) -> Result<Option<usize>> {
         let numbers = self.part.numbers(seed)?;
         Ok((0..self.mapping.pages()).find(|&index| {
-            let holds = |held: Page| self.part.holds(seed, self.mapping.page(index), held);
+            let holds = |held: PageContent| self.part.holds(seed, self.mapping.page(index), held);
             // A read where there is no page would bring one in.
             numbers.of(index).is_some_and(|held| !holds(held))
         }))
@@ -236,7 +236,7 @@ impl Held {
     }
 }
 
-fn verify(parts: &[Held], seed: u64) -> Result<String> {
+fn verify(parts: &[FilledPart], seed: u64) -> Result<String> {
     let mut pages = 0;
     for (number, held) in parts.iter().enumerate().filter(|(_, held)| held.filled) {
         if let Some(page) = held.damaged(seed)? {

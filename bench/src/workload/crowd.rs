@@ -1,15 +1,17 @@
 //! Processes by the thousand that do nothing, and storms of processes that soon end.
 //!
-//! Problem: a host has thousands of processes with nothing to merge, and others come and go all the
-//! time; both must cost next to nothing, and must not delay others. Approach: all of them run one
-//! tiny program (see [`idler`]). Pages of a crowd are written by its parent, all different; they
-//! are read back at the end. Processes of a storm are started at even times by a thread, and killed
-//! after their life. All hold the few words that the program writes. Units: a process has [`PAGES`]
-//! pages of its own.
+//! # Problem
+//! A host has thousands of processes with nothing to merge, and others come and go all the time;
+//! both must cost next to nothing, and must not delay others.
+//!
+//! # Approach
+//! All of them run one tiny program (see [`idle_program`]). Pages of a crowd are written by its
+//! parent, all different; they are read back at the end. Processes of a storm are started at even
+//! times by a thread, and killed after their life. All hold the few words that the program writes.
+//!
+//! # Units
+//! A process has [`PAGES`] pages of its own.
 
-use super::{ChildExit, idler};
-use crate::contents::{self, PAGE, WORDS};
-use anyhow::{Context, Result, ensure};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,8 +22,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result, ensure};
+
+use super::{ChildExit, idle_program};
+use crate::contents::{self, PAGE, WORDS};
+
 /// Pages that a process of a crowd holds.
-const PAGES: usize = idler::MAPPINGS;
+const PAGES: usize = idle_program::MAPPINGS;
 
 /// The family of their contents.
 const FAMILY: u64 = 10;
@@ -35,7 +42,7 @@ struct Program(PathBuf);
 impl Program {
     fn new(name: &str) -> Result<Program> {
         let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
-        idler::write(&path)?;
+        idle_program::write(&path)?;
         Ok(Program(path))
     }
 
@@ -132,7 +139,7 @@ impl Crowd {
     fn pages(&self, number: usize) -> impl Iterator<Item = (u64, u64)> {
         let (seed, first) = (self.seed, number * PAGES);
         let key = move |page| contents::key(seed, FAMILY, (first + page) as u64);
-        idler::pages()
+        idle_program::pages()
             .enumerate()
             .map(move |(page, address)| (key(page), address))
     }

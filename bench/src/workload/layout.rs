@@ -1,22 +1,29 @@
 //! The positions of pages that several processes share.
 //!
-//! Problem: the cost of finding duplicates depends on their positions. Two guests of one disk image
-//! have the same pages at other places, and in runs: if page i of one equals page j of the other,
-//! then most often page i+1 equals page j+1. Approach: the equal pages are numbered, and cut into
-//! runs of neighbouring numbers; the cuts are the same in all processes. A process puts these runs
-//! and its own pages into an order, which is drawn from the seed. With one order for all, equal
-//! pages lie at the same offsets; with an order each, they lie anywhere, and a page that would lie
-//! at the offset of its twin is exchanged with another. Source: run lengths of two Debian guests of
-//! 512 MiB that read files in different order.
+//! # Problem
+//! The cost of finding duplicates depends on their positions. Two guests of one disk image have the
+//! same pages at other places, and in runs: if page i of one equals page j of the other, then most
+//! often page i+1 equals page j+1.
+//!
+//! # Approach
+//! The equal pages are numbered, and cut into runs of neighbouring numbers; the cuts are the same
+//! in all processes. A process puts these runs and its own pages into an order, which is drawn from
+//! the seed. With one order for all, equal pages lie at the same offsets; with an order each, they
+//! lie anywhere, and a page that would lie at the offset of its twin is exchanged with another.
+//!
+//! # Source
+//! Run lengths of two Debian guests of 512 MiB that read files in different order.
 
-use crate::draws::{Draws, shuffle};
+use std::ops::RangeInclusive;
+
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
-use std::ops::RangeInclusive;
+
+use crate::rng::{Rng, shuffle};
 
 /// The positions of the equal pages of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Place {
+pub(crate) enum Arrangement {
     /// Scattered singly, at the same offsets in all processes.
     Same,
     /// Scattered singly, no page at the offset of its twin.
@@ -35,7 +42,7 @@ pub(crate) struct Layout {
     /// Pages that all processes have, in percent.
     pub equal_percent: usize,
     /// Their positions.
-    pub place: Place,
+    pub place: Arrangement,
 }
 
 /// Run lengths of guests: percentages of the equal pages in runs of these lengths. So 86 % are in
@@ -59,15 +66,15 @@ impl Layout {
     /// # Errors
     /// There is no room to put each page elsewhere than its twin.
     pub(crate) fn numbers(&self, seed: u64, pages: usize) -> Result<Vec<u64>> {
-        if self.place == Place::Same {
+        if self.place == Arrangement::Same {
             let mut items = self.items(seed, pages, self.process);
-            shuffle(&mut items, &mut Draws::new(seed, ORDERS));
+            shuffle(&mut items, &mut Rng::new(seed, ORDERS));
             return Ok(flat(&items));
         }
         // The orders of the processes before this one give the positions of the twins.
         let mut before: Vec<Vec<u64>> = Vec::new();
         for process in 0..=self.process {
-            let mut draws = Draws::new(seed, ORDERS + process);
+            let mut draws = Rng::new(seed, ORDERS + process);
             let mut items = self.items(seed, pages, process);
             shuffle(&mut items, &mut draws);
             let numbers = self.apart(items, &before, &mut draws)?;
@@ -81,7 +88,7 @@ impl Layout {
         &self,
         mut items: Vec<Item>,
         before: &[Vec<u64>],
-        draws: &mut Draws,
+        draws: &mut Rng,
     ) -> Result<Vec<u64>> {
         for _ in 0..EXCHANGES {
             let numbers = flat(&items);
@@ -133,9 +140,9 @@ impl Layout {
     /// Lengths of the runs; their sum is `equal`.
     fn run_lengths(&self, seed: u64, equal: usize) -> Vec<usize> {
         let length = match self.place {
-            Place::Same | Place::Shuffled => 1,
-            Place::Runs(length) => length.max(1),
-            Place::GuestRuns => return guest_run_lengths(seed, equal),
+            Arrangement::Same | Arrangement::Shuffled => 1,
+            Arrangement::Runs(length) => length.max(1),
+            Arrangement::GuestRuns => return guest_run_lengths(seed, equal),
         };
         (0..equal)
             .step_by(length)
@@ -147,7 +154,7 @@ impl Layout {
 /// Lengths as in guests, the longest first. If few pages are left for a kind of run, they go to the
 /// next shorter kind.
 fn guest_run_lengths(seed: u64, equal: usize) -> Vec<usize> {
-    let mut draws = Draws::new(seed, LENGTHS);
+    let mut draws = Rng::new(seed, LENGTHS);
     let mut lengths = Vec::new();
     let (mut percent, mut placed) = (0, 0);
     for (share, kind) in GUEST_RUNS {

@@ -1,16 +1,21 @@
 //! Anonymous memory that a workload maps, writes and reads.
 //!
-//! Problem: an experiment decides on the position of a mapping (in-kernel KSM walks addresses
-//! upwards, so the order matters) and on huge pages and KSM for it. Approach: the parts of a
-//! workload are laid into one reservation, lowest first, with a gap between them, so that each
-//! stays a mapping of its own.
+//! # Problem
+//! An experiment decides on the position of a mapping (in-kernel KSM walks addresses upwards, so
+//! the order matters) and on huge pages and KSM for it.
+//!
+//! # Approach
+//! The parts of a workload are laid into one reservation, lowest first, with a gap between them, so
+//! that each stays a mapping of its own.
 
-use crate::contents::{PAGE, WORDS};
-use anyhow::{Context, Result, ensure};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
+
+use anyhow::{Context, Result, ensure};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::contents::{PAGE, WORDS};
 
 /// Unmapped pages between two parts, so that the kernel does not join them (one huge page).
 const GAP_PAGES: usize = 512;

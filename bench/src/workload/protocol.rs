@@ -1,8 +1,9 @@
 //! The protocol of a child and its parent: a line each way, on standard input and output.
 
-use anyhow::{Context, Result};
 use std::io::{BufRead, Write};
 use std::sync::mpsc::Receiver;
+
+use anyhow::{Context, Result};
 
 /// Answers its parent.
 pub(crate) fn answer(line: &str) -> Result<()> {

@@ -10,8 +10,9 @@
 //! a number of copies in inverse proportion to it, until half of all pages are taken; the others
 //! are unique. All are shuffled over all processes.
 
-use crate::draws::{Draws, shuffle};
 use serde::{Deserialize, Serialize};
+
+use crate::rng::{Rng, shuffle};
 
 /// Bounds of the copies of one content.
 const MIN_COPIES: usize = 2;
@@ -38,7 +39,7 @@ impl Sharers {
 
 /// The numbers of `pages` pages of all processes.
 fn plan(seed: u64, pages: usize) -> Vec<u64> {
-    let mut draws = Draws::new(seed, PLAN);
+    let mut draws = Rng::new(seed, PLAN);
     let weights: Vec<f64> = (MIN_COPIES..=MAX_COPIES)
         .map(|copies| 1.0 / copies as f64)
         .collect();

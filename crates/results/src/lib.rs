@@ -5,13 +5,18 @@
 //! ratio must mean the same in both, and tables and plots are read side by side.
 //!
 //! # Approach
-//! Whoever has a result makes a [`Row`] of each variant's figures in each case. [`ratios`],
-//! [`table`] and [`plot::svg`] know nothing else.
+//! A result is a [`report::Report`], of guests and of simulated hosts alike. It makes a [`Row`] of
+//! each variant's figures in each case; ratios, tables ([`report::Report::table`]) and
+//! [`pictures`] know nothing else.
 
 pub mod agreement;
+pub mod clock;
 pub mod interval;
 pub mod over_time;
-pub mod plot;
+pub mod pictures;
+mod plot;
+pub mod report;
+pub mod timeline;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -61,24 +66,23 @@ pub struct Outcome {
 
 /// The words of a table in which results differ.
 #[derive(Debug, Clone, Copy)]
-pub struct Words<'a> {
+pub(crate) struct Words<'a> {
     /// What was measured, and where.
-    pub title: &'a str,
+    pub(crate) title: &'a str,
     /// Heads the column of the moment that was waited for.
-    pub reached: &'a str,
+    pub(crate) reached: &'a str,
     /// Stands before how far a variant came that did not get there.
-    pub missed: &'a str,
+    pub(crate) missed: &'a str,
     /// Unit of CPU.
-    pub cpu: &'a str,
+    pub(crate) cpu: &'a str,
     /// Heads the column of a variant's own memory.
-    pub own: &'a str,
+    pub(crate) own: &'a str,
     /// Stands beside each ratio: what the machine was that it was measured on.
-    pub machine: &'a str,
+    pub(crate) machine: &'a str,
 }
 
 /// The cases, in order of appearance.
-#[must_use]
-pub fn cases<'a>(rows: &[Row<'a>]) -> Vec<&'a str> {
+pub(crate) fn cases<'a>(rows: &[Row<'a>]) -> Vec<&'a str> {
     let mut cases = Vec::new();
     for row in rows {
         if !cases.contains(&row.case) {
@@ -91,8 +95,7 @@ pub fn cases<'a>(rows: &[Row<'a>]) -> Vec<&'a str> {
 /// How `ours` compares with each peer of the same case; above 1 is in favour of `ours`. The names
 /// of all cases but `plain` carry theirs after an `@`. A peer that did not finish gives a lower
 /// bound of speed: the time it was given. Where `ours` did not, it gives an upper bound.
-#[must_use]
-pub fn ratios(
+pub(crate) fn ratios(
     rows: &[Row<'_>],
     ours: &str,
     plain: Option<&str>,
@@ -120,8 +123,7 @@ pub fn ratios(
 }
 
 /// How sure those [`ratios`] are of which both variants have several runs: by the same names.
-#[must_use]
-pub fn intervals(
+pub(crate) fn intervals(
     rows: &[Row<'_>],
     ours: &str,
     plain: Option<&str>,
@@ -173,8 +175,7 @@ fn for_pairs(
 
 /// A result as a table for people: the figures of all, those that only some have, and the ratios
 /// with their intervals.
-#[must_use]
-pub fn table(
+pub(crate) fn table(
     words: Words<'_>,
     rows: &[Row<'_>],
     ratios: &BTreeMap<String, f64>,

@@ -1,4 +1,4 @@
-//! Plots as SVG: memory saved over time, one curve a variant, one picture a case; and histograms.
+//! Drawing as SVG: memory saved over time, one curve a variant, one picture a case; and histograms.
 
 use std::error::Error;
 
@@ -27,50 +27,51 @@ const COLOURS: [RGBColor; 7] = [
 
 /// How pictures look.
 #[derive(Debug, Clone, Copy)]
-pub struct Style<'a> {
+pub(crate) struct Style<'a> {
     /// Height of each, in pixels.
-    pub height: u32,
+    pub(crate) height: u32,
     /// What seconds count from.
-    pub seconds: &'a str,
+    pub(crate) seconds: &'a str,
     /// What is saved, and how that is known.
-    pub saved: &'a str,
+    pub(crate) saved: &'a str,
     /// The axes reach at least so far, in seconds and MiB.
-    pub least: f64,
+    pub(crate) least: f64,
 }
 
 /// One picture: its title, and the variants in it.
 #[derive(Debug, Clone)]
-pub struct Picture<'a> {
+pub(crate) struct Picture<'a> {
     /// Stands above it.
-    pub title: String,
+    pub(crate) title: String,
     /// A curve each.
-    pub rows: Vec<&'a Row<'a>>,
+    pub(crate) rows: Vec<&'a Row<'a>>,
 }
 
 /// How often a quantity was up to each bound and above the one before; the last bound may be
 /// anything.
 #[derive(Debug, Clone, Copy)]
-pub struct Histogram<'a> {
+pub(crate) struct Histogram<'a> {
     /// The variant.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// Bounds and counts, the lowest bound first.
-    pub counts: &'a [(f64, usize)],
+    pub(crate) counts: &'a [(f64, usize)],
 }
 
 /// A picture of histograms: its title, and those in it, which have the same bounds.
 #[derive(Debug, Clone)]
-pub struct Bars<'a> {
+pub(crate) struct Bars<'a> {
     /// Stands above it.
-    pub title: String,
+    pub(crate) title: String,
     /// One each, side by side.
-    pub histograms: Vec<Histogram<'a>>,
+    pub(crate) histograms: Vec<Histogram<'a>>,
 }
 
 /// Draws histograms, one picture below the other, as SVG.
-///
-/// # Errors
-/// They cannot be drawn.
-pub fn bars(pictures: &[Bars<'_>], quantity: &str, height: u32) -> Result<String, Box<dyn Error>> {
+pub(crate) fn bars(
+    pictures: &[Bars<'_>],
+    quantity: &str,
+    height: u32,
+) -> Result<String, Box<dyn Error>> {
     below_each_other(pictures, height, |picture, area| {
         draw_bars(picture, quantity, area)
     })
@@ -124,10 +125,7 @@ fn draw_bars(picture: &Bars<'_>, quantity: &str, area: &Area<'_>) -> Result<(), 
 }
 
 /// Draws pictures, one below the other, as SVG.
-///
-/// # Errors
-/// They cannot be drawn.
-pub fn svg(pictures: &[Picture<'_>], style: Style<'_>) -> Result<String, Box<dyn Error>> {
+pub(crate) fn svg(pictures: &[Picture<'_>], style: Style<'_>) -> Result<String, Box<dyn Error>> {
     below_each_other(pictures, style.height, |picture, area| {
         draw(picture, style, area)
     })

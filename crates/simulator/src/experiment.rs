@@ -22,10 +22,11 @@ mod scatter;
 use uksm_policy::Params;
 use uksm_policy::command::Nanos;
 use uksm_policy::params::Governor;
+use uksm_results::report::{Report, SIMULATED};
 
 use crate::peer::{Advisor, KsmSettings, XlhSettings};
-use crate::result::{Measured, Report};
 use crate::{Costs, Workload};
+use measure::CaseResult;
 pub use reachability::{Indexed, reachability};
 pub use scatter::Custom;
 
@@ -318,14 +319,14 @@ impl Experiment {
         }
         let mut report = Report {
             experiment: self.name.to_owned(),
-            kernel: "simulated".to_owned(),
+            kernel: SIMULATED.to_owned(),
             accel: setup.costs_name.clone(),
             seed: setup.seed,
             ..Report::default()
         };
-        for (measured, memory_mib) in in_parallel(&tasks, setup, threads, progress)? {
-            report.memory_mib = report.memory_mib.max(memory_mib);
-            report.variants.push(measured);
+        for case in in_parallel(&tasks, setup, threads, progress)? {
+            report.memory_mib = report.memory_mib.max(case.memory_mib);
+            report.variants.push(case.measured);
         }
         (self.compare)(&mut report);
         Ok(report)
@@ -338,7 +339,7 @@ fn in_parallel(
     setup: &Setup,
     threads: usize,
     progress: &(dyn Fn(&str) + Sync),
-) -> Result<Vec<(Measured, u64)>, String> {
+) -> Result<Vec<CaseResult>, String> {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     let next = AtomicUsize::new(0);
@@ -352,14 +353,15 @@ fn in_parallel(
             };
             let mut result = measure::measure(setup, task.case, task.variant)?;
             for _ in 1..setup.times {
-                let (again, _) = measure::measure(setup, task.case, task.variant)?;
-                if again.figures != result.0.figures || again.looks != result.0.looks {
+                let again = measure::measure(setup, task.case, task.variant)?;
+                let [first, other] = [&result.measured, &again.measured];
+                if other.figures != first.figures || other.looks != first.looks {
                     return Err(format!("{}: another result each time", task.case.name));
                 }
-                result.0.real.again(&again.real);
+                result.real.again(&again.real);
             }
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-            let figures = &result.0;
+            let figures = &result.measured;
             progress(&format!(
                 "[{done}/{}] {}, {}: {:.1} MiB of {:.1} after {:.2} s; {}",
                 tasks.len(),
@@ -368,7 +370,7 @@ fn in_parallel(
                 figures.saved_mib,
                 figures.mergeable_mib,
                 figures.wall_seconds,
-                figures.real,
+                result.real,
             ));
             results.push((at, result));
         }

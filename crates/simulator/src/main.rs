@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Parser, Subcommand};
+use uksm_results::pictures;
+use uksm_simulator::Costs;
 use uksm_simulator::check::Violation;
 use uksm_simulator::experiment::{Custom, EXPERIMENTS, Experiment, Setup};
 use uksm_simulator::seed::{self, Plan};
-use uksm_simulator::{Costs, plot};
 
 #[derive(Parser)]
 #[command(
@@ -233,8 +234,8 @@ fn experiment(options: &Options) -> Result<()> {
         })
         .map_err(|error| anyhow!(error))?;
     print!("{}", report.table());
-    write(&options.output, experiment.name, "json", &report.json())?;
-    let svg = plot::svg(&report).map_err(|error| anyhow!(error))?;
+    write(&options.output, experiment.name, "json", &report.json()?)?;
+    let svg = pictures::svg(&report)?;
     write(&options.output, experiment.name, "svg", &svg)
 }
 

@@ -1,8 +1,8 @@
 //! The guest experiments' workloads, at the costs that were counted in a guest.
 
+use uksm_results::report::{Measured, Report};
 use uksm_simulator::Costs;
 use uksm_simulator::experiment::{Experiment, Setup};
-use uksm_simulator::result::{Measured, Report};
 
 fn realism(cases: &str) -> Report {
     let setup = Setup {

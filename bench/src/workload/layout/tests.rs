@@ -1,18 +1,19 @@
 //! Tests of layouts: positions, lengths of runs, and dependence on the seed.
 
-use super::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::*;
+
 const PAGES: usize = 65_536;
-const ALL: [Place; 5] = [
-    Place::Same,
-    Place::Shuffled,
-    Place::Runs(64),
-    Place::Runs(1000),
-    Place::GuestRuns,
+const ALL: [Arrangement; 5] = [
+    Arrangement::Same,
+    Arrangement::Shuffled,
+    Arrangement::Runs(64),
+    Arrangement::Runs(1000),
+    Arrangement::GuestRuns,
 ];
 
-fn layout(process: u64, equal_percent: usize, place: Place) -> Layout {
+fn layout(process: u64, equal_percent: usize, place: Arrangement) -> Layout {
     Layout {
         process,
         equal_percent,
@@ -20,7 +21,7 @@ fn layout(process: u64, equal_percent: usize, place: Place) -> Layout {
     }
 }
 
-fn numbers(process: u64, equal_percent: usize, place: Place) -> Vec<u64> {
+fn numbers(process: u64, equal_percent: usize, place: Arrangement) -> Vec<u64> {
     layout(process, equal_percent, place)
         .numbers(1, PAGES)
         .unwrap()
@@ -69,7 +70,7 @@ fn so_many_pages_are_equal_as_asked_for_and_each_number_occurs_once_in_a_process
 
 #[test]
 fn at_same_offsets_every_equal_page_lies_where_its_twin_does() {
-    let [one, other] = [0, 7].map(|process| numbers(process, 20, Place::Same));
+    let [one, other] = [0, 7].map(|process| numbers(process, 20, Arrangement::Same));
     let same = one.iter().zip(&other).filter(|(a, b)| a == b).count();
     assert_eq!(same, PAGES * 20 / 100);
     // Scattered: runs longer than a few pages are an accident of one in thousands.
@@ -79,7 +80,7 @@ fn at_same_offsets_every_equal_page_lies_where_its_twin_does() {
 
 #[test]
 fn elsewhere_no_page_lies_where_one_of_its_twins_does() {
-    for place in ALL.into_iter().filter(|&place| place != Place::Same) {
+    for place in ALL.into_iter().filter(|&place| place != Arrangement::Same) {
         for percent in [5, 100] {
             let all = [0, 1, 2, 7].map(|process| numbers(process, percent, place));
             for (number, one) in all.iter().enumerate() {
@@ -94,7 +95,7 @@ fn elsewhere_no_page_lies_where_one_of_its_twins_does() {
 #[test]
 fn guests_runs_have_the_lengths_that_were_measured() {
     for percent in [5, 10, 34, 100] {
-        let [one, other] = [0, 1].map(|process| numbers(process, percent, Place::GuestRuns));
+        let [one, other] = [0, 1].map(|process| numbers(process, percent, Arrangement::GuestRuns));
         let runs = found_runs(&one, &other);
         for (shortest, expected) in [(2, 86.0), (9, 77.0), (129, 47.0)] {
             let found = percent_in_runs_from(&runs, shortest);
@@ -108,7 +109,7 @@ fn guests_runs_have_the_lengths_that_were_measured() {
 
 #[test]
 fn runs_of_a_length_have_that_length() {
-    let [one, other] = [0, 1].map(|process| numbers(process, 45, Place::Runs(64)));
+    let [one, other] = [0, 1].map(|process| numbers(process, 45, Arrangement::Runs(64)));
     let runs = found_runs(&one, &other);
     assert!(percent_in_runs_from(&runs, 64) > 99.0, "{runs:?}");
     assert!(percent_in_runs_from(&runs, 65) < 1.0, "{runs:?}");
@@ -125,7 +126,7 @@ fn too_few_pages_for_a_long_run_are_in_shorter_ones_and_none_is_lost() {
 
 #[test]
 fn seed_and_process_decide_the_order_and_nothing_else_does() {
-    for place in [Place::Shuffled, Place::GuestRuns] {
+    for place in [Arrangement::Shuffled, Arrangement::GuestRuns] {
         let of = |process, seed| layout(process, 20, place).numbers(seed, 4096).unwrap();
         assert_eq!(of(1, 5), of(1, 5));
         assert_ne!(of(1, 5), of(1, 6));
@@ -135,6 +136,8 @@ fn seed_and_process_decide_the_order_and_nothing_else_does() {
 
 #[test]
 fn one_run_that_fills_all_memory_cannot_lie_elsewhere() {
-    let error = layout(1, 100, Place::Runs(64)).numbers(1, 64).unwrap_err();
+    let error = layout(1, 100, Arrangement::Runs(64))
+        .numbers(1, 64)
+        .unwrap_err();
     assert!(error.to_string().contains("Runs(64)"), "{error}");
 }

@@ -27,10 +27,10 @@ use std::collections::BTreeMap;
 
 use uksm_policy::command::Nanos;
 use uksm_policy::params::Governor;
+use uksm_results::report::Report;
 
 use super::{Case, Indexed, MIB, Variant};
 use crate::peer::{Entered, KsmSettings, XlhSettings};
-use crate::result::Report;
 use crate::workload::{Disks, Load, SECOND};
 use crate::{Chances, convert};
 

@@ -3,11 +3,12 @@
 use uksm_policy::command::{Nanos, PAGE_SIZE};
 use uksm_policy::params::Governor;
 use uksm_results::over_time;
+use uksm_results::report::Measured;
+use uksm_results::timeline::{Look, Timeline};
 
 use super::measurable::{Measurable, Oracle, mergeable_pages};
 use super::{Case, Setup, Variant, hints, reachability};
 use crate::peer::{Ksm, Published, Xlh};
-use crate::result::{Look, Measured};
 use crate::run::Driven;
 use crate::stopwatch::{self, Real};
 use crate::world::{Alone, World};
@@ -20,12 +21,19 @@ const MERGEABLE_EVERY: usize = 4;
 /// Turns between two checks of the engine's memory.
 const MEMORY_EVERY: u64 = 512;
 
-/// The variant's figures, and the MiB of the workload.
-pub(super) fn measure(
-    setup: &Setup,
-    case: &Case,
-    variant: Variant,
-) -> Result<(Measured, u64), String> {
+/// A variant in a case.
+#[derive(Debug)]
+pub(super) struct CaseResult {
+    /// Its figures.
+    pub(super) measured: Measured,
+    /// Memory of the workload.
+    pub(super) memory_mib: u64,
+    /// Times of the run on this machine, which are not part of its result.
+    pub(super) real: Real,
+}
+
+/// Runs a variant in a case.
+pub(super) fn measure(setup: &Setup, case: &Case, variant: Variant) -> Result<CaseResult, String> {
     let mut host = Host::new(setup.seed, setup.costs);
     if case.chances {
         host.count_chances();
@@ -49,7 +57,11 @@ pub(super) fn measure(
             Ok(course(case, variant, Alone::new(world, xlh)))
         }
         Variant::Oracle => Ok(course(case, variant, Alone::new(world, Oracle))),
-        Variant::Indexed(what) => Ok((reachability::measured(what, case, setup), 0)),
+        Variant::Indexed(what) => Ok(CaseResult {
+            measured: reachability::measured(what, case, setup),
+            memory_mib: 0,
+            real: Real::default(),
+        }),
         Variant::Ksm(_, settings) => {
             let ksm = Ksm::new(settings, setup.costs.ksm);
             Ok(course(case, variant, Alone::new(world, ksm)))
@@ -67,7 +79,7 @@ fn engine(setup: &Setup, governor: Governor, own: &[(&str, &str)]) -> Result<Dri
 }
 
 /// Runs a deduplicator to the end of the case.
-fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> (Measured, u64) {
+fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> CaseResult {
     let begun = stopwatch::thread_time();
     let mut longest = 0;
     let mut turns = 0;
@@ -175,13 +187,17 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
         },
         daemon_mib: most_bytes.max(alone.deduplicator.bytes()) as f64 / f64::from(1 << 20),
         figures,
-        looks,
+        looks: Timeline(looks),
+        ..Measured::default()
+    };
+    CaseResult {
+        measured,
+        memory_mib: memory / super::MIB,
         real: Real {
             seconds: convert::seconds(stopwatch::thread_time() - begun),
             steps: alone.deduplicator.real_steps(),
         },
-    };
-    (measured, memory / super::MIB)
+    }
 }
 
 /// The mean saving from a time on, and the share of a core that was used. The looks are those of
@@ -211,5 +227,6 @@ fn look<D: Measurable>(alone: &Alone<D>, saved: u64, begin: Nanos, spent_before:
         seconds: convert::seconds(alone.now().saturating_sub(begin)),
         cpu_seconds: convert::seconds(alone.spent() - spent_before),
         saved_mib: convert::mib(saved),
+        ..Look::default()
     }
 }

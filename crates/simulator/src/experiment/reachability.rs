@@ -22,12 +22,12 @@ use uksm_policy::RegionId;
 use uksm_policy::command::SpaceId;
 use uksm_policy::hash::{SplitMix64, mix};
 use uksm_policy::lookup::{Layout, Place, Unmerged};
+use uksm_results::report::Measured;
 
 use super::measurable::{found, named};
 use super::{Case, Setup};
 use crate::peer::Reachability;
 use crate::peer::tree::UnstableTree;
-use crate::result::Measured;
 
 /// Pages that are inserted: as many as two guests of 128 MiB have.
 const PAGES: u64 = 1 << 16;
