@@ -27,7 +27,7 @@ use uksm_policy::command::{
     Observation, PAGE_SIZE, Page, PageFlags, PageState, Reason, Run, SpaceArrival, SpaceId,
     SpaceSize, Spent, Status, Told,
 };
-use uksm_policy::hash::mix;
+use uksm_policy::mix::mix;
 use uksm_policy::params::Governor;
 use uksm_policy::{Engine, Params};
 

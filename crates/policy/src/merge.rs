@@ -3,14 +3,13 @@
 //! [`matching`] finds partners for sampled pages and queues the pages that can be merged,
 //! [`proposals`] queues pages that are likely equal without a match, and [`in_full`] finds partners
 //! for pages whose hash collides ([`collisions`]); [`sharing`] decides which pages may share a
-//! frame; [`queue`] gathers batches; [`outcomes`] counts the outcomes.
+//! frame; [`queue`] gathers batches.
 
 pub(crate) mod collisions;
 pub(crate) mod extension;
 pub(crate) mod finds;
 mod in_full;
 pub(crate) mod matching;
-pub(crate) mod outcomes;
 mod proposals;
 pub(crate) mod queue;
 mod sharing;
@@ -18,8 +17,7 @@ mod trail;
 
 use crate::command::{FoldBatch, Nanos, Status};
 use crate::params::SECOND;
-use crate::report::{HugeReport, MergedPages};
-use outcomes::Outcomes;
+use crate::report::{HugeReport, MergedPages, Outcomes};
 use queue::{MergeQueue, Waiting};
 
 /// Pages for which emptying the LRU batches of all processors is worth its cost.

@@ -10,13 +10,14 @@
 pub mod counters;
 mod explanation;
 mod figures;
+mod outcomes;
 
-pub use crate::merge::outcomes::Outcomes;
 pub use counters::{Cell, Counters, Field, counted};
 pub use explanation::{
     Circumstances, KnownPartner, MAX_SPARSE, RegionReport, SpaceReport, Standing,
 };
 pub use figures::{SpaceFigures, SpacesFigures};
+pub use outcomes::Outcomes;
 
 crate::counters! {
     /// Address spaces and their mappings.

@@ -26,8 +26,8 @@ use std::ops::Bound;
 
 use crate::command::{Mapping, Nanos, SpaceId};
 use crate::convert;
-use crate::hash::mix;
 use crate::ids::{RegionId, SpaceSlot};
+use crate::mix::mix;
 use crate::params::{Params, SECOND};
 use crate::report::SpacesReport;
 use crate::room;

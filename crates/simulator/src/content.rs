@@ -11,7 +11,8 @@
 //! the content.
 
 use uksm_policy::command::{Lines, PAGE_LINES};
-use uksm_policy::hash::{LineHash, mix};
+use uksm_policy::hash::LineHash;
+use uksm_policy::mix::mix;
 
 /// The family of the zero page.
 const ZEROS: u64 = (1 << FAMILY_BITS) - 1;

@@ -15,7 +15,7 @@
 
 use std::str::FromStr;
 
-use uksm_policy::hash::{SplitMix64, mix};
+use uksm_policy::mix::{SplitMix64, mix};
 
 use crate::Content;
 

@@ -18,7 +18,7 @@
 
 use uksm_policy::Params;
 use uksm_policy::command::{Nanos, SpaceId};
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 use uksm_policy::params::Governor;
 
 use crate::layout::{own, pooled};

@@ -24,7 +24,7 @@ pub use snapshot::Snapshots;
 pub use still::{Scatter, StaticMixed, Zipf};
 
 use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 
 use crate::{Content, Fill, Host};
 

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use scene::*;
 use uksm_policy::command::{Nanos, PAGE_SIZE};
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 use uksm_simulator::{Content, Fill, Host, Run};
 
 /// Pages of each process: 256 MiB.

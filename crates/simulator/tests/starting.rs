@@ -5,7 +5,7 @@ mod scene;
 
 use scene::*;
 use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 use uksm_policy::params::{Governor, Params};
 use uksm_simulator::{Content, Fill, Host};
 

@@ -5,7 +5,7 @@ mod scene;
 
 use scene::*;
 use uksm_policy::command::{FilePlace, Nanos, PAGE_SIZE, PageState, SpaceId};
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 use uksm_simulator::{Costs, Fill, Host};
 
 /// Pages of each process, and of a file.

@@ -21,8 +21,8 @@
 use rustix::time::{ClockId, clock_gettime};
 use uksm_policy::RegionId;
 use uksm_policy::command::FrameId;
-use uksm_policy::hash::{SplitMix64, mix};
 use uksm_policy::lookup::{Layout, Match, Merged, Place, Query, Unmerged};
+use uksm_policy::mix::{SplitMix64, mix};
 use uksm_policy::region::permutation::Permutation;
 
 const BATCH: usize = 512;

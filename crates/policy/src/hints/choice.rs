@@ -27,7 +27,7 @@
 use std::collections::BTreeMap;
 
 use crate::command::{Nanos, SpaceId};
-use crate::hash::mix;
+use crate::mix::mix;
 use crate::params::SECOND;
 
 /// Pages of a part of a file, which is chosen as a whole: 64 KiB.

@@ -19,7 +19,7 @@
 //! A slot takes 12 bytes.
 
 use crate::convert;
-use crate::hash::mix;
+use crate::mix::mix;
 
 /// Bounds of the number of slots; the upper one is for 1 GiB of files.
 const MIN_SLOTS: u64 = 1 << 10;

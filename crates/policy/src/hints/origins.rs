@@ -18,7 +18,7 @@
 
 use super::tally::Tally;
 use crate::command::{FilePlace, HintSource};
-use crate::hash::mix;
+use crate::mix::mix;
 
 /// Slots of the table.
 const SLOTS: u16 = 1 << 10;

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::stack::{Entry, Stack};
 use crate::command::SpaceId;
 use crate::convert;
-use crate::hash::mix;
+use crate::mix::mix;
 
 /// Limits of the number of entries, 3.5 MiB and 56 MiB of memory; between them, one entry for
 /// `PAGES_PER_ENTRY` pages that the engine follows: most hints are of one file, or of a few.

@@ -15,7 +15,7 @@
 use super::tally::Tally;
 use crate::command::{Nanos, SpaceId};
 use crate::convert;
-use crate::hash::mix;
+use crate::mix::mix;
 use crate::params::MILLISECOND;
 
 /// Slots of the table.

@@ -24,8 +24,8 @@
 //! UKSM §5.3 (`Tr_s`); W. Litwin, "Linear hashing", VLDB 1980.
 
 use crate::command::FrameId;
-use crate::hash::mix;
 use crate::lookup::frame_table::FrameTable;
+use crate::mix::mix;
 
 /// Limit of bytes of an entry with its share of the table and the heads, once there are thousands
 /// of neighbouring numbers: 16 and a quarter in the table, 4 for its chain head, a quarter more of

@@ -48,7 +48,7 @@ mod linear_hashing;
 mod overflow;
 mod size;
 
-use crate::hash::mix;
+use crate::mix::mix;
 use entry::Entry;
 pub use entry::{Layout, Place};
 pub use linear_hashing::WAYS;

@@ -27,9 +27,9 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::accounts::payer::Payer;
 use crate::command::{FrameId, Page};
 use crate::convert;
-use crate::hash::mix;
 use crate::ids::RegionId;
 use crate::lookup::Place;
+use crate::mix::mix;
 
 /// Hashes that are known to collide.
 const MAX_HASHES: usize = 1 << 14;

@@ -16,9 +16,9 @@
 use crate::accounts::payer::Payer;
 use crate::command::{FoldBatch, FoldEntry, FoldKind, FrameId, SpaceId};
 use crate::convert;
-use crate::hash::mix;
 use crate::ids::Ticket;
 use crate::lookup::Place;
+use crate::mix::mix;
 
 /// Pages of one batch.
 pub(crate) const ROOM: usize = 512;

@@ -198,7 +198,7 @@ pub(crate) fn coverage(indexed: u64, candidates: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::SplitMix64;
+    use crate::mix::SplitMix64;
     use proptest::prelude::*;
 
     /// Two regions of `pages`; each page of one has its partner in the other with chance `share`.

@@ -19,7 +19,7 @@
 
 use crate::command::Nanos;
 use crate::convert;
-use crate::hash::mix;
+use crate::mix::mix;
 use crate::params::SECOND;
 
 /// Kinds remembered.

@@ -20,8 +20,8 @@
 
 use uksm_policy::RegionId;
 use uksm_policy::command::SpaceId;
-use uksm_policy::hash::{SplitMix64, mix};
 use uksm_policy::lookup::{Layout, Place, Unmerged};
+use uksm_policy::mix::{SplitMix64, mix};
 
 use super::measurable::{found, named};
 use super::{Case, Setup};

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 
 use uksm_policy::command::PageState;
-use uksm_policy::hash::mix;
+use uksm_policy::mix::mix;
 
 use super::tree::{Met, Reachability, UnstableTree};
 use crate::host::in_kernel::Place;

@@ -1,7 +1,7 @@
 //! Processes with random actions of all kinds.
 
 use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, PAGE_SIZE, PageState, SpaceId};
-use uksm_policy::hash::{SplitMix64, mix};
+use uksm_policy::mix::{SplitMix64, mix};
 
 use super::Plan;
 use crate::fault::Fault;

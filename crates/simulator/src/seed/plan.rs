@@ -2,7 +2,7 @@
 
 use uksm_policy::Params;
 use uksm_policy::command::Nanos;
-use uksm_policy::hash::{SplitMix64, mix};
+use uksm_policy::mix::{SplitMix64, mix};
 use uksm_policy::params::{Contents, Governor};
 
 use super::anything::Event;

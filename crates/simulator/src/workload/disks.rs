@@ -33,7 +33,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, PAGE_SIZE, SpaceId};
-use uksm_policy::hash::{SplitMix64, mix};
+use uksm_policy::mix::{SplitMix64, mix};
 
 use super::page_cache::PageCache;
 use super::{SECOND, map};

@@ -2,7 +2,7 @@
 //! are replaced from time to time.
 
 use uksm_policy::command::{Nanos, SpaceId};
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 
 use super::{SECOND, map};
 use crate::layout::{Layout, Place, own};

@@ -1,7 +1,7 @@
 //! Virtual machines that run the same system: their page caches hold the same files in runs.
 
 use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 
 use super::{SECOND, map, place};
 use crate::layout::{Layout, Place};

@@ -1,7 +1,7 @@
 //! Workloads whose pages never change.
 
 use uksm_policy::command::Nanos;
-use uksm_policy::hash::{SplitMix64, mix};
+use uksm_policy::mix::{SplitMix64, mix};
 
 use super::map;
 use crate::layout::{Layout, own, pooled};

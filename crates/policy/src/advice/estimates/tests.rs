@@ -40,7 +40,7 @@ fn pass(estimates: &mut Estimates, memory: Memory<'_>, merged: bool) -> (Vec<Cha
 
 /// Contents without a partner.
 fn random(space: SpaceId, page: u64) -> u64 {
-    crate::hash::mix(page ^ (u64::from(space.0) << 50))
+    crate::mix::mix(page ^ (u64::from(space.0) << 50))
 }
 
 fn blocks(changes: &[Change]) -> BTreeSet<(u32, u64)> {

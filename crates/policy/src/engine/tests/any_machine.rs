@@ -9,8 +9,8 @@ use crate::command::{
     FilePlace, FoldKind, FoldOutcome, Frame, FrameId, Hint, HintSource, Mapping, PAGE_SIZE, Page,
     PageFlags, PageState, Reason, SpaceArrival, SpaceId, SpaceSize, Status, Told,
 };
-use crate::hash::{SplitMix64, mix};
 use crate::ids::SpaceSlot;
+use crate::mix::{SplitMix64, mix};
 use crate::params::Governor;
 use crate::region::State;
 

@@ -8,7 +8,7 @@ use crate::command::{
     FoldOutcome, Mapping, PAGE_SIZE, Page, PageFlags, PageState, Reason, Run, SpaceArrival,
     SpaceId, SpaceSize, Status, Told,
 };
-use crate::hash::mix;
+use crate::mix::mix;
 use crate::params::{Governor, MILLISECOND as MS};
 
 const MICROSECOND: Nanos = 1000;

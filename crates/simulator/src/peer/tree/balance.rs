@@ -260,7 +260,7 @@ impl Nodes {
 mod tests {
     use super::*;
     use uksm_policy::command::SpaceId;
-    use uksm_policy::hash::SplitMix64;
+    use uksm_policy::mix::SplitMix64;
 
     /// Black nodes on each path down, and the keys in order.
     fn walk(nodes: &Nodes, node: u32, keys: &mut Vec<u64>) -> u32 {
