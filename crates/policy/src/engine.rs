@@ -14,29 +14,30 @@
 //! top leaves goes to newcomers that wait to be listed. Without work the engine sleeps.
 //!
 //! Concerns of several parts are here, by the observation that brings them: [`mappings`] (processes
-//! and mappings), [`hinted`] (hints that are followed), [`extending`] (pages between matches),
-//! [`sampled`] (pages that were read), [`huge_again`] (zeros that khugepaged undoes), [`colliding`]
-//! (pages that are read in full), [`outcomes`] (results of merging), [`strength`] (hash strength),
-//! [`work`] (work by space), [`explaining`], [`figures`] and [`report`].
+//! and mappings), [`hint_turn`] (hints that are followed), [`extension_turn`] (pages between
+//! matches), [`sample_turn`] (pages that were read), [`huge_again`] (zeros that khugepaged undoes),
+//! [`full_read_turn`] (pages that are read in full), [`fold_outcomes`] (results of merging),
+//! [`strength_change`] (hash strength), [`cost_by_space`] (work by space), [`space_report`],
+//! [`space_figures`] and [`report`].
 //!
 //! # Source
 //! UKSM Figure 4 and §5.3.
 
-mod answer;
-mod colliding;
-mod explaining;
-mod extending;
-mod figures;
-mod hinted;
+mod cost_by_space;
+mod extension_turn;
+mod fold_outcomes;
+mod full_read_turn;
+mod hint_turn;
 mod huge_again;
 mod mappings;
-mod outcomes;
-mod outdated;
+mod merged_since_read;
 mod report;
-mod sampled;
-mod strength;
+mod sample_answer;
+mod sample_turn;
+mod space_figures;
+mod space_report;
+mod strength_change;
 mod turn;
-mod work;
 
 use crate::accounts::Accounts;
 use crate::accounts::payer::Payer;
@@ -54,8 +55,8 @@ use crate::params::{ParamError, Params, SECOND};
 use crate::region::Regions;
 use crate::spaces::Spaces;
 use crate::spaces::discovery::{Discover, Discovery};
-use crate::spaces::lifetime::Lifetimes;
-use answer::Answer;
+use crate::spaces::region_lifetimes::Lifetimes;
+use sample_answer::Answer;
 use turn::{Retry, Turn};
 
 /// Time after the start in which only the governor's share limits discovery, newcomers and the

@@ -7,23 +7,24 @@
 //! at once.
 //!
 //! # Approach
-//! Hints are taken at intervals ([`taking`]) and wait in bounded [`stacks`], one a space, the
-//! newest on top. *Hint spurts* take from them in turn, and are paid from a part of the governor's
-//! share, `hint_runs : scan_runs`, and from time that the ladder leaves unused. A spurt is one
-//! SAMPLE ([`spurt`]): its pages are looked up and indexed like any others, so that of two guests
-//! that read the same block the second meets the first. They do not represent the rest of their
-//! region and do not count for its duplication estimate.
+//! Hints are taken at intervals ([`pull_schedule`]) and wait in bounded [`stacks`], one a space,
+//! the newest on top. *Hint spurts* take from them in turn, and are paid from a part of the
+//! governor's share, `hint_runs : scan_runs`, and from time that the ladder leaves unused. A spurt
+//! is one SAMPLE ([`spurt`]): its pages are looked up and indexed like any others, so that of two
+//! guests that read the same block the second meets the first. They do not represent the rest of
+//! their region and do not count for its duplication estimate.
 //!
 //! A page at a place of a file that was read before is not sampled, but compared with its
-//! [`expected`] contents.
+//! expected contents ([`expected_contents`]).
 //!
 //! If there are more hints than time to follow them, the same parts of files are chosen in all
-//! spaces ([`choice`]).
+//! spaces ([`file_sampling`]).
 //!
 //! Each hint has a [`ticket`], which its pages carry until they are merged. So yield feeds back: in
-//! a 2 MiB block whose hints do not pay only some are followed ([`worth`]); while there are too
-//! many, those of files that do not pay give way ([`origins`]); and while hints as a whole pay less
-//! than a least yield, or far less than scanning, their part is halved, down to a sixteenth.
+//! a 2 MiB block whose hints do not pay only some are followed ([`block_yield`]); while there are
+//! too many, those of files that do not pay give way ([`file_yield`]); and while hints as a whole
+//! pay less than a least yield, or far less than scanning, their part is halved, down to a
+//! sixteenth.
 //!
 //! # Units
 //! Pages unless stated otherwise. A full stack is worked off in [`WORKED_OFF`].
@@ -31,16 +32,16 @@
 //! # Source
 //! XLH §4.1 to §4.3.
 
-mod choice;
-mod expected;
-mod origins;
+mod block_yield;
+mod expected_contents;
+mod file_sampling;
+mod file_yield;
+mod pull_schedule;
 mod spurt;
 mod stack;
 mod stacks;
-mod taking;
-mod tally;
 mod ticket;
-mod worth;
+mod yield_count;
 
 use std::collections::VecDeque;
 
@@ -53,15 +54,15 @@ use crate::ids::Ticket;
 use crate::mix::mix;
 use crate::params::{MILLISECOND, Params, SECOND};
 use crate::report::HintsReport;
-use choice::{Choice, PART_PAGES};
-use expected::Expected;
-use origins::{Origin, Origins};
+use block_yield::Worth;
+use expected_contents::Expected;
+use file_sampling::{Choice, PART_PAGES};
+use file_yield::{Origin, Origins};
+use pull_schedule::Taking;
 pub(crate) use spurt::{Spurt, Terms};
 use stack::Entry;
 use stacks::Stacks;
-use taking::Taking;
 use ticket::Tickets;
-use worth::Worth;
 
 /// Time in which a full stack is worked off (XLH §4.2: 15 to 30 s).
 const WORKED_OFF: Nanos = 20 * SECOND;

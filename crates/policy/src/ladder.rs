@@ -12,14 +12,14 @@
 //! The state of a region is in the region; the ladder only has its place.
 
 mod calendar;
-mod checks;
 mod first_sweep;
 pub(crate) mod level;
 mod membership;
 mod promotion;
+mod rewrite_checks;
 pub(crate) mod sampling;
-mod spread;
-mod watched;
+mod strength_samples;
+mod watch_schedule;
 
 use std::collections::VecDeque;
 
@@ -34,7 +34,7 @@ use crate::region::{Permutations, Region, Regions, State};
 use crate::report::{LevelReport, PromotionReport, SamplingReport};
 use calendar::{Calendar, Note};
 use level::{Level, Quota};
-use spread::Spread;
+use strength_samples::Spread;
 
 /// Cost of a page, in nanoseconds, assumed until it is measured.
 const FIRST_COST: f64 = 1000.0;

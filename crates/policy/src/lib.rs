@@ -25,6 +25,7 @@ pub mod command;
 mod convert;
 mod doc;
 mod engine;
+mod frugal_vec;
 pub mod hash;
 mod hints;
 mod ids;
@@ -35,7 +36,6 @@ pub mod mix;
 pub mod params;
 pub mod region;
 pub mod report;
-mod room;
 mod spaces;
 
 pub use command::{Command, Observation};

@@ -10,7 +10,7 @@
 
 pub(crate) mod frame_table;
 pub(crate) mod frames;
-mod in_full;
+mod full_hash_index;
 pub mod merged;
 mod patrol;
 mod sharers;
@@ -23,7 +23,7 @@ use crate::command::{Command, Frame, FrameId, Lines, Nanos, SpaceId};
 use crate::params::{Contents, Params, SECOND};
 use crate::report::{FrameReport, IndexMemory};
 use frames::Frames;
-use in_full::InFull;
+use full_hash_index::InFull;
 pub use merged::Merged;
 use patrol::Patrol;
 use sharers::Sharers;

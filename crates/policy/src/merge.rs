@@ -1,19 +1,19 @@
 //! Merging: the waiting pages, the batch under way, and the outcomes.
 //!
 //! [`matching`] finds partners for sampled pages and queues the pages that can be merged,
-//! [`proposals`] queues pages that are likely equal without a match, and [`in_full`] finds partners
-//! for pages whose hash collides ([`collisions`]); [`sharing`] decides which pages may share a
-//! frame; [`queue`] gathers batches.
+//! [`proposals`] queues pages that are likely equal without a match, and [`full_hash`] finds
+//! partners for pages whose hash collides ([`collisions`]); [`sharing`] decides which pages may
+//! share a frame; [`queue`] gathers batches.
 
+pub(crate) mod candidates;
 pub(crate) mod collisions;
 pub(crate) mod extension;
-pub(crate) mod finds;
-mod in_full;
+mod full_hash;
 pub(crate) mod matching;
 mod proposals;
 pub(crate) mod queue;
 mod sharing;
-mod trail;
+mod twin_run;
 
 use crate::command::{FoldBatch, Nanos, Status};
 use crate::params::SECOND;

@@ -8,8 +8,8 @@
 //! A region consists of parts, one for each question: the share with partners ([`duplication`]),
 //! how fast its merged pages are broken ([`cow`]), when it may be promoted again ([`backoff`]), the
 //! share in memory ([`residency`]), its merged pages ([`merged_pages`]), its huge pages that are
-//! worth a split ([`huge`]) and those that the kernel has made again ([`collapse`]), and the order
-//! of reading ([`walk`]). The ladder moves regions. State that a small region seldom needs is
+//! worth a split ([`huge_blocks`]) and those that the kernel has made again ([`collapse`]), and the
+//! order of reading ([`walk`]). The ladder moves regions. State that a small region seldom needs is
 //! allocated when it is first needed: for blocks ([`blocks`]), and for merged pages
 //! ([`merge_record`]).
 //!
@@ -22,20 +22,20 @@ mod blocks;
 mod collapse;
 pub(crate) mod cow;
 pub(crate) mod duplication;
-pub(crate) mod huge;
+pub(crate) mod huge_blocks;
+mod huge_pages;
 mod merge_record;
 pub(crate) mod merged_pages;
 mod merging;
 pub mod permutation;
-mod progress;
+mod reading_progress;
 pub(crate) mod residency;
-mod rewritten;
-mod settled;
-mod splitting;
+mod rewrite_detector;
+mod settled_pages;
 mod sweep;
 mod table;
 mod walk;
-mod watch;
+mod write_watch;
 
 use crate::command::{Nanos, PAGE_SIZE};
 use crate::convert;
@@ -46,12 +46,12 @@ use duplication::{DuplicationEstimate, Scale};
 use merge_record::MergeRecord;
 pub(crate) use merging::Look;
 use residency::Residency;
-use rewritten::Rewritten;
+use rewrite_detector::Rewritten;
 pub(crate) use sweep::SweepEnd;
 pub(crate) use table::Regions;
 pub(crate) use walk::Permutations;
 use walk::Walk;
-pub(crate) use watch::WATCHED_PAGES;
+pub(crate) use write_watch::WATCHED_PAGES;
 
 /// Pages a page table maps: 2 MiB.
 pub(crate) const BLOCK_PAGES: u32 = 512;

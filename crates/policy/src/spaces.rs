@@ -9,14 +9,15 @@
 //! compared with the known regions of the space ([`changes`]). Where it would add more regions than
 //! there is room for, large mappings become sparse ones ([`sparse`]), which count as one region
 //! each until a page is found in them. Mappings that still exceed the bound are left out, counted,
-//! and tried again with every list. The lifetimes of regions are learnt by kind ([`lifetime`]).
+//! and tried again with every list. The lifetimes of regions are learnt by kind
+//! ([`region_lifetimes`]).
 //!
 //! # Source
 //! UKSM §5.1.
 
 pub(crate) mod changes;
 pub(crate) mod discovery;
-pub(crate) mod lifetime;
+pub(crate) mod region_lifetimes;
 pub(crate) mod sizes;
 pub(crate) mod sparse;
 
@@ -26,11 +27,11 @@ use std::ops::Bound;
 
 use crate::command::{Mapping, Nanos, SpaceId};
 use crate::convert;
+use crate::frugal_vec;
 use crate::ids::{RegionId, SpaceSlot};
 use crate::mix::mix;
 use crate::params::{Params, SECOND};
 use crate::report::SpacesReport;
-use crate::room;
 use changes::{Change, Known};
 use sparse::{FoundPart, SparseMapping};
 
@@ -327,7 +328,7 @@ impl Spaces {
             work: Work::default(),
         };
         let slot = self.free.pop().unwrap_or_else(|| {
-            room::push(&mut self.slots, None);
+            frugal_vec::push(&mut self.slots, None);
             SpaceSlot(convert::narrow(self.slots.len() as u64 - 1))
         });
         self.slots[slot.index()] = Some(space);
@@ -418,7 +419,7 @@ impl Spaces {
     /// Inserts a region of the space at this index of the order by address.
     pub(crate) fn insert_region(&mut self, slot: SpaceSlot, at: usize, region: RegionId) {
         let regions = &mut self.get_mut(slot).regions;
-        room::reserve(regions);
+        frugal_vec::reserve(regions);
         regions.insert(at, region);
     }
 

@@ -25,13 +25,13 @@ use crate::memory::Slot;
 use crate::process::{Process, Processes};
 use crate::{Costs, PageView};
 
-pub(crate) mod chances;
 mod fold;
 mod guard;
 mod hints;
 pub(crate) mod in_kernel;
 mod khugepaged;
 mod listing;
+pub(crate) mod merge_opportunities;
 mod sample;
 pub(crate) mod truth;
 mod workload;
@@ -96,7 +96,7 @@ pub struct Host {
     /// Pages that a peer has marked read-only.
     guards: guard::Guards,
     /// Chances to share, if they are counted.
-    chances: Option<Box<chances::Chances>>,
+    chances: Option<Box<merge_opportunities::Chances>>,
 }
 
 impl Host {

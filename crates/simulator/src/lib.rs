@@ -41,7 +41,7 @@ pub use content::Content;
 pub use cost::{Costs, KsmCosts, PublishedCosts};
 pub use frames::FrameView;
 pub use host::Host;
-pub use host::chances::Chances;
+pub use host::merge_opportunities::Chances;
 pub use host::truth::Audit;
 pub use memory::{Fill, PageView};
 pub use run::{Driven, Run};

@@ -11,9 +11,9 @@
 //! failing seed is made smaller: [`minimise()`] leaves out kinds of events and faults, and ends the
 //! run early, as long as the same check fails.
 
-mod anything;
 mod minimise;
 mod plan;
+mod random_processes;
 mod swarm;
 
 pub use minimise::minimise;
@@ -31,7 +31,7 @@ use crate::run::Driven;
 use crate::sleep::SleepEnds;
 use crate::world::World;
 use crate::{Costs, Host};
-use anything::Anything;
+use random_processes::Anything;
 
 /// Pages in memory for each step between two counts of all page tables: a step counts this many
 /// pages on average.

@@ -17,7 +17,7 @@ use crate::convert;
 use crate::ids::{RegionId, SpaceSlot};
 use crate::region::{Found, Region};
 use crate::spaces::changes::{Change, Known};
-use crate::spaces::{fingerprint, lifetime};
+use crate::spaces::{fingerprint, region_lifetimes};
 
 impl Engine {
     pub(super) fn on_processes(&mut self, arrived: &[SpaceArrival], left: &[SpaceId]) {
@@ -199,7 +199,7 @@ impl Engine {
         born: Nanos,
     ) -> RegionId {
         let pages = convert::narrow((end - start) / PAGE_SIZE);
-        let class = lifetime::class(self.spaces.get(slot).kind(), mapping_kind, pages);
+        let class = region_lifetimes::class(self.spaces.get(slot).kind(), mapping_kind, pages);
         let id = self.regions.insert(Region::new(Found {
             start,
             pages,

@@ -44,11 +44,10 @@
 //! UKSM §6.1.
 
 use crate::command::PAGE_LINES;
+use costs::LineCost;
 pub use costs::SampleCosts;
-use line_cost::LineCost;
 
 mod costs;
-mod line_cost;
 
 /// Samples after which a window is decided if its result is clear.
 pub const WINDOW: u64 = 512;

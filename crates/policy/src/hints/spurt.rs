@@ -6,9 +6,9 @@
 //!
 //! # Approach
 //! Each hint is cut where regions and 2 MiB blocks end. Its pages are read, or compared at once
-//! with the expected contents of their place in files ([`super::expected`]). For pages in no region
-//! the mappings are requested, and the hint waits aside for them, as it does for a region to become
-//! old enough; after a few tries it is dropped.
+//! with the expected contents of their place in files ([`super::expected_contents`]). For pages in
+//! no region the mappings are requested, and the hint waits aside for them, as it does for a region
+//! to become old enough; after a few tries it is dropped.
 
 use super::Hints;
 use super::stack::Entry;
@@ -18,7 +18,7 @@ use crate::convert;
 use crate::ids::{RegionId, SpaceSlot};
 use crate::ladder::sampling::{MAX_RUNS, Purpose, RegionPick, Selection, Sources, push_run};
 use crate::lookup::Place;
-use crate::merge::finds::Candidate;
+use crate::merge::candidates::Candidate;
 use crate::params::SECOND;
 use crate::region::State;
 

@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 
-use super::origins::Origin;
+use super::file_yield::Origin;
 use crate::command::{Nanos, SpaceId};
 
 /// Limit of the growth of an entry, 2 MiB.

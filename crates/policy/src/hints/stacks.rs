@@ -247,7 +247,7 @@ fn slot(entry: &Entry) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hints::origins::Origin;
+    use crate::hints::file_yield::Origin;
 
     fn entry(from: u64, pages: u64) -> Entry {
         entry_of(1, from, pages)

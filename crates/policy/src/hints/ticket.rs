@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU16;
 
-use super::origins::Origin;
+use super::file_yield::Origin;
 use super::stack::Entry;
 use crate::command::Nanos;
 use crate::ids::Ticket;

@@ -114,7 +114,7 @@ mod tests {
     use crate::params::{Governor, Params};
     use crate::region::Regions;
     use crate::spaces::Spaces;
-    use crate::spaces::lifetime::Lifetimes;
+    use crate::spaces::region_lifetimes::Lifetimes;
 
     #[test]
     fn regions_that_are_not_due_are_passed_over_in_several_steps() {

@@ -31,10 +31,10 @@ use crate::accounts::budget::CpuBudget;
 use crate::accounts::page_cost::PageCost;
 use crate::command::Nanos;
 use crate::convert;
+use crate::frugal_vec;
 use crate::ids::RegionId;
 use crate::params::Params;
 use crate::report::LevelReport;
-use crate::room;
 
 /// Marks a member that was struck out.
 const NOBODY: RegionId = RegionId(u32::MAX);
@@ -191,7 +191,7 @@ impl Level {
 
     /// Takes a member in; returns its slot. An idle level begins a round with it.
     pub(crate) fn insert(&mut self, region: RegionId, weight: u32) -> u32 {
-        room::push(&mut self.members, Member { region, weight });
+        frugal_vec::push(&mut self.members, Member { region, weight });
         self.total += u64::from(weight);
         if self.walk.is_none() {
             self.next_round = 0;

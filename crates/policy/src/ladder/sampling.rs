@@ -20,12 +20,12 @@ use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::command::{Nanos, Run};
 use crate::convert;
+use crate::frugal_vec;
 use crate::ids::{RegionId, SpaceSlot, Ticket};
 use crate::params::MILLISECOND;
 use crate::region::{BLOCK_PAGES, Permutations, Region, Regions, State};
-use crate::room;
 use crate::spaces::Spaces;
-use crate::spaces::lifetime::Lifetimes;
+use crate::spaces::region_lifetimes::Lifetimes;
 
 /// Limit of the cost of one call.
 const CALL: Nanos = 5 * MILLISECOND;
@@ -343,7 +343,7 @@ impl Ladder {
                 self.unswept.insert(newcomer.number(), id);
             }
         }
-        room::shrink(&mut self.newcomers);
+        frugal_vec::shrink(&mut self.newcomers);
     }
 
     /// Adds pages of waiting regions whose class died young, to see whether they still exist.

@@ -14,7 +14,7 @@
 //! [`Unmerged::remove`], so the engine must be ready for a place that is gone.
 //!
 //! The table grows, without forgetting, whenever two fifths of it are taken, up to a bound that
-//! follows the number of pages that may be entered, and shrinks when the bound falls ([`size`],
+//! follows the number of pages that may be entered, and shrinks when the bound falls ([`resize`],
 //! [`linear_hashing`]). No step waits for long, and memory that is not sampled costs nothing here.
 //!
 //! Where the bound does not allow an entry for each page, only pages whose hash is below a
@@ -46,7 +46,7 @@
 mod entry;
 mod linear_hashing;
 mod overflow;
-mod size;
+mod resize;
 
 use crate::mix::mix;
 use entry::Entry;

@@ -10,7 +10,7 @@
 //! When a page is given up, its hash is marked as one that *collides*. Pages of such a hash are not
 //! compared any more. They are gathered, read in full, some hundred in a call, and looked up by
 //! their full hash. The frames of that hash are hashed in full once, from the missing lines that
-//! the machine hashes (`lookup/in_full.rs`). Each strength has its own collisions.
+//! the machine hashes (`lookup/full_hash_index.rs`). Each strength has its own collisions.
 //!
 //! The published UKSM orders pages of one hash in a second tree, by their full hash. Here the two
 //! existing indexes serve for both: a full hash never equals the partial hash of other contents.

@@ -19,8 +19,8 @@
 //! UKSM §5.3 (`Tr_s`, then `Tr_us`).
 
 use super::Merge;
+use super::candidates::{Candidate, Finds, Found, Partner};
 use super::collisions::{Colliding, Collisions, Finder};
-use super::finds::{Candidate, Finds, Found, Partner};
 use super::queue::{Counted, QueuedPage, Waiting};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;

@@ -2,15 +2,15 @@
 //! which the same place was read before.
 //!
 //! # Problem
-//! In a crowded index, a page that met nothing may have a twin all the same (see [`super::trail`]).
-//! And pages that two processes read from one place of a file are known to be equal before they are
-//! sampled.
+//! In a crowded index, a page that met nothing may have a twin all the same (see
+//! [`super::twin_run`]). And pages that two processes read from one place of a file are known to be
+//! equal before they are sampled.
 //!
 //! # Approach
 //! A proposal is queued like a match. The module compares; a wrong proposal costs a comparison, and
 //! counts neither as a false match of the hash nor for a region's duplication estimate.
 
-use super::finds::{Candidate, Partner};
+use super::candidates::{Candidate, Partner};
 use super::matching::{Matching, PIECE_ROOM};
 use super::queue::Counted;
 use crate::lookup::Place;

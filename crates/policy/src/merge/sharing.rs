@@ -20,7 +20,7 @@
 //!
 //! None of this is checked where all equal pages may be merged.
 
-use super::finds::{Candidate, Partner};
+use super::candidates::{Candidate, Partner};
 use super::matching::{MAX_FRAMES, Matching};
 use super::queue::{Counted, QueuedPage};
 use crate::command::{FrameId, SpaceId};

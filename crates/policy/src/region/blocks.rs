@@ -8,8 +8,8 @@
 //! it only from the beginning of its sweep until the decision about it.
 
 use super::collapse::Collapses;
-use super::huge::HugeBlocks;
-use super::settled::Settled;
+use super::huge_blocks::HugeBlocks;
+use super::settled_pages::Settled;
 use super::sweep::Sweep;
 use super::walk::BlockWalk;
 

@@ -11,7 +11,7 @@
 use super::backoff::Backoff;
 use super::cow::Cow;
 use super::merged_pages::MergedPages;
-use super::watch::Watch;
+use super::write_watch::Watch;
 use crate::command::Nanos;
 
 /// The record of the pages of one region that were merged, or should have been.

@@ -7,7 +7,7 @@ use super::cow::{Cow, Permission, Ruling, UNTRIED};
 use super::merge_record::MergeRecord;
 use super::merged_pages::MergedPages;
 use super::walk::{Permutations, Walk};
-use super::watch::{USUAL_V_COW, WATCHED_PAGES, Watch, telling};
+use super::write_watch::{USUAL_V_COW, WATCHED_PAGES, Watch, telling};
 use crate::clock::Moment;
 use crate::command::Nanos;
 use crate::convert;

@@ -39,9 +39,9 @@ use crate::accounts::budget::CpuBudget;
 use crate::accounts::payer::{List, Payer};
 use crate::command::{Nanos, SpaceSize, Told};
 use crate::convert;
+use crate::frugal_vec;
 use crate::ids::SpaceSlot;
 use crate::params::{MILLISECOND, Params, SECOND};
-use crate::room;
 
 /// The longest time for which a space counts as changing after a change.
 const MAX_CHANGING: Nanos = 5 * SECOND;
@@ -208,7 +208,7 @@ impl Discovery {
             rests_until: 0,
         };
         if slot.index() == self.schedules.len() {
-            room::push(&mut self.schedules, schedule);
+            frugal_vec::push(&mut self.schedules, schedule);
         } else {
             self.schedules[slot.index()] = schedule;
         }

@@ -23,9 +23,9 @@ use std::collections::BTreeSet;
 
 use crate::command::{Nanos, SpaceSize};
 use crate::convert;
+use crate::frugal_vec;
 use crate::ids::SpaceSlot;
 use crate::params::SECOND;
-use crate::room;
 
 /// Number of shortest intervals after a change in which a slice is measured at each one:
 /// short-lived memory is not missed.
@@ -115,7 +115,7 @@ impl Sizes {
     /// A space came into this slot.
     pub(crate) fn add(&mut self, slot: SpaceSlot, now: Nanos) {
         while slot.index() >= self.known.len() {
-            room::push(&mut self.known, None);
+            frugal_vec::push(&mut self.known, None);
         }
         self.known[slot.index()] = Some(None);
         self.soon.insert(slot);

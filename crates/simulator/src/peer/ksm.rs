@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use uksm_policy::command::{Nanos, PageState, SpaceId};
 
 use super::advisor::Advisor;
-use super::held::Held;
+use super::capped_ksm::Held;
 use super::tree::{Reachability, UnstableTree};
 use super::unstable::{Unstable, levels};
 use crate::host::in_kernel::{Place, Stretch, address};

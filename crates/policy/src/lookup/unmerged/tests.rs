@@ -472,4 +472,4 @@ fn memory_is_what_was_asked_for_and_buckets_lie_on_cache_lines() {
     }
 }
 
-mod size;
+mod resize;

@@ -12,7 +12,7 @@
 //! counts, also that of a partner: the pages that a first guest reads are merged only when a second
 //! one has read them.
 
-use super::tally::Tally;
+use super::yield_count::Tally;
 use crate::command::{Nanos, SpaceId};
 use crate::convert;
 use crate::mix::mix;

@@ -1,6 +1,6 @@
-//! Finds in the answer that is being processed.
+//! Candidates of the answer that is being processed, and the partners that they met.
 
-use super::trail::Trail;
+use super::twin_run::Trail;
 use crate::command::FrameId;
 use crate::ids::{RegionId, Ticket};
 use crate::lookup::{Match, Place, Query};

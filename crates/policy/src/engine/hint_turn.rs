@@ -7,7 +7,7 @@ use crate::command::{Command, PAGE_SIZE, SpaceId};
 use crate::hints::{Spurt, Terms};
 use crate::ladder::sampling::{Purpose, RegionPick, Selection, Sources, push_run};
 use crate::lookup::Place;
-use crate::merge::finds::Candidate;
+use crate::merge::candidates::Candidate;
 use crate::merge::matching::PIECE_ROOM;
 
 /// The table of expected file contents may use 1/1024 of followed memory, a quarter of the engine's

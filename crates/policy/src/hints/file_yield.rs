@@ -2,21 +2,22 @@
 //!
 //! # Problem
 //! A backup reads a disk from end to end, a database writes pages without a copy: each fills new
-//! memory all the time, so that no block of memory is ever judged ([`super::worth`]), and no other
-//! process has the same. While there are more hints than time to follow, these take the place of
-//! those that pay.
+//! memory all the time, so that no block of memory is ever judged ([`super::block_yield`]), and no
+//! other process has the same. While there are more hints than time to follow, these take the place
+//! of those that pay.
 //!
 //! # Approach
 //! For each file, known by its size as for [`super::file_page`], and each direction, the followed
 //! and the merged pages are counted in a table that forgets: two origins of one slot replace each
-//! other. The counts are used only while there are too many hints ([`super::choice`]): the first
-//! reader of a file pays when a second one reads it. And no origin is worse off than another that
-//! yields no more: large disks that are read in different orders have few equal pages at first.
+//! other. The counts are used only while there are too many hints ([`super::file_sampling`]): the
+//! first reader of a file pays when a second one reads it. And no origin is worse off than another
+//! that yields no more: large disks that are read in different orders have few equal pages at
+//! first.
 //!
 //! # Source
 //! XLH §5.2: its mixed benchmark lost as much by hints that did not pay as it gained by others.
 
-use super::tally::Tally;
+use super::yield_count::Tally;
 use crate::command::{FilePlace, HintSource};
 use crate::mix::mix;
 

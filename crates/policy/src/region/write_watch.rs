@@ -5,7 +5,7 @@
 //! A program that starts, or loads, writes its pages again and again, and then never more. Pages
 //! merged meanwhile were broken, so its regions are left alone: for some time, and each time for
 //! twice as long, though a moment after the last write all of them could be merged for good. The
-//! same holds for written regions that were read again too often in vain (`rewritten.rs`).
+//! same holds for written regions that were read again too often in vain (`rewrite_detector.rs`).
 //!
 //! # Approach
 //! Some pages of the region are read, and their hashes kept; after some time the same pages are

@@ -11,13 +11,13 @@
 //! since. When an eighth of some samples have changed, the region is read again in full in spare
 //! time, like new memory. If that finds little, the next wait is four times as long, up to
 //! [`MAX_WAITS`]; a region that is rewritten all the time, as a buffer is, costs next to nothing.
-//! It is watched meanwhile (`watch.rs`), and read again when no page of it seems to be written any
-//! more. While nothing is rewritten, this costs nothing.
+//! It is watched meanwhile (`write_watch.rs`), and read again when no page of it seems to be
+//! written any more. While nothing is rewritten, this costs nothing.
 //!
 //! Samples are those of the bottom level, and those of *checks* of a few pages: soon after the
-//! sweep, then each time after twice as long, up to [`MAX_CALM`] times (`ladder/checks.rs`). Equal
-//! pages replace each other in the index, so that some always seem to be changed: if fewer than
-//! half of the samples changed, a check must confirm it.
+//! sweep, then each time after twice as long, up to [`MAX_CALM`] times
+//! (`ladder/rewrite_checks.rs`). Equal pages replace each other in the index, so that some always
+//! seem to be changed: if fewer than half of the samples changed, a check must confirm it.
 //!
 //! # Source
 //! UKSM §5.3 (shares are bounds); design: a ladder that conserves work.

@@ -13,7 +13,7 @@
 //! While strengths are tried, no hash collides: a strength is judged by the frequency of false
 //! matches. Nor does one where not all equal pages may be merged, and a hash has several entries.
 
-use super::{Engine, Turn, work};
+use super::{Engine, Turn, cost_by_space};
 use crate::accounts::payer::Payer;
 use crate::command::{Command, FoldKind, Frame, FrameId, Lines, Nanos, PAGE_LINES, Page, Run};
 use crate::ladder::sampling::MAX_RUNS;
@@ -145,7 +145,7 @@ impl Engine {
     pub(super) fn on_read_in_full(&mut self, pages: Vec<Page>, cost: Nanos) {
         self.hash.matched_falsely(pages.len() as u64, cost);
         let runs = self.collisions.reading();
-        work::divide(&self.regions, &mut self.spaces, runs, pages.len(), cost);
+        cost_by_space::divide(&self.regions, &mut self.spaces, runs, pages.len(), cost);
         self.collisions.receive(pages);
     }
 

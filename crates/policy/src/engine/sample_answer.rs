@@ -6,9 +6,9 @@ use crate::convert;
 use crate::ids::RegionId;
 use crate::ladder::sampling::{Pick, Selection};
 use crate::lookup::Place;
-use crate::merge::finds::{Candidate, Finds};
+use crate::merge::candidates::{Candidate, Finds};
 
-use super::outdated::Outdated;
+use super::merged_since_read::Outdated;
 
 /// The requested pages, the answer, and the progress in it.
 #[derive(Debug)]

@@ -17,7 +17,7 @@
 //! in any of them. A smaller part is in each larger one, so that spaces with different parts still
 //! have the same pages in common.
 //!
-//! And I/O of files whose hints do not pay ([`super::origins`]) must not take the time of other
+//! And I/O of files whose hints do not pay ([`super::file_yield`]) must not take the time of other
 //! hints either: while more such hints come than others, only their part is halved, and it is
 //! doubled last.
 //!

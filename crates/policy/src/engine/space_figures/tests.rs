@@ -1,8 +1,8 @@
 //! The sums of each space are its own, and add up to the report; the first spaces of each order are
 //! reported.
 
+use super::super::cost_by_space;
 use super::super::tests::equal_regions;
-use super::super::work;
 use super::*;
 use crate::accounts::payer::Payer;
 use crate::command::{Run, SpaceArrival, SpaceId};
@@ -70,7 +70,7 @@ fn a_call_is_divided_by_pages_and_what_is_gone_takes_nothing() {
     // Nine of twelve pages came back: four of a region that is gone, four of one, and one of the
     // other.
     let runs = [region(77), region(0), region(2)].into_iter();
-    work::divide(&engine.regions, &mut engine.spaces, runs, 9, 1800);
+    cost_by_space::divide(&engine.regions, &mut engine.spaces, runs, 9, 1800);
     let place = Place {
         region: RegionId(2),
         page: 0,
@@ -86,7 +86,7 @@ fn a_call_is_divided_by_pages_and_what_is_gone_takes_nothing() {
         "nobody has what was read of the first"
     );
     let runs = std::iter::once(region(0));
-    work::divide(&engine.regions, &mut engine.spaces, runs, 0, 1000);
+    cost_by_space::divide(&engine.regions, &mut engine.spaces, runs, 0, 1000);
     assert_eq!(done(&engine, 1), (4, 800), "nothing came back");
 }
 
@@ -136,7 +136,7 @@ fn a_sample_is_divided_among_the_spaces_of_its_picks_as_far_as_it_came() {
 fn a_space_that_comes_later_has_no_work_of_one_before_it() {
     let mut engine = with_spaces(1);
     let runs = std::iter::once((RegionId(0), 4));
-    work::divide(&engine.regions, &mut engine.spaces, runs, 4, 400);
+    cost_by_space::divide(&engine.regions, &mut engine.spaces, runs, 4, 400);
     assert_eq!(of(&engine, 1).work_time, 400);
     engine.on_processes(&[], &[SpaceId(1)]);
     let arrival = SpaceArrival {

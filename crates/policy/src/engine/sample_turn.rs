@@ -24,7 +24,7 @@ use crate::convert;
 use crate::ids::{RegionId, SpaceSlot};
 use crate::ladder::sampling::{Pick, Purpose, RegionPick};
 use crate::lookup::Place;
-use crate::merge::finds::Candidate;
+use crate::merge::candidates::Candidate;
 use crate::merge::matching::{Matching, PIECE, PIECE_ROOM};
 use crate::params::Contents;
 use crate::region::cow::Permission;

@@ -1,6 +1,6 @@
 //! How the table grows and shrinks.
 
-use super::super::size::{MAX_REBUILT_BUCKETS, MAX_REBUILT_SMALLER_BUCKETS, MAX_STEPS};
+use super::super::resize::{MAX_REBUILT_BUCKETS, MAX_REBUILT_SMALLER_BUCKETS, MAX_STEPS};
 use super::*;
 
 /// An index that has grown while `made` pages were entered.

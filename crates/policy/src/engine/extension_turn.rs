@@ -9,7 +9,7 @@
 //! top level pays. While the hash strength is searched for, it waits: it would read all pages at a
 //! strength that is too high.
 
-use super::{Engine, Turn, work};
+use super::{Engine, Turn, cost_by_space};
 use crate::accounts::payer::Payer;
 use crate::command::{Command, Nanos, Page, Run};
 use crate::ladder::sampling::MAX_RUNS;
@@ -140,7 +140,7 @@ impl Engine {
         self.ladder.measured(self.extension_payer(), count, cost);
         self.hash.sampled(count, cost, true);
         let runs = self.extension.reading();
-        work::divide(&self.regions, &mut self.spaces, runs, pages.len(), cost);
+        cost_by_space::divide(&self.regions, &mut self.spaces, runs, pages.len(), cost);
         self.extension.receive(pages);
     }
 

@@ -2,7 +2,7 @@
 //! again.
 
 use super::collapse::Collapses;
-use super::huge::HugeBlocks;
+use super::huge_blocks::HugeBlocks;
 use super::{BLOCK_PAGES, Region, WATCHED_PAGES};
 use crate::command::{Nanos, PAGE_SIZE};
 use crate::convert;
