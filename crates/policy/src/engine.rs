@@ -55,8 +55,8 @@ use crate::params::{ParamError, Params, SECOND};
 use crate::region::Regions;
 use crate::spaces::Spaces;
 use crate::spaces::discovery::{Discover, Discovery};
-use crate::spaces::region_lifetimes::Lifetimes;
-use sample_answer::Answer;
+use crate::spaces::region_lifetimes::RegionLifetimes;
+use sample_answer::SampleAnswer;
 use turn::{Retry, Turn};
 
 /// Time after the start in which only the governor's share limits discovery, newcomers and the
@@ -75,13 +75,13 @@ pub struct Engine {
     discovery: Discovery,
     spaces: Spaces,
     /// The lifetimes of regions by class.
-    lifetimes: Lifetimes,
+    lifetimes: RegionLifetimes,
     regions: Regions,
     ladder: Ladder,
     hints: Hints,
     hash: AdaptiveHash,
     /// The answer being worked through.
-    answer: Answer,
+    answer: SampleAnswer,
     lookup: Lookup,
     merge: Merge,
     extension: Extension,
@@ -104,13 +104,13 @@ impl Engine {
             accounts: Accounts::new(&params),
             discovery: Discovery::new(&params),
             spaces: Spaces::new(seed),
-            lifetimes: Lifetimes::new(params.v_life),
+            lifetimes: RegionLifetimes::new(params.v_life),
             regions: Regions::default(),
             ladder: Ladder::new(&params, seed),
             hints: Hints::new(&params),
             lookup: Lookup::new(&params, hash.strength()),
             hash,
-            answer: Answer::new(),
+            answer: SampleAnswer::new(),
             merge: Merge::new(),
             extension: Extension::new(),
             collisions: Collisions::default(),
@@ -224,8 +224,8 @@ impl Engine {
             observation,
             Observation::NoMemory(_)
                 | Observation::Woke
-                | Observation::Told
-                | Observation::Hinted
+                | Observation::EventsArrived
+                | Observation::HintsArrived
                 | Observation::Hints { .. }
                 | Observation::Started
         ) {
@@ -245,8 +245,8 @@ impl Engine {
             ) => self.retry.later(turn, command, now, self.params.sleep),
             (Turn::Nothing, Observation::Started) => {}
             (Turn::Sleep, Observation::Woke) => self.hints.woken(false, now),
-            (Turn::Sleep, Observation::Hinted) => self.hints.woken(true, now),
-            (Turn::Sleep, Observation::Told) => self.discovery.told(now),
+            (Turn::Sleep, Observation::HintsArrived) => self.hints.woken(true, now),
+            (Turn::Sleep, Observation::EventsArrived) => self.discovery.events_arrived(now),
             (
                 Turn::Hints,
                 Observation::Hints {
@@ -269,13 +269,13 @@ impl Engine {
                     left,
                     resized,
                     more,
-                    told,
+                    event_source,
                 },
             ) => {
                 self.on_processes(&arrived, &left);
                 self.on_resized(&resized);
                 let changed = !arrived.is_empty() || !left.is_empty();
-                self.discovery.processes_listed(changed, more, told, now);
+                self.discovery.processes_listed(changed, more, event_source, now);
             }
             (Turn::Discover(Discover::Sizes), Observation::Sizes(sizes)) => self.on_sizes(&sizes),
             (
@@ -458,13 +458,13 @@ impl Engine {
         .flatten()
         .fold(self.discovery.due_at(now), Nanos::min)
         .max(earliest);
-        let told_from = self.discovery.told_from(now).max(earliest);
-        let hinted_from = self.hints.hinted_from(now).max(earliest);
-        self.hints.sleeps(until, hinted_from);
+        let events_wake_from = self.discovery.events_wake_from(now).max(earliest);
+        let hints_wake_from = self.hints.hints_wake_from(now).max(earliest);
+        self.hints.sleeps(until, hints_wake_from);
         let command = Command::Sleep {
             until,
-            told_from,
-            hinted_from,
+            events_wake_from,
+            hints_wake_from,
         };
         (Turn::Sleep, command)
     }

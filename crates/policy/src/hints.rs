@@ -54,11 +54,11 @@ use crate::ids::Ticket;
 use crate::mix::mix;
 use crate::params::{MILLISECOND, Params, SECOND};
 use crate::report::HintsReport;
-use block_yield::Worth;
-use expected_contents::Expected;
-use file_sampling::{Choice, PART_PAGES};
-use file_yield::{Origin, Origins};
-use pull_schedule::Taking;
+use block_yield::BlockYields;
+use expected_contents::ExpectedContents;
+use file_sampling::{FileSampling, PART_PAGES};
+use file_yield::{Origin, FileYields};
+use pull_schedule::PullSchedule;
 pub(crate) use spurt::{Spurt, Terms};
 use stack::Entry;
 use stacks::Stacks;
@@ -107,15 +107,15 @@ pub(crate) struct Hints {
     budget: CpuBudget,
     /// Whether the spurt under way is paid from unused time.
     is_spare: bool,
-    taking: Taking,
+    pull_schedule: PullSchedule,
     stacks: Stacks,
-    choice: Choice,
+    file_sampling: FileSampling,
     /// Hints that cannot be followed yet, and the times when they can.
     later: VecDeque<(Nanos, Entry)>,
     tickets: Tickets,
-    expected: Expected,
-    worth: Worth,
-    origins: Origins,
+    expected_contents: ExpectedContents,
+    block_yields: BlockYields,
+    file_yields: FileYields,
     page_cost: PageCost,
     /// Pages followed, and CPU time used, when their cost was learnt last.
     learnt: (u64, Nanos),
@@ -174,14 +174,14 @@ impl Hints {
             governed: params.cpu,
             budget,
             is_spare: false,
-            taking: Taking::new(interval),
+            pull_schedule: PullSchedule::new(interval),
             stacks: Stacks::new(MIN_ROOM),
-            choice: Choice::new(),
+            file_sampling: FileSampling::new(),
             later: VecDeque::new(),
             tickets: Tickets::new(),
-            expected: Expected::new(),
-            worth: Worth::new(),
-            origins: Origins::default(),
+            expected_contents: ExpectedContents::new(),
+            block_yields: BlockYields::new(),
+            file_yields: FileYields::default(),
             page_cost: PageCost::new(FIRST_COST, 50.0, 1000.0),
             learnt: (0, 0),
             judged: Judged::default(),
@@ -209,27 +209,27 @@ impl Hints {
     /// Whether the machine is to be asked for hints now. Taking them is paid from their share, too:
     /// a storm of hints delays nothing else.
     pub(crate) fn is_take_due(&mut self, now: Nanos) -> bool {
-        let is_due = self.taking.is_due(self.stacks.is_empty(), now);
+        let is_due = self.pull_schedule.is_due(self.stacks.is_empty(), now);
         self.is_on() && is_due && self.budget.is_ready(now)
     }
 
     /// The time from which hints may end a sleep.
-    pub(crate) fn hinted_from(&self, now: Nanos) -> Nanos {
+    pub(crate) fn hints_wake_from(&self, now: Nanos) -> Nanos {
         if self.is_on() {
-            self.taking.due_at().max(self.budget.ready_at(now))
+            self.pull_schedule.due_at().max(self.budget.ready_at(now))
         } else {
             Nanos::MAX
         }
     }
 
-    /// A sleep until `until` begins, which hints may end from `hinted_from` on.
-    pub(crate) fn sleeps(&mut self, until: Nanos, hinted_from: Nanos) {
-        self.taking.sleeps(until, hinted_from);
+    /// A sleep until `until` begins, which hints may end from `hints_wake_from` on.
+    pub(crate) fn sleeps(&mut self, until: Nanos, hints_wake_from: Nanos) {
+        self.pull_schedule.sleeps(until, hints_wake_from);
     }
 
     /// A sleep has ended; `hinted` if the machine reported waiting hints.
     pub(crate) fn woken(&mut self, hinted: bool, now: Nanos) {
-        self.taking.woken(hinted, now);
+        self.pull_schedule.woken(hinted, now);
     }
 
     /// The time at which there is a hint to follow, if there is one.
@@ -251,14 +251,14 @@ impl Hints {
         followed: u64,
         now: Nanos,
     ) {
-        self.taking.end(more, self.part, now);
+        self.pull_schedule.end(more, self.part, now);
         self.counts.lost += lost;
         let affordable = self.governed * convert::float(WORKED_OFF) / self.page_cost.each();
         let room = convert::count(affordable);
         let room = room.max(MIN_ROOM);
         self.stacks.set_room(room, followed);
         let (stacks, load) = (&self.stacks, self.stacks.load());
-        self.choice.adapt(load, |load| stacks.heavy(load), now);
+        self.file_sampling.adapt(load, |load| stacks.heavy(load), now);
         for hint in hints {
             self.counts.taken += 1;
             match self.entry(hint, now) {
@@ -297,8 +297,8 @@ impl Hints {
 
     /// Takes in the chosen parts of a hint: all parts if it is of no file.
     fn push_chosen(&mut self, entry: Entry) {
-        let pays = self.origins.pays(entry.origin);
-        let most = self.choice.of(entry.space, pays);
+        let pays = self.file_yields.pays(entry.origin);
+        let most = self.file_sampling.of(entry.space, pays);
         let Some(file) = entry.file.filter(|_| most < u64::MAX) else {
             return self.push(entry);
         };
@@ -309,7 +309,7 @@ impl Hints {
         while rest.pages() > 0 {
             let page = rest.file.unwrap_or(0);
             let pages = rest.pages().min(PART_PAGES - page % PART_PAGES);
-            if Choice::is_chosen(page, most) {
+            if FileSampling::is_chosen(page, most) {
                 let to = rest.from + pages;
                 self.push(Entry { to, ..rest });
             } else {
@@ -320,12 +320,12 @@ impl Hints {
     }
 
     fn push(&mut self, entry: Entry) {
-        if !self.worth.is_worth(entry.space, entry.from) {
+        if !self.block_yields.is_worth(entry.space, entry.from) {
             self.counts.useless_pages += entry.pages();
             return;
         }
-        let pays = self.origins.pays(entry.origin);
-        self.choice.chose(entry.pages(), pays);
+        let pays = self.file_yields.pays(entry.origin);
+        self.file_sampling.chose(entry.pages(), pays);
         let pushed = self.stacks.push(entry);
         self.counts.again_pages += pushed.again;
         self.counts.aged_pages += pushed.overwritten;
@@ -333,7 +333,7 @@ impl Hints {
 
     /// Taking or following hints has cost this much.
     pub(crate) fn charge(&mut self, now: Nanos, cost: Nanos) {
-        self.taking.charge(cost);
+        self.pull_schedule.charge(cost);
         self.used += cost;
         if !self.is_spare {
             self.budget.charge(now, cost);
@@ -342,7 +342,7 @@ impl Hints {
 
     /// Hints are taken now, paid from their share.
     pub(crate) fn taking(&mut self) {
-        self.taking.begin();
+        self.pull_schedule.begin();
         self.is_spare = false;
     }
 
@@ -367,7 +367,7 @@ impl Hints {
     /// A page that was read for a hint has this hash.
     pub(crate) fn note(&mut self, ticket: Ticket, address: u64, hash: u64) {
         if let Some(place) = self.tickets.place(ticket, address / PAGE_SIZE) {
-            self.expected.note(place, hash);
+            self.expected_contents.note(place, hash);
         }
     }
 
@@ -376,14 +376,14 @@ impl Hints {
     pub(crate) fn compared(&mut self, ticket: Ticket, at: (SpaceId, u64), outcome: Compared) {
         self.counts.expected_pages += 1;
         if outcome != Compared::Neither {
-            self.expected.tried(outcome == Compared::Equal);
+            self.expected_contents.tried(outcome == Compared::Equal);
         }
         let (space, page) = (at.0, at.1 / PAGE_SIZE);
         let place = self.tickets.place(ticket, page);
         let Some(place) = place.filter(|_| outcome != Compared::Equal) else {
             return;
         };
-        self.expected.forget(place);
+        self.expected_contents.forget(place);
         self.push(Entry {
             from: page,
             to: page + 1,
@@ -403,12 +403,12 @@ impl Hints {
         (space, address): (SpaceId, u64),
         now: Nanos,
     ) {
-        self.worth.paid(space, address / PAGE_SIZE);
+        self.block_yields.paid(space, address / PAGE_SIZE);
         self.paid_for += u64::from(payer == Payer::Hints);
         let Some(ticket) = ticket else {
             return;
         };
-        self.origins.paid(self.tickets.origin(ticket));
+        self.file_yields.paid(self.tickets.origin(ticket));
         self.counts.merged_pages += 1;
         let took = now.saturating_sub(self.tickets.taken(ticket));
         let row = match took {
@@ -423,8 +423,8 @@ impl Hints {
     /// A merged page at this address was overwritten before it was read for a hint: I/O fills it
     /// faster than merging pays.
     pub(crate) fn broken(&mut self, ticket: Ticket, (space, address): (SpaceId, u64)) {
-        self.worth.broken(space, address / PAGE_SIZE);
-        self.origins.broken(self.tickets.origin(ticket));
+        self.block_yields.broken(space, address / PAGE_SIZE);
+        self.file_yields.broken(self.tickets.origin(ticket));
     }
 
     /// Compares the yield of hints with that of scanning: hints and scanning together have merged
@@ -462,9 +462,9 @@ impl Hints {
         self.stacks.bytes()
             + later
             + self.tickets.bytes()
-            + self.expected.bytes()
-            + self.worth.bytes()
-            + self.origins.bytes()
+            + self.expected_contents.bytes()
+            + self.block_yields.bytes()
+            + self.file_yields.bytes()
     }
 
     /// The counts.

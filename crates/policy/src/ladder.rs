@@ -34,7 +34,7 @@ use crate::region::{Permutations, Region, Regions, State};
 use crate::report::{LevelReport, PromotionReport, SamplingReport};
 use calendar::{Calendar, Note};
 use level::{Level, Quota};
-use strength_samples::Spread;
+use strength_samples::StrengthSamples;
 
 /// Cost of a page, in nanoseconds, assumed until it is measured.
 const FIRST_COST: f64 = 1000.0;
@@ -72,7 +72,7 @@ pub(crate) struct Ladder {
     /// Pages read by first sweeps.
     swept_first: u64,
     /// The progress of a search through the regions.
-    spread: Spread,
+    strength_samples: StrengthSamples,
     /// The times of looks at regions that are watched or on trial, and the budget of these looks
     /// beside the bottom level's share.
     watched: Calendar,
@@ -108,7 +108,7 @@ impl Ladder {
             newcomers: VecDeque::new(),
             unswept: Calendar::default(),
             swept_first: 0,
-            spread: Spread::default(),
+            strength_samples: StrengthSamples::default(),
             watched: Calendar::default(),
             looking: CpuBudget::new(params.cpu * LOOKING, WATCHED_IN_ADVANCE),
             checks: Calendar::default(),

@@ -46,7 +46,7 @@ use duplication::{DuplicationEstimate, Scale};
 use merge_record::MergeRecord;
 pub(crate) use merging::Look;
 use residency::Residency;
-use rewrite_detector::Rewritten;
+use rewrite_detector::RewriteDetector;
 pub(crate) use sweep::SweepEnd;
 pub(crate) use table::Regions;
 pub(crate) use walk::Permutations;
@@ -100,7 +100,7 @@ pub(crate) struct Region {
     fillings: u8,
     duplication: DuplicationEstimate,
     residency: Residency,
-    rewritten: Rewritten,
+    rewritten: RewriteDetector,
     /// When its last sweep ended, at any level.
     swept_at: Nanos,
     /// Whether it was swept in this era, and the number of pages that the sweep met.
@@ -116,7 +116,7 @@ pub(crate) struct Region {
 
 /// The properties of a newly found region.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct NewRegion {
     /// Byte address of the first page.
     pub(crate) start: u64,
     /// Its length.
@@ -136,7 +136,7 @@ impl Region {
     ///
     /// # Panics
     /// If it has no page, or does not start with one.
-    pub(crate) fn new(found: Found) -> Region {
+    pub(crate) fn new(found: NewRegion) -> Region {
         assert!(found.pages > 0 && found.start.is_multiple_of(PAGE_SIZE));
         Region {
             start: found.start,
@@ -155,7 +155,7 @@ impl Region {
             fillings: 0,
             duplication: DuplicationEstimate::default(),
             residency: Residency::default(),
-            rewritten: Rewritten::default(),
+            rewritten: RewriteDetector::default(),
             swept_at: 0,
             was_swept: false,
             met: 0,
@@ -168,7 +168,7 @@ impl Region {
 
     /// A slot of the table that holds no region.
     fn vacant() -> Region {
-        let mut region = Region::new(Found {
+        let mut region = Region::new(NewRegion {
             start: 0,
             pages: 1,
             space: SpaceSlot(0),

@@ -84,7 +84,7 @@ const PAGE_BYTES: u64 = 12;
 pub struct Checks {
     domain: u16,
     bounds: Bounds,
-    told: Outcomes,
+    counted: Outcomes,
     budget: Budget,
     policy: Policy,
     progress: Progress,
@@ -100,7 +100,7 @@ impl Checks {
     pub fn new(domain: u16, bounds: Bounds) -> Checks {
         Checks {
             domain,
-            told: Outcomes::default(),
+            counted: Outcomes::default(),
             budget: Budget::new(&bounds.params),
             policy: Policy::default(),
             progress: Progress::new(bounds.wait),
@@ -177,17 +177,17 @@ impl Checks {
     fn count(&mut self, status: Status) {
         let counter = match status {
             Status::Untried => return,
-            Status::Merged => &mut self.told.merged,
-            Status::Already => &mut self.told.already,
-            Status::Zeroed => &mut self.told.zeroed,
-            Status::Differed => &mut self.told.differed,
-            Status::Busy => &mut self.told.busy,
-            Status::Gone => &mut self.told.gone,
-            Status::Full => &mut self.told.full,
-            Status::Refused => &mut self.told.refused,
+            Status::Merged => &mut self.counted.merged,
+            Status::Already => &mut self.counted.already,
+            Status::Zeroed => &mut self.counted.zeroed,
+            Status::Differed => &mut self.counted.differed,
+            Status::Busy => &mut self.counted.busy,
+            Status::Gone => &mut self.counted.gone,
+            Status::Full => &mut self.counted.full,
+            Status::Refused => &mut self.counted.refused,
         };
         *counter += 1;
-        self.told.tried += 1;
+        self.counted.tried += 1;
     }
 
     /// Checks the counts after the engine took in the answer to a FOLD.
@@ -203,8 +203,8 @@ impl Checks {
     /// # Errors
     /// They are not, or do not.
     pub fn equation(&self, outcomes: &Outcomes) -> Result<(), Violation> {
-        if !outcomes.balances() || *outcomes != self.told {
-            let what = format!("{outcomes:?}, told were {:?}", self.told);
+        if !outcomes.balances() || *outcomes != self.counted {
+            let what = format!("{outcomes:?}, counted were {:?}", self.counted);
             return violated("equation", what);
         }
         Ok(())
@@ -231,7 +231,7 @@ impl Checks {
         let index = index.unwrap_or(self.most_pages * PAGE_BYTES) * 5 / 4;
         let frames = report.frames.frames;
         let pairs = match self.bounds.params.merge {
-            Contents::Between => (self.told.merged + self.most_pages) * PAIR_BYTES,
+            Contents::Between => (self.counted.merged + self.most_pages) * PAIR_BYTES,
             Contents::All | Contents::Zero => 0,
         };
         let parts = [

@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use uksm_policy::command::{Command, Mapping, Nanos, Observation, PageState, SpaceId, Told};
+use uksm_policy::command::{Command, Mapping, Nanos, Observation, PageState, SpaceId, EventSource};
 use uksm_policy::hash::LineHash;
 use uksm_policy::params::MAX_SHARERS;
 
@@ -70,7 +70,7 @@ pub struct Host {
     pub mapping_list_life: Nanos,
     mapping_lists: BTreeMap<SpaceId, (Nanos, Vec<Mapping>)>,
     /// The process events that the machine receives.
-    pub told: Told,
+    pub event_source: EventSource,
     /// Mappings cannot be read.
     pub unreadable: bool,
     /// There is no memory for calls before this time.
@@ -96,7 +96,7 @@ pub struct Host {
     /// Pages that a peer has marked read-only.
     guards: guard::Guards,
     /// Chances to share, if they are counted.
-    chances: Option<Box<merge_opportunities::Chances>>,
+    chances: Option<Box<merge_opportunities::MergeOpportunities>>,
 }
 
 impl Host {
@@ -120,7 +120,7 @@ impl Host {
             report_pins: true,
             mapping_list_life: 0,
             mapping_lists: BTreeMap::new(),
-            told: Told::Processes,
+            event_source: EventSource::Processes,
             unreadable: false,
             no_memory_until: 0,
             shortages: 0,

@@ -38,10 +38,10 @@ pub mod workload;
 mod world;
 
 pub use content::Content;
-pub use cost::{Costs, KsmCosts, PublishedCosts};
+pub use cost::{Costs, KsmCosts, PaperCosts};
 pub use frames::FrameView;
 pub use host::Host;
-pub use host::merge_opportunities::Chances;
+pub use host::merge_opportunities::MergeOpportunities;
 pub use host::truth::Audit;
 pub use memory::{Fill, PageView};
 pub use run::{Driven, Run};

@@ -14,6 +14,6 @@ mod xlh;
 pub use advisor::Advisor;
 pub use ksm::{Ksm, KsmSettings};
 pub use tree::Reachability;
-pub use uksm_paper::Published;
+pub use uksm_paper::PaperUksm;
 pub use unstable::levels;
 pub use xlh::{Entered, Xlh, XlhSettings};

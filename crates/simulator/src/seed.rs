@@ -233,14 +233,14 @@ impl Running {
             self.world.pass(member.now);
         }
         let host = &mut self.world.host;
-        let told = if host.faults.strikes(Fault::ClockBack) {
+        let clock = if host.faults.strikes(Fault::ClockBack) {
             member.now.saturating_sub(host.faults.below(2_000_000_000))
         } else {
             member.now
         };
         self.now = member.now;
         let is_folded = matches!(member.driven.answer().0, Observation::Folded(_));
-        let (command, step) = member.driven.decide(host, told);
+        let (command, step) = member.driven.decide(host, clock);
         if is_folded {
             member.checks.counted(&member.driven.engine)?;
         }

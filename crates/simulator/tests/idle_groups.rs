@@ -9,7 +9,7 @@ mod scene;
 use std::collections::BTreeMap;
 
 use scene::*;
-use uksm_policy::command::{Command, Nanos, Told};
+use uksm_policy::command::{Command, Nanos, EventSource};
 use uksm_simulator::{Content, Costs, Fill, Host, Run};
 
 const GROUPS: f64 = 200.0;
@@ -28,7 +28,7 @@ fn group(members: u64, alike: u16) -> Run {
         ..Costs::default()
     };
     let mut host = Host::new(SEED, costs);
-    host.told = Told::Spaces;
+    host.event_source = EventSource::Spaces;
     for number in 0..members {
         let space = host.spawn(number);
         let shared = Fill::Dense(&|page| Content::new(page + 1));

@@ -31,7 +31,7 @@ enum In {
 fn merged_after(
     params: Params,
     at: Nanos,
-    (is_told, is_shuffled, place): (bool, bool, In),
+    (is_reported, is_shuffled, place): (bool, bool, In),
 ) -> Nanos {
     let mut host = host();
     let spaces: Vec<_> = (10..52)
@@ -63,7 +63,7 @@ fn merged_after(
                 }
             }
         }
-        if is_told {
+        if is_reported {
             run.host.hint(Hint {
                 start,
                 length: NEW * PAGE_SIZE,
@@ -75,7 +75,7 @@ fn merged_after(
     }
     let begin = run.now();
     let (took, _) = merge(&mut run, 90, begin + 300 * S);
-    assert!(run.engine.report().hints.grown > 0, "that was told");
+    assert!(run.engine.report().hints.grown > 0, "growth is reported");
     took
 }
 
@@ -90,17 +90,17 @@ fn memory_that_appears_in_calm_processes_is_found_at_once() {
         for place in [In::Mapped, In::Holes] {
             for number in 0..8 {
                 let (at, is_shuffled) = (CALM + number * 537 * MS, number % 2 == 1);
-                let [told, looked] = [true, false].map(|is_told| {
-                    let how = (is_told, is_shuffled, place);
+                let [reported, looked] = [true, false].map(|is_reported| {
+                    let how = (is_reported, is_shuffled, place);
                     merged_after(Params::governor(governor), at, how)
                 });
                 eprintln!(
-                    "{governor:?}, {place:?}, shuffled {is_shuffled}: {} ms, {} ms if told as I/O",
+                    "{governor:?}, {place:?}, shuffled {is_shuffled}: {} ms, {} ms if reported as I/O",
                     looked / MS,
-                    told / MS
+                    reported / MS
                 );
                 assert!(looked < most, "{governor:?}, {place:?}");
-                assert!(looked <= 2 * told, "{governor:?}, {place:?}");
+                assert!(looked <= 2 * reported, "{governor:?}, {place:?}");
             }
         }
     }

@@ -143,7 +143,7 @@ fn two_thousand_reservations_of_63_gib_stay_few_and_what_is_in_them_merges() {
 }
 
 #[test]
-fn regions_beyond_the_bound_are_left_out_and_told_until_there_is_room() {
+fn regions_beyond_the_bound_are_left_out_and_reported_until_there_is_room() {
     let few = Params {
         max_process_regions: 100,
         max_regions: 150,

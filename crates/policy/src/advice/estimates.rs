@@ -74,7 +74,7 @@ pub struct Probe {
 
 /// The state of a probed page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub enum ProbedPage {
     /// The space has no page of its own there.
     Absent,
     /// A page with this hash, not merged.
@@ -375,7 +375,7 @@ impl Estimates {
     }
 
     /// Takes in the result of a probe, and returns the advice to pass on now.
-    pub fn answer(&mut self, probe: &Probe, seen: &[Seen]) -> Vec<Change> {
+    pub fn answer(&mut self, probe: &Probe, seen: &[ProbedPage]) -> Vec<Change> {
         let key = (probe.space, probe.block);
         if !self.blocks.contains_key(&key) {
             return Vec::new();
@@ -384,9 +384,9 @@ impl Estimates {
         for (&page, &seen) in probe.pages.iter().zip(seen) {
             self.sampled += 1;
             let (hash, is_merged) = match seen {
-                Seen::Absent => continue,
-                Seen::Alone(hash) => (hash, false),
-                Seen::Merged(hash) => (hash, true),
+                ProbedPage::Absent => continue,
+                ProbedPage::Alone(hash) => (hash, false),
+                ProbedPage::Merged(hash) => (hash, true),
             };
             let partner = self.pair(hash, key, page);
             if let Some(block) = self.blocks.get_mut(&key) {

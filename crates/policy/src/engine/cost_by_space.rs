@@ -17,7 +17,7 @@ use super::Engine;
 use crate::command::Nanos;
 use crate::ids::{RegionId, SpaceSlot};
 use crate::ladder::sampling::Pick;
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
 use crate::region::{Region, Regions};
 use crate::spaces::Spaces;
 
@@ -39,7 +39,7 @@ impl Engine {
     }
 
     /// A page was tried, in this time.
-    pub(super) fn tried_for(&mut self, place: Place, page_cost: Nanos) {
+    pub(super) fn tried_for(&mut self, place: RegionPage, page_cost: Nanos) {
         if let Some(region) = self.regions.find(place.region, place.page) {
             self.spaces.get_mut(region.space()).was_tried(page_cost);
         }

@@ -13,7 +13,7 @@ use super::{Engine, Turn, cost_by_space};
 use crate::accounts::payer::Payer;
 use crate::command::{Command, Nanos, Page, Run};
 use crate::ladder::sampling::MAX_RUNS;
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
 use crate::merge::extension::{Extended, Sampled, Stretch};
 use crate::merge::queue::{Counted, Waiting};
 use crate::region::Region;
@@ -38,8 +38,8 @@ impl Engine {
     }
 
     /// A page and its twin, which met by their hash, proved equal.
-    fn count_pair(&mut self, place: Place, twin: Place) {
-        let find = |place: Place| self.regions.find_ranked(place.region, place.page);
+    fn count_pair(&mut self, place: RegionPage, twin: RegionPage) {
+        let find = |place: RegionPage| self.regions.find_ranked(place.region, place.page);
         let Some(region) = find(place) else {
             return;
         };
@@ -103,7 +103,7 @@ impl Engine {
 
     /// The parts of a stretch that are not merged, if both regions still exist.
     fn unmerged_parts(&self, stretch: &Stretch) -> Vec<Stretch> {
-        let find = |place: Place| {
+        let find = |place: RegionPage| {
             let last = place.page + stretch.pages - 1;
             self.regions.find_ranked(place.region, last)
         };
@@ -112,11 +112,11 @@ impl Engine {
         };
         let runs = region.unmerged_runs(stretch.place.page, stretch.pages, 0);
         let part = |(page, pages)| Stretch {
-            place: Place {
+            place: RegionPage {
                 page,
                 ..stretch.place
             },
-            twin: Place {
+            twin: RegionPage {
                 page: stretch.twin.page + (page - stretch.place.page),
                 ..stretch.twin
             },

@@ -54,7 +54,7 @@ impl Engine {
         if self.lookup.are_sharers_known() {
             self.note_sharers(&waiting, outcomes);
         }
-        let mut made = Made::default();
+        let mut set_frames = SetFrames::default();
         let mut weight = 0;
         let mut false_matches = 0;
         let mut merged = 0;
@@ -72,7 +72,7 @@ impl Engine {
             match outcome.status {
                 Status::Merged => {
                     let frame = FrameId(outcome.frame);
-                    let is_first = made.is_first(page.entry.kind, frame);
+                    let is_first = set_frames.is_first(page.entry.kind, frame);
                     self.merged_into(page, frame, is_first);
                     if !is_first {
                         self.extension_learns(page);
@@ -117,11 +117,11 @@ impl Engine {
     /// Notes which space maps which frame now. Pages that are not merged go on to other frames at
     /// once, so all sharers must be known before.
     fn note_sharers(&mut self, waiting: &[Waiting], outcomes: &[FoldOutcome]) {
-        let mut made = Made::default();
+        let mut set_frames = SetFrames::default();
         for (page, outcome) in waiting.iter().zip(outcomes) {
             if outcome.status == Status::Merged {
                 let frame = FrameId(outcome.frame);
-                let is_first = made.is_first(page.entry.kind, frame);
+                let is_first = set_frames.is_first(page.entry.kind, frame);
                 self.lookup.sharer_merged(frame, page.entry.space, is_first);
             }
         }
@@ -319,23 +319,23 @@ fn is_frame_gone(outcome: FoldOutcome) -> bool {
 }
 
 /// The frames that the sets of one batch have become.
-struct Made {
+struct SetFrames {
     /// The newest of each set.
     newest: [Option<FrameId>; ROOM],
     /// The earlier ones, of sets that became several.
     older: Vec<FrameId>,
 }
 
-impl Default for Made {
-    fn default() -> Made {
-        Made {
+impl Default for SetFrames {
+    fn default() -> SetFrames {
+        SetFrames {
             newest: [None; ROOM],
             older: vec![],
         }
     }
 }
 
-impl Made {
+impl SetFrames {
     /// A page was merged into `frame`: returns whether the frame was made of it, which is true of
     /// only one page of a set.
     fn is_first(&mut self, kind: FoldKind, frame: FrameId) -> bool {

@@ -17,7 +17,7 @@ use super::{Engine, Turn, cost_by_space};
 use crate::accounts::payer::Payer;
 use crate::command::{Command, FoldKind, Frame, FrameId, Lines, Nanos, PAGE_LINES, Page, Run};
 use crate::ladder::sampling::MAX_RUNS;
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
 use crate::merge::collisions::{Colliding, Finder};
 use crate::merge::queue::Waiting;
 
@@ -40,7 +40,7 @@ impl Engine {
     }
 
     /// A page, or one that looks like it, waits to be read in full, if their hash collides.
-    pub(super) fn reads_in_full(&mut self, page: &Waiting, place: Place) {
+    pub(super) fn reads_in_full(&mut self, page: &Waiting, place: RegionPage) {
         let partial = page.entry.hash;
         let finder = Finder::of(page.payer);
         self.collisions.wait(Colliding { place, partial }, finder);
@@ -121,7 +121,7 @@ impl Engine {
         Some((Turn::ReadInFull(finder), Command::Sample { runs, lines }))
     }
 
-    fn run_of_page(&self, place: Place) -> Run {
+    fn run_of_page(&self, place: RegionPage) -> Run {
         let region = &self.regions[place.region];
         Run {
             start: region.address(place.page),

@@ -6,7 +6,7 @@ use crate::accounts::payer::Payer;
 use crate::command::{Command, PAGE_SIZE, SpaceId};
 use crate::hints::{Spurt, Terms};
 use crate::ladder::sampling::{Purpose, RegionPick, Selection, Sources, push_run};
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
 use crate::merge::candidates::Candidate;
 use crate::merge::matching::PIECE_ROOM;
 
@@ -92,7 +92,7 @@ impl Engine {
         let (mut matching, _) = self.matching();
         matching.payer = Payer::Hints;
         for candidate in expected {
-            let Place { region, page } = candidate.place;
+            let RegionPage { region, page } = candidate.place;
             let ticket = candidate.ticket;
             if matching.merge_expected(candidate) {
                 continue;

@@ -15,7 +15,7 @@ use super::Engine;
 use crate::command::{Mapping, Nanos, PAGE_SIZE, SpaceArrival, SpaceId, SpaceSize};
 use crate::convert;
 use crate::ids::{RegionId, SpaceSlot};
-use crate::region::{Found, Region};
+use crate::region::{NewRegion, Region};
 use crate::spaces::changes::{Change, Known};
 use crate::spaces::{fingerprint, region_lifetimes};
 
@@ -200,7 +200,7 @@ impl Engine {
     ) -> RegionId {
         let pages = convert::narrow((end - start) / PAGE_SIZE);
         let class = region_lifetimes::class(self.spaces.get(slot).kind(), mapping_kind, pages);
-        let id = self.regions.insert(Region::new(Found {
+        let id = self.regions.insert(Region::new(NewRegion {
             start,
             pages,
             space: slot,

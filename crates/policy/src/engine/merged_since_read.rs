@@ -18,25 +18,25 @@
 
 use crate::convert;
 use crate::ids::RegionId;
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
 
 /// A set of places, cleared as a whole.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Outdated {
+pub(super) struct MergedSinceRead {
     /// Bits of pages, 64 a word, by region.
     regions: Vec<(RegionId, Vec<u64>)>,
     /// The index of the last region looked up.
     last: usize,
 }
 
-impl Outdated {
+impl MergedSinceRead {
     /// Forgets all.
     pub(super) fn clear(&mut self) {
         self.regions.clear();
     }
 
     /// Notes a place.
-    pub(super) fn insert(&mut self, place: Place) {
+    pub(super) fn insert(&mut self, place: RegionPage) {
         if let Err(at) = self.find(place.region) {
             self.regions.insert(at, (place.region, vec![]));
             self.last = at;
@@ -50,7 +50,7 @@ impl Outdated {
     }
 
     /// Whether the page was merged since the answer was read.
-    pub(super) fn contains(&mut self, place: Place) -> bool {
+    pub(super) fn contains(&mut self, place: RegionPage) -> bool {
         let (word, bit) = convert::word_and_bit(place.page);
         self.find(place.region).is_ok()
             && self.regions[self.last]
@@ -83,15 +83,15 @@ mod tests {
         fn it_holds_what_was_noted_since_it_was_cleared(
             noted in prop::collection::vec((0_u32..5, 0_u32..200, 0_u32..40), 0..200),
         ) {
-            let mut outdated = Outdated::default();
+            let mut outdated = MergedSinceRead::default();
             let mut model = BTreeSet::new();
             for (region, page, clears) in noted {
                 if clears == 0 {
                     outdated.clear();
                     model.clear();
                 }
-                let place = Place { region: RegionId(region), page };
-                let asked = Place { region: RegionId(region ^ 1), page };
+                let place = RegionPage { region: RegionId(region), page };
+                let asked = RegionPage { region: RegionId(region ^ 1), page };
                 prop_assert_eq!(outdated.contains(asked), model.contains(&asked));
                 outdated.insert(place);
                 model.insert(place);
@@ -99,7 +99,7 @@ mod tests {
             }
             for region in 0..6 {
                 for page in 0..300 {
-                    let place = Place { region: RegionId(region), page };
+                    let place = RegionPage { region: RegionId(region), page };
                     prop_assert_eq!(outdated.contains(place), model.contains(&place));
                 }
             }

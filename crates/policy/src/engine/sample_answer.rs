@@ -5,14 +5,14 @@ use crate::command::{Page, Run};
 use crate::convert;
 use crate::ids::RegionId;
 use crate::ladder::sampling::{Pick, Selection};
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
 use crate::merge::candidates::{Candidate, Finds};
 
-use super::merged_since_read::Outdated;
+use super::merged_since_read::MergedSinceRead;
 
 /// The requested pages, the answer, and the progress in it.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct SampleAnswer {
     level: usize,
     /// The payer: the level, or newcomers.
     payer: Payer,
@@ -28,16 +28,16 @@ pub(super) struct Answer {
     pick: usize,
     offset: u32,
     /// Pages merged since the answer came, which it still shows as they were before.
-    merged_since: Outdated,
+    merged_since: MergedSinceRead,
     /// The candidates of the present piece.
     candidates: Vec<Candidate>,
     finds: Finds,
 }
 
-impl Answer {
+impl SampleAnswer {
     /// No pages are requested yet.
-    pub(super) fn new() -> Answer {
-        Answer {
+    pub(super) fn new() -> SampleAnswer {
+        SampleAnswer {
             level: 0,
             payer: Payer::Nobody,
             picks: vec![],
@@ -48,7 +48,7 @@ impl Answer {
             page: 0,
             pick: 0,
             offset: 0,
-            merged_since: Outdated::default(),
+            merged_since: MergedSinceRead::default(),
             candidates: vec![],
             finds: Finds::default(),
         }
@@ -86,14 +86,14 @@ impl Answer {
     }
 
     /// A page was merged: its state in the answer is out of date.
-    pub(super) fn note_merged(&mut self, place: Place) {
+    pub(super) fn note_merged(&mut self, place: RegionPage) {
         if self.is_under_way {
             self.merged_since.insert(place);
         }
     }
 
     /// Whether a page was merged after it was read for this answer.
-    pub(super) fn is_outdated(&mut self, place: Place) -> bool {
+    pub(super) fn is_outdated(&mut self, place: RegionPage) -> bool {
         self.merged_since.contains(place)
     }
 

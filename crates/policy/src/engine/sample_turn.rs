@@ -23,7 +23,7 @@ use crate::command::{FrameId, Nanos, Page, PageFlags, PageState};
 use crate::convert;
 use crate::ids::{RegionId, SpaceSlot};
 use crate::ladder::sampling::{Pick, Purpose, RegionPick};
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
 use crate::merge::candidates::Candidate;
 use crate::merge::matching::{Matching, PIECE, PIECE_ROOM};
 use crate::params::Contents;
@@ -111,8 +111,8 @@ impl Engine {
             matching.look_up(candidates, &scale);
         }
         // Verify the finds before moving regions by them, unless a sweep will bring more.
-        let is_told = self.regions.merged() > 0 || self.hash.has_matched_falsely();
-        let can_decide = is_told
+        let has_news = self.regions.merged() > 0 || self.hash.has_matched_falsely();
+        let can_decide = has_news
             && self
                 .hash
                 .can_decide(&self.lookup, self.clock.now(), self.reading_cost());
@@ -277,7 +277,7 @@ impl Engine {
             candidates.extend(
                 next.take_while(|&(page, number)| page.is_ordinary() && !is_known(number))
                     .map(|(page, number)| Candidate {
-                        place: Place {
+                        place: RegionPage {
                             region: pick.region,
                             page: number,
                         },
@@ -386,7 +386,7 @@ impl Engine {
         if is_sample {
             self.found_page(pick);
         }
-        let place = Place {
+        let place = RegionPage {
             region: id,
             page: number,
         };

@@ -16,7 +16,7 @@ use super::Engine;
 use crate::command::{Nanos, PAGE_SIZE, SpaceId};
 use crate::convert;
 use crate::ids::RegionId;
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
 use crate::params::Contents;
 use crate::region::cow::Permission;
 use crate::region::{Region, State};
@@ -90,7 +90,7 @@ impl Engine {
         let partner = |&(address, hash): &(u64, u64)| {
             let region = region_at(address)?;
             let page = convert::narrow((address - self.regions[region].start()) / PAGE_SIZE);
-            Some(self.partner(space, Place { region, page }, hash))
+            Some(self.partner(space, RegionPage { region, page }, hash))
         };
         pages.iter().map(partner).collect()
     }
@@ -101,7 +101,7 @@ impl Engine {
         self.collisions.has(hash)
     }
 
-    fn partner(&self, space: SpaceId, place: Place, hash: u64) -> KnownPartner {
+    fn partner(&self, space: SpaceId, place: RegionPage, hash: u64) -> KnownPartner {
         let region = &self.regions[place.region];
         let is_zero = hash == self.hash.zero() && region.takes_zero_page();
         // Nearly all of such a block was merged with the zero page before.

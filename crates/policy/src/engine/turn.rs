@@ -67,8 +67,8 @@ impl Retry {
             let (until, never) = (self.at, Nanos::MAX);
             let command = Command::Sleep {
                 until,
-                told_from: never,
-                hinted_from: never,
+                events_wake_from: never,
+                hints_wake_from: never,
             };
             return Some((Turn::Sleep, command));
         }

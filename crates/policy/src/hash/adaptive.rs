@@ -310,9 +310,9 @@ impl AdaptiveHash {
         let is_reason = is_reason || self.growth.is_searched_for();
         if !is_reason {
             self.own = 0;
-            let untold = std::mem::take(&mut self.costs);
-            self.unheeded.false_matches += untold.false_matches;
-            self.unheeded.false_cost += untold.false_cost;
+            let unjudged = std::mem::take(&mut self.costs);
+            self.unheeded.false_matches += unjudged.false_matches;
+            self.unheeded.false_cost += unjudged.false_cost;
         }
         let costs = if is_reason {
             &mut self.costs
@@ -405,7 +405,7 @@ impl AdaptiveHash {
         let strength = if std::mem::take(&mut self.is_search_due) {
             self.costs = SampleCosts::default();
             self.own = 0;
-            let unheeded = std::mem::take(&mut self.unheeded);
+            let unjudged = std::mem::take(&mut self.unheeded);
             control.reconsider(unheeded.weighted(LOST_MERGE))
         } else {
             if !may_decide || waits_for_pages {

@@ -7,12 +7,12 @@
 //!
 //! # Approach
 //! For each 2 MiB block of a space, the followed and the merged pages are counted in a table that
-//! forgets: two blocks of one slot replace each other. A block that does not pay ([`Tally::pays`])
+//! forgets: two blocks of one slot replace each other. A block that does not pay ([`YieldCount::pays`])
 //! has one in [`STILL`] of its hints followed, so that it can become better. Every merge in a block
 //! counts, also that of a partner: the pages that a first guest reads are merged only when a second
 //! one has read them.
 
-use super::yield_count::Tally;
+use super::yield_count::YieldCount;
 use crate::command::{Nanos, SpaceId};
 use crate::convert;
 use crate::mix::mix;
@@ -34,7 +34,7 @@ const STILL: u16 = 8;
 struct Block {
     /// Its key, shortened.
     tag: u32,
-    tally: Tally,
+    count: YieldCount,
     /// Hints passed over in a row.
     passed: u16,
     /// The last time when all of it was read for a hint, in milliseconds, wrapping; 0 for never.
@@ -43,13 +43,13 @@ struct Block {
 
 /// The counts of blocks.
 #[derive(Debug)]
-pub(super) struct Worth {
+pub(super) struct BlockYields {
     blocks: Box<[Block]>,
 }
 
-impl Worth {
-    pub(super) fn new() -> Worth {
-        Worth {
+impl BlockYields {
+    pub(super) fn new() -> BlockYields {
+        BlockYields {
             blocks: Box::default(),
         }
     }
@@ -64,7 +64,7 @@ impl Worth {
         let Some(block) = self.find(space, page) else {
             return true;
         };
-        if block.tally.pays() {
+        if block.count.pays() {
             return true;
         }
         block.passed = (block.passed + 1) % STILL;
@@ -84,20 +84,20 @@ impl Worth {
                 ..Block::default()
             };
         }
-        block.tally.tried(pages);
+        block.count.tried(pages);
     }
 
     /// A page was merged.
     pub(super) fn paid(&mut self, space: SpaceId, page: u64) {
         if let Some(block) = self.find(space, page) {
-            block.tally.paid();
+            block.count.paid();
         }
     }
 
     /// A merged page has been overwritten.
     pub(super) fn broken(&mut self, space: SpaceId, page: u64) {
         if let Some(block) = self.find(space, page) {
-            block.tally.broken();
+            block.count.broken();
         }
     }
 
@@ -151,51 +151,51 @@ mod tests {
 
     const SPACE: SpaceId = SpaceId(3);
 
-    fn followed(worth: &mut Worth, page: u64) -> usize {
-        (0..800).filter(|_| worth.is_worth(SPACE, page)).count()
+    fn followed(yields: &mut BlockYields, page: u64) -> usize {
+        (0..800).filter(|_| yields.is_worth(SPACE, page)).count()
     }
 
     #[test]
     fn a_block_that_does_not_pay_is_followed_one_time_in_eight() {
-        let mut worth = Worth::new();
-        assert_eq!(followed(&mut worth, 700), 800);
-        worth.tried(SPACE, 700, 4095);
-        assert_eq!(followed(&mut worth, 700), 800);
-        worth.tried(SPACE, 700, 1);
-        assert_eq!(followed(&mut worth, 700), 100);
-        assert_eq!(followed(&mut worth, 2000), 800, "another block");
+        let mut yields = BlockYields::new();
+        assert_eq!(followed(&mut yields, 700), 800);
+        yields.tried(SPACE, 700, 4095);
+        assert_eq!(followed(&mut yields, 700), 800);
+        yields.tried(SPACE, 700, 1);
+        assert_eq!(followed(&mut yields, 700), 100);
+        assert_eq!(followed(&mut yields, 2000), 800, "another block");
     }
 
     #[test]
     fn what_pays_again_is_followed_again() {
-        let mut worth = Worth::new();
-        worth.tried(SPACE, 0, 8000);
-        (0..125).for_each(|page| worth.paid(SPACE, page));
-        assert_eq!(followed(&mut worth, 0), 800);
+        let mut yields = BlockYields::new();
+        yields.tried(SPACE, 0, 8000);
+        (0..125).for_each(|page| yields.paid(SPACE, page));
+        assert_eq!(followed(&mut yields, 0), 800);
     }
 
     #[test]
     fn a_block_is_swept_twice_a_second_and_what_was_hinted_before_is_read_then() {
         const MS: Nanos = MILLISECOND;
-        let mut worth = Worth::new();
-        assert!(!worth.was_swept_since(SPACE, 5, 0));
-        assert!(worth.may_sweep(SPACE, 5, 1000 * MS));
-        assert!(worth.was_swept_since(SPACE, 7, 999 * MS));
-        assert!(!worth.was_swept_since(SPACE, 7, 1000 * MS));
-        assert!(!worth.may_sweep(SPACE, 7, 1499 * MS));
-        assert!(worth.may_sweep(SPACE, 7, 1500 * MS));
-        assert!(worth.was_swept_since(SPACE, 5, 1200 * MS));
-        assert!(!worth.was_swept_since(SPACE, 512, 1200 * MS));
+        let mut yields = BlockYields::new();
+        assert!(!yields.was_swept_since(SPACE, 5, 0));
+        assert!(yields.may_sweep(SPACE, 5, 1000 * MS));
+        assert!(yields.was_swept_since(SPACE, 7, 999 * MS));
+        assert!(!yields.was_swept_since(SPACE, 7, 1000 * MS));
+        assert!(!yields.may_sweep(SPACE, 7, 1499 * MS));
+        assert!(yields.may_sweep(SPACE, 7, 1500 * MS));
+        assert!(yields.was_swept_since(SPACE, 5, 1200 * MS));
+        assert!(!yields.was_swept_since(SPACE, 512, 1200 * MS));
     }
 
     #[test]
     fn counts_are_halved_and_never_overflow() {
-        let mut worth = Worth::new();
+        let mut yields = BlockYields::new();
         for _ in 0..100_000 {
-            worth.tried(SPACE, 5, 512);
-            worth.paid(SPACE, 5);
+            yields.tried(SPACE, 5, 512);
+            yields.paid(SPACE, 5);
         }
-        worth.tried(SPACE, 5, u64::MAX);
-        assert!(worth.is_worth(SPACE, 5) || !worth.is_worth(SPACE, 5));
+        yields.tried(SPACE, 5, u64::MAX);
+        assert!(yields.is_worth(SPACE, 5) || !yields.is_worth(SPACE, 5));
     }
 }

@@ -35,7 +35,7 @@ const OUTCOMES: u32 = 512;
 
 /// The hashes of places.
 #[derive(Debug)]
-pub(super) struct Expected {
+pub(super) struct ExpectedContents {
     /// A part of the number of each slot's place; 0 for an empty slot.
     tags: Box<[u32]>,
     hashes: Box<[u64]>,
@@ -48,9 +48,9 @@ pub(super) struct Expected {
     passed: u32,
 }
 
-impl Expected {
-    pub(super) fn new() -> Expected {
-        Expected {
+impl ExpectedContents {
+    pub(super) fn new() -> ExpectedContents {
+        ExpectedContents {
             tags: Box::default(),
             hashes: Box::default(),
             strength: 0,
@@ -131,8 +131,8 @@ impl Expected {
 mod tests {
     use super::*;
 
-    fn expected(bytes: u64) -> Expected {
-        let mut expected = Expected::new();
+    fn expected(bytes: u64) -> ExpectedContents {
+        let mut expected = ExpectedContents::new();
         expected.fit(bytes, 4);
         expected
     }
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn while_expectations_are_wrong_few_are_tried() {
         let mut expected = expected(0);
-        let worth = |expected: &mut Expected| (0..64).filter(|_| expected.is_worth()).count();
+        let worth = |expected: &mut ExpectedContents| (0..64).filter(|_| expected.is_worth()).count();
         (0..100).for_each(|_| expected.tried(true));
         assert_eq!(worth(&mut expected), 64);
         (0..100).for_each(|_| expected.tried(false));

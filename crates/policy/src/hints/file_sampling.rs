@@ -44,7 +44,7 @@ const DOUBLED_AFTER: Nanos = 4 * SECOND;
 
 /// The present choice.
 #[derive(Debug)]
-pub(super) struct Choice {
+pub(super) struct FileSampling {
     /// The largest number of a part that is chosen, in all spaces.
     most: u64,
     /// The same for spaces with a smaller choice.
@@ -56,10 +56,10 @@ pub(super) struct Choice {
     changed: Nanos,
 }
 
-impl Choice {
+impl FileSampling {
     /// A choice of all parts.
-    pub(super) fn new() -> Choice {
-        Choice {
+    pub(super) fn new() -> FileSampling {
+        FileSampling {
             most: u64::MAX,
             fewer: BTreeMap::new(),
             unpaying: u64::MAX,
@@ -141,88 +141,88 @@ impl Choice {
 mod tests {
     use super::*;
 
-    fn chosen(choice: &Choice) -> usize {
+    fn chosen(sampling: &FileSampling) -> usize {
         (0..16_000)
-            .filter(|part| Choice::is_chosen(part * PART_PAGES, choice.most))
+            .filter(|part| FileSampling::is_chosen(part * PART_PAGES, sampling.most))
             .count()
     }
 
-    fn is_all(choice: &Choice) -> bool {
-        choice.of(SpaceId(1), true) == u64::MAX
+    fn is_all(sampling: &FileSampling) -> bool {
+        sampling.of(SpaceId(1), true) == u64::MAX
     }
 
     #[test]
     fn those_of_which_most_waits_are_halved_alone_until_little_of_them_is_left() {
         let (heavy, other) = (SpaceId(7), SpaceId(8));
-        let mut choice = Choice::new();
+        let mut sampling = FileSampling::new();
         for n in 1..=8 {
-            choice.adapt(0.3, |_| vec![heavy], n * SECOND);
-            assert_eq!(choice.of(heavy, true), u64::MAX >> n);
-            assert_eq!(choice.of(other, true), u64::MAX);
+            sampling.adapt(0.3, |_| vec![heavy], n * SECOND);
+            assert_eq!(sampling.of(heavy, true), u64::MAX >> n);
+            assert_eq!(sampling.of(other, true), u64::MAX);
         }
-        choice.adapt(0.3, |_| vec![heavy], 9 * SECOND);
-        assert_eq!(choice.of(other, true), u64::MAX >> 1);
+        sampling.adapt(0.3, |_| vec![heavy], 9 * SECOND);
+        assert_eq!(sampling.of(other, true), u64::MAX >> 1);
         for n in 1..=8 {
-            choice.adapt(0.0, |_| vec![], (9 + 4 * n) * SECOND);
+            sampling.adapt(0.0, |_| vec![], (9 + 4 * n) * SECOND);
         }
-        assert_eq!(choice.of(heavy, true), u64::MAX);
-        assert!(choice.fewer.is_empty());
+        assert_eq!(sampling.of(heavy, true), u64::MAX);
+        assert!(sampling.fewer.is_empty());
     }
 
     #[test]
     fn what_does_not_pay_is_halved_first_and_doubled_last() {
         let any = SpaceId(1);
-        let parts = |choice: &Choice| (choice.of(any, true), choice.of(any, false));
+        let parts = |sampling: &FileSampling| (sampling.of(any, true), sampling.of(any, false));
         let (all, half) = (u64::MAX, u64::MAX >> 1);
-        let mut choice = Choice::new();
-        choice.chose(10, true);
-        choice.chose(11, false);
-        choice.adapt(0.3, |_| vec![], SECOND);
-        assert_eq!(parts(&choice), (all, half));
-        choice.chose(12, true);
-        choice.chose(11, false);
-        choice.adapt(0.3, |_| vec![], 2 * SECOND);
-        assert_eq!(parts(&choice), (half, half), "most of it pays");
-        choice.adapt(0.0, |_| vec![], 6 * SECOND);
-        assert_eq!(parts(&choice), (all, half));
-        choice.adapt(0.0, |_| vec![], 10 * SECOND);
-        assert_eq!(parts(&choice), (all, all));
+        let mut sampling = FileSampling::new();
+        sampling.chose(10, true);
+        sampling.chose(11, false);
+        sampling.adapt(0.3, |_| vec![], SECOND);
+        assert_eq!(parts(&sampling), (all, half));
+        sampling.chose(12, true);
+        sampling.chose(11, false);
+        sampling.adapt(0.3, |_| vec![], 2 * SECOND);
+        assert_eq!(parts(&sampling), (half, half), "most of it pays");
+        sampling.adapt(0.0, |_| vec![], 6 * SECOND);
+        assert_eq!(parts(&sampling), (all, half));
+        sampling.adapt(0.0, |_| vec![], 10 * SECOND);
+        assert_eq!(parts(&sampling), (all, all));
         for n in 11..30 {
-            choice.chose(1, false);
-            choice.adapt(0.3, |_| vec![], n * SECOND);
+            sampling.chose(1, false);
+            sampling.adapt(0.3, |_| vec![], n * SECOND);
         }
-        assert_eq!(choice.of(any, false), MIN_CHOSEN);
-        assert!(choice.of(any, true) < half, "there is no other way");
+        assert_eq!(sampling.of(any, false), MIN_CHOSEN);
+        assert!(sampling.of(any, true) < half, "there is no other way");
     }
 
     #[test]
     fn half_is_chosen_when_hints_pile_up_and_all_again_when_few_wait() {
-        let mut choice = Choice::new();
-        choice.adapt(0.25, |_| vec![], SECOND);
-        assert!(is_all(&choice), "a quarter of the room is no pile");
-        choice.adapt(0.26, |_| vec![], SECOND);
-        choice.adapt(0.26, |_| vec![], SECOND + 1);
-        let half = chosen(&choice);
+        let mut sampling = FileSampling::new();
+        sampling.adapt(0.25, |_| vec![], SECOND);
+        assert!(is_all(&sampling), "a quarter of the room is no pile");
+        sampling.adapt(0.26, |_| vec![], SECOND);
+        sampling.adapt(0.26, |_| vec![], SECOND + 1);
+        let half = chosen(&sampling);
         assert!((7_500..8_500).contains(&half), "{half}");
-        choice.adapt(0.0, |_| vec![], 3 * SECOND);
-        assert!(!is_all(&choice), "not so soon");
-        choice.adapt(0.0, |_| vec![], 5 * SECOND);
-        assert!(is_all(&choice));
+        sampling.adapt(0.0, |_| vec![], 3 * SECOND);
+        assert!(!is_all(&sampling), "not so soon");
+        sampling.adapt(0.0, |_| vec![], 5 * SECOND);
+        assert!(is_all(&sampling));
     }
 
     #[test]
     fn what_a_small_part_holds_a_larger_one_holds_too() {
-        let (mut small, mut large) = (Choice::new(), Choice::new());
+        let (mut small, mut large) = (FileSampling::new(), FileSampling::new());
         large.adapt(1.0, |_| vec![], SECOND);
         for n in 1..100 {
             small.adapt(1.0, |_| vec![], n * SECOND);
         }
         let small_part = chosen(&small);
         assert!((30..100).contains(&small_part), "{small_part}");
-        for page in (0..200_000).filter(|&page| Choice::is_chosen(page, small.most)) {
-            assert!(Choice::is_chosen(page, large.most));
+        for page in (0..200_000).filter(|&page| FileSampling::is_chosen(page, small.most)) {
+            assert!(FileSampling::is_chosen(page, large.most));
             assert!(
-                Choice::is_chosen(page / PART_PAGES * PART_PAGES, small.most),
+                FileSampling::is_chosen(page / PART_PAGES * PART_PAGES, small.most),
                 "all of the part"
             );
         }

@@ -17,7 +17,7 @@
 //! # Source
 //! XLH §5.2: its mixed benchmark lost as much by hints that did not pay as it gained by others.
 
-use super::yield_count::Tally;
+use super::yield_count::YieldCount;
 use crate::command::{FilePlace, HintSource};
 use crate::mix::mix;
 
@@ -56,17 +56,17 @@ impl Origin {
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     tag: u16,
-    tally: Tally,
+    count: YieldCount,
 }
 
 /// The counts of origins.
 #[derive(Debug, Default)]
-pub(super) struct Origins {
+pub(super) struct FileYields {
     slots: Box<[Slot]>,
-    all: Tally,
+    all: YieldCount,
 }
 
-impl Origins {
+impl FileYields {
     /// Memory used, in bytes: none before the first.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.slots)
@@ -76,7 +76,7 @@ impl Origins {
     pub(super) fn pays(&self, origin: Origin) -> bool {
         let slot = self.slots.get(usize::from(origin.slot));
         let slot = slot.filter(|slot| slot.tag == origin.tag);
-        slot.is_none_or(|slot| slot.tally.pays() || !slot.tally.is_below(self.all))
+        slot.is_none_or(|slot| slot.count.pays() || !slot.count.is_below(self.all))
     }
 
     /// `pages` of this origin are followed.
@@ -94,30 +94,30 @@ impl Origins {
                 ..Slot::default()
             };
         }
-        slot.tally.tried(pages);
+        slot.count.tried(pages);
         self.all.tried(pages);
     }
 
     /// A page of this origin was merged.
     pub(super) fn paid(&mut self, origin: Origin) {
-        if let Some(tally) = self.find(origin) {
-            tally.paid();
+        if let Some(count) = self.find(origin) {
+            count.paid();
             self.all.paid();
         }
     }
 
     /// A merged page of this origin has been overwritten.
     pub(super) fn broken(&mut self, origin: Origin) {
-        if let Some(tally) = self.find(origin) {
-            tally.broken();
+        if let Some(count) = self.find(origin) {
+            count.broken();
             self.all.broken();
         }
     }
 
-    fn find(&mut self, origin: Origin) -> Option<&mut Tally> {
+    fn find(&mut self, origin: Origin) -> Option<&mut YieldCount> {
         let slot = self.slots.get_mut(usize::from(origin.slot));
         let slot = slot.filter(|slot| origin.tag != 0 && slot.tag == origin.tag);
-        slot.map(|slot| &mut slot.tally)
+        slot.map(|slot| &mut slot.count)
     }
 }
 
@@ -135,45 +135,45 @@ mod tests {
 
     #[test]
     fn files_and_directions_are_judged_each_by_what_it_yields() {
-        let mut origins = Origins::default();
+        let mut yields = FileYields::default();
         let (read, written) = (origin(9, HintSource::Read), origin(9, HintSource::Write));
         let other = origin(10, HintSource::Read);
-        assert_eq!((origins.bytes(), origins.pays(read)), (0, true));
+        assert_eq!((yields.bytes(), yields.pays(read)), (0, true));
         for at in [read, written, other] {
-            origins.tried(at, 4000);
-            assert!(origins.pays(at), "not known yet");
-            origins.tried(at, 200);
+            yields.tried(at, 4000);
+            assert!(yields.pays(at), "not known yet");
+            yields.tried(at, 200);
         }
-        (0..70).for_each(|_| origins.paid(written));
-        let pay = |origins: &Origins| [read, written, other].map(|at| origins.pays(at));
-        assert_eq!(pay(&origins), [false, true, false]);
-        (0..10).for_each(|_| origins.broken(written));
-        assert_eq!(pay(&origins), [false, true, false], "more than the others");
-        (0..70).for_each(|_| origins.paid(read));
-        assert_eq!(pay(&origins), [true, true, false]);
-        (0..60).for_each(|_| origins.broken(written));
-        assert_eq!(pay(&origins), [true, false, false]);
+        (0..70).for_each(|_| yields.paid(written));
+        let pay = |yields: &FileYields| [read, written, other].map(|at| yields.pays(at));
+        assert_eq!(pay(&yields), [false, true, false]);
+        (0..10).for_each(|_| yields.broken(written));
+        assert_eq!(pay(&yields), [false, true, false], "more than the others");
+        (0..70).for_each(|_| yields.paid(read));
+        assert_eq!(pay(&yields), [true, true, false]);
+        (0..60).for_each(|_| yields.broken(written));
+        assert_eq!(pay(&yields), [true, false, false]);
     }
 
     #[test]
     fn what_is_of_no_file_is_not_counted_and_a_new_one_takes_the_slot_of_an_old_one() {
-        let mut origins = Origins::default();
-        origins.tried(Origin::UNKNOWN, 1 << 20);
-        origins.paid(Origin::UNKNOWN);
-        assert!(origins.pays(Origin::UNKNOWN));
+        let mut yields = FileYields::default();
+        yields.tried(Origin::UNKNOWN, 1 << 20);
+        yields.paid(Origin::UNKNOWN);
+        assert!(yields.pays(Origin::UNKNOWN));
         let old = origin(1, HintSource::Read);
-        origins.tried(old, 5000);
-        assert!(origins.pays(old), "none pays more");
+        yields.tried(old, 5000);
+        assert!(yields.pays(old), "none pays more");
         let good = origin(2, HintSource::Read);
-        origins.tried(good, 5000);
-        origins.paid(good);
-        assert!(!origins.pays(old) && origins.pays(good));
+        yields.tried(good, 5000);
+        yields.paid(good);
+        assert!(!yields.pays(old) && yields.pays(good));
         let new = Origin {
             tag: old.tag ^ 2,
             ..old
         };
-        assert!(origins.pays(new));
-        origins.tried(new, 1);
-        assert!(origins.pays(new) && origins.pays(old));
+        assert!(yields.pays(new));
+        yields.tried(new, 1);
+        assert!(yields.pays(new) && yields.pays(old));
     }
 }

@@ -21,7 +21,7 @@ const MAX_SAVED: i64 = 500_000_000;
 
 /// The times of taking.
 #[derive(Debug)]
-pub(super) struct Taking {
+pub(super) struct PullSchedule {
     /// The shortest time between two takings.
     interval: Nanos,
     due: Nanos,
@@ -34,10 +34,10 @@ pub(super) struct Taking {
     is_watched: bool,
 }
 
-impl Taking {
+impl PullSchedule {
     /// No hint was taken yet.
-    pub(super) fn new(interval: Nanos) -> Taking {
-        Taking {
+    pub(super) fn new(interval: Nanos) -> PullSchedule {
+        PullSchedule {
             interval,
             due: 0,
             is_under_way: false,
@@ -86,9 +86,9 @@ impl Taking {
         };
     }
 
-    /// A sleep until `until` begins, which hints may end from `hinted_from` on.
-    pub(super) fn sleeps(&mut self, until: Nanos, hinted_from: Nanos) {
-        self.is_watched = hinted_from < until;
+    /// A sleep until `until` begins, which hints may end from `hints_wake_from` on.
+    pub(super) fn sleeps(&mut self, until: Nanos, hints_wake_from: Nanos) {
+        self.is_watched = hints_wake_from < until;
     }
 
     /// A sleep has ended. If `hinted`, some wait; otherwise none do, if hints would have ended it.
@@ -109,40 +109,40 @@ mod tests {
 
     #[test]
     fn hints_that_could_not_end_a_sleep_are_taken_after_it() {
-        let mut taking = Taking::new(20 * MILLISECOND);
-        taking.end(false, 0.5, SECOND);
-        assert!(!taking.is_due(true, SECOND + MILLISECOND));
+        let mut schedule = PullSchedule::new(20 * MILLISECOND);
+        schedule.end(false, 0.5, SECOND);
+        assert!(!schedule.is_due(true, SECOND + MILLISECOND));
         // Taking was due in the sleep, which ended before hints could have ended it.
-        taking.sleeps(2 * SECOND, 2 * SECOND);
-        taking.woken(false, 2 * SECOND + 1);
-        assert!(taking.is_due(true, 2 * SECOND + 1));
+        schedule.sleeps(2 * SECOND, 2 * SECOND);
+        schedule.woken(false, 2 * SECOND + 1);
+        assert!(schedule.is_due(true, 2 * SECOND + 1));
         // Hints could have ended the sleep, and none came.
-        taking.sleeps(4 * SECOND, 3 * SECOND);
-        taking.woken(false, 4 * SECOND);
-        assert!(!taking.is_due(true, 4 * SECOND));
-        taking.sleeps(6 * SECOND, 5 * SECOND);
-        taking.woken(true, 5 * SECOND);
-        assert!(taking.is_due(true, 5 * SECOND));
+        schedule.sleeps(4 * SECOND, 3 * SECOND);
+        schedule.woken(false, 4 * SECOND);
+        assert!(!schedule.is_due(true, 4 * SECOND));
+        schedule.sleeps(6 * SECOND, 5 * SECOND);
+        schedule.woken(true, 5 * SECOND);
+        assert!(schedule.is_due(true, 5 * SECOND));
     }
 
     #[test]
     fn taking_takes_a_quarter_of_their_time_at_most() {
-        let mut taking = Taking::new(20 * MILLISECOND);
-        let take = |taking: &mut Taking| {
-            taking.begin();
-            taking.charge(MILLISECOND);
-            taking.end(true, 0.5, SECOND);
+        let mut schedule = PullSchedule::new(20 * MILLISECOND);
+        let take = |schedule: &mut Taking| {
+            schedule.begin();
+            schedule.charge(MILLISECOND);
+            schedule.end(true, 0.5, SECOND);
         };
-        take(&mut taking);
-        assert!(!taking.is_due(false, SECOND));
-        assert!(taking.is_due(true, SECOND), "nothing is to be followed");
-        taking.charge(3 * MILLISECOND);
-        assert!(taking.is_due(false, SECOND));
-        take(&mut taking);
-        taking.charge(33 * MILLISECOND);
+        take(&mut schedule);
+        assert!(!schedule.is_due(false, SECOND));
+        assert!(schedule.is_due(true, SECOND), "nothing is to be followed");
+        schedule.charge(3 * MILLISECOND);
+        assert!(schedule.is_due(false, SECOND));
+        take(&mut schedule);
+        schedule.charge(33 * MILLISECOND);
         let mut times = 0;
-        while taking.is_due(false, SECOND) {
-            take(&mut taking);
+        while schedule.is_due(false, SECOND) {
+            take(&mut schedule);
             times += 1;
         }
         assert_eq!(times, 11);
@@ -150,11 +150,11 @@ mod tests {
 
     #[test]
     fn where_taking_is_dear_it_is_done_seldom() {
-        let mut taking = Taking::new(20 * MILLISECOND);
-        taking.begin();
-        taking.charge(60_000);
+        let mut schedule = PullSchedule::new(20 * MILLISECOND);
+        schedule.begin();
+        schedule.charge(60_000);
         taking.charge(9 * SECOND); // that was for following
-        taking.end(false, 0.001, SECOND);
-        assert_eq!(taking.due_at(), SECOND + 240 * MILLISECOND);
+        schedule.end(false, 0.001, SECOND);
+        assert_eq!(schedule.due_at(), SECOND + 240 * MILLISECOND);
     }
 }

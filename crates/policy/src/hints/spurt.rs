@@ -17,7 +17,7 @@ use crate::command::{Nanos, PAGE_SIZE};
 use crate::convert;
 use crate::ids::{RegionId, SpaceSlot};
 use crate::ladder::sampling::{MAX_RUNS, Purpose, RegionPick, Selection, Sources, push_run};
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
 use crate::merge::candidates::Candidate;
 use crate::params::SECOND;
 use crate::region::State;
@@ -80,7 +80,7 @@ impl Spurt {
     /// Whether there is no room for another hint.
     fn is_full(&self) -> bool {
         let most = self.most_expected;
-        let is_all = most > 0 && self.expected.len() >= most;
+        let is_all = most > 0 && self.expected_contents.len() >= most;
         is_all || self.selection.picks.len() >= MAX_RUNS
     }
 }
@@ -104,7 +104,7 @@ impl Hints {
         }
         self.is_spare = terms.is_spare;
         self.learn_cost();
-        self.expected.fit(terms.bytes, terms.strength);
+        self.expected_contents.fit(terms.bytes, terms.strength);
         let period = convert::float(self.budget.period()) * self.part;
         let saved = convert::float(self.budget.saved(now));
         let affordable = period.max(saved) / self.page_cost.each();
@@ -152,8 +152,8 @@ impl Hints {
                     if pick.purpose == Purpose::Hint {
                         to = part.from + u64::from(pages);
                     }
-                    self.worth.tried(part.space, part.from, to - part.from);
-                    self.origins.tried(part.origin, to - part.from);
+                    self.block_yields.tried(part.space, part.from, to - part.from);
+                    self.file_yields.tried(part.origin, to - part.from);
                     picked = u64::from(pages);
                 }
             }
@@ -183,7 +183,7 @@ impl Hints {
         spurt: &mut Spurt,
         from: &Sources<'_>,
     ) -> u32 {
-        let is_worth = spurt.most_expected > 0 && self.expected.is_worth();
+        let is_worth = spurt.most_expected > 0 && self.expected_contents.is_worth();
         let file = part
             .file
             .filter(|_| pick.purpose == Purpose::Hint && is_worth);
@@ -196,7 +196,7 @@ impl Hints {
         let mut pages = 0;
         while pages < pick.count && (pages == 0 || !spurt.is_full()) {
             let page = pick.page + pages;
-            let hash = self.expected.hash(file.wrapping_add(pages.into()));
+            let hash = self.expected_contents.hash(file.wrapping_add(pages.into()));
             pages += 1;
             // A merged page that has been overwritten is sampled, to be counted as such.
             let Some(hash) = hash.filter(|_| !held.is_merged(page)) else {
@@ -210,7 +210,7 @@ impl Hints {
                 ..pick
             };
             spurt.expected.push(Candidate {
-                place: Place {
+                place: RegionPage {
                     region: pick.region,
                     page,
                 },
@@ -243,10 +243,10 @@ impl Hints {
             ticket: None,
         };
         if held.is_in_huge_page(page) {
-            if self.worth.was_swept_since(part.space, part.from, part.at) {
+            if self.block_yields.was_swept_since(part.space, part.from, part.at) {
                 return None;
             }
-            if !self.worth.may_sweep(part.space, part.from, now) {
+            if !self.block_yields.may_sweep(part.space, part.from, now) {
                 self.try_later(part, now);
                 return None;
             }

@@ -12,19 +12,19 @@ const MIN_YIELD_DIVISOR: u16 = 64;
 
 /// The counts.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Tally {
+pub(super) struct YieldCount {
     tried: u16,
     paid: u16,
 }
 
-impl Tally {
+impl YieldCount {
     /// Whether the pages pay, or too few were followed to judge.
     pub(super) fn pays(self) -> bool {
         self.tried < TRIED || self.paid >= self.tried / MIN_YIELD_DIVISOR
     }
 
     /// Whether a smaller share of them merged than of others.
-    pub(super) fn is_below(self, others: Tally) -> bool {
+    pub(super) fn is_below(self, others: YieldCount) -> bool {
         u32::from(self.paid) * u32::from(others.tried)
             < u32::from(others.paid) * u32::from(self.tried)
     }

@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn members_keep_their_slots_or_are_told() {
+    fn members_keep_their_slots_or_learn_the_new_one() {
         let mut level = level(&[1, 1, 1, 1]);
         level.remove(1);
         level.remove(2);

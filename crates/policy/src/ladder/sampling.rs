@@ -25,7 +25,7 @@ use crate::ids::{RegionId, SpaceSlot, Ticket};
 use crate::params::MILLISECOND;
 use crate::region::{BLOCK_PAGES, Permutations, Region, Regions, State};
 use crate::spaces::Spaces;
-use crate::spaces::region_lifetimes::Lifetimes;
+use crate::spaces::region_lifetimes::RegionLifetimes;
 
 /// Limit of the cost of one call.
 const CALL: Nanos = 5 * MILLISECOND;
@@ -152,7 +152,7 @@ pub(crate) struct Sources<'a> {
     /// Their spaces, and sparse mappings.
     pub(crate) spaces: &'a mut Spaces,
     /// The lifetime classes, some of which die young.
-    pub(crate) lifetimes: &'a Lifetimes,
+    pub(crate) lifetimes: &'a RegionLifetimes,
     /// The shortest time until a region is looked at again.
     pub(crate) shortest: Nanos,
 }

@@ -18,14 +18,14 @@ use crate::ids::RegionId;
 
 /// The place of the next samples.
 #[derive(Debug, Default)]
-pub(super) struct Spread {
+pub(super) struct StrengthSamples {
     level: usize,
     slot: usize,
     /// The weight of the regions passed since the last sample, times the samples wanted.
     carry: u64,
 }
 
-impl Spread {
+impl StrengthSamples {
     /// Passes at most `most_regions` regions; returns those to be sampled with the number of their
     /// pages: `wanted` in all, or fewer.
     pub(super) fn next(
@@ -80,7 +80,7 @@ mod tests {
         for (number, (level, &weight)) in (0..).zip(levels.iter_mut().zip(&weights)) {
             level.insert(RegionId(number), weight);
         }
-        let (mut spread, mut sampled) = (Spread::default(), BTreeMap::new());
+        let (mut spread, mut sampled) = (StrengthSamples::default(), BTreeMap::new());
         for _ in 0..100 {
             let picked = spread.next(&levels, 100, 10);
             assert!(picked.iter().map(|(_, pages)| pages).sum::<u64>() <= 10);
@@ -102,7 +102,7 @@ mod tests {
         for number in 0..3000 {
             levels[0].insert(RegionId(number), 1);
         }
-        let mut spread = Spread::default();
+        let mut spread = StrengthSamples::default();
         let picked: Vec<usize> = (0..4)
             .map(|_| spread.next(&levels, 1000, 300).len())
             .collect();
@@ -110,6 +110,6 @@ mod tests {
             picked[..3].iter().all(|few| (95..=100).contains(few)),
             "{picked:?}"
         );
-        assert_eq!(Spread::default().next(&self::levels(), 10, 5), []);
+        assert_eq!(StrengthSamples::default().next(&self::levels(), 10, 5), []);
     }
 }

@@ -18,9 +18,9 @@ use crate::command::FrameId;
 
 /// Frames by their full hash, if any.
 #[derive(Debug, Default)]
-pub(super) struct InFull(Option<Merged>);
+pub(super) struct FullHashIndex(Option<Merged>);
 
-impl InFull {
+impl FullHashIndex {
     /// Records the frame's full hash, and whether it takes sharers.
     pub(super) fn know(&mut self, frame: FrameId, hash: u64, is_open: bool) {
         let known = self.0.get_or_insert_default();

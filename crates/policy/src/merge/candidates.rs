@@ -1,15 +1,15 @@
 //! Candidates of the answer that is being processed, and the partners that they met.
 
-use super::twin_run::Trail;
+use super::twin_run::TwinRun;
 use crate::command::FrameId;
 use crate::ids::{RegionId, Ticket};
-use crate::lookup::{Match, Place, Query};
+use crate::lookup::{Match, RegionPage, Query};
 
 /// A sampled page that may have partners.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate {
     /// Where it is.
-    pub(crate) place: Place,
+    pub(crate) place: RegionPage,
     /// Its hash.
     pub(crate) hash: u64,
     /// It is part of a huge page.
@@ -28,13 +28,13 @@ pub(super) enum Partner {
     /// A frame.
     Frame(FrameId),
     /// Another unmerged page.
-    Page(Place),
+    Page(RegionPage),
 }
 
 /// A candidate that met a partner.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found {
-    pub(super) place: Place,
+pub(super) struct Find {
+    pub(super) place: RegionPage,
     pub(super) hash: u64,
     pub(super) partner: Partner,
     pub(super) ticket: Option<Ticket>,
@@ -44,11 +44,11 @@ pub(super) struct Found {
 #[derive(Debug, Default)]
 pub(crate) struct Finds {
     /// Finds in huge pages of the block that is being processed.
-    pub(super) in_huge: Vec<Found>,
+    pub(super) in_huge: Vec<Find>,
     /// Regions whose estimates changed.
     touched: Vec<RegionId>,
     /// Where the pages follow their twins.
-    pub(super) trail: Trail<Candidate>,
+    pub(super) twin_run: TwinRun<Candidate>,
     /// Buffers that are used again.
     pub(super) hashes: Vec<u64>,
     pub(super) queries: Vec<Query>,
@@ -61,7 +61,7 @@ impl Finds {
     pub(crate) fn clear(&mut self) {
         self.touched.clear();
         self.in_huge.clear();
-        self.trail = Trail::default();
+        self.twin_run = TwinRun::default();
     }
 
     /// The estimates of a region changed; often called many times for the same one.

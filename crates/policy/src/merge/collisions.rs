@@ -28,7 +28,7 @@ use crate::accounts::payer::Payer;
 use crate::command::{FrameId, Page};
 use crate::convert;
 use crate::ids::RegionId;
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
 use crate::mix::mix;
 
 /// Hashes that are known to collide.
@@ -70,7 +70,7 @@ impl Finder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Colliding {
     /// Where it is.
-    pub(crate) place: Place,
+    pub(crate) place: RegionPage,
     /// Its hash at the strength in use.
     pub(crate) partial: u64,
 }
@@ -84,7 +84,7 @@ pub(crate) struct Collisions {
     /// By [`Finder`].
     waiting: [VecDeque<Colliding>; Finder::ALL.len()],
     /// Their places.
-    places: BTreeSet<Place>,
+    places: BTreeSet<RegionPage>,
     /// The pages that were asked for, the answer, and the index of its next page.
     reading: Vec<Colliding>,
     finder: Finder,

@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::command::Page;
 use crate::convert;
 use crate::ids::RegionId;
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
 
 /// Pairs on a diagonal that are needed as evidence.
 const MIN_PAIRS: u32 = 4;
@@ -45,9 +45,9 @@ const TELLING: u32 = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stretch {
     /// The first page, which is read.
-    pub(crate) place: Place,
+    pub(crate) place: RegionPage,
     /// Its twin, which is not read.
-    pub(crate) twin: Place,
+    pub(crate) twin: RegionPage,
     /// Number of pages.
     pub(crate) pages: u32,
 }
@@ -56,9 +56,9 @@ pub(crate) struct Stretch {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extended {
     /// Where it is.
-    pub(crate) place: Place,
+    pub(crate) place: RegionPage,
     /// Its twin, perhaps.
-    pub(crate) twin: Place,
+    pub(crate) twin: RegionPage,
     /// The page that was read.
     pub(crate) page: Page,
 }
@@ -118,7 +118,7 @@ impl Extension {
     /// proved equal. With enough evidence, all pages of the region that may have twins there are
     /// queued to be read. Among several diagonals, the one with the majority of pairs is kept, if
     /// there is one (Boyer and Moore's majority vote).
-    pub(crate) fn proved(&mut self, place: Place, region: Sampled, twin: Place, twin_pages: u32) {
+    pub(crate) fn proved(&mut self, place: RegionPage, region: Sampled, twin: RegionPage, twin_pages: u32) {
         let diagonal = i64::from(twin.page) - i64::from(place.page);
         let first = Evidence {
             twins: twin.region,
@@ -174,11 +174,11 @@ impl Extension {
         for first in (from..to).step_by(convert::index(STRETCH_PAGES)) {
             if self.waiting.len() < MAX_WAITING {
                 self.waiting.push_back(Stretch {
-                    place: Place {
+                    place: RegionPage {
                         region,
                         page: first,
                     },
-                    twin: Place {
+                    twin: RegionPage {
                         region: twin,
                         page: page(i64::from(first) + diagonal),
                     },
@@ -259,7 +259,7 @@ impl Extension {
             return None;
         };
         self.next = (at, offset + 1, page + 1);
-        let further = |place: Place| Place {
+        let further = |place: RegionPage| RegionPage {
             page: place.page + offset,
             ..place
         };
@@ -303,8 +303,8 @@ mod tests {
     const A: RegionId = RegionId(1);
     const B: RegionId = RegionId(2);
 
-    fn place(region: RegionId, page: u32) -> Place {
-        Place { region, page }
+    fn place(region: RegionId, page: u32) -> RegionPage {
+        RegionPage { region, page }
     }
 
     fn sampled(samples: u32) -> Sampled {
@@ -408,7 +408,7 @@ mod tests {
             while let Some(stretch) = extension.take(taken.is_empty()) {
                 taken.push(stretch);
             }
-            let told = taken
+            let places = taken
                 .iter()
                 .map(|stretch| (stretch.place.region, stretch.place.page))
                 .collect::<Vec<_>>();
@@ -416,7 +416,7 @@ mod tests {
             extension.receive(vec![]);
             (0..TELLING).for_each(|_| extension.count_proposed());
             (0..merged).for_each(|_| extension.count_merged());
-            told
+            places
         };
         assert_eq!(call(TELLING), [(B, 0)], "on trial");
         assert_eq!(call(0), [(B, 1024), (B, 2048), (A, 0)], "all the rest");

@@ -9,7 +9,7 @@
 //! Blocks are read in order. Once a page has met its twin, the page after it is proposed as the
 //! twin of the page after the twin, without being looked up; the module compares. And the pages
 //! before it, which met nothing, are proposed backwards. The reach depends on the number of pages
-//! per entry of the index. A trail that is met again in the index is followed for as long again as
+//! per entry of the index. A run that is met again in the index is followed for as long again as
 //! its length so far, so that a long run costs few lookups and a chance match a few comparisons.
 //! Matches are extended only when the index has no room for all pages: else a page that met nothing
 //! has no twin. Deduplication of files extends matches in this way.
@@ -20,33 +20,33 @@
 use std::collections::VecDeque;
 
 use crate::convert;
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
 
-/// Number of missed entries of the index in a run after which a trail ends.
+/// Number of missed entries of the index in a run after which a run ends.
 const MISSES: u32 = 4;
 /// Limit of pages that are proposed after a chance match, and before it.
 const MAX_GUESSES: u32 = 256;
 
 /// The pages of an answer that follow their twins. `C` is kept for a page that met nothing.
 #[derive(Debug)]
-pub(super) struct Trail<C> {
+pub(super) struct TwinRun<C> {
     /// The last page.
-    last: Option<Place>,
+    last: Option<RegionPage>,
     /// Its twin, or the page proposed as its twin.
-    twin: Option<Place>,
+    twin: Option<RegionPage>,
     /// Pages from the first match to the last one.
     length: u32,
     /// Pages proposed since the last match.
     guesses: u32,
     /// Pages right before the next one that met nothing, at most `reach`.
     unmatched: VecDeque<C>,
-    /// Pages that are proposed after a match, and before it, at any length of the trail.
+    /// Pages that are proposed after a match, and before it, at any length of the run.
     reach: u32,
 }
 
-impl<C> Default for Trail<C> {
-    fn default() -> Trail<C> {
-        Trail {
+impl<C> Default for TwinRun<C> {
+    fn default() -> TwinRun<C> {
+        TwinRun {
             last: None,
             twin: None,
             length: 0,
@@ -57,10 +57,10 @@ impl<C> Default for Trail<C> {
     }
 }
 
-impl<C> Trail<C> {
-    /// Moves to the next page: the trail ends if it is not the neighbour of the last. One of
+impl<C> TwinRun<C> {
+    /// Moves to the next page: the run ends if it is not the neighbour of the last. One of
     /// `pages_per_entry` pages is in the index.
-    pub(super) fn go_to(&mut self, place: Place, pages_per_entry: u32) {
+    pub(super) fn go_to(&mut self, place: RegionPage, pages_per_entry: u32) {
         self.reach = pages_per_entry.saturating_mul(MISSES).min(MAX_GUESSES);
         if self.last.and_then(after) != Some(place) {
             self.end();
@@ -69,8 +69,8 @@ impl<C> Trail<C> {
         self.last = Some(place);
     }
 
-    /// The page met `twin`. If that is not the expected place, another trail begins.
-    pub(super) fn meet(&mut self, twin: Place) {
+    /// The page met `twin`. If that is not the expected place, another run begins.
+    pub(super) fn meet(&mut self, twin: RegionPage) {
         if self.twin.and_then(after) == Some(twin) {
             self.length += self.guesses + 1;
         } else {
@@ -88,13 +88,13 @@ impl<C> Trail<C> {
     }
 
     /// The twin to propose for a page that met nothing.
-    pub(super) fn guess(&self) -> Option<Place> {
+    pub(super) fn guess(&self) -> Option<RegionPage> {
         let is_worth_it = self.guesses < self.length.max(self.reach);
         self.twin.filter(|_| is_worth_it).and_then(after)
     }
 
     /// The guess was proposed.
-    pub(super) fn follow(&mut self, twin: Place) {
+    pub(super) fn follow(&mut self, twin: RegionPage) {
         self.twin = Some(twin);
         self.guesses += 1;
     }
@@ -112,8 +112,8 @@ impl<C> Trail<C> {
     /// be its twin.
     pub(super) fn take_unmatched(
         &mut self,
-        twin: Place,
-    ) -> impl Iterator<Item = (C, Place)> + use<C> {
+        twin: RegionPage,
+    ) -> impl Iterator<Item = (C, RegionPage)> + use<C> {
         let twins = std::iter::successors(before(twin), |&twin| before(twin));
         std::mem::take(&mut self.unmatched)
             .into_iter()
@@ -129,15 +129,15 @@ impl<C> Trail<C> {
 }
 
 /// The page after this one.
-fn after(place: Place) -> Option<Place> {
+fn after(place: RegionPage) -> Option<RegionPage> {
     let page = place.page.checked_add(1)?;
-    Some(Place { page, ..place })
+    Some(RegionPage { page, ..place })
 }
 
 /// The page before this one.
-fn before(place: Place) -> Option<Place> {
+fn before(place: RegionPage) -> Option<RegionPage> {
     let page = place.page.checked_sub(1)?;
-    Some(Place { page, ..place })
+    Some(RegionPage { page, ..place })
 }
 
 #[cfg(test)]
@@ -145,8 +145,8 @@ mod tests {
     use super::*;
     use crate::ids::RegionId;
 
-    fn place(region: u32, page: u32) -> Place {
-        Place {
+    fn place(region: u32, page: u32) -> RegionPage {
+        RegionPage {
             region: RegionId(region),
             page,
         }
@@ -154,55 +154,55 @@ mod tests {
 
     #[test]
     fn a_match_proposes_its_neighbours_in_both_directions() {
-        let mut trail = Trail::default();
+        let mut twin_run = TwinRun::default();
         for page in 10..13 {
-            trail.go_to(place(1, page), 2);
-            assert_eq!(trail.guess(), None);
-            trail.miss(page);
+            twin_run.go_to(place(1, page), 2);
+            assert_eq!(twin_run.guess(), None);
+            twin_run.miss(page);
         }
-        trail.go_to(place(1, 13), 2);
-        let behind: Vec<_> = trail.take_unmatched(place(2, 52)).collect();
+        twin_run.go_to(place(1, 13), 2);
+        let behind: Vec<_> = twin_run.take_unmatched(place(2, 52)).collect();
         assert_eq!(
             behind,
             [(12, place(2, 51)), (11, place(2, 50)), (10, place(2, 49))]
         );
-        trail.meet(place(2, 52));
-        trail.go_to(place(1, 14), 2);
-        assert_eq!(trail.guess(), Some(place(2, 53)));
+        twin_run.meet(place(2, 52));
+        twin_run.go_to(place(1, 14), 2);
+        assert_eq!(twin_run.guess(), Some(place(2, 53)));
     }
 
     #[test]
     fn a_trail_ends_when_too_many_entries_were_missed_or_pages_are_left_out() {
-        let mut trail = Trail::<()>::default();
-        trail.go_to(place(1, 0), 2);
-        trail.meet(place(2, 0));
+        let mut twin_run = TwinRun::<()>::default();
+        twin_run.go_to(place(1, 0), 2);
+        twin_run.meet(place(2, 0));
         let mut proposed = 0;
         for page in 1..100 {
-            trail.go_to(place(1, page), 2);
-            match trail.guess() {
-                Some(twin) => trail.follow(twin),
+            twin_run.go_to(place(1, page), 2);
+            match twin_run.guess() {
+                Some(twin) => twin_run.follow(twin),
                 None => break,
             }
             proposed += 1;
         }
         assert_eq!(proposed, 8, "four entries, each of two pages");
-        trail.meet(place(2, 40));
-        trail.go_to(place(1, 41), 2);
-        assert_eq!(trail.guess(), None, "not a neighbour");
+        twin_run.meet(place(2, 40));
+        twin_run.go_to(place(1, 41), 2);
+        assert_eq!(twin_run.guess(), None, "not a neighbour");
     }
 
     #[test]
     fn a_long_trail_goes_on_for_as_long_again() {
-        let mut trail = Trail::<()>::default();
+        let mut twin_run = TwinRun::<()>::default();
         for page in 0..50 {
-            trail.go_to(place(1, page), 1);
-            trail.meet(place(2, page));
+            twin_run.go_to(place(1, page), 1);
+            twin_run.meet(place(2, page));
         }
         let mut proposed = 0;
         for page in 50..200 {
-            trail.go_to(place(1, page), 1);
-            let Some(twin) = trail.guess() else { break };
-            trail.follow(twin);
+            twin_run.go_to(place(1, page), 1);
+            let Some(twin) = twin_run.guess() else { break };
+            twin_run.follow(twin);
             proposed += 1;
         }
         assert_eq!(proposed, 50);

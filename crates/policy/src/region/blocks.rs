@@ -9,7 +9,7 @@
 
 use super::collapse::Collapses;
 use super::huge_blocks::HugeBlocks;
-use super::settled_pages::Settled;
+use super::settled_pages::SettledPages;
 use super::sweep::Sweep;
 use super::walk::BlockWalk;
 
@@ -21,7 +21,7 @@ pub(super) struct Blocks {
     pub(super) sweep: Sweep,
     /// Merges before the sweep, if its reason is that the region was rewritten.
     pub(super) merges_before: Option<u64>,
-    pub(super) settled: Settled,
+    pub(super) settled: SettledPages,
     pub(super) huge: Option<HugeBlocks>,
     /// Blocks that the kernel made huge again.
     pub(super) collapses: Option<Box<Collapses>>,

@@ -54,7 +54,7 @@ enum Await {
 
 /// Evidence of samples about a region.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Rewritten {
+pub(super) struct RewriteDetector {
     sampled: u8,
     changed: u8,
     /// Pages merged since its sweep that were sampled alone.
@@ -77,7 +77,7 @@ pub(super) struct Rewritten {
     check_at: Nanos,
 }
 
-impl Rewritten {
+impl RewriteDetector {
     /// A known page was sampled, and had changed or not. The region's last sweep ended at
     /// `swept_at`.
     pub(super) fn sampled(&mut self, is_changed: bool, swept_at: Nanos, now: Nanos) {
@@ -239,7 +239,7 @@ mod tests {
 
     /// Takes samples, of which each `nth` was changed, and as many of the check that follows.
     /// Returns whether the region is due then.
-    fn sample(rewritten: &mut Rewritten, nth: u8, swept_at: Nanos, now: Nanos) -> bool {
+    fn sample(rewritten: &mut RewriteDetector, nth: u8, swept_at: Nanos, now: Nanos) -> bool {
         for at in 0..2 * SAMPLES_OF_VERDICT {
             if rewritten.is_doubted() {
                 rewritten.begin_check(SAMPLES_OF_VERDICT, now);
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn it_is_read_again_when_an_eighth_of_its_samples_were_changed_and_not_at_once() {
-        let mut rewritten = Rewritten::default();
+        let mut rewritten = RewriteDetector::default();
         assert!(!sample(&mut rewritten, 16, 0, 9 * SECOND), "two of 32");
         assert!(!sample(&mut rewritten, 8, 8 * SECOND, 9 * SECOND), "soon");
         assert!(sample(&mut rewritten, 8, 7 * SECOND, 9 * SECOND));
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn where_little_is_found_the_next_time_is_four_times_as_far() {
-        let mut rewritten = Rewritten::default();
+        let mut rewritten = RewriteDetector::default();
         let mut now = 100 * SECOND;
         let mut reads = 0;
         let mut swept_at = 0;
@@ -286,7 +286,7 @@ mod tests {
 
     /// The times of the checks of a region swept at 0, each of four samples of which `changed` are
     /// changed.
-    fn checks(rewritten: &mut Rewritten, changed: u8) -> Vec<Nanos> {
+    fn checks(rewritten: &mut RewriteDetector, changed: u8) -> Vec<Nanos> {
         let mut times = vec![];
         let mut next = rewritten.next_check(0);
         while let Some(due) = next {
@@ -303,28 +303,28 @@ mod tests {
 
     #[test]
     fn what_is_calm_is_checked_ever_later_and_then_no_more() {
-        let mut rewritten = Rewritten::default();
+        let mut rewritten = RewriteDetector::default();
         assert_eq!(checks(&mut rewritten, 0), [2, 6, 14, 30, 62, 126]);
         assert!(!rewritten.is_due());
     }
 
     #[test]
     fn the_first_check_that_shows_a_change_has_it_read_again() {
-        let mut rewritten = Rewritten::default();
+        let mut rewritten = RewriteDetector::default();
         assert_eq!(checks(&mut rewritten, 2), [2]);
         assert!(rewritten.is_due());
     }
 
     #[test]
     fn a_check_that_shows_little_is_confirmed_by_another() {
-        let check = |rewritten: &mut Rewritten, changed: u8, now: Nanos| {
+        let check = |rewritten: &mut RewriteDetector, changed: u8, now: Nanos| {
             rewritten.begin_check(16, now);
             for at in 0..16 {
                 rewritten.sampled(at < changed, 0, now);
             }
             (rewritten.is_doubted(), rewritten.is_due())
         };
-        let mut rewritten = Rewritten::default();
+        let mut rewritten = RewriteDetector::default();
         assert_eq!(check(&mut rewritten, 1, 10 * SECOND), (false, false));
         assert_eq!(check(&mut rewritten, 2, 11 * SECOND), (true, false));
         rewritten.sampled(true, 0, 12 * SECOND);
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_change_of_the_space_brings_a_check_sooner_but_not_at_once() {
-        let mut rewritten = Rewritten::default();
+        let mut rewritten = RewriteDetector::default();
         checks(&mut rewritten, 0);
         assert_eq!(rewritten.hasten(130 * SECOND), Some(142 * SECOND));
         assert_eq!(rewritten.hasten(131 * SECOND), None, "it is to come");

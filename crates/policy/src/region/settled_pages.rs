@@ -31,7 +31,7 @@ const LASTS: Nanos = 4 * SECOND;
 
 /// The settled pages of one region.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Settled {
+pub(super) struct SettledPages {
     bits: Box<[u64]>,
     /// When the first of them settled; none if only a sweep that fills holes passes them over.
     since: Option<Nanos>,
@@ -41,7 +41,7 @@ pub(super) struct Settled {
     passed: u32,
 }
 
-impl Settled {
+impl SettledPages {
     /// The answer of a sweep is processed from now on; `may_settle` says whether pages that are
     /// taken in are merged, or will be.
     pub(super) fn begin(&mut self, may_settle: bool, now: Nanos) {
@@ -152,7 +152,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// The first page of each range, and the page after its last.
-    fn unsettled(settled: &Settled, pages: Range<u32>) -> Vec<(u32, u32)> {
+    fn unsettled(settled: &SettledPages, pages: Range<u32>) -> Vec<(u32, u32)> {
         let mut ranges = Vec::new();
         settled.for_each_unsettled(pages, |range| ranges.push((range.start, range.end)));
         ranges
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn pages_that_were_taken_in_are_passed_over() {
-        let mut settled = Settled::default();
+        let mut settled = SettledPages::default();
         assert!(!settled.has_all(0..1));
         assert_eq!(unsettled(&settled, 3..200), [(3, 200)]);
         settled.begin(true, 0);
@@ -179,7 +179,7 @@ mod tests {
             taken in prop::collection::vec((0u32..1500, 0u32..200), 0..20),
             asked in (0u32..1500, 1u32..700),
         ) {
-            let (mut settled, mut set) = (Settled::default(), BTreeSet::new());
+            let (mut settled, mut set) = (SettledPages::default(), BTreeSet::new());
             settled.begin(true, 0);
             for (first, pages) in taken {
                 settled.took(first..first + pages, 1700);
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn settled_pages_are_read_again_after_a_while() {
-        let mut settled = Settled::default();
+        let mut settled = SettledPages::default();
         for (page, now) in [(3, SECOND), (4, 4 * SECOND)] {
             settled.begin(true, now);
             settled.took(page..page + 1, 2000);

@@ -45,7 +45,7 @@ pub(crate) fn telling(pages: u32, v_cow: f64, round: Nanos) -> Nanos {
 
 /// The pages of one region that are watched.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Watch {
+pub(super) struct WriteWatch {
     /// Pages, and the hash of each at the last look.
     pages: Vec<(u32, u64)>,
     /// Time of the next look.
@@ -58,7 +58,7 @@ pub(super) struct Watch {
     is_calm: Option<bool>,
 }
 
-impl Watch {
+impl WriteWatch {
     /// Whether the time of the next look is still to come: an earlier one would show fewer writes.
     pub(super) fn waits(&self, now: Nanos) -> bool {
         now < self.next
@@ -91,7 +91,7 @@ impl Watch {
 
     /// Bytes it takes.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Watch>() + self.pages.capacity() * size_of::<(u32, u64)>()
+        size_of::<WriteWatch>() + self.pages.capacity() * size_of::<(u32, u64)>()
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::params::SECOND;
 
-    fn look(watch: &mut Watch, contents: &[u64]) -> bool {
+    fn look(watch: &mut WriteWatch, contents: &[u64]) -> bool {
         let pages: Vec<u32> = (0..).take(contents.len()).collect();
         watch.look(&pages, 0);
         for (&page, &content) in pages.iter().zip(contents) {
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn it_is_calm_when_two_looks_in_a_row_show_the_same() {
-        let mut watch = Watch::default();
+        let mut watch = WriteWatch::default();
         assert!(!look(&mut watch, &[1, 2, 3]), "the first");
         assert!(!look(&mut watch, &[1, 2, 4]));
         assert!(!look(&mut watch, &[1, 5, 4]));
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_look_that_was_cut_short_says_nothing() {
-        let mut watch = Watch::default();
+        let mut watch = WriteWatch::default();
         look(&mut watch, &[1, 2]);
         watch.look(&[0, 1], 0);
         watch.saw(0, 1);

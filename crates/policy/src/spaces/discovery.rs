@@ -37,7 +37,7 @@ use std::collections::BTreeSet;
 use super::sizes::{Sizes, Verdict, WATCHED};
 use crate::accounts::budget::CpuBudget;
 use crate::accounts::payer::{List, Payer};
-use crate::command::{Nanos, SpaceSize, Told};
+use crate::command::{Nanos, SpaceSize, EventSource};
 use crate::convert;
 use crate::frugal_vec;
 use crate::ids::SpaceSlot;
@@ -109,7 +109,7 @@ struct ProcessSchedule {
 pub(crate) struct Discovery {
     shortest: Nanos,
     longest: Nanos,
-    told: Told,
+    event_source: EventSource,
     processes: ProcessSchedule,
     sizes: Sizes,
     /// By slot.
@@ -166,7 +166,7 @@ impl Discovery {
         Discovery {
             shortest,
             longest,
-            told: Told::Nothing,
+            event_source: EventSource::Nothing,
             processes: ProcessSchedule {
                 listed: 0,
                 due: 0,
@@ -320,15 +320,15 @@ impl Discovery {
 
     /// The process list came back; `changed` if spaces came or went, `more` if some processes still
     /// wait to be examined.
-    pub(crate) fn processes_listed(&mut self, changed: bool, more: bool, told: Told, now: Nanos) {
-        self.told = told;
-        self.sizes.are_watched(told == Told::Spaces);
+    pub(crate) fn processes_listed(&mut self, changed: bool, more: bool, event_source: EventSource, now: Nanos) {
+        self.event_source = event_source;
+        self.sizes.are_watched(event_source == EventSource::Spaces);
         let interval = self.after(self.processes.interval, changed);
-        let due = match (more, told) {
+        let due = match (more, event_source) {
             (true, _) => now,
-            (false, Told::Spaces) => self.sizes.watched_after(now),
-            (false, Told::Processes) => self.sizes.due_after(now, interval),
-            (false, Told::Nothing) => now + interval,
+            (false, EventSource::Spaces) => self.sizes.watched_after(now),
+            (false, EventSource::Processes) => self.sizes.due_after(now, interval),
+            (false, EventSource::Nothing) => now + interval,
         };
         self.processes = ProcessSchedule {
             listed: now,
@@ -340,13 +340,13 @@ impl Discovery {
     }
 
     /// The time from which an event is worth a process list.
-    pub(crate) fn told_from(&self, now: Nanos) -> Nanos {
-        let ready = self.budgets[List::Told as usize].ready_at(now);
+    pub(crate) fn events_wake_from(&self, now: Nanos) -> Nanos {
+        let ready = self.budgets[List::Events as usize].ready_at(now);
         ready.max(self.processes.listed + self.shortest)
     }
 
     /// The machine received an event.
-    pub(crate) fn told(&mut self, now: Nanos) {
+    pub(crate) fn events_arrived(&mut self, now: Nanos) {
         let soon = now.max(self.processes.listed + self.shortest);
         self.processes.due = self.processes.due.min(soon);
         self.processes.is_awaited = true;
@@ -407,9 +407,9 @@ impl Discovery {
         let (queue, due) = if read_at < space.noticed {
             // A list that the machine had cached does not show the noticed change.
             (Queue::Changed, now + interval)
-        } else if self.told == Told::Spaces {
+        } else if self.event_source == EventSource::Spaces {
             (Queue::Calm, now + WATCHED)
-        } else if self.told == Told::Processes {
+        } else if self.event_source == EventSource::Processes {
             (Queue::Calm, now + REPAIR)
         } else if is_changing {
             (Queue::Changed, now + interval)
@@ -451,11 +451,11 @@ impl Discovery {
 
     /// The budget that pays for a process list.
     fn processes_payer(&self) -> List {
-        let is_repair = self.told == Told::Spaces && !self.processes.is_awaited;
+        let is_repair = self.event_source == EventSource::Spaces && !self.processes.is_awaited;
         if is_repair && !self.processes.more {
             List::Repair
-        } else if self.told != Told::Nothing || self.processes.more {
-            List::Told
+        } else if self.event_source != EventSource::Nothing || self.processes.more {
+            List::Events
         } else {
             List::Search
         }
@@ -463,7 +463,7 @@ impl Discovery {
 
     /// The budget that pays for sizes.
     fn sizes_payer(&self) -> List {
-        if self.told == Told::Spaces && self.sizes.is_calm() {
+        if self.event_source == EventSource::Spaces && self.sizes.is_calm() {
             List::Repair
         } else {
             List::Sizes
@@ -472,7 +472,7 @@ impl Discovery {
 
     /// The budget that pays for the list of a calm space.
     fn calm_payer(&self) -> List {
-        if self.told == Told::Nothing {
+        if self.event_source == EventSource::Nothing {
             List::Calm
         } else {
             List::Repair

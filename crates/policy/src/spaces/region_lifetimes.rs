@@ -12,7 +12,7 @@
 //! first. A region that reaches [`MIN_LONG_LIFE`] is merged regardless of its class.
 //!
 //! # Units
-//! Nanoseconds. [`KINDS`] kinds of 16 bytes; kinds that share a slot displace each other.
+//! Nanoseconds. [`SLOTS`] kinds of 16 bytes; kinds that share a slot displace each other.
 //!
 //! # Source
 //! UKSM §5.1 Observation 1, §5.2, §8.1.3.
@@ -23,7 +23,7 @@ use crate::mix::mix;
 use crate::params::SECOND;
 
 /// Kinds remembered.
-const KINDS: usize = 4096;
+const SLOTS: usize = 4096;
 /// A region that has lived for this long is not short-lived.
 pub(crate) const MIN_LONG_LIFE: Nanos = 5 * SECOND;
 /// The longest wait of a kind: a region that lives for [`MIN_LONG_LIFE`] must be merged by then.
@@ -32,7 +32,7 @@ const MAX_WAIT: Nanos = 4 * SECOND;
 const MEMORY: u8 = 8;
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Kind {
+struct ClassRecord {
     key: u32,
     life: Nanos,
     deaths: u8,
@@ -41,9 +41,9 @@ struct Kind {
 
 /// The lifetimes seen.
 #[derive(Debug, Clone)]
-pub(crate) struct Lifetimes {
+pub(crate) struct RegionLifetimes {
     v_life: Nanos,
-    kinds: Box<[Kind]>,
+    slots: Box<[ClassRecord]>,
 }
 
 /// The class of regions that are expected to have similar lifetimes. Two kinds of one slot have the
@@ -53,12 +53,12 @@ pub(crate) fn class(space_kind: u64, mapping_kind: u64, pages: u32) -> u32 {
     convert::narrow(mix(mix(mix(space_kind) ^ mapping_kind) ^ size_class) >> 32)
 }
 
-impl Lifetimes {
+impl RegionLifetimes {
     /// No lifetimes; a `v_life` of 0 turns the filter off.
-    pub(crate) fn new(v_life: Nanos) -> Lifetimes {
-        Lifetimes {
+    pub(crate) fn new(v_life: Nanos) -> RegionLifetimes {
+        RegionLifetimes {
             v_life,
-            kinds: vec![Kind::default(); KINDS].into_boxed_slice(),
+            slots: vec![ClassRecord::default(); SLOTS].into_boxed_slice(),
         }
     }
 
@@ -67,11 +67,11 @@ impl Lifetimes {
         if self.v_life == 0 {
             return 0;
         }
-        let kind = &self.kinds[slot(class)];
-        if kind.key != class || kind.deaths <= kind.survivals {
+        let record = &self.slots[slot(class)];
+        if record.key != class || record.deaths <= record.survivals {
             return self.v_life;
         }
-        self.v_life.max((kind.life * 2).min(MAX_WAIT))
+        self.v_life.max((record.life * 2).min(MAX_WAIT))
     }
 
     /// Whether deaths made this class wait.
@@ -84,29 +84,29 @@ impl Lifetimes {
         if age >= MIN_LONG_LIFE {
             return;
         }
-        let kind = self.entry(class);
-        kind.deaths = (kind.deaths + 1).min(MEMORY);
-        kind.survivals /= 2;
-        kind.life = if age > kind.life {
+        let record = self.entry(class);
+        record.deaths = (record.deaths + 1).min(MEMORY);
+        record.survivals /= 2;
+        record.life = if age > record.life {
             age
         } else {
-            kind.life - (kind.life - age) / 4
+            record.life - (record.life - age) / 4
         };
     }
 
     /// A region of this class has reached [`MIN_LONG_LIFE`].
     pub(crate) fn survived(&mut self, class: u32) {
-        let kind = self.entry(class);
-        kind.survivals = (kind.survivals + 1).min(MEMORY);
-        kind.deaths /= 2;
+        let record = self.entry(class);
+        record.survivals = (record.survivals + 1).min(MEMORY);
+        record.deaths /= 2;
     }
 
-    fn entry(&mut self, class: u32) -> &mut Kind {
-        let kind = &mut self.kinds[slot(class)];
-        if kind.key != class {
-            *kind = Kind {
+    fn entry(&mut self, class: u32) -> &mut ClassRecord {
+        let record = &mut self.slots[slot(class)];
+        if record.key != class {
+            *record = ClassRecord {
                 key: class,
-                ..Kind::default()
+                ..ClassRecord::default()
             };
         }
         kind
@@ -114,7 +114,7 @@ impl Lifetimes {
 }
 
 fn slot(class: u32) -> usize {
-    convert::index(class) % KINDS
+    convert::index(class) % SLOTS
 }
 
 #[cfg(test)]
@@ -125,13 +125,13 @@ mod tests {
 
     #[test]
     fn an_unknown_class_waits_for_v_life() {
-        let lifetimes = Lifetimes::new(100 * MS);
+        let lifetimes = RegionLifetimes::new(100 * MS);
         assert_eq!(lifetimes.threshold(class(1, 2, 3)), 100 * MS);
     }
 
     #[test]
     fn a_class_that_dies_young_waits_for_twice_its_life() {
-        let mut lifetimes = Lifetimes::new(100 * MS);
+        let mut lifetimes = RegionLifetimes::new(100 * MS);
         let class = class(1, 2, 128_000);
         lifetimes.died(class, 300 * MS);
         assert_eq!(lifetimes.threshold(class), 600 * MS);
@@ -145,14 +145,14 @@ mod tests {
 
     #[test]
     fn no_class_waits_until_it_is_grown() {
-        let mut lifetimes = Lifetimes::new(100 * MS);
+        let mut lifetimes = RegionLifetimes::new(100 * MS);
         lifetimes.died(7, MIN_LONG_LIFE - 1);
         assert!(lifetimes.threshold(7) < MIN_LONG_LIFE);
     }
 
     #[test]
     fn survivors_clear_their_class() {
-        let mut lifetimes = Lifetimes::new(100 * MS);
+        let mut lifetimes = RegionLifetimes::new(100 * MS);
         for _ in 0..20 {
             lifetimes.died(7, 300 * MS);
         }
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn zero_turns_learning_off() {
-        let mut lifetimes = Lifetimes::new(0);
+        let mut lifetimes = RegionLifetimes::new(0);
         lifetimes.died(7, 300 * MS);
         assert_eq!(lifetimes.threshold(7), 0);
     }

@@ -6,7 +6,7 @@ use uksm_results::over_time;
 
 use super::measurable::{Measurable, Oracle, mergeable_pages};
 use super::{Case, Setup, Variant, hints, reachability};
-use crate::peer::{Ksm, Published, Xlh};
+use crate::peer::{Ksm, PaperUksm, Xlh};
 use crate::result::{Look, Measured};
 use crate::run::Driven;
 use crate::stopwatch::{self, Real};
@@ -55,7 +55,7 @@ pub(super) fn measure(
             Ok(course(case, variant, Alone::new(world, ksm)))
         }
         Variant::Published(governor) => {
-            let published = Published::new(governor, setup.seed, setup.costs.published);
+            let published = PaperUksm::new(governor, setup.seed, setup.costs.published);
             Ok(course(case, variant, Alone::new(world, published)))
         }
     }

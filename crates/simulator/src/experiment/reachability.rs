@@ -20,7 +20,7 @@
 
 use uksm_policy::RegionId;
 use uksm_policy::command::SpaceId;
-use uksm_policy::lookup::{Layout, Place, Unmerged};
+use uksm_policy::lookup::{Layout, RegionPage, Unmerged};
 use uksm_policy::mix::{SplitMix64, mix};
 
 use super::measurable::{found, named};
@@ -74,7 +74,7 @@ pub fn reachability(what: Indexed, changed_percent: u64, seed: u64) -> Reachabil
     let mut random = SplitMix64::new(seed);
     let first = |page: u64| mix(seed ^ mix(page));
     let mut now: Vec<u64> = vec![];
-    let place = |page: u64| Place {
+    let place = |page: u64| RegionPage {
         region: RegionId(1),
         page: u32::try_from(page).expect("a page of the region"),
     };

@@ -8,7 +8,7 @@ use uksm_policy::params::Governor;
 
 use super::{Case, KSM_1000, KSM_UNLIMITED, MIB, Variant};
 use crate::Workload;
-use crate::layout::{Layout, Place};
+use crate::layout::{Layout, Arrangement};
 use crate::peer::KsmSettings;
 use crate::workload::{Loop, Order, SECOND, Scatter, StaticMixed};
 
@@ -47,12 +47,12 @@ const fn held(percent: u32) -> Variant {
 }
 
 /// The layouts of scatter that are compared, by their names in the guest.
-const LAYOUTS: [(&str, u64, Place); 5] = [
-    ("20-same", 20, Place::Same),
-    ("5-shuffled", 5, Place::Singly),
-    ("100-shuffled", 100, Place::Singly),
-    ("20-runs", 20, Place::GuestRuns),
-    ("45-runs64", 45, Place::Runs(64)),
+const LAYOUTS: [(&str, u64, Arrangement); 5] = [
+    ("20-same", 20, Arrangement::Same),
+    ("5-shuffled", 5, Arrangement::Singly),
+    ("100-shuffled", 100, Arrangement::Singly),
+    ("20-runs", 20, Arrangement::GuestRuns),
+    ("45-runs64", 45, Arrangement::Runs(64)),
 ];
 
 pub(super) fn cases(seed: u64) -> Vec<Case> {
@@ -83,7 +83,7 @@ pub(super) fn cases(seed: u64) -> Vec<Case> {
             format!("clone: {mib} MiB"),
             mib,
             100,
-            Place::Same,
+            Arrangement::Same,
             seed,
         ));
     }
@@ -107,7 +107,7 @@ pub(super) fn cases(seed: u64) -> Vec<Case> {
 }
 
 /// Two processes of which a share is equal.
-fn two(name: String, mib: u64, percent: u64, place: Place, seed: u64) -> Case {
+fn two(name: String, mib: u64, percent: u64, place: Arrangement, seed: u64) -> Case {
     let scatter = Scatter {
         processes: 2,
         layout: Layout {

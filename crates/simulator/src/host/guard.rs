@@ -6,18 +6,18 @@
 use std::collections::HashSet;
 
 use super::Host;
-use super::in_kernel::Place;
+use super::in_kernel::PageAddress;
 
 /// Marked pages, and those of them that were written since the last query.
 #[derive(Debug, Default)]
 pub(super) struct Guards {
-    pages: HashSet<Place>,
-    written: Vec<Place>,
+    pages: HashSet<PageAddress>,
+    written: Vec<PageAddress>,
 }
 
 impl Guards {
     /// A page changes, or goes: the fault ends its mark.
-    pub(super) fn changes(&mut self, place: Place) {
+    pub(super) fn changes(&mut self, place: PageAddress) {
         if !self.pages.is_empty() && self.pages.remove(&place) {
             self.written.push(place);
         }
@@ -26,12 +26,12 @@ impl Guards {
 
 impl Host {
     /// Marks a page read-only, until it is written.
-    pub(crate) fn guard(&mut self, place: Place) {
+    pub(crate) fn guard(&mut self, place: PageAddress) {
         self.guards.pages.insert(place);
     }
 
     /// The marked pages that were written since the last call, in the order of the writes.
-    pub(crate) fn take_faults(&mut self) -> Vec<Place> {
+    pub(crate) fn take_faults(&mut self) -> Vec<PageAddress> {
         std::mem::take(&mut self.guards.written)
     }
 }

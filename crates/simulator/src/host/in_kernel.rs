@@ -17,12 +17,12 @@ pub(crate) struct Stretch {
 }
 
 /// The place of a page.
-pub(crate) type Place = (SpaceId, u64);
+pub(crate) type PageAddress = (SpaceId, u64);
 
 impl Host {
     /// The first mapping that ends behind a place and may be merged; spaces are in the order of
     /// their starts.
-    pub(crate) fn mapping_behind(&self, (space, address): Place) -> Option<Stretch> {
+    pub(crate) fn mapping_behind(&self, (space, address): PageAddress) -> Option<Stretch> {
         let spaces = self.processes.from(space);
         let mut mappings = spaces.flat_map(|(at, process)| {
             let first = if at == space {
@@ -48,12 +48,12 @@ impl Host {
     }
 
     /// The page at a place, if something is mapped there.
-    pub(crate) fn look(&self, (space, address): Place) -> Option<Slot> {
+    pub(crate) fn look(&self, (space, address): PageAddress) -> Option<Slot> {
         self.processes.get(space)?.slot(address)
     }
 
     /// Makes a frame of two equal pages.
-    pub(crate) fn merge_pair(&mut self, pages: [Place; 2]) -> u32 {
+    pub(crate) fn merge_pair(&mut self, pages: [PageAddress; 2]) -> u32 {
         let slot = self.look(pages[0]).expect("it was looked at");
         let frame = self.frames.hold(slot.content, 0);
         for page in pages {
@@ -63,7 +63,7 @@ impl Host {
     }
 
     /// Merges a page with a frame of the same contents.
-    pub(crate) fn merge_with(&mut self, (space, address): Place, frame: u32) {
+    pub(crate) fn merge_with(&mut self, (space, address): PageAddress, frame: u32) {
         let slot = self.look((space, address)).expect("it was looked at");
         assert!(slot.state == PageState::Anon, "it is no page of its own");
         let held = self.frames.get(frame).expect("it is held");

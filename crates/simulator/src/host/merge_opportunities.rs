@@ -19,17 +19,17 @@ use std::collections::HashMap;
 use uksm_policy::command::{Nanos, PageState};
 
 use super::Host;
-use super::in_kernel::Place;
+use super::in_kernel::PageAddress;
 use crate::Content;
 use crate::memory::Slot;
 
 /// The results of chances.
 #[derive(Debug, Clone, Default)]
-pub struct Chances {
+pub struct MergeOpportunities {
     /// The pages that hold each of the contents that were written.
-    holders: HashMap<Content, Vec<Place>>,
+    holders: HashMap<Content, Vec<PageAddress>>,
     /// Start of the chance of each page that could be merged and is not.
-    open: HashMap<Place, Nanos>,
+    open: HashMap<PageAddress, Nanos>,
     /// Waiting times of the merged pages.
     waits: Vec<Nanos>,
     missed: u64,
@@ -42,7 +42,7 @@ pub struct Chances {
     mergeable_area: u128,
 }
 
-impl Chances {
+impl MergeOpportunities {
     /// Pages that could be saved now.
     #[must_use]
     pub fn mergeable(&self) -> u64 {
@@ -87,7 +87,7 @@ impl Chances {
     }
 
     /// A page comes into a frame.
-    fn merged(&mut self, place: Place, now: Nanos) {
+    fn merged(&mut self, place: PageAddress, now: Nanos) {
         if let Some(since) = self.open.remove(&place) {
             self.waits.push(now - since);
         }
@@ -96,10 +96,10 @@ impl Chances {
     /// A page holds this from now on. `is_shared`: another page is in a frame.
     fn comes(
         &mut self,
-        place: Place,
+        place: PageAddress,
         content: Content,
         now: Nanos,
-        is_shared: impl Fn(Place) -> bool,
+        is_shared: impl Fn(PageAddress) -> bool,
     ) {
         let holders = self.holders.entry(content).or_default();
         holders.push(place);
@@ -116,7 +116,7 @@ impl Chances {
     }
 
     /// A page no longer holds this.
-    fn goes(&mut self, place: Place, content: Content) {
+    fn goes(&mut self, place: PageAddress, content: Content) {
         let Some(holders) = self.holders.get_mut(&content) else {
             return;
         };
@@ -125,7 +125,7 @@ impl Chances {
         };
         holders.swap_remove(at);
         let close =
-            |open: &mut HashMap<Place, Nanos>, page: &Place| u64::from(open.remove(page).is_some());
+            |open: &mut HashMap<PageAddress, Nanos>, page: &PageAddress| u64::from(open.remove(page).is_some());
         self.missed += close(&mut self.open, &place);
         match &holders[..] {
             [] => {
@@ -146,7 +146,7 @@ impl Host {
     }
 
     /// The results until now, if chances are counted.
-    pub fn chances(&mut self) -> Option<&Chances> {
+    pub fn chances(&mut self) -> Option<&MergeOpportunities> {
         let saved = self.saved();
         let now = self.now;
         let chances = self.chances.as_mut()?;
@@ -155,7 +155,7 @@ impl Host {
     }
 
     /// A page changes from one to the other.
-    pub(super) fn chance(&mut self, place: Place, old: &Slot, new: &Slot) {
+    pub(super) fn chance(&mut self, place: PageAddress, old: &Slot, new: &Slot) {
         let Some(mut chances) = self.chances.take() else {
             return;
         };
@@ -188,7 +188,7 @@ mod tests {
     const SECOND: Nanos = 1_000_000_000;
 
     /// A host with two pages that differ, and where they are.
-    fn host() -> (Host, [Place; 2]) {
+    fn host() -> (Host, [PageAddress; 2]) {
         let mut host = Host::new(1, Costs::default());
         let space = host.spawn(1);
         let start = 1 << 30;
@@ -198,7 +198,7 @@ mod tests {
         (host, [(space, start), (space, start + PAGE_SIZE)])
     }
 
-    fn write(host: &mut Host, second: u64, (space, address): Place, content: u64) {
+    fn write(host: &mut Host, second: u64, (space, address): PageAddress, content: u64) {
         host.at(second * SECOND);
         host.write(space, address, Content::new(content));
     }

@@ -1,4 +1,4 @@
-//! KSM held at a share of a core, as the guest experiments hold it: by its batch.
+//! KSM capped at a share of a core, as the guest experiments cap it: by its batch.
 //!
 //! At intervals the batch is made larger or smaller, by the share of its budget that ksmd used; any
 //! excess or shortfall since the start is compensated within a few seconds.
@@ -16,7 +16,7 @@ const CORE: i64 = 1_000_000;
 
 /// The regulator of ksmd.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Held {
+pub(super) struct BatchControl {
     share: i64,
     batch: u64,
     changed: Nanos,
@@ -24,10 +24,10 @@ pub(super) struct Held {
     spent: Nanos,
 }
 
-impl Held {
+impl BatchControl {
     /// A regulator for a share in percent, from a batch on.
-    pub(super) fn new(percent: u32, pages_to_scan: u64) -> Held {
-        Held {
+    pub(super) fn new(percent: u32, pages_to_scan: u64) -> BatchControl {
+        BatchControl {
             share: i64::from(percent) * CORE / 100,
             batch: pages_to_scan,
             changed: 0,
@@ -63,10 +63,10 @@ mod tests {
 
     #[test]
     fn the_batch_grows_while_less_is_used_than_may_be_and_shrinks_afterwards() {
-        let mut held = Held::new(10, 200);
-        assert_eq!(held.batch(INTERVAL - 1, 0), 200);
-        assert_eq!(held.batch(INTERVAL, 4_000_000), 400);
+        let mut control = BatchControl::new(10, 200);
+        assert_eq!(control.batch(INTERVAL - 1, 0), 200);
+        assert_eq!(control.batch(INTERVAL, 4_000_000), 400);
         let all = 5 * INTERVAL;
-        assert_eq!(held.batch(2 * INTERVAL, all), 200);
+        assert_eq!(control.batch(2 * INTERVAL, all), 200);
     }
 }

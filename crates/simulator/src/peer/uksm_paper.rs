@@ -25,9 +25,9 @@ use uksm_policy::command::{Lines, Nanos, PageState, SpaceId};
 use uksm_policy::hash::LineHash;
 use uksm_policy::params::{Governor, Params};
 
-use crate::host::in_kernel::{Place, Stretch, address};
+use crate::host::in_kernel::{PageAddress, Stretch, address};
 use crate::world::{Deduplicator, Turn};
-use crate::{Content, Host, PublishedCosts};
+use crate::{Content, Host, PaperCosts};
 
 /// Levels of the ladder.
 const LEVELS: usize = 4;
@@ -72,16 +72,16 @@ struct Climb {
     benefit: f64,
 }
 
-/// Published UKSM on a simulated host.
+/// PaperUksm UKSM on a simulated host.
 #[derive(Debug)]
-pub struct Published {
-    costs: PublishedCosts,
+pub struct PaperUksm {
+    costs: PaperCosts,
     shares: [f64; LEVELS],
     level_round: Nanos,
     hash: LineHash,
-    regions: BTreeMap<Place, Region>,
+    regions: BTreeMap<PageAddress, Region>,
     /// The regions of the current level, with the pages up to their end.
-    line: Vec<(u64, Place)>,
+    line: Vec<(u64, PageAddress)>,
     level: usize,
     /// Samples of this round of the level, and the number taken so far.
     points: u64,
@@ -92,17 +92,17 @@ pub struct Published {
     sample_cost: f64,
     frames: Vec<(u32, Content)>,
     stable: BTreeMap<u64, Vec<u32>>,
-    unstable: BTreeMap<u64, Place>,
+    unstable: BTreeMap<u64, PageAddress>,
     climb: Climb,
     samples: u64,
     false_matches: u64,
     rounds: u64,
 }
 
-impl Published {
+impl PaperUksm {
     /// The scanner before its first round, under a governor.
     #[must_use]
-    pub fn new(governor: Governor, seed: u64, costs: PublishedCosts) -> Published {
+    pub fn new(governor: Governor, seed: u64, costs: PaperCosts) -> PaperUksm {
         let params = Params::governor(governor);
         let mut shares = [BOTTOM; LEVELS];
         for (above, share) in shares.iter_mut().rev().enumerate() {
@@ -110,7 +110,7 @@ impl Published {
             *share = (params.cpu / 2f64.powi(halves)).max(BOTTOM);
         }
         shares[0] = BOTTOM;
-        Published {
+        PaperUksm {
             costs,
             shares,
             level_round: params.round / LEVELS as u64,
@@ -296,10 +296,10 @@ impl Published {
     fn merge(
         &mut self,
         host: &mut Host,
-        here: Place,
+        here: PageAddress,
         hash: u64,
         content: Content,
-        region: Place,
+        region: PageAddress,
     ) -> Nanos {
         let mut cost = 0;
         for &frame in self.stable.get(&hash).into_iter().flatten() {
@@ -346,7 +346,7 @@ impl Published {
         cost + 2 * self.costs.merge
     }
 
-    fn hit(&mut self, region: Place) {
+    fn hit(&mut self, region: PageAddress) {
         if let Some(region) = self.regions.get_mut(&region) {
             region.duplicates += 1;
         }
@@ -372,7 +372,7 @@ fn coprime(mut step: u64, pages: u64) -> u64 {
     step
 }
 
-impl Deduplicator for Published {
+impl Deduplicator for PaperUksm {
     fn turn(&mut self, host: &mut Host, now: Nanos) -> Turn {
         let mut cost = 0;
         if self.taken >= self.points {
@@ -426,7 +426,7 @@ mod tests {
         });
         let costs = Costs::default();
         let world = World::new(Host::new(1, costs), vec![mixed]);
-        let published = Published::new(Governor::Full, 1, costs.published);
+        let published = PaperUksm::new(Governor::Full, 1, costs.published);
         let mut alone = Alone::new(world, published);
         while alone.now() < 60_000_000_000 {
             alone.turn();

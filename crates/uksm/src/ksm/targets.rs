@@ -25,7 +25,7 @@ use uksm_linux::ksm::agents::{Advice, Agents, DONE, END_OF_SPACES, Range};
 use uksm_linux::ksm::memory::{self, Frames, Memory};
 use uksm_linux::proc::{self, Proc};
 use uksm_linux::selection::{Selection, Selectors};
-use uksm_policy::advice::estimates::{Change, Estimates, Probe, Seen};
+use uksm_policy::advice::estimates::{Change, Estimates, Probe, ProbedPage};
 use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
 use uksm_policy::hash::LineHash;
 
@@ -394,12 +394,12 @@ impl Targets {
     }
 
     /// The result of a probe; none if the space is gone.
-    fn read(&self, probe: &Probe) -> Option<Vec<Seen>> {
+    fn read(&self, probe: &Probe) -> Option<Vec<ProbedPage>> {
         let memory = &self.targets.get(&probe.space)?.memory;
         let seen = memory.see_each(&self.proc, &probe.pages, &self.hash, &self.frames);
         match seen {
             // They are sampled again in the next pass.
-            Err(proc::Error::Locked { .. }) => Some(vec![Seen::Absent; probe.pages.len()]),
+            Err(proc::Error::Locked { .. }) => Some(vec![ProbedPage::Absent; probe.pages.len()]),
             seen => seen.ok(),
         }
     }

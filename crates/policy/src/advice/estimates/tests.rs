@@ -27,12 +27,12 @@ fn pass(estimates: &mut Estimates, memory: Memory<'_>, merged: bool) -> (Vec<Cha
         let seen = probe.pages.iter().map(|&page| {
             assert_eq!(page % PAGE_SIZE, 0);
             match memory(probe.space, page) {
-                None => Seen::Absent,
-                Some(hash) if merged => Seen::Merged(hash),
-                Some(hash) => Seen::Alone(hash),
+                None => ProbedPage::Absent,
+                Some(hash) if merged => ProbedPage::Merged(hash),
+                Some(hash) => ProbedPage::Alone(hash),
             }
         });
-        let seen: Vec<Seen> = seen.collect();
+        let seen: Vec<ProbedPage> = seen.collect();
         changes.extend(estimates.answer(&probe, &seen));
     }
     (changes, estimates.sampled() - before)

@@ -8,7 +8,7 @@ use crate::accounts::payer::Payer;
 use crate::command::{Run, SpaceArrival, SpaceId};
 use crate::ids::RegionId;
 use crate::ladder::sampling::{Pick, Purpose, RegionPick, Selection};
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
 use crate::params::{Governor, Params, SECOND};
 
 /// An engine with `count` spaces of two regions each, on the bottom level.
@@ -71,7 +71,7 @@ fn a_call_is_divided_by_pages_and_what_is_gone_takes_nothing() {
     // other.
     let runs = [region(77), region(0), region(2)].into_iter();
     cost_by_space::divide(&engine.regions, &mut engine.spaces, runs, 9, 1800);
-    let place = Place {
+    let place = RegionPage {
         region: RegionId(2),
         page: 0,
     };
@@ -151,7 +151,7 @@ fn a_space_that_comes_later_has_no_work_of_one_before_it() {
 }
 
 #[test]
-fn of_many_the_first_of_each_order_are_told() {
+fn of_many_the_first_of_each_order_are_reported() {
     let space = |number: u32| SpaceFigures {
         space: SpaceId(number),
         resident: 100,
@@ -162,9 +162,9 @@ fn of_many_the_first_of_each_order_are_told() {
     };
     let mut all: Vec<SpaceFigures> = (0..900).map(space).collect();
     all[450].work_time = 7;
-    let told = first(all.clone(), 6);
-    assert_eq!(told.left_out, 894);
-    let names: Vec<u32> = told.spaces.iter().map(|it| it.space.0).collect();
+    let reported = first(all.clone(), 6);
+    assert_eq!(reported.left_out, 894);
+    let names: Vec<u32> = reported.spaces.iter().map(|it| it.space.0).collect();
     // Of equal ones the lowest names come first.
     assert_eq!(names, [0, 1, 450, 897, 898, 899]);
     assert_eq!(first(all.clone(), 900).left_out, 0);

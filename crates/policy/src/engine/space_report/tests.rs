@@ -35,7 +35,7 @@ fn standing(engine: &Engine) -> (Standing, Option<Nanos>) {
 }
 
 #[test]
-fn a_young_region_is_told_when_it_is_old_enough() {
+fn a_young_region_reports_when_it_is_old_enough() {
     let mut engine = with(full(), 2);
     assert_eq!(standing(&engine), (Standing::Young, Some(100 * MS)));
     advance(&mut engine, 40 * MS + 1);
@@ -45,7 +45,7 @@ fn a_young_region_is_told_when_it_is_old_enough() {
 }
 
 #[test]
-fn a_region_of_a_kind_that_dies_young_is_told_apart_once_it_is_older_than_others_need_be() {
+fn a_region_of_a_kind_that_dies_young_is_distinguished_once_it_is_older_than_others_need_be() {
     let mut engine = with(full(), 2);
     let class = engine.regions[FIRST].lifetime_class();
     engine.lifetimes.died(class, SECOND);
@@ -58,7 +58,7 @@ fn a_region_of_a_kind_that_dies_young_is_told_apart_once_it_is_older_than_others
 }
 
 #[test]
-fn a_region_is_told_by_what_was_read_of_it() {
+fn a_region_is_explained_by_what_was_read_of_it() {
     let mut engine = grown(full());
     assert_eq!(standing(&engine), (Standing::Unread, None));
     let scale = engine.scale();
@@ -74,7 +74,7 @@ fn a_region_is_told_by_what_was_read_of_it() {
 }
 
 #[test]
-fn a_sweep_is_told_while_it_lasts_and_what_it_came_to() {
+fn a_sweep_is_reported_while_it_lasts_and_what_it_came_to() {
     let mut engine = grown(full());
     let (now, round) = (
         engine.clock.now(),
@@ -147,7 +147,7 @@ fn a_region_that_is_written_is_left_alone_until_then_and_on_trial_after_that() {
 }
 
 #[test]
-fn a_refusal_is_told_until_it_is_over_and_a_lost_mapping_without_end() {
+fn a_refusal_is_reported_until_it_is_over_and_a_lost_mapping_without_end() {
     let mut engine = grown(full());
     let round = engine.clock.moment(&engine.params).round;
     engine.refuse(FIRST);
@@ -159,7 +159,7 @@ fn a_refusal_is_told_until_it_is_over_and_a_lost_mapping_without_end() {
 }
 
 #[test]
-fn a_space_is_told_of_in_parts_that_are_the_whole() {
+fn a_space_is_reported_in_parts_that_are_the_whole() {
     let engine = with(full(), 10);
     let whole = engine.explain(SpaceId(1)).unwrap();
     assert_eq!((whole.regions.len(), whole.next), (10, None));
@@ -179,7 +179,7 @@ fn a_space_is_told_of_in_parts_that_are_the_whole() {
 }
 
 #[test]
-fn what_is_left_out_is_told() {
+fn omissions_are_reported() {
     let params = Params {
         max_process_regions: 64,
         ..full()
@@ -203,7 +203,7 @@ fn partner(engine: &Engine, hash: u64) -> KnownPartner {
 fn index(engine: &mut Engine, space: u32, hash: u64) {
     let slot = engine.spaces.slot(SpaceId(space)).unwrap();
     let region = engine.spaces.get(slot).regions()[1];
-    let place = Place { region, page: 5 };
+    let place = RegionPage { region, page: 5 };
     let round = engine.clock.moment(&engine.params).round_number;
     let count = engine.lookup.rungs();
     for rung in 0..count {
@@ -216,7 +216,7 @@ fn index(engine: &mut Engine, space: u32, hash: u64) {
 }
 
 #[test]
-fn a_page_is_told_what_it_could_be_merged_with() {
+fn a_page_reports_what_it_could_be_merged_with() {
     let mut engine = grown(full());
     assert_eq!(partner(&engine, 7), KnownPartner::Nothing);
     assert_eq!(partner(&engine, engine.hash.zero()), KnownPartner::Zero);
@@ -245,7 +245,7 @@ fn a_page_is_told_what_it_could_be_merged_with() {
         (KnownPartner::Nothing, true)
     );
     // A page's own entry is no partner.
-    let place = Place {
+    let place = RegionPage {
         region: FIRST,
         page: 0,
     };
@@ -262,7 +262,7 @@ fn a_page_is_told_what_it_could_be_merged_with() {
 }
 
 #[test]
-fn a_page_is_told_what_its_policy_forbids() {
+fn a_page_reports_what_its_policy_forbids() {
     let between = Params {
         merge: Contents::Between,
         ..full()
@@ -299,7 +299,7 @@ fn a_page_is_told_what_its_policy_forbids() {
 }
 
 #[test]
-fn frames_that_cannot_be_had_are_told_until_they_are_asked_for_again() {
+fn frames_that_cannot_be_had_are_reported_until_they_are_asked_for_again() {
     let mut engine = grown(full());
     assert_eq!(engine.circumstances().no_frames_left, None);
     engine.merge.frames_refused(engine.clock.now());
@@ -325,6 +325,6 @@ fn asking_changes_nothing() {
     for hash in 0..64 {
         partner(&engine, hash);
     }
-    let _told = (engine.explain(SpaceId(1)), engine.circumstances());
+    let _reports = (engine.explain(SpaceId(1)), engine.circumstances());
     assert_eq!(all(&engine), before);
 }

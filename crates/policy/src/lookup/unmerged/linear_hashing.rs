@@ -227,9 +227,9 @@ fn lower(way: &mut u64, number: usize, layout: Layout) {
     let last = layout.tag_bits() - QUARTER_BITS;
     let behind = (2 << last) - 1;
     let tag = entry.tag(layout);
-    let told = (number as u64 & 1) << last;
+    let number_bit = (number as u64 & 1) << last;
     // A full tag loses its last bit, and the mark takes its place.
-    let next = (tag & !behind) | told | (tag & behind) >> 1 | (tag & 1);
+    let next = (tag & !behind) | number_bit | (tag & behind) >> 1 | (tag & 1);
     *way = entry.with_tag(next, layout).0;
 }
 

@@ -5,8 +5,8 @@ use crate::ids::RegionId;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-fn place(number: u32) -> Place {
-    Place {
+fn place(number: u32) -> RegionPage {
+    RegionPage {
         region: RegionId(number),
         page: !number & 0x3FFF,
     }
@@ -53,7 +53,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Place and round by (era, hash). The entries that the index may hold; it may lack those that it
 /// reports as evicted, and, of other eras, those that it replaced silently.
-type Model = BTreeMap<(u16, u64), (Place, u32)>;
+type Model = BTreeMap<(u16, u64), (RegionPage, u32)>;
 
 /// Bytes of an index in which all that the steps can enter has room, however it grows by them.
 const ROOMY: usize = 256 << 10;
@@ -409,7 +409,7 @@ fn a_bound_is_kept_and_what_fits_is_chosen_by_contents() {
     assert!((3700..4300).contains(&entered), "{entered} entered");
     let met = (0..pages)
         .filter(|&number| {
-            let other = Place {
+            let other = RegionPage {
                 region: RegionId(1 << 19),
                 page: 0,
             };
