@@ -11,7 +11,7 @@
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
-use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, EventSource};
+use uksm_policy::command::{EventSource, Nanos, SpaceArrival, SpaceId};
 
 use crate::domain::Domain;
 use crate::module;

@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 
-use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, EventSource};
+use uksm_policy::command::{EventSource, Nanos, SpaceArrival, SpaceId};
 
 use crate::clock;
 use crate::discovery::{Changes, Discovery, Found, detach};

@@ -23,9 +23,9 @@
 
 use rustix::time::{ClockId, clock_gettime};
 use uksm_policy::command::{
-    Command, FilePlace, FoldBatch, FoldEntry, FoldKind, FoldOutcome, Hint, HintSource, Mapping,
-    Observation, PAGE_SIZE, Page, PageFlags, PageState, Reason, Run, SpaceArrival, SpaceId,
-    SpaceSize, Spent, Status, EventSource,
+    Command, EventSource, FilePlace, FoldBatch, FoldEntry, FoldKind, FoldOutcome, Hint, HintSource,
+    Mapping, Observation, PAGE_SIZE, Page, PageFlags, PageState, Reason, Run, SpaceArrival,
+    SpaceId, SpaceSize, Spent, Status,
 };
 use uksm_policy::mix::mix;
 use uksm_policy::params::Governor;

@@ -275,7 +275,8 @@ impl Engine {
                 self.on_processes(&arrived, &left);
                 self.on_resized(&resized);
                 let changed = !arrived.is_empty() || !left.is_empty();
-                self.discovery.processes_listed(changed, more, event_source, now);
+                self.discovery
+                    .processes_listed(changed, more, event_source, now);
             }
             (Turn::Discover(Discover::Sizes), Observation::Sizes(sizes)) => self.on_sizes(&sizes),
             (

@@ -57,7 +57,7 @@ use crate::report::HintsReport;
 use block_yield::BlockYields;
 use expected_contents::ExpectedContents;
 use file_sampling::{FileSampling, PART_PAGES};
-use file_yield::{Origin, FileYields};
+use file_yield::{FileYields, Origin};
 use pull_schedule::PullSchedule;
 pub(crate) use spurt::{Spurt, Terms};
 use stack::Entry;
@@ -258,7 +258,8 @@ impl Hints {
         let room = room.max(MIN_ROOM);
         self.stacks.set_room(room, followed);
         let (stacks, load) = (&self.stacks, self.stacks.load());
-        self.file_sampling.adapt(load, |load| stacks.heavy(load), now);
+        self.file_sampling
+            .adapt(load, |load| stacks.heavy(load), now);
         for hint in hints {
             self.counts.taken += 1;
             match self.entry(hint, now) {

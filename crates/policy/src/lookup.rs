@@ -27,7 +27,7 @@ use full_hash_index::FullHashIndex;
 pub use merged::Merged;
 use patrol::Patrol;
 use sharers::Sharers;
-pub use unmerged::{Layout, Match, RegionPage, Query, Unmerged};
+pub use unmerged::{Layout, Match, Query, RegionPage, Unmerged};
 
 /// The longest time for which a listing that is due waits for the engine to be awake for another
 /// reason.

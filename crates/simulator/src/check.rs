@@ -23,9 +23,9 @@
 mod budget;
 mod policy;
 mod progress;
+mod violation;
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use uksm_policy::command::{
     Command, FoldEntry, FoldKind, FoldOutcome, Nanos, Observation, PageState, SpaceId, Status,
@@ -37,25 +37,8 @@ use crate::{Content, FrameView, Host};
 use budget::Budget;
 use policy::Policy;
 use progress::Progress;
-
-/// A state that must not occur.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// The check that noticed it.
-    pub check: &'static str,
-    /// A description of it.
-    pub what: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.check, self.what)
-    }
-}
-
-fn violated(check: &'static str, what: String) -> Result<(), Violation> {
-    Err(Violation { check, what })
-}
+pub use violation::Violation;
+use violation::violated;
 
 /// The bounds of a run.
 #[derive(Debug, Clone)]

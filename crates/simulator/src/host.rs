@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use uksm_policy::command::{Command, Mapping, Nanos, Observation, PageState, SpaceId, EventSource};
+use uksm_policy::command::{Command, EventSource, Mapping, Nanos, Observation, PageState, SpaceId};
 use uksm_policy::hash::LineHash;
 use uksm_policy::params::MAX_SHARERS;
 
@@ -25,14 +25,16 @@ use crate::memory::Slot;
 use crate::process::{Process, Processes};
 use crate::{Costs, PageView};
 
+mod chance_counts;
 mod fold;
 mod guard;
+mod hint_ring;
 mod hints;
 pub(crate) mod in_kernel;
 mod khugepaged;
 mod listing;
-pub(crate) mod merge_opportunities;
 mod sample;
+pub(crate) mod sharing_chances;
 pub(crate) mod truth;
 mod workload;
 
@@ -54,7 +56,7 @@ pub struct Host {
     /// them.
     news: Vec<(u16, Nanos)>,
     /// Pending hints, by domain.
-    rings: BTreeMap<u16, hints::Ring>,
+    rings: BTreeMap<u16, hint_ring::HintRing>,
     frames: Frames,
     /// Pages that map the zero page.
     zero_pages: u64,
@@ -96,7 +98,7 @@ pub struct Host {
     /// Pages that a peer has marked read-only.
     guards: guard::Guards,
     /// Chances to share, if they are counted.
-    chances: Option<Box<merge_opportunities::MergeOpportunities>>,
+    chances: Option<Box<sharing_chances::SharingChances>>,
 }
 
 impl Host {

@@ -41,7 +41,7 @@ pub use content::Content;
 pub use cost::{Costs, KsmCosts, PaperCosts};
 pub use frames::FrameView;
 pub use host::Host;
-pub use host::merge_opportunities::MergeOpportunities;
+pub use host::sharing_chances::SharingChances;
 pub use host::truth::Audit;
 pub use memory::{Fill, PageView};
 pub use run::{Driven, Run};

@@ -11,7 +11,7 @@ use uksm_policy::{Engine, ParamError, Params};
 
 use crate::fault::Canary;
 use crate::sleep::SleepEnds;
-use crate::stopwatch::{self, Steps, StepRecord};
+use crate::stopwatch::{self, StepRecord, Steps};
 use crate::{Costs, Host};
 
 /// Time between two actions of a workload while the engine sleeps.

@@ -36,7 +36,9 @@ impl SleepEnds {
 
     /// The time at which a pending event ends the sleep, if it does.
     pub(crate) fn at(&self, host: &Host) -> Option<Nanos> {
-        let events = host.events_at(self.domain).map(|at| at.max(self.events_wake_from));
+        let events = host
+            .events_at(self.domain)
+            .map(|at| at.max(self.events_wake_from));
         let hints = host.is_hinted(self.domain).then_some(self.hints_wake_from);
         events.into_iter().chain(hints).min()
     }

@@ -3,7 +3,7 @@
 use uksm_policy::Params;
 use uksm_policy::command::{Nanos, PAGE_SIZE};
 use uksm_policy::params::Governor;
-use uksm_simulator::layout::{Layout, Arrangement, own};
+use uksm_simulator::layout::{Arrangement, Layout, own};
 use uksm_simulator::workload::Scatter;
 use uksm_simulator::{Alone, Costs, Driven, Fill, Host, Workload, World};
 

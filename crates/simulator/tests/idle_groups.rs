@@ -9,7 +9,7 @@ mod scene;
 use std::collections::BTreeMap;
 
 use scene::*;
-use uksm_policy::command::{Command, Nanos, EventSource};
+use uksm_policy::command::{Command, EventSource, Nanos};
 use uksm_simulator::{Content, Costs, Fill, Host, Run};
 
 const GROUPS: f64 = 200.0;

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use uksm_policy::command::{Nanos, SpaceId, EventSource};
+use uksm_policy::command::{EventSource, Nanos, SpaceId};
 
 use super::{Place, Processes};
 use crate::discovery::{self, Changes, Discovery, Found};

@@ -21,7 +21,7 @@
 use rustix::time::{ClockId, clock_gettime};
 use uksm_policy::RegionId;
 use uksm_policy::command::FrameId;
-use uksm_policy::lookup::{Layout, Match, Merged, RegionPage, Query, Unmerged};
+use uksm_policy::lookup::{Layout, Match, Merged, Query, RegionPage, Unmerged};
 use uksm_policy::mix::{SplitMix64, mix};
 use uksm_policy::region::permutation::Permutation;
 

@@ -174,7 +174,8 @@ mod tests {
     #[test]
     fn while_expectations_are_wrong_few_are_tried() {
         let mut expected = expected(0);
-        let worth = |expected: &mut ExpectedContents| (0..64).filter(|_| expected.is_worth()).count();
+        let worth =
+            |expected: &mut ExpectedContents| (0..64).filter(|_| expected.is_worth()).count();
         (0..100).for_each(|_| expected.tried(true));
         assert_eq!(worth(&mut expected), 64);
         (0..100).for_each(|_| expected.tried(false));

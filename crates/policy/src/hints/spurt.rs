@@ -152,7 +152,8 @@ impl Hints {
                     if pick.purpose == Purpose::Hint {
                         to = part.from + u64::from(pages);
                     }
-                    self.block_yields.tried(part.space, part.from, to - part.from);
+                    self.block_yields
+                        .tried(part.space, part.from, to - part.from);
                     self.file_yields.tried(part.origin, to - part.from);
                     picked = u64::from(pages);
                 }
@@ -243,7 +244,10 @@ impl Hints {
             ticket: None,
         };
         if held.is_in_huge_page(page) {
-            if self.block_yields.was_swept_since(part.space, part.from, part.at) {
+            if self
+                .block_yields
+                .was_swept_since(part.space, part.from, part.at)
+            {
                 return None;
             }
             if !self.block_yields.may_sweep(part.space, part.from, now) {

@@ -19,7 +19,7 @@ use crate::clock::Moment;
 use crate::command::Nanos;
 use crate::ids::RegionId;
 use crate::region::{Regions, State};
-use crate::spaces::region_lifetimes::{RegionLifetimes, MIN_LONG_LIFE};
+use crate::spaces::region_lifetimes::{MIN_LONG_LIFE, RegionLifetimes};
 
 /// Rounds after which refused pages are tried again.
 const REFUSED_ROUNDS: u64 = 64;

@@ -369,7 +369,13 @@ impl Unmerged {
     }
 
     /// As [`Unmerged::replace`], on a rung of the hash.
-    pub fn replace_on_rung(&mut self, at: (u64, u32), old: RegionPage, new: RegionPage, round: u32) -> bool {
+    pub fn replace_on_rung(
+        &mut self,
+        at: (u64, u32),
+        old: RegionPage,
+        new: RegionPage,
+        round: u32,
+    ) -> bool {
         let (era, layout) = (self.era, self.layout);
         let mixed = on_rung(mix(at.0), at.1);
         let known = match self.way_mut(mixed, old) {

@@ -3,7 +3,7 @@
 use super::twin_run::TwinRun;
 use crate::command::FrameId;
 use crate::ids::{RegionId, Ticket};
-use crate::lookup::{Match, RegionPage, Query};
+use crate::lookup::{Match, Query, RegionPage};
 
 /// A sampled page that may have partners.
 #[derive(Debug, Clone, Copy)]

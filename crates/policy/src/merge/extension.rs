@@ -118,7 +118,13 @@ impl Extension {
     /// proved equal. With enough evidence, all pages of the region that may have twins there are
     /// queued to be read. Among several diagonals, the one with the majority of pairs is kept, if
     /// there is one (Boyer and Moore's majority vote).
-    pub(crate) fn proved(&mut self, place: RegionPage, region: Sampled, twin: RegionPage, twin_pages: u32) {
+    pub(crate) fn proved(
+        &mut self,
+        place: RegionPage,
+        region: Sampled,
+        twin: RegionPage,
+        twin_pages: u32,
+    ) {
         let diagonal = i64::from(twin.page) - i64::from(place.page);
         let first = Evidence {
             twins: twin.region,

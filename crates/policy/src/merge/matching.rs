@@ -19,14 +19,14 @@
 //! UKSM §5.3 (`Tr_s`, then `Tr_us`).
 
 use super::Merge;
-use super::candidates::{Candidate, Finds, Find, Partner};
+use super::candidates::{Candidate, Find, Finds, Partner};
 use super::collisions::{Colliding, Collisions, Finder};
 use super::queue::{Counted, QueuedPage, Waiting};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::command::{FoldKind, FrameId};
 use crate::ids::Ticket;
-use crate::lookup::{Lookup, Match, RegionPage, Query};
+use crate::lookup::{Lookup, Match, Query, RegionPage};
 use crate::params::Contents;
 use crate::region::cow::Permission;
 use crate::region::duplication::Scale;
@@ -193,7 +193,12 @@ impl Matching<'_> {
     }
 
     /// The indexed page if it may still be there; else the page of `new` replaces it.
-    pub(super) fn valid_partner(&mut self, hash: u64, new: RegionPage, indexed: RegionPage) -> Option<RegionPage> {
+    pub(super) fn valid_partner(
+        &mut self,
+        hash: u64,
+        new: RegionPage,
+        indexed: RegionPage,
+    ) -> Option<RegionPage> {
         if self.is_unmerged(indexed) {
             return Some(indexed);
         }

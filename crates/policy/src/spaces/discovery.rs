@@ -37,7 +37,7 @@ use std::collections::BTreeSet;
 use super::sizes::{Sizes, Verdict, WATCHED};
 use crate::accounts::budget::CpuBudget;
 use crate::accounts::payer::{List, Payer};
-use crate::command::{Nanos, SpaceSize, EventSource};
+use crate::command::{EventSource, Nanos, SpaceSize};
 use crate::convert;
 use crate::frugal_vec;
 use crate::ids::SpaceSlot;
@@ -320,7 +320,13 @@ impl Discovery {
 
     /// The process list came back; `changed` if spaces came or went, `more` if some processes still
     /// wait to be examined.
-    pub(crate) fn processes_listed(&mut self, changed: bool, more: bool, event_source: EventSource, now: Nanos) {
+    pub(crate) fn processes_listed(
+        &mut self,
+        changed: bool,
+        more: bool,
+        event_source: EventSource,
+        now: Nanos,
+    ) {
         self.event_source = event_source;
         self.sizes.are_watched(event_source == EventSource::Spaces);
         let interval = self.after(self.processes.interval, changed);

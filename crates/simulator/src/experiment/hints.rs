@@ -28,11 +28,11 @@ use std::collections::BTreeMap;
 use uksm_policy::command::Nanos;
 use uksm_policy::params::Governor;
 
-use super::{Case, Indexed, MIB, Variant};
+use super::case::{Case, Indexed, MIB, Variant};
 use crate::peer::{Entered, KsmSettings, XlhSettings};
 use crate::result::Report;
 use crate::workload::{Disks, Load, SECOND};
-use crate::{MergeOpportunities, convert};
+use crate::{SharingChances, convert};
 
 /// Pages of a guest.
 const PAGES: u64 = 32 * MIB;
@@ -166,7 +166,7 @@ pub(super) fn cases(seed: u64) -> Vec<Case> {
 }
 
 /// The chances of a variant, as figures.
-pub(super) fn figures(variant: Variant, chances: &MergeOpportunities) -> BTreeMap<String, f64> {
+pub(super) fn figures(variant: Variant, chances: &SharingChances) -> BTreeMap<String, f64> {
     let (saved, mergeable) = chances.areas();
     let is_oracle = variant == Variant::Oracle;
     let area = if is_oracle { mergeable } else { saved };

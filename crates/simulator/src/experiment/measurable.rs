@@ -8,7 +8,7 @@ use crate::peer::{Ksm, PaperUksm, Reachability, Xlh};
 use crate::run::Driven;
 use crate::stopwatch::Steps;
 use crate::world::{Deduplicator, Turn};
-use crate::{MergeOpportunities, Host, convert};
+use crate::{Host, SharingChances, convert};
 
 /// Time between two turns of an idle oracle.
 const ORACLE_LOOKS: Nanos = 100_000_000;
@@ -150,7 +150,7 @@ impl Measurable for Oracle {
 
 /// Pages that could be saved now: counted, if the number is not known.
 pub(super) fn mergeable_pages(host: &mut Host) -> u64 {
-    match host.chances().map(MergeOpportunities::mergeable) {
+    match host.chances().map(SharingChances::mergeable) {
         Some(pages) => pages,
         None => host.mergeable(),
     }

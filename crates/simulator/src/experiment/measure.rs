@@ -4,8 +4,10 @@ use uksm_policy::command::{Nanos, PAGE_SIZE};
 use uksm_policy::params::Governor;
 use uksm_results::over_time;
 
+use super::case::{Case, MIB, Variant};
 use super::measurable::{Measurable, Oracle, mergeable_pages};
-use super::{Case, Setup, Variant, hints, reachability};
+use super::setup::Setup;
+use super::{hints, reachability};
 use crate::peer::{Ksm, PaperUksm, Xlh};
 use crate::result::{Look, Measured};
 use crate::run::Driven;
@@ -181,7 +183,7 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
             steps: alone.deduplicator.real_steps(),
         },
     };
-    (measured, memory / super::MIB)
+    (measured, memory / MIB)
 }
 
 /// The mean saving from a time on, and the share of a core that was used. The looks are those of

@@ -23,8 +23,9 @@ use uksm_policy::command::SpaceId;
 use uksm_policy::lookup::{Layout, RegionPage, Unmerged};
 use uksm_policy::mix::{SplitMix64, mix};
 
+use super::case::{Case, Indexed};
 use super::measurable::{found, named};
-use super::{Case, Setup};
+use super::setup::Setup;
 use crate::peer::Reachability;
 use crate::peer::tree::UnstableTree;
 use crate::result::Measured;
@@ -34,31 +35,6 @@ const PAGES: u64 = 1 << 16;
 /// Bits of a page's number, and of a region's.
 const PAGE_BITS: u32 = 16;
 const REGION_BITS: u32 = 4;
-
-/// The indexes of pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Indexed {
-    /// KSM's unstable tree.
-    Tree,
-    /// The same with XLH's remedy: a written page is removed.
-    ReadOnlyTree,
-    /// uksm's index of unmerged pages.
-    Index,
-}
-
-impl Indexed {
-    /// All of them.
-    pub(super) const ALL: [Indexed; 3] = [Indexed::Tree, Indexed::ReadOnlyTree, Indexed::Index];
-
-    /// The name of the variant.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Indexed::Tree => "unstable-tree",
-            Indexed::ReadOnlyTree => "read-only-tree",
-            Indexed::Index => "uksm-index",
-        }
-    }
-}
 
 /// Inserts pages of which a share changes meanwhile; returns the number that can be found at the
 /// end.

@@ -6,9 +6,9 @@
 use uksm_policy::command::Nanos;
 use uksm_policy::params::Governor;
 
-use super::{Case, KSM_1000, KSM_UNLIMITED, MIB, Variant};
+use super::case::{Case, KSM_1000, KSM_UNLIMITED, MIB, Variant};
 use crate::Workload;
-use crate::layout::{Layout, Arrangement};
+use crate::layout::{Arrangement, Layout};
 use crate::peer::KsmSettings;
 use crate::workload::{Loop, Order, SECOND, Scatter, StaticMixed};
 

@@ -2,8 +2,8 @@
 
 use uksm_policy::params::Governor;
 
-use super::{Case, MIB, Variant};
-use crate::layout::{Layout, Arrangement};
+use super::case::{Case, MIB, Variant};
+use crate::layout::{Arrangement, Layout};
 use crate::workload::{SECOND, Scatter};
 
 const GIB: u64 = 1024 * MIB;

@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use uksm_policy::params::Governor;
 
-use super::{Case, KSM_UNLIMITED, MIB, Variant};
-use crate::layout::{Layout, Arrangement};
+use super::case::{Case, KSM_UNLIMITED, MIB, Variant};
+use crate::layout::{Arrangement, Layout};
 use crate::workload::{SECOND, Scatter};
 
 /// Pages of each process.
@@ -105,7 +105,14 @@ pub(super) fn custom(custom: Custom, seed: u64) -> Case {
     }
 }
 
-fn case(processes: u64, percent: u64, place: Arrangement, name: &str, calm: u64, seed: u64) -> Case {
+fn case(
+    processes: u64,
+    percent: u64,
+    place: Arrangement,
+    name: &str,
+    calm: u64,
+    seed: u64,
+) -> Case {
     let scatter = Scatter {
         processes,
         layout: Layout {

@@ -5,14 +5,13 @@
 
 use std::collections::HashSet;
 
-use super::Host;
-use super::in_kernel::PageAddress;
+use crate::memory::PageAddress;
 
 /// Marked pages, and those of them that were written since the last query.
 #[derive(Debug, Default)]
 pub(super) struct Guards {
-    pages: HashSet<PageAddress>,
-    written: Vec<PageAddress>,
+    pub(super) pages: HashSet<PageAddress>,
+    pub(super) written: Vec<PageAddress>,
 }
 
 impl Guards {
@@ -21,17 +20,5 @@ impl Guards {
         if !self.pages.is_empty() && self.pages.remove(&place) {
             self.written.push(place);
         }
-    }
-}
-
-impl Host {
-    /// Marks a page read-only, until it is written.
-    pub(crate) fn guard(&mut self, place: PageAddress) {
-        self.guards.pages.insert(place);
-    }
-
-    /// The marked pages that were written since the last call, in the order of the writes.
-    pub(crate) fn take_faults(&mut self) -> Vec<PageAddress> {
-        std::mem::take(&mut self.guards.written)
     }
 }

@@ -4,7 +4,7 @@
 use uksm_policy::command::{PAGE_SIZE, PageState, SpaceId};
 
 use super::Host;
-use crate::memory::Slot;
+use crate::memory::{PageAddress, Slot};
 
 /// Part of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,9 +15,6 @@ pub(crate) struct Stretch {
     /// Pages of the mapping.
     pub(crate) pages: u64,
 }
-
-/// The place of a page.
-pub(crate) type PageAddress = (SpaceId, u64);
 
 impl Host {
     /// The first mapping that ends behind a place and may be merged; spaces are in the order of
@@ -85,6 +82,16 @@ impl Host {
                 ..slot
             },
         );
+    }
+
+    /// Marks a page read-only, until it is written.
+    pub(crate) fn guard(&mut self, place: PageAddress) {
+        self.guards.pages.insert(place);
+    }
+
+    /// The marked pages that were written since the last call, in the order of the writes.
+    pub(crate) fn take_faults(&mut self) -> Vec<PageAddress> {
+        std::mem::take(&mut self.guards.written)
     }
 
     /// Frees a frame if nothing maps it; returns whether it is still held.

@@ -1,8 +1,8 @@
 //! Process lists, mapping lists and FRAMES on the simulated host.
 
 use uksm_policy::command::{
-    Frame, FrameId, Lines, Mapping, Nanos, Observation, PAGE_LINES, SpaceArrival, SpaceId,
-    SpaceSize, EventSource,
+    EventSource, Frame, FrameId, Lines, Mapping, Nanos, Observation, PAGE_LINES, SpaceArrival,
+    SpaceId, SpaceSize,
 };
 
 use super::{Host, MAX_FAULT};

@@ -27,7 +27,8 @@ use super::advisor::Advisor;
 use super::capped_ksm::BatchControl;
 use super::tree::{Reachability, UnstableTree};
 use super::unstable::{Unstable, levels};
-use crate::host::in_kernel::{PageAddress, Stretch, address};
+use crate::host::in_kernel::{Stretch, address};
+use crate::memory::PageAddress;
 use crate::memory::Slot;
 use crate::world::{Deduplicator, Turn};
 use crate::{Content, Host, KsmCosts};
@@ -261,7 +262,12 @@ impl Ksm {
     }
 
     /// Merges a page with a frame of its contents; returns whether there is one, and the cost.
-    fn join_frame(&mut self, host: &mut Host, here: PageAddress, content: Content) -> (bool, Nanos) {
+    fn join_frame(
+        &mut self,
+        host: &mut Host,
+        here: PageAddress,
+        content: Content,
+    ) -> (bool, Nanos) {
         let cost = self.costs.stable_step * u64::from(levels(self.stable.len()));
         match self.frame(host, content) {
             Some(frame) => {

@@ -25,7 +25,7 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use crate::host::in_kernel::PageAddress;
+use crate::memory::PageAddress;
 
 mod balance;
 
@@ -221,7 +221,8 @@ mod tests {
     #[test]
     fn an_equal_page_is_met_and_not_entered_twice() {
         let mut tree = tree(&[50, 30, 70]);
-        let holds = |(_, page): PageAddress| [50, 30, 70].get(usize::try_from(page).unwrap()).copied();
+        let holds =
+            |(_, page): PageAddress| [50, 30, 70].get(usize::try_from(page).unwrap()).copied();
         let (met, compared) = tree.search_insert(place(9), 70, holds);
         assert_eq!((met, compared), (Met::Twin(place(2)), 2));
         assert_eq!(tree.len(), 3);

@@ -25,7 +25,8 @@ use uksm_policy::command::{Lines, Nanos, PageState, SpaceId};
 use uksm_policy::hash::LineHash;
 use uksm_policy::params::{Governor, Params};
 
-use crate::host::in_kernel::{PageAddress, Stretch, address};
+use crate::host::in_kernel::{Stretch, address};
+use crate::memory::PageAddress;
 use crate::world::{Deduplicator, Turn};
 use crate::{Content, Host, PaperCosts};
 

@@ -14,7 +14,7 @@ use uksm_policy::command::PageState;
 use uksm_policy::mix::mix;
 
 use super::tree::{Met, Reachability, UnstableTree};
-use crate::host::in_kernel::PageAddress;
+use crate::memory::PageAddress;
 use crate::memory::Slot;
 use crate::{Content, Host};
 

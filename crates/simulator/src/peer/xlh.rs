@@ -29,7 +29,7 @@ use uksm_policy::command::{Nanos, PAGE_SIZE, PageState, SpaceId};
 
 use super::ksm::{Ksm, KsmSettings};
 use super::tree::Reachability;
-use crate::host::in_kernel::PageAddress;
+use crate::memory::PageAddress;
 use crate::memory::Slot;
 use crate::world::{Deduplicator, Turn};
 use crate::{Host, KsmCosts};

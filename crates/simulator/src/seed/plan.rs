@@ -5,7 +5,7 @@ use uksm_policy::command::Nanos;
 use uksm_policy::mix::{SplitMix64, mix};
 use uksm_policy::params::{Contents, Governor};
 
-use super::random_processes::Event;
+use super::random_event::Event;
 use crate::fault::{Canary, Fault};
 
 const MILLISECOND: Nanos = 1_000_000;

@@ -3,60 +3,11 @@
 use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, PAGE_SIZE, PageState, SpaceId};
 use uksm_policy::mix::{SplitMix64, mix};
 
-use super::Plan;
+use super::plan::Plan;
+use super::random_event::Event;
 use crate::fault::Fault;
 use crate::layout::{own, pooled};
 use crate::{Content, Fill, Host, Workload};
-
-/// Kinds of events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
-    Spawn,
-    Exit,
-    Fork,
-    Exec,
-    Map,
-    Unmap,
-    Grow,
-    Write,
-    Pin,
-    Unpin,
-    SwapOut,
-    Touch,
-    Discard,
-    Lock,
-    Unlock,
-    Refuse,
-    Poison,
-    Change,
-}
-
-impl Event {
-    pub(crate) const ALL: [(Event, &'static str); 18] = [
-        (Event::Spawn, "spawn"),
-        (Event::Exit, "exit"),
-        (Event::Fork, "fork"),
-        (Event::Exec, "exec"),
-        (Event::Map, "map"),
-        (Event::Unmap, "unmap"),
-        (Event::Grow, "grow"),
-        (Event::Write, "write"),
-        (Event::Pin, "pin"),
-        (Event::Unpin, "unpin"),
-        (Event::SwapOut, "swap-out"),
-        (Event::Touch, "touch"),
-        (Event::Discard, "discard"),
-        (Event::Lock, "lock"),
-        (Event::Unlock, "unlock"),
-        (Event::Refuse, "refuse"),
-        (Event::Poison, "poison"),
-        (Event::Change, "change"),
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        Event::ALL[self as usize].1
-    }
-}
 
 /// Limit of the processes at a time, and of the mappings of one.
 const MAX_PROCESSES: usize = 12;
@@ -68,23 +19,23 @@ const MAX_TOUCHED: u64 = 256;
 
 /// A mapping.
 #[derive(Debug, Clone, Copy)]
-struct Mapped {
+struct RandomMapping {
     start: u64,
     pages: u64,
 }
 
 /// A process.
 #[derive(Debug, Clone)]
-struct Alive {
+struct RandomProcess {
     space: SpaceId,
     domain: u16,
     kind: u64,
-    mappings: Vec<Mapped>,
+    mappings: Vec<RandomMapping>,
 }
 
 /// The workload of a plan.
 #[derive(Debug)]
-pub(super) struct Anything {
+pub(super) struct RandomProcesses {
     random: SplitMix64,
     events: Vec<Event>,
     domains: u16,
@@ -92,15 +43,15 @@ pub(super) struct Anything {
     pages: u64,
     interval: Nanos,
     end: Nanos,
-    alive: Vec<Alive>,
+    alive: Vec<RandomProcess>,
     owned: u64,
     /// Whether different pages with equal hashes are written.
     collide: bool,
 }
 
-impl Anything {
-    pub(super) fn new(plan: &Plan) -> Anything {
-        Anything {
+impl RandomProcesses {
+    pub(super) fn new(plan: &Plan) -> RandomProcesses {
+        RandomProcesses {
             random: SplitMix64::new(mix(plan.seed)),
             events: plan.events.clone(),
             domains: plan.domains,
@@ -158,7 +109,7 @@ impl Anything {
         let kind = 1 + self.random.below(3);
         let space = host.spawn_in(domain, kind);
         let mappings = vec![];
-        self.alive.push(Alive {
+        self.alive.push(RandomProcess {
             space,
             domain,
             kind,
@@ -180,11 +131,11 @@ impl Anything {
             places.find(|place| !used.iter().any(|used| used / DISTANCE * DISTANCE == *place));
         let start = start.expect("there is always room") + self.random.below(600) * PAGE_SIZE;
         let pages = 1 + self.random.below(self.pages);
-        self.fill(host, at, Mapped { start, pages });
+        self.fill(host, at, RandomMapping { start, pages });
     }
 
-    fn fill(&mut self, host: &mut Host, at: usize, mapped: Mapped) {
-        let Mapped { start, pages } = mapped;
+    fn fill(&mut self, host: &mut Host, at: usize, mapped: RandomMapping) {
+        let RandomMapping { start, pages } = mapped;
         let contents = self.contents(0, pages);
         let content = |page: u64| contents[usize::try_from(page).expect("a page of it")];
         let list: Vec<(u64, Content)> = (0..pages).step_by(3).map(|p| (p, content(p))).collect();
@@ -226,7 +177,7 @@ impl Anything {
         host.exit(process.space);
         if host.faults.strikes(Fault::ReusedProcess) {
             let space = host.spawn_in(process.domain, process.kind);
-            self.alive.push(Alive {
+            self.alive.push(RandomProcess {
                 space,
                 mappings: vec![],
                 ..process
@@ -263,7 +214,7 @@ impl Anything {
             Event::Fork if count < MAX_PROCESSES => {
                 let space = host.fork(space);
                 let parent = self.alive[at].clone();
-                self.alive.push(Alive { space, ..parent });
+                self.alive.push(RandomProcess { space, ..parent });
             }
             Event::Spawn | Event::Fork => {}
             Event::Exit => self.exit(host, at),
@@ -292,7 +243,7 @@ impl Anything {
     /// Applies an event to one mapping or to its pages.
     fn touch(&mut self, host: &mut Host, event: Event, at: usize, which: usize) {
         let space = self.alive[at].space;
-        let Mapped { start, pages } = self.alive[at].mappings[which];
+        let RandomMapping { start, pages } = self.alive[at].mappings[which];
         let first = self.random.below(pages);
         let count = 1 + self.random.below((pages - first).min(MAX_TOUCHED));
         match event {
@@ -338,7 +289,7 @@ impl Anything {
     }
 }
 
-impl Workload for Anything {
+impl Workload for RandomProcesses {
     fn act(&mut self, host: &mut Host, now: Nanos) -> Option<Nanos> {
         if now == 0 {
             for _ in 0..self.processes {

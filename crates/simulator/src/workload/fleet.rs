@@ -5,7 +5,7 @@ use uksm_policy::command::{Nanos, SpaceId};
 use uksm_policy::mix::SplitMix64;
 
 use super::{SECOND, map};
-use crate::layout::{Layout, Arrangement, own};
+use crate::layout::{Arrangement, Layout, own};
 use crate::{Content, Host, Workload};
 
 /// Processes of a container.

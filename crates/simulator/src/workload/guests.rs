@@ -4,7 +4,7 @@ use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
 use uksm_policy::mix::SplitMix64;
 
 use super::{SECOND, map, place};
-use crate::layout::{Layout, Arrangement};
+use crate::layout::{Arrangement, Layout};
 use crate::{Content, Fill, Host, Workload};
 
 /// Shares of a guest's pages that are zeros, and that have twins in another guest, in percent.

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::super::*;
 use crate::command::{
-    FilePlace, FoldKind, FoldOutcome, Frame, FrameId, Hint, HintSource, Mapping, PAGE_SIZE, Page,
-    PageFlags, PageState, Reason, SpaceArrival, SpaceId, SpaceSize, Status, EventSource,
+    EventSource, FilePlace, FoldKind, FoldOutcome, Frame, FrameId, Hint, HintSource, Mapping,
+    PAGE_SIZE, Page, PageFlags, PageState, Reason, SpaceArrival, SpaceId, SpaceSize, Status,
 };
 use crate::ids::SpaceSlot;
 use crate::mix::{SplitMix64, mix};
@@ -153,7 +153,10 @@ impl RandomMachine {
                 if hints_wake_from < until && self.one_in(4) {
                     self.now = self.now.max(*hints_wake_from);
                     Observation::HintsArrived
-                } else if self.event_source != EventSource::Nothing && events_wake_from < until && self.one_in(4) {
+                } else if self.event_source != EventSource::Nothing
+                    && events_wake_from < until
+                    && self.one_in(4)
+                {
                     self.now = self.now.max(*events_wake_from);
                     Observation::EventsArrived
                 } else {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::*;
 use crate::command::{
-    FoldOutcome, Mapping, PAGE_SIZE, Page, PageFlags, PageState, Reason, Run, SpaceArrival,
-    SpaceId, SpaceSize, Status, EventSource,
+    EventSource, FoldOutcome, Mapping, PAGE_SIZE, Page, PageFlags, PageState, Reason, Run,
+    SpaceArrival, SpaceId, SpaceSize, Status,
 };
 use crate::mix::mix;
 use crate::params::{Governor, MILLISECOND as MS};
@@ -89,7 +89,8 @@ impl Crowd {
         let (mut observation, spent) = self.answer.take().expect("there is always an answer");
         let has_news =
             !self.arrived.is_empty() || !self.left.is_empty() || !self.resized.is_empty();
-        if self.event_source != EventSource::Nothing && has_news && observation == Observation::Woke {
+        if self.event_source != EventSource::Nothing && has_news && observation == Observation::Woke
+        {
             observation = Observation::EventsArrived;
         }
         let command = self.engine.step(self.now, spent, observation);
@@ -219,7 +220,12 @@ impl Crowd {
 
 /// Two newcomers in a crowd of this size: returns the time until both were listed, and the number
 /// of other lists meanwhile.
-fn newcomers(governor: Governor, event_source: EventSource, crowd: u32, begun: Nanos) -> (Nanos, u64) {
+fn newcomers(
+    governor: Governor,
+    event_source: EventSource,
+    crowd: u32,
+    begun: Nanos,
+) -> (Nanos, u64) {
     let mut crowd = Crowd::new(governor, event_source, crowd);
     crowd.run_until(begun);
     let (came, lists) = (crowd.now, crowd.lists);

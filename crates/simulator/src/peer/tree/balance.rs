@@ -12,7 +12,7 @@
 //! # Source
 //! Cormen et al., *Introduction to Algorithms*, chapter 13; `lib/rbtree.c`.
 
-use crate::host::in_kernel::PageAddress;
+use crate::memory::PageAddress;
 
 /// The leaf.
 pub(super) const NIL: u32 = 0;
@@ -92,7 +92,13 @@ impl Nodes {
     }
 
     /// Inserts a node on the empty side of a parent; the leaf is the parent of the root.
-    pub(super) fn insert(&mut self, place: PageAddress, entered: u64, parent: u32, side: Side) -> u32 {
+    pub(super) fn insert(
+        &mut self,
+        place: PageAddress,
+        entered: u64,
+        parent: u32,
+        side: Side,
+    ) -> u32 {
         let node = Node {
             place,
             entered,

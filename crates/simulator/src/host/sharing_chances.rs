@@ -16,16 +16,14 @@
 
 use std::collections::HashMap;
 
-use uksm_policy::command::{Nanos, PageState};
+use uksm_policy::command::Nanos;
 
-use super::Host;
-use super::in_kernel::PageAddress;
 use crate::Content;
-use crate::memory::Slot;
+use crate::memory::PageAddress;
 
 /// The results of chances.
 #[derive(Debug, Clone, Default)]
-pub struct MergeOpportunities {
+pub struct SharingChances {
     /// The pages that hold each of the contents that were written.
     holders: HashMap<Content, Vec<PageAddress>>,
     /// Start of the chance of each page that could be merged and is not.
@@ -36,13 +34,13 @@ pub struct MergeOpportunities {
     /// Pages that could be saved now.
     mergeable: u64,
     /// Time of the last change.
-    changed: Nanos,
+    pub(super) changed: Nanos,
     /// Pages times nanoseconds.
     saved_area: u128,
     mergeable_area: u128,
 }
 
-impl MergeOpportunities {
+impl SharingChances {
     /// Pages that could be saved now.
     #[must_use]
     pub fn mergeable(&self) -> u64 {
@@ -79,7 +77,7 @@ impl MergeOpportunities {
     }
 
     /// Adds the time since the last change, at this saving.
-    fn pass(&mut self, now: Nanos, saved: u64) {
+    pub(super) fn pass(&mut self, now: Nanos, saved: u64) {
         let time = u128::from(now.saturating_sub(self.changed));
         self.saved_area += time * u128::from(saved);
         self.mergeable_area += time * u128::from(self.mergeable);
@@ -87,14 +85,14 @@ impl MergeOpportunities {
     }
 
     /// A page comes into a frame.
-    fn merged(&mut self, place: PageAddress, now: Nanos) {
+    pub(super) fn merged(&mut self, place: PageAddress, now: Nanos) {
         if let Some(since) = self.open.remove(&place) {
             self.waits.push(now - since);
         }
     }
 
     /// A page holds this from now on. `is_shared`: another page is in a frame.
-    fn comes(
+    pub(super) fn comes(
         &mut self,
         place: PageAddress,
         content: Content,
@@ -116,7 +114,7 @@ impl MergeOpportunities {
     }
 
     /// A page no longer holds this.
-    fn goes(&mut self, place: PageAddress, content: Content) {
+    pub(super) fn goes(&mut self, place: PageAddress, content: Content) {
         let Some(holders) = self.holders.get_mut(&content) else {
             return;
         };
@@ -124,8 +122,9 @@ impl MergeOpportunities {
             return;
         };
         holders.swap_remove(at);
-        let close =
-            |open: &mut HashMap<PageAddress, Nanos>, page: &PageAddress| u64::from(open.remove(page).is_some());
+        let close = |open: &mut HashMap<PageAddress, Nanos>, page: &PageAddress| {
+            u64::from(open.remove(page).is_some())
+        };
         self.missed += close(&mut self.open, &place);
         match &holders[..] {
             [] => {
@@ -139,48 +138,9 @@ impl MergeOpportunities {
     }
 }
 
-impl Host {
-    /// Counts chances to share from now on.
-    pub fn count_chances(&mut self) {
-        self.chances = Some(Box::default());
-    }
-
-    /// The results until now, if chances are counted.
-    pub fn chances(&mut self) -> Option<&MergeOpportunities> {
-        let saved = self.saved();
-        let now = self.now;
-        let chances = self.chances.as_mut()?;
-        chances.pass(now, saved);
-        Some(chances)
-    }
-
-    /// A page changes from one to the other.
-    pub(super) fn chance(&mut self, place: PageAddress, old: &Slot, new: &Slot) {
-        let Some(mut chances) = self.chances.take() else {
-            return;
-        };
-        chances.pass(self.now, self.saved());
-        // Changes by a workload have its own time, which may be a little earlier.
-        let now = chances.changed;
-        let is_in_frame = |slot: &Slot| matches!(slot.state, PageState::Frame | PageState::Zero);
-        if old.content != new.content || old.is_there() != new.is_there() {
-            if old.is_there() {
-                chances.goes(place, old.content);
-            }
-            if new.is_there() {
-                let is_shared = |place| self.look(place).is_some_and(|slot| is_in_frame(&slot));
-                chances.comes(place, new.content, now, is_shared);
-            }
-        }
-        if is_in_frame(new) && !is_in_frame(old) {
-            chances.merged(place, now);
-        }
-        self.chances = Some(chances);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::Host;
     use super::*;
     use crate::{Costs, Fill};
     use uksm_policy::command::PAGE_SIZE;
