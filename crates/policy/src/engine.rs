@@ -57,7 +57,7 @@ use crate::spaces::Spaces;
 use crate::spaces::discovery::{Discover, Discovery};
 use crate::spaces::region_lifetimes::RegionLifetimes;
 use sample_answer::SampleAnswer;
-use turn::{Retry, Turn};
+use turn::{Action, Retry, Turn};
 
 /// Time after the start in which only the governor's share limits discovery, newcomers and the
 /// bottom level.
@@ -154,7 +154,7 @@ impl Engine {
         }
         self.book(spent);
         self.observe(observation, spent.call);
-        let (turn, command) = match self.retry.next(self.clock.now()) {
+        let Action { turn, command } = match self.retry.next(self.clock.now()) {
             Some(again) => again,
             None => {
                 self.work();
@@ -242,7 +242,9 @@ impl Engine {
                 | Turn::Rehash
                 | Turn::Discover(Discover::Sizes)),
                 Observation::NoMemory(command),
-            ) => self.retry.later(turn, command, now, self.params.sleep),
+            ) => self
+                .retry
+                .later(turn.requests(command), now, self.params.sleep),
             (Turn::Nothing, Observation::Started) => {}
             (Turn::Sleep, Observation::Woke) => self.hints.woken(false, now),
             (Turn::Sleep, Observation::HintsArrived) => self.hints.woken(true, now),
@@ -321,7 +323,7 @@ impl Engine {
         }
     }
 
-    fn choose(&mut self) -> (Turn, Command) {
+    fn choose(&mut self) -> Action {
         let now = self.clock.now();
         if !self.accounts.is_ready(now) {
             return self.sleep();
@@ -340,24 +342,24 @@ impl Engine {
             return self.fold();
         }
         if let Some(command) = self.tune() {
-            return (Turn::Rehash, command);
+            return Turn::Rehash.requests(command);
         }
         if let Some(list) = self.discovery.next(now) {
             return self.discover(list);
         }
         if self.lookup.is_reap_due(now) {
-            return (Turn::Reap(Payer::Reap), self.lookup.reap(now));
+            return Turn::Reap(Payer::Reap).requests(self.lookup.reap(now));
         }
         if self.hints.is_take_due(now) {
             self.hints.taking();
-            return (Turn::Hints, Command::TakeHints);
+            return Turn::Hints.requests(Command::TakeHints);
         }
         if let Some(next) = self.follow_hints(false) {
             return next;
         }
         for level in self.ladder.level_numbers() {
             if let Some(command) = self.sample(Some(level)) {
-                return (Turn::Sample, command);
+                return Turn::Sample.requests(command);
             }
         }
         // Newcomers are listed before known memory is read in full.
@@ -365,13 +367,13 @@ impl Engine {
             return self.discover(list);
         }
         if self.lookup.is_reap_worthwhile(now) {
-            return (Turn::Reap(Payer::Nobody), self.lookup.reap(now));
+            return Turn::Reap(Payer::Nobody).requests(self.lookup.reap(now));
         }
         if let Some(next) = self.follow_hints(true) {
             return next;
         }
         if let Some(command) = self.sample(None) {
-            return (Turn::Sample, command);
+            return Turn::Sample.requests(command);
         }
         if self.merge.len() > 0 {
             return self.fold();
@@ -382,7 +384,7 @@ impl Engine {
         self.sleep()
     }
 
-    fn discover(&self, list: Discover) -> (Turn, Command) {
+    fn discover(&self, list: Discover) -> Action {
         let command = match list {
             Discover::Processes => Command::ListProcesses,
             Discover::Sizes => {
@@ -391,7 +393,7 @@ impl Engine {
             }
             Discover::Mappings(slot) => Command::ListMappings(self.spaces.id(slot)),
         };
-        (Turn::Discover(list), command)
+        Turn::Discover(list).requests(command)
     }
 
     /// The next call for a level, or one in time that all levels leave unused, if it may be made
@@ -444,7 +446,7 @@ impl Engine {
     }
 
     /// Sleeps until a part may go on, and at least T_s.
-    fn sleep(&mut self) -> (Turn, Command) {
+    fn sleep(&mut self) -> Action {
         let now = self.clock.now();
         let earliest = self.accounts.paid_at().max(now + self.params.sleep);
         let newcomers_at = self.discovery.newcomers_at(now);
@@ -467,7 +469,7 @@ impl Engine {
             events_wake_from,
             hints_wake_from,
         };
-        (Turn::Sleep, command)
+        Turn::Sleep.requests(command)
     }
 }
 

@@ -60,7 +60,7 @@ use file_sampling::{FileSampling, PART_PAGES};
 use file_yield::{FileYields, Origin};
 use pull_schedule::PullSchedule;
 pub(crate) use spurt::{Spurt, Terms};
-use stack::Entry;
+use stack::WaitingHint;
 use stacks::Stacks;
 use ticket::Tickets;
 
@@ -111,7 +111,7 @@ pub(crate) struct Hints {
     stacks: Stacks,
     file_sampling: FileSampling,
     /// Hints that cannot be followed yet, and the times when they can.
-    later: VecDeque<(Nanos, Entry)>,
+    later: VecDeque<(Nanos, WaitingHint)>,
     tickets: Tickets,
     expected_contents: ExpectedContents,
     block_yields: BlockYields,
@@ -275,7 +275,7 @@ impl Hints {
     }
 
     /// The entry of a hint, if the hint is valid.
-    fn entry(&mut self, hint: &Hint, now: Nanos) -> Option<Entry> {
+    fn entry(&mut self, hint: &Hint, now: Nanos) -> Option<WaitingHint> {
         let most = MAX_PAGES * PAGE_SIZE;
         let end = hint.start.checked_add(hint.length.min(most))?;
         if hint.length > most {
@@ -283,7 +283,7 @@ impl Hints {
         }
         // Whole pages, with those touched in part: the rest of them may have been filled before.
         let (from, to) = (hint.start / PAGE_SIZE, end.div_ceil(PAGE_SIZE));
-        (from < to).then_some(Entry {
+        (from < to).then_some(WaitingHint {
             from,
             to,
             space: hint.space,
@@ -297,13 +297,13 @@ impl Hints {
     }
 
     /// Takes in the chosen parts of a hint: all parts if it is of no file.
-    fn push_chosen(&mut self, entry: Entry) {
+    fn push_chosen(&mut self, entry: WaitingHint) {
         let pays = self.file_yields.pays(entry.origin);
         let most = self.file_sampling.of(entry.space, pays);
         let Some(file) = entry.file.filter(|_| most < u64::MAX) else {
             return self.push(entry);
         };
-        let mut rest = Entry {
+        let mut rest = WaitingHint {
             file: Some(file),
             ..entry
         };
@@ -312,7 +312,7 @@ impl Hints {
             let pages = rest.pages().min(PART_PAGES - page % PART_PAGES);
             if FileSampling::is_chosen(page, most) {
                 let to = rest.from + pages;
-                self.push(Entry { to, ..rest });
+                self.push(WaitingHint { to, ..rest });
             } else {
                 self.counts.left_out_pages += pages;
             }
@@ -320,7 +320,7 @@ impl Hints {
         }
     }
 
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, entry: WaitingHint) {
         if !self.block_yields.is_worth(entry.space, entry.from) {
             self.counts.useless_pages += entry.pages();
             return;
@@ -385,7 +385,7 @@ impl Hints {
             return;
         };
         self.expected_contents.forget(place);
-        self.push(Entry {
+        self.push(WaitingHint {
             from: page,
             to: page + 1,
             space,
@@ -459,7 +459,7 @@ impl Hints {
 
     /// Memory used by hints, in bytes: none before the first.
     fn bytes(&self) -> usize {
-        let later = self.later.capacity() * size_of::<(Nanos, Entry)>();
+        let later = self.later.capacity() * size_of::<(Nanos, WaitingHint)>();
         self.stacks.bytes()
             + later
             + self.tickets.bytes()

@@ -17,7 +17,7 @@ mod twin_run;
 
 use crate::command::{FoldBatch, Nanos, Status};
 use crate::params::SECOND;
-use crate::report::{HugeReport, MergedPages, Outcomes};
+use crate::report::{HugeReport, MergedReport, Outcomes};
 use queue::{MergeQueue, Waiting};
 
 /// Pages for which emptying the LRU batches of all processors is worth its cost.
@@ -40,7 +40,7 @@ pub(crate) struct Merge {
     /// The last time at which most pages of a batch were merged.
     fruitful: Nanos,
     outcomes: Outcomes,
-    pages: MergedPages,
+    pages: MergedReport,
     huge: HugeReport,
 }
 
@@ -80,7 +80,7 @@ impl Merge {
             no_frames: 0,
             fruitful: 0,
             outcomes: Outcomes::default(),
-            pages: MergedPages::default(),
+            pages: MergedReport::default(),
             huge: HugeReport::default(),
         }
     }
@@ -211,8 +211,8 @@ impl Merge {
     }
 
     /// Merged pages, by partner; `now` are believed to be merged now.
-    pub(crate) fn report_merged(&self, now: u64) -> MergedPages {
-        MergedPages { now, ..self.pages }
+    pub(crate) fn report_merged(&self, now: u64) -> MergedReport {
+        MergedReport { now, ..self.pages }
     }
 
     /// Blocks of huge pages that were worth a split, and that were left whole.

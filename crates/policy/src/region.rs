@@ -100,7 +100,7 @@ pub(crate) struct Region {
     fillings: u8,
     duplication: DuplicationEstimate,
     residency: Residency,
-    rewritten: RewriteDetector,
+    rewrites: RewriteDetector,
     /// When its last sweep ended, at any level.
     swept_at: Nanos,
     /// Whether it was swept in this era, and the number of pages that the sweep met.
@@ -155,7 +155,7 @@ impl Region {
             fillings: 0,
             duplication: DuplicationEstimate::default(),
             residency: Residency::default(),
-            rewritten: RewriteDetector::default(),
+            rewrites: RewriteDetector::default(),
             swept_at: 0,
             was_swept: false,
             met: 0,

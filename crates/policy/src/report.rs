@@ -188,7 +188,7 @@ crate::counters! {
     /// Pages merged since the start, by what they were merged with; broken ones included.
     /// `zero + same_process + cross_process` is the number of pages given up.
     #[derive(Copy, Eq)]
-    pub struct MergedPages {
+    pub struct MergedReport {
         /// With the zero page.
         zero: u64 = "zero",
         /// With a frame that a page of the same process became.
@@ -269,7 +269,7 @@ pub struct Report {
     /// Frames.
     pub frames: FrameReport,
     /// Pages merged.
-    pub merged: MergedPages,
+    pub merged: MergedReport,
     /// The outcomes of the pages tried.
     pub outcomes: Outcomes,
     /// Huge pages.

@@ -32,7 +32,7 @@ use crate::ids::{RegionId, SpaceSlot};
 use crate::mix::mix;
 use crate::params::{Params, SECOND};
 use crate::report::SpacesReport;
-use changes::{Change, Known};
+use changes::{Change, KnownRegion};
 use sparse::{FoundPart, SparseMapping};
 
 /// Limits of regions per mapping, tried in this order until the regions fit.
@@ -362,7 +362,7 @@ impl Spaces {
     pub(crate) fn changes(
         &mut self,
         slot: SpaceSlot,
-        known: &[Known],
+        known: &[KnownRegion],
         mappings: &[Mapping],
         regions: usize,
         params: &Params,

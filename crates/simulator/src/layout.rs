@@ -10,8 +10,8 @@
 //! with its own pages in runs between them.
 //!
 //! # Source
-//! The lengths of [`Arrangement::GuestRuns`] were measured on two Debian guests that read files of one
-//! image in different order: `docs/simulator.md`.
+//! The lengths of [`Arrangement::GuestRuns`] were measured on two Debian guests that read files of
+//! one image in different order: `docs/simulator.md`.
 
 use std::str::FromStr;
 

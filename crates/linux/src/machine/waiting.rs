@@ -43,8 +43,8 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         }
     }
 
-    /// Sleeps until `until`. From `events_wake_from` on, an event ends the sleep, as does a process old
-    /// enough to be checked; from `hints_wake_from` on, a hint.
+    /// Sleeps until `until`. From `events_wake_from` on, an event ends the sleep, as does a process
+    /// old enough to be checked; from `hints_wake_from` on, a hint.
     pub(super) fn sleep(
         &mut self,
         until: Nanos,

@@ -9,12 +9,13 @@
 //! top level pays. While the hash strength is searched for, it waits: it would read all pages at a
 //! strength that is too high.
 
-use super::{Engine, Turn, cost_by_space};
+use super::turn::{Action, Turn};
+use super::{Engine, cost_by_space};
 use crate::accounts::payer::Payer;
 use crate::command::{Command, Nanos, Page, Run};
 use crate::ladder::sampling::MAX_RUNS;
 use crate::lookup::RegionPage;
-use crate::merge::extension::{Extended, Sampled, Stretch};
+use crate::merge::extension::{Extended, Sampled, TwinStretch};
 use crate::merge::queue::{Counted, Waiting};
 use crate::region::Region;
 
@@ -72,7 +73,7 @@ impl Engine {
     }
 
     /// The call that reads them.
-    pub(super) fn extend(&mut self) -> Option<(Turn, Command)> {
+    pub(super) fn extend(&mut self) -> Option<Action> {
         if !self.is_extension_due() {
             return None;
         }
@@ -98,11 +99,11 @@ impl Engine {
         }
         self.extension.read(stretches);
         let lines = self.lines();
-        Some((Turn::Extend, Command::Sample { runs, lines }))
+        Some(Turn::Extend.requests(Command::Sample { runs, lines }))
     }
 
     /// The parts of a stretch that are not merged, if both regions still exist.
-    fn unmerged_parts(&self, stretch: &Stretch) -> Vec<Stretch> {
+    fn unmerged_parts(&self, stretch: &TwinStretch) -> Vec<TwinStretch> {
         let find = |place: RegionPage| {
             let last = place.page + stretch.pages - 1;
             self.regions.find_ranked(place.region, last)
@@ -111,7 +112,7 @@ impl Engine {
             return vec![];
         };
         let runs = region.unmerged_runs(stretch.place.page, stretch.pages, 0);
-        let part = |(page, pages)| Stretch {
+        let part = |(page, pages)| TwinStretch {
             place: RegionPage {
                 page,
                 ..stretch.place
@@ -125,7 +126,7 @@ impl Engine {
         runs.into_iter().map(part).collect()
     }
 
-    fn run_of(&self, stretch: &Stretch) -> Run {
+    fn run_of(&self, stretch: &TwinStretch) -> Run {
         let region = &self.regions[stretch.place.region];
         Run {
             start: region.address(stretch.place.page),

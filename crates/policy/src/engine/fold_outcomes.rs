@@ -14,7 +14,8 @@
 //! # Source
 //! `UKSM_IOC_FOLD` of the contract.
 
-use super::{Engine, Turn};
+use super::Engine;
+use super::turn::{Action, Turn};
 use crate::accounts::payer::Payer;
 use crate::command::{Command, FoldKind, FoldOutcome, FrameId, Nanos, Reason, Status};
 use crate::hints::Compared;
@@ -27,7 +28,7 @@ use crate::region::duplication::Scale;
 const MERGE_WEIGHT: u64 = 4;
 
 impl Engine {
-    pub(super) fn fold(&mut self) -> (Turn, Command) {
+    pub(super) fn fold(&mut self) -> Action {
         let at = self.clock.moment(&self.params);
         let terms = BatchTerms {
             strength: self.hash.strength(),
@@ -44,7 +45,7 @@ impl Engine {
         });
         let payers = self.merge.in_flight().iter().map(|page| page.payer);
         self.accounts.begin_batch(payers);
-        (Turn::Fold, Command::Fold(batch))
+        Turn::Fold.requests(Command::Fold(batch))
     }
 
     pub(super) fn on_folded(&mut self, outcomes: &[FoldOutcome], cost: Nanos) {

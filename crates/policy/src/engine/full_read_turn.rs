@@ -13,7 +13,8 @@
 //! While strengths are tried, no hash collides: a strength is judged by the frequency of false
 //! matches. Nor does one where not all equal pages may be merged, and a hash has several entries.
 
-use super::{Engine, Turn, cost_by_space};
+use super::turn::{Action, Turn};
+use super::{Engine, cost_by_space};
 use crate::accounts::payer::Payer;
 use crate::command::{Command, FoldKind, Frame, FrameId, Lines, Nanos, PAGE_LINES, Page, Run};
 use crate::ladder::sampling::MAX_RUNS;
@@ -81,7 +82,7 @@ impl Engine {
     }
 
     /// The next call for pages whose hash collides.
-    pub(super) fn read_in_full(&mut self, is_anything_else: bool) -> Option<(Turn, Command)> {
+    pub(super) fn read_in_full(&mut self, is_anything_else: bool) -> Option<Action> {
         let finder = self.finder_due(is_anything_else)?;
         if let Some((first, ids)) = self.collisions.next_frames() {
             let lines = Lines {
@@ -95,7 +96,7 @@ impl Engine {
                 reap: false,
                 check: false,
             };
-            return Some((Turn::HashInFull(finder, first, ids), command));
+            return Some(Turn::HashInFull(finder, first, ids).requests(command));
         }
         let mut pages = self.collisions.take(finder, MAX_RUNS);
         pages.retain(|page| {
@@ -118,7 +119,7 @@ impl Engine {
             from: 0,
             to: PAGE_LINES,
         };
-        Some((Turn::ReadInFull(finder), Command::Sample { runs, lines }))
+        Some(Turn::ReadInFull(finder).requests(Command::Sample { runs, lines }))
     }
 
     fn run_of_page(&self, place: RegionPage) -> Run {

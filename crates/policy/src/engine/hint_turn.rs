@@ -1,9 +1,10 @@
 //! Hints are followed: the next spurt, its comparisons at once, addresses in no region, and lost
 //! hints.
 
-use super::{Engine, Turn};
+use super::Engine;
+use super::turn::{Action, Turn};
 use crate::accounts::payer::Payer;
-use crate::command::{Command, PAGE_SIZE, SpaceId};
+use crate::command::{PAGE_SIZE, SpaceId};
 use crate::hints::{Spurt, Terms};
 use crate::ladder::sampling::{Purpose, RegionPick, Selection, Sources, push_run};
 use crate::lookup::RegionPage;
@@ -17,7 +18,7 @@ const PLACES_PART: u64 = 1024;
 impl Engine {
     /// The next call for hints, if one may be made and has pages to read or compare; `is_spare` if
     /// it is paid from unused time.
-    pub(super) fn follow_hints(&mut self, is_spare: bool) -> Option<(Turn, Command)> {
+    pub(super) fn follow_hints(&mut self, is_spare: bool) -> Option<Action> {
         if !self.hints.is_on() {
             return None;
         }
@@ -50,7 +51,7 @@ impl Engine {
         }
         self.merge_expected(&expected, &mut selection);
         match selection.finish() {
-            Some(selection) => Some((Turn::Sample, self.read(selection))),
+            Some(selection) => Some(Turn::Sample.requests(self.read(selection))),
             None => self.merge.is_flush_wanted().then(|| self.fold()),
         }
     }

@@ -16,7 +16,7 @@ use crate::command::{Mapping, Nanos, PAGE_SIZE, SpaceArrival, SpaceId, SpaceSize
 use crate::convert;
 use crate::ids::{RegionId, SpaceSlot};
 use crate::region::{NewRegion, Region};
-use crate::spaces::changes::{Change, Known};
+use crate::spaces::changes::{Change, KnownRegion};
 use crate::spaces::{fingerprint, region_lifetimes};
 
 impl Engine {
@@ -121,12 +121,12 @@ impl Engine {
     fn apply_mappings(&mut self, slot: SpaceSlot, mappings: &[Mapping], read_at: Nanos) {
         let space = self.spaces.get(slot);
         let born = space.born_of_news(self.clock.now());
-        let known: Vec<Known> = space
+        let known: Vec<KnownRegion> = space
             .regions()
             .iter()
             .map(|&id| {
                 let region = &self.regions[id];
-                Known {
+                KnownRegion {
                     start: region.start(),
                     end: region.end(),
                     kind: region.mapping_kind(),

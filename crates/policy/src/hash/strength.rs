@@ -197,7 +197,7 @@ struct Search {
 }
 
 #[derive(Debug, Clone)]
-enum State {
+enum SearchState {
     /// The first window, at [`START`].
     Starting,
     Searching(Search),
@@ -228,7 +228,7 @@ pub struct StrengthControl {
     memory: [Memory; STRENGTHS],
     /// None if trials are free.
     prospect: Option<Prospect>,
-    state: State,
+    state: SearchState,
 }
 
 impl Default for StrengthControl {
@@ -251,7 +251,7 @@ impl StrengthControl {
             falses: (0.0, 0.0),
             memory: [Memory::NOTHING; STRENGTHS],
             prospect: None,
-            state: State::Starting,
+            state: SearchState::Starting,
         }
     }
 
@@ -269,13 +269,13 @@ impl StrengthControl {
     /// Whether a search for a better strength is under way.
     #[must_use]
     pub fn is_searching(&self) -> bool {
-        !matches!(self.state, State::Stable { .. })
+        !matches!(self.state, SearchState::Stable { .. })
     }
 
     /// Whether no search has begun yet.
     #[must_use]
     pub fn is_starting(&self) -> bool {
-        matches!(self.state, State::Starting)
+        matches!(self.state, SearchState::Starting)
     }
 
     /// Nanoseconds a line, as estimated.
@@ -333,13 +333,13 @@ impl StrengthControl {
         self.best = self.strength;
         self.window = SampleCosts::default();
         self.memory = [Memory::NOTHING; STRENGTHS];
-        self.state = State::Starting;
+        self.state = SearchState::Starting;
     }
 
     /// Whether the window is large enough for its result. Only a trial can be unclear: when its
     /// gain is less than twice the chance error of the number of false matches.
     fn is_clear(&self) -> bool {
-        if !matches!(self.state, State::Searching(_)) || self.falses.0 == 0.0 {
+        if !matches!(self.state, SearchState::Searching(_)) || self.falses.0 == 0.0 {
             return true;
         }
         let penalty = self.window.per_sample(self.window.false_cost) / self.line.nanos();
@@ -363,8 +363,8 @@ impl StrengthControl {
             self.falses.1 = self.falses.1 * FADE + window.false_cost as f64;
         }
         let penalty = window.per_sample(window.false_cost);
-        match std::mem::replace(&mut self.state, State::Starting) {
-            State::Starting => {
+        match std::mem::replace(&mut self.state, SearchState::Starting) {
+            SearchState::Starting => {
                 self.memory[usize::from(self.strength)].penalty = penalty;
                 let grain = if HOPE * self.trial_cost(self.trial_window()) > DEAR {
                     Grain::Rough
@@ -375,8 +375,8 @@ impl StrengthControl {
                 };
                 self.search(grain, Direction::Weaker, 0);
             }
-            State::Searching(search) => self.decide_trial(search, penalty),
-            State::Stable {
+            SearchState::Searching(search) => self.decide_trial(search, penalty),
+            SearchState::Stable {
                 windows,
                 reference,
                 quiet,
@@ -485,7 +485,7 @@ impl StrengthControl {
                 search.delta = (search.delta * 2).min(MAX_STEP);
                 if self.is_worth_trial(search.at, search.grain) {
                     self.strength = search.at;
-                    self.state = State::Searching(search);
+                    self.state = SearchState::Searching(search);
                     return;
                 }
             }
@@ -505,7 +505,7 @@ impl StrengthControl {
         }
         self.strength = self.best;
         let reference = self.memory[usize::from(self.best)].penalty;
-        self.state = State::Stable {
+        self.state = SearchState::Stable {
             windows: 0,
             reference,
             quiet: 0,
@@ -559,7 +559,7 @@ impl StrengthControl {
         } else if is_quiet {
             self.search(Grain::Coarse, Direction::Weaker, 1);
         } else {
-            self.state = State::Stable {
+            self.state = SearchState::Stable {
                 windows,
                 reference,
                 quiet,

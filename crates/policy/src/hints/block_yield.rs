@@ -7,10 +7,10 @@
 //!
 //! # Approach
 //! For each 2 MiB block of a space, the followed and the merged pages are counted in a table that
-//! forgets: two blocks of one slot replace each other. A block that does not pay ([`YieldCount::pays`])
-//! has one in [`STILL`] of its hints followed, so that it can become better. Every merge in a block
-//! counts, also that of a partner: the pages that a first guest reads are merged only when a second
-//! one has read them.
+//! forgets: two blocks of one slot replace each other. A block that does not pay
+//! ([`YieldCount::pays`]) has one in [`STILL`] of its hints followed, so that it can become better.
+//! Every merge in a block counts, also that of a partner: the pages that a first guest reads are
+//! merged only when a second one has read them.
 
 use super::yield_count::YieldCount;
 use crate::command::{Nanos, SpaceId};
@@ -31,7 +31,7 @@ const STILL: u16 = 8;
 
 /// The counts of a block.
 #[derive(Debug, Clone, Copy, Default)]
-struct Block {
+struct BlockRecord {
     /// Its key, shortened.
     tag: u32,
     count: YieldCount,
@@ -44,7 +44,7 @@ struct Block {
 /// The counts of blocks.
 #[derive(Debug)]
 pub(super) struct BlockYields {
-    blocks: Box<[Block]>,
+    blocks: Box<[BlockRecord]>,
 }
 
 impl BlockYields {
@@ -74,14 +74,14 @@ impl BlockYields {
     /// `pages` pages of the block of this page are followed.
     pub(super) fn tried(&mut self, space: SpaceId, page: u64, pages: u64) {
         if self.blocks.is_empty() {
-            self.blocks = vec![Block::default(); SLOTS].into();
+            self.blocks = vec![BlockRecord::default(); SLOTS].into();
         }
         let (slot, tag) = key(space, page);
         let block = &mut self.blocks[slot];
         if block.tag != tag {
-            *block = Block {
+            *block = BlockRecord {
                 tag,
-                ..Block::default()
+                ..BlockRecord::default()
             };
         }
         block.count.tried(pages);
@@ -123,7 +123,7 @@ impl BlockYields {
         is_due
     }
 
-    fn find(&mut self, space: SpaceId, page: u64) -> Option<&mut Block> {
+    fn find(&mut self, space: SpaceId, page: u64) -> Option<&mut BlockRecord> {
         if self.blocks.is_empty() {
             return None;
         }

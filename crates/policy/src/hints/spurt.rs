@@ -11,7 +11,7 @@
 //! to become old enough; after a few tries it is dropped.
 
 use super::Hints;
-use super::stack::Entry;
+use super::stack::WaitingHint;
 use crate::accounts::payer::Payer;
 use crate::command::{Nanos, PAGE_SIZE};
 use crate::convert;
@@ -131,7 +131,7 @@ impl Hints {
     /// Reads the first pages of a hint, at most `most`; returns their number.
     fn follow(
         &mut self,
-        entry: Entry,
+        entry: WaitingHint,
         most: u64,
         spurt: &mut Spurt,
         from: &mut Sources<'_>,
@@ -146,7 +146,7 @@ impl Hints {
         match what {
             Begins::In(region) => {
                 to = to.min(entry.from + most);
-                let part = Entry { to, ..entry };
+                let part = WaitingHint { to, ..entry };
                 if let Some(pick) = self.pick(part, region, from, now) {
                     let pages = self.divide(&part, pick, spurt, from);
                     if pick.purpose == Purpose::Hint {
@@ -159,11 +159,11 @@ impl Hints {
                 }
             }
             Begins::Closed(State::Young) => {
-                self.try_later(Entry { to, ..entry }, now);
+                self.try_later(WaitingHint { to, ..entry }, now);
             }
             Begins::Closed(_) => self.counts.nowhere_pages += to - entry.from,
             Begins::Nowhere => {
-                if self.try_later(Entry { to, ..entry }, now) {
+                if self.try_later(WaitingHint { to, ..entry }, now) {
                     spurt.unknown.push((slot, entry.from * PAGE_SIZE));
                 }
             }
@@ -179,7 +179,7 @@ impl Hints {
     /// pages divided, at least one: the others have to wait.
     fn divide(
         &mut self,
-        part: &Entry,
+        part: &WaitingHint,
         pick: RegionPick,
         spurt: &mut Spurt,
         from: &Sources<'_>,
@@ -229,7 +229,7 @@ impl Hints {
     /// in huge pages is read, since all its contents decide whether it is split.
     fn pick(
         &mut self,
-        part: Entry,
+        part: WaitingHint,
         region: RegionId,
         from: &Sources<'_>,
         now: Nanos,
@@ -262,7 +262,7 @@ impl Hints {
     }
 
     /// Queues the hint for another try, unless it had enough of them; returns whether it did.
-    fn try_later(&mut self, mut entry: Entry, now: Nanos) -> bool {
+    fn try_later(&mut self, mut entry: WaitingHint, now: Nanos) -> bool {
         entry.tries += 1;
         if entry.tries > MAX_TRIES || self.later.len() >= MAX_LATER {
             self.counts.nowhere_pages += entry.pages();
@@ -275,7 +275,7 @@ impl Hints {
 
 /// The place where a hint of the space in this slot begins, and the page up to which the hint is
 /// there (numbered from address 0): in a region that can be sampled, to the end of the block.
-fn begins(entry: &Entry, slot: SpaceSlot, from: &Sources<'_>) -> (Begins, u64) {
+fn begins(entry: &WaitingHint, slot: SpaceSlot, from: &Sources<'_>) -> (Begins, u64) {
     let address = entry.from * PAGE_SIZE;
     let ids = from.spaces.get(slot).regions();
     let at = ids.partition_point(|&id| from.regions[id].end() <= address);

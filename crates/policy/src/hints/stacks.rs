@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::stack::{Entry, Stack};
+use super::stack::{Stack, WaitingHint};
 use crate::command::SpaceId;
 use crate::convert;
 use crate::mix::mix;
@@ -121,7 +121,7 @@ impl Stacks {
     }
 
     /// Pushes a hint on top of its stack.
-    pub(super) fn push(&mut self, entry: Entry) -> Pushed {
+    pub(super) fn push(&mut self, entry: WaitingHint) -> Pushed {
         if self.pushed.is_empty() {
             self.pushed = vec![u64::MAX; SLOTS].into();
         }
@@ -192,7 +192,7 @@ impl Stacks {
     }
 
     /// The newest hint of the space whose turn it is.
-    pub(super) fn pop(&mut self) -> Option<Entry> {
+    pub(super) fn pop(&mut self) -> Option<WaitingHint> {
         loop {
             if self.served >= TURN {
                 self.turns.rotate_left(1);
@@ -219,7 +219,7 @@ impl Stacks {
     }
 
     /// Puts the rest of the hint that was popped last back on top.
-    pub(super) fn put_back(&mut self, entry: Entry) {
+    pub(super) fn put_back(&mut self, entry: WaitingHint) {
         stack_of(&mut self.stacks, &mut self.turns, entry.space).push(entry);
         self.pages += entry.pages();
         self.entries += 1;
@@ -239,7 +239,7 @@ fn stack_of<'a>(
 }
 
 /// The slot of an entry in the table of waiting entries.
-fn slot(entry: &Entry) -> usize {
+fn slot(entry: &WaitingHint) -> usize {
     let key = mix(entry.from ^ u64::from(entry.space.0) << 40);
     convert::index(convert::narrow(key >> 32)) % SLOTS
 }
@@ -249,12 +249,12 @@ mod tests {
     use super::*;
     use crate::hints::file_yield::Origin;
 
-    fn entry(from: u64, pages: u64) -> Entry {
+    fn entry(from: u64, pages: u64) -> WaitingHint {
         entry_of(1, from, pages)
     }
 
-    fn entry_of(space: u32, from: u64, pages: u64) -> Entry {
-        Entry {
+    fn entry_of(space: u32, from: u64, pages: u64) -> WaitingHint {
+        WaitingHint {
             from,
             to: from + pages,
             space: SpaceId(space),

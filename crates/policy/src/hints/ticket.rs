@@ -4,7 +4,7 @@
 use std::num::NonZeroU16;
 
 use super::file_yield::Origin;
-use super::stack::Entry;
+use super::stack::WaitingHint;
 use crate::command::Nanos;
 use crate::ids::Ticket;
 
@@ -37,7 +37,7 @@ impl Tickets {
     }
 
     /// A ticket for a hint.
-    pub(super) fn give(&mut self, hint: &Entry) -> Ticket {
+    pub(super) fn give(&mut self, hint: &WaitingHint) -> Ticket {
         if self.hints.is_empty() {
             self.hints = vec![TicketHint::default(); usize::from(TICKETS)].into();
         }
@@ -77,8 +77,8 @@ mod tests {
     use super::*;
     use crate::command::SpaceId;
 
-    fn hint(at: Nanos, file: Option<u64>) -> Entry {
-        Entry {
+    fn hint(at: Nanos, file: Option<u64>) -> WaitingHint {
+        WaitingHint {
             from: 100,
             to: 110,
             at,

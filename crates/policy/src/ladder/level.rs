@@ -49,7 +49,7 @@ struct Member {
 
 /// The progress of a round.
 #[derive(Debug, Clone, Copy)]
-struct Walk {
+struct RoundProgress {
     /// The next member.
     at: usize,
     /// Samples of this round, and the weight they are spread over.
@@ -76,7 +76,7 @@ pub(crate) struct Level {
     members: Vec<Member>,
     struck: usize,
     total: u64,
-    walk: Option<Walk>,
+    walk: Option<RoundProgress>,
     next_round: Nanos,
     /// Cost of a sample with the work on it, in nanoseconds.
     cost: PageCost,
@@ -249,7 +249,7 @@ impl Level {
         let total = self.total.max(1);
         // 2^64 divided by the golden ratio: its multiples fall evenly.
         let phase = self.rounds.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.walk = Some(Walk {
+        self.walk = Some(RoundProgress {
             at: 0,
             samples: samples.min(total),
             total,

@@ -365,19 +365,20 @@ impl Unmerged {
     /// Replaces the page of this hash at `old`, which turned out to be gone, by `new`; returns
     /// whether `old` was there.
     pub fn replace(&mut self, hash: u64, old: RegionPage, new: RegionPage, round: u32) -> bool {
-        self.replace_on_rung((hash, 0), old, new, round)
+        self.replace_on_rung(hash, 0, old, new, round)
     }
 
     /// As [`Unmerged::replace`], on a rung of the hash.
     pub fn replace_on_rung(
         &mut self,
-        at: (u64, u32),
+        hash: u64,
+        rung: u32,
         old: RegionPage,
         new: RegionPage,
         round: u32,
     ) -> bool {
         let (era, layout) = (self.era, self.layout);
-        let mixed = on_rung(mix(at.0), at.1);
+        let mixed = on_rung(mix(hash), rung);
         let known = match self.way_mut(mixed, old) {
             None => self.overflow_way_mut(mixed, old),
             known => known,

@@ -43,7 +43,7 @@ const TELLING: u32 = 256;
 
 /// A run of neighbours that may equal another run of neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stretch {
+pub(crate) struct TwinStretch {
     /// The first page, which is read.
     pub(crate) place: RegionPage,
     /// Its twin, which is not read.
@@ -93,9 +93,9 @@ struct Evidence {
 #[derive(Debug, Default)]
 pub(crate) struct Extension {
     evidence: BTreeMap<RegionId, Evidence>,
-    waiting: VecDeque<Stretch>,
+    waiting: VecDeque<TwinStretch>,
     /// The stretches of the call under way or of its answer, as they were asked for.
-    reading: Vec<Stretch>,
+    reading: Vec<TwinStretch>,
     /// The answer, and the next proposal: a stretch, a page of it, and a page of the answer.
     pages: Vec<Page>,
     next: (usize, u32, usize),
@@ -179,7 +179,7 @@ impl Extension {
         let to = pages.min(page(i64::from(twin_pages) - diagonal));
         for first in (from..to).step_by(convert::index(STRETCH_PAGES)) {
             if self.waiting.len() < MAX_WAITING {
-                self.waiting.push_back(Stretch {
+                self.waiting.push_back(TwinStretch {
                     place: RegionPage {
                         region,
                         page: first,
@@ -203,7 +203,7 @@ impl Extension {
     /// stretches of a region has a call of its own, so that its yield is known before the rest is
     /// read: three of four samples are evidence, and no proof. If proposals did not pay, the other
     /// stretches of the region are dropped.
-    pub(crate) fn take(&mut self, is_first: bool) -> Option<Stretch> {
+    pub(crate) fn take(&mut self, is_first: bool) -> Option<TwinStretch> {
         if self.proposed >= TELLING && 2 * self.merged < self.proposed {
             (self.proposed, self.merged) = (0, 0);
             let region = self.waiting.front()?.place.region;
@@ -223,7 +223,7 @@ impl Extension {
     }
 
     /// Records that these stretches are being read, in this order.
-    pub(crate) fn read(&mut self, stretches: Vec<Stretch>) {
+    pub(crate) fn read(&mut self, stretches: Vec<TwinStretch>) {
         self.tried = self.on_trial.take().or(self.tried);
         self.reading = stretches;
         self.pages.clear();
@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn pages_come_back_with_their_twins() {
         let mut extension = Extension::new();
-        let stretch = |page| Stretch {
+        let stretch = |page| TwinStretch {
             place: place(B, page),
             twin: place(A, page + 7),
             pages: 1,

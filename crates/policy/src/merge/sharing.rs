@@ -113,7 +113,7 @@ impl Matching<'_> {
             };
             if !is_good || is_twice {
                 let index = self.lookup.unmerged();
-                index.replace_on_rung((hash, rung), other, place, round);
+                index.replace_on_rung(hash, rung, other, place, round);
                 return None;
             }
             if self.space_of(other) == own {

@@ -191,7 +191,7 @@ impl Region {
             }
             Permission::Closed => return Look::Nothing,
             Permission::Trial => return self.look_at_trial(at),
-            Permission::Open => match self.rewritten.awaits_calm() {
+            Permission::Open => match self.rewrites.awaits_calm() {
                 Some(power) => power,
                 None => return Look::Nothing,
             },
@@ -253,7 +253,7 @@ impl Region {
             Permission::Trial => false,
             Permission::Open => {
                 if is_calm {
-                    self.rewritten.calmed();
+                    self.rewrites.calmed();
                 }
                 false
             }

@@ -61,14 +61,14 @@ impl Region {
     }
 
     fn begin_sweep(&mut self, now: Nanos) {
-        let is_for_holes = self.grew && !self.rewritten.is_due();
+        let is_for_holes = self.grew && !self.rewrites.is_due();
         let fills_holes = self.level == 0 && self.was_swept && is_for_holes;
         self.grew = false;
         if self.cow().strikes() == 0 {
             self.watch_no_more();
         }
         let merges = self.merges();
-        let is_judged = self.rewritten.begin();
+        let is_judged = self.rewrites.begin();
         let known = self.blocks_mut();
         known.merges_before = is_judged.then_some(merges);
         if !fills_holes {
@@ -171,7 +171,7 @@ impl Region {
             Some(met) => {
                 self.residency.seen_of(self.pages) > met + self.pages / 16
                     || (self.grew && self.fillings >= CALM_FILLINGS)
-                    || self.rewritten.is_due()
+                    || self.rewrites.is_due()
             }
         };
         is_due || self.is_first_sweep_under_way()
@@ -181,14 +181,14 @@ impl Region {
     /// changed since the sweep, as far as the index shows.
     pub(crate) fn sampled_again(&mut self, is_changed: bool, now: Nanos) {
         if self.is_at_rest() {
-            self.rewritten.sampled(is_changed, self.swept_at, now);
+            self.rewrites.sampled(is_changed, self.swept_at, now);
         }
     }
 
     /// A page of it was merged outside of its sweep, though the sweep had merged all duplicates.
     pub(crate) fn merged_again(&mut self, now: Nanos) {
         if self.is_at_rest() {
-            self.rewritten.merged(self.swept_at, now);
+            self.rewrites.merged(self.swept_at, now);
         }
     }
 
@@ -207,7 +207,7 @@ impl Region {
         if !self.is_known() {
             return None;
         }
-        self.rewritten.next_check(now)
+        self.rewrites.next_check(now)
     }
 
     /// Something in its space has changed. Returns the time of the next check, if it is sooner than
@@ -216,41 +216,41 @@ impl Region {
         if !self.is_known() {
             return None;
         }
-        self.rewritten.hasten(now)
+        self.rewrites.hasten(now)
     }
 
     /// It may have been written: earlier checks that showed no change do not count.
     pub(crate) fn expect_writes(&mut self) {
-        self.rewritten.expect_writes();
+        self.rewrites.expect_writes();
     }
 
     /// True once if it was written and may not be swept again yet: it is to be watched until the
     /// writes end.
     pub(crate) fn begins_to_await_calm(&mut self) -> bool {
-        self.rewritten.begins_to_await_calm()
+        self.rewrites.begins_to_await_calm()
     }
 
     /// Whether it is to be checked once more.
     pub(crate) fn is_doubted(&self) -> bool {
-        self.is_at_rest() && self.rewritten.is_doubted()
+        self.is_at_rest() && self.rewrites.is_doubted()
     }
 
     /// Whether it is checked at this time.
     pub(crate) fn is_check_due(&self, due: Nanos) -> bool {
-        self.is_at_rest() && self.rewritten.is_check_due(due)
+        self.is_at_rest() && self.rewrites.is_check_due(due)
     }
 
     /// Begins a check; returns its number of pages.
     pub(crate) fn begin_check(&mut self, now: Nanos) -> u8 {
         let samples = (self.pages / CHECKED_DIVISOR).clamp(MIN_CHECKED, MAX_CHECKED);
         let samples = u8::try_from(samples.min(self.pages)).expect("at most MAX_CHECKED");
-        self.rewritten.begin_check(samples, now);
+        self.rewrites.begin_check(samples, now);
         samples
     }
 
     /// Whether it is to be swept because it was written anew.
     pub(crate) fn is_rewritten(&self) -> bool {
-        self.rewritten.is_due()
+        self.rewrites.is_due()
     }
 
     /// Whether it is being swept on the bottom level, where only first sweeps take place.
@@ -409,7 +409,7 @@ impl Region {
         let found = known.merges_before.take().map(|before| merges - before);
         let (end, was_busy) = known.sweep.end(since, round, v_dup, is_cow_off);
         let has_large_holes = self.sweep().has_holes(self.pages);
-        self.rewritten.end(found, self.pages, now);
+        self.rewrites.end(found, self.pages, now);
         self.set_busy(was_busy);
         if was_busy || !self.met_holes() {
             self.forget_settled();

@@ -34,7 +34,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::sizes::{Sizes, Verdict, WATCHED};
+use super::sizes::{SizeChange, Sizes, WATCHED};
 use crate::accounts::budget::CpuBudget;
 use crate::accounts::payer::{List, Payer};
 use crate::command::{EventSource, Nanos, SpaceSize};
@@ -385,9 +385,9 @@ impl Discovery {
             let is_listed = self.schedules[slot.index()].queue != Queue::First;
             match self.sizes.measured(slot, size) {
                 // What changed between its first list and now is unknown.
-                Verdict::Unknown if is_listed => self.list_mappings_soon(slot, now),
-                Verdict::Changed => self.list_mappings_soon(slot, now),
-                Verdict::Unknown | Verdict::Same => {}
+                SizeChange::Unknown if is_listed => self.list_mappings_soon(slot, now),
+                SizeChange::Changed => self.list_mappings_soon(slot, now),
+                SizeChange::Unknown | SizeChange::Same => {}
             }
         }
         self.sizes.finish(now);

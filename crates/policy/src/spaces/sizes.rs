@@ -43,7 +43,7 @@ pub(crate) const SLICE: usize = 1024;
 
 /// The meaning of a measured size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum SizeChange {
     /// It was never measured before.
     Unknown,
     /// Number and size of its mappings are as before.
@@ -185,19 +185,19 @@ impl Sizes {
     }
 
     /// A space has this size. The known size of a space that is gone stays.
-    pub(crate) fn measured(&mut self, slot: SpaceSlot, size: &SpaceSize) -> Verdict {
+    pub(crate) fn measured(&mut self, slot: SpaceSlot, size: &SpaceSize) -> SizeChange {
         self.soon.remove(&slot);
         if size.gone {
-            return Verdict::Same;
+            return SizeChange::Same;
         }
         let now = (size.mappings, size.pages);
         let known = self.known[slot.index()].as_mut().expect("it was asked for");
         let verdict = match known.replace(now) {
-            None => Verdict::Unknown,
-            Some(before) if before == now => Verdict::Same,
-            Some(_) => Verdict::Changed,
+            None => SizeChange::Unknown,
+            Some(before) if before == now => SizeChange::Same,
+            Some(_) => SizeChange::Changed,
         };
-        if verdict == Verdict::Changed {
+        if verdict == SizeChange::Changed {
             self.slices[slot.index() / SLICE].is_changed = true;
         }
         verdict

@@ -82,7 +82,7 @@ pub(super) const KSM_UNLIMITED: Variant = Variant::Ksm(
         sleep: 0,
         smart_scan: true,
         advisor: false,
-        held_percent: None,
+        cap_percent: None,
     },
 );
 /// KSM with the kernel's defaults.
@@ -93,7 +93,7 @@ pub(super) const KSM_SHIPPED: Variant = Variant::Ksm(
         sleep: 20_000_000,
         smart_scan: true,
         advisor: false,
-        held_percent: None,
+        cap_percent: None,
     },
 );
 /// KSM, ten times the kernel's defaults.
@@ -104,7 +104,7 @@ pub(super) const KSM_1000: Variant = Variant::Ksm(
         sleep: 20_000_000,
         smart_scan: true,
         advisor: false,
-        held_percent: None,
+        cap_percent: None,
     },
 );
 /// KSM with the scan-time advisor.
@@ -115,7 +115,7 @@ pub(super) const KSM_ADVISOR: Variant = Variant::Ksm(
         sleep: 20_000_000,
         smart_scan: true,
         advisor: true,
-        held_percent: None,
+        cap_percent: None,
     },
 );
 

@@ -32,8 +32,8 @@ const UNFILTERED: [Variant; 2] = [
     Variant::Set("uksm-unfiltered", &[("cpu", "0.2"), ("v_cow", "off")]),
 ];
 
-/// KSM held at a share of a core.
-const fn held(percent: u32) -> Variant {
+/// KSM capped at a share of a core.
+const fn capped(percent: u32) -> Variant {
     Variant::Ksm(
         "ksm-held",
         KsmSettings {
@@ -41,7 +41,7 @@ const fn held(percent: u32) -> Variant {
             sleep: 20_000_000,
             smart_scan: true,
             advisor: false,
-            held_percent: Some(percent),
+            cap_percent: Some(percent),
         },
     )
 }
@@ -100,7 +100,7 @@ pub(super) fn cases(seed: u64) -> Vec<Case> {
             let rate = per_step * 100;
             let name = format!("cow-broken: {SIZE} MiB, {rate} pages/s{place}, {percent} % CPU");
             let work = Loop::new(all, per_step, STEP, order, seed);
-            cases.push(watched(name, work, vec![unfiltered, held(percent)]));
+            cases.push(watched(name, work, vec![unfiltered, capped(percent)]));
         }
     }
     cases

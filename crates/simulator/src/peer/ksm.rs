@@ -56,7 +56,7 @@ pub struct KsmSettings {
     /// Whether the scan-time advisor sets `pages_to_scan`.
     pub advisor: bool,
     /// The share of a core that `pages_to_scan` is regulated for, in percent.
-    pub held_percent: Option<u32>,
+    pub cap_percent: Option<u32>,
 }
 
 /// State kept for a page.
@@ -120,7 +120,7 @@ impl Ksm {
             reachable: Reachability::default(),
             advisor: Advisor::default(),
             batch_control: settings
-                .held_percent
+                .cap_percent
                 .map(|percent| BatchControl::new(percent, settings.pages_to_scan)),
             spent: 0,
             full_scans: 0,
@@ -420,7 +420,7 @@ mod tests {
         sleep: 0,
         smart_scan: true,
         advisor: false,
-        held_percent: None,
+        cap_percent: None,
     };
 
     fn scattered(settings: KsmSettings) -> Alone<Ksm> {

@@ -20,7 +20,7 @@ fn mapping(start_block: u64, blocks: u64) -> Mapping {
 }
 
 /// Samples until the pass is through; returns the advice, and the number of pages read.
-fn pass(estimates: &mut Estimates, memory: Memory<'_>, merged: bool) -> (Vec<Change>, u64) {
+fn pass(estimates: &mut Estimates, memory: Memory<'_>, merged: bool) -> (Vec<AdviceChange>, u64) {
     let before = estimates.sampled();
     let mut changes = Vec::new();
     while let Some(probe) = estimates.next_probe() {

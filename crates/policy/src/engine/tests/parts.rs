@@ -80,7 +80,7 @@ fn what_a_level_left_in_the_queue_is_paid_for_by_that_level() {
     let page = queued_page(&engine, 3, Payer::Level(0));
     engine.merge.queue().push_frame(&page, FrameId(7));
     let before = used(&engine);
-    let (turn, command) = engine.fold();
+    let Action { turn, command } = engine.fold();
     assert!(matches!(&command, Command::Fold(batch) if batch.entries.len() == 4));
     engine.accounts.begin(engine.payer_of(turn));
     engine.book(Spent {

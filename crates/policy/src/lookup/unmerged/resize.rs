@@ -16,7 +16,7 @@
 
 use super::Unmerged;
 use super::entry::Entry;
-use super::linear_hashing::{Moved, Table};
+use super::linear_hashing::{KnownPart, Moved, Table};
 
 /// A table of at most this many buckets, 256 KiB, does not shrink.
 const MAX_KEPT_BUCKETS: usize = MAX_REBUILT_BUCKETS / 4;
@@ -80,12 +80,12 @@ impl Unmerged {
     }
 
     /// Puts entries in again, with the known part of their hashes.
-    fn put_all(&mut self, entries: impl Iterator<Item = (Entry, (u64, u32))>, round: u32) {
+    fn put_all(&mut self, entries: impl Iterator<Item = (Entry, KnownPart)>, round: u32) {
         for (entry, known) in entries {
             self.entries[usize::from(entry.era())] -= 1;
             if let Some(to) = self.table.address_of_part(known) {
                 let entry = entry.with_tag(to.tag, self.layout);
-                self.put_in(entry, to.bucket, known.0, round);
+                self.put_in(entry, to.bucket, known.hash, round);
             }
         }
     }
