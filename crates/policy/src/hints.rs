@@ -27,7 +27,7 @@
 //! sixteenth.
 //!
 //! # Units
-//! Pages unless stated otherwise. A full stack is worked off in [`WORKED_OFF`].
+//! Pages unless stated otherwise. A full stack is worked off in [`FULL_STACK_TIME`].
 //!
 //! # Source
 //! XLH §4.1 to §4.3.
@@ -65,7 +65,7 @@ use stacks::Stacks;
 use ticket::Tickets;
 
 /// Time in which a full stack is worked off (XLH §4.2: 15 to 30 s).
-const WORKED_OFF: Nanos = 20 * SECOND;
+const FULL_STACK_TIME: Nanos = 20 * SECOND;
 /// Least room of the stack, in pages, at any governor.
 const MIN_ROOM: u64 = 4096;
 /// Cost of following a page, in nanoseconds, assumed until it is measured.
@@ -253,7 +253,7 @@ impl Hints {
     ) {
         self.pull_schedule.end(more, self.part, now);
         self.counts.lost += lost;
-        let affordable = self.governed * convert::float(WORKED_OFF) / self.page_cost.each();
+        let affordable = self.governed * convert::float(FULL_STACK_TIME) / self.page_cost.each();
         let room = convert::count(affordable);
         let room = room.max(MIN_ROOM);
         self.stacks.set_room(room, followed);

@@ -42,11 +42,11 @@ const FIRST_COST: f64 = 1000.0;
 /// Limit of the regions of one step, from a list that may have all of them: a few milliseconds.
 const MAX_IN_STEP: usize = 16_384;
 /// The part of the bottom level's share that watching processes and frames may use.
-const WATCHING: f64 = 0.75;
+const WATCHING_SHARE: f64 = 0.75;
 /// The part of the bottom level's share that checks may use.
-const CHECKING: f64 = 0.5;
+const CHECKS_SHARE: f64 = 0.5;
 /// The part of the governor's share for looks at regions that are watched or on trial.
-const LOOKING: f64 = 1.0 / 32.0;
+const LOOKS_SHARE: f64 = 1.0 / 32.0;
 /// Lists of a large host come in bursts: their time is given this long ahead at once.
 const WATCHED_IN_ADVANCE: Nanos = 2 * SECOND;
 
@@ -100,7 +100,7 @@ impl Ladder {
         let levels = Level::all(params);
         Ladder {
             quotas: vec![None; levels.len()],
-            watching: CpuBudget::new(params.bottom_cpu * WATCHING, WATCHED_IN_ADVANCE),
+            watching: CpuBudget::new(params.bottom_cpu * WATCHING_SHARE, WATCHED_IN_ADVANCE),
             levels,
             permutations: Permutations::new(seed),
             calendar: Calendar::default(),
@@ -110,9 +110,9 @@ impl Ladder {
             swept_first: 0,
             strength_samples: StrengthSamples::default(),
             watched: Calendar::default(),
-            looking: CpuBudget::new(params.cpu * LOOKING, WATCHED_IN_ADVANCE),
+            looking: CpuBudget::new(params.cpu * LOOKS_SHARE, WATCHED_IN_ADVANCE),
             checks: Calendar::default(),
-            checking: CpuBudget::new(params.bottom_cpu * CHECKING, WATCHED_IN_ADVANCE),
+            checking: CpuBudget::new(params.bottom_cpu * CHECKS_SHARE, WATCHED_IN_ADVANCE),
             probes_due: 0,
             sample_cost: PageCost::new(FIRST_COST, 20.0, 1000.0),
             work_cost: PageCost::new(FIRST_COST, 20.0, 1000.0),
@@ -128,7 +128,7 @@ impl Ladder {
         for (level, share) in self.levels.iter_mut().zip(params.shares()) {
             level.budget().set_share(share);
         }
-        self.looking.set_share(params.cpu * LOOKING);
+        self.looking.set_share(params.cpu * LOOKS_SHARE);
     }
 
     /// The run starts.

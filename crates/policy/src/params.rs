@@ -135,7 +135,7 @@ crate::parameters! {
 
         /// Most mappings of one frame.
         ///
-        /// The limit that the machine has.
+        /// As many as the machine was told.
         max_sharers: u32 = MAX_SHARERS, count(2..=MAX_SHARERS);
     }
 }

@@ -116,7 +116,7 @@ crate::counters! {
     pub struct HintsReport {
         /// Hints of I/O that came.
         taken: u64 = "came",
-        /// Notices that memory has appeared in a process.
+        /// How often it was told that memory has appeared in a process.
         grown: u64 = "processes grew" or "process grew" unless "0",
         /// Hints that were lost before they were taken.
         lost: u64 = "lost" unless "0",

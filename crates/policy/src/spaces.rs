@@ -36,7 +36,7 @@ use changes::{Change, KnownRegion};
 use sparse::{FoundPart, SparseMapping};
 
 /// Limits of regions per mapping, tried in this order until the regions fit.
-const CUTS: [u64; 3] = [changes::MAX_PIECES, 32, 1];
+const MAX_REGIONS_OF_MAPPING: [u64; 3] = [changes::MAX_PIECES, 32, 1];
 
 /// Pages by which a space must have grown before its holes are read again, or shrunk before all of
 /// it is read at its next growth: 256 KiB, or this part of a larger space.
@@ -46,7 +46,7 @@ const CHANGE_DIVISOR: u64 = 64;
 /// as many anchors.
 const GROWTH_OF_REGION: u64 = 32;
 /// Lost hints of a space count at most once in this time.
-const LOST_HINTS: Nanos = 2 * SECOND;
+const LOST_HINTS_INTERVAL: Nanos = 2 * SECOND;
 /// Pages by which the size must change to count while the space is being filled.
 const LAST_CHANGE: u64 = 16;
 
@@ -174,7 +174,7 @@ impl Space {
     pub(crate) fn loses_hints(&mut self, now: Nanos) -> bool {
         let counts = self
             .lost_hints_at
-            .is_none_or(|last| now >= last + LOST_HINTS);
+            .is_none_or(|last| now >= last + LOST_HINTS_INTERVAL);
         if counts {
             self.lost_hints_at = Some(now);
         }
@@ -373,7 +373,7 @@ impl Spaces {
         self.sparse += space.sparse.len();
         let sparse: Vec<_> = space.sparse.iter().map(SparseMapping::range).collect();
         let mut answer = (vec![], 0);
-        for most in CUTS {
+        for most in MAX_REGIONS_OF_MAPPING {
             let changes = changes::changes(known, mappings, &sparse, params.region_bytes, most);
             let dropped = |change: &&Change| matches!(change, Change::Drop(_));
             let dropped = changes.iter().filter(dropped).count();

@@ -21,7 +21,7 @@ const PAGES: u64 = 256 * MIB;
 
 /// Positions of the equal pages of the second process.
 #[derive(Clone, Copy)]
-enum Arrangement {
+enum Scattering {
     /// At the positions of their twins.
     Same,
     /// Anywhere, in runs of this length.
@@ -36,11 +36,11 @@ fn shuffle(order: &mut [u64], random: &mut SplitMix64) {
 }
 
 /// Contents of the two processes: `percent` of the pages of one are those of the other.
-fn contents(percent: u64, place: Arrangement) -> [Vec<Content>; 2] {
+fn contents(percent: u64, place: Scattering) -> [Vec<Content>; 2] {
     let mut random = SplitMix64::new(SEED);
     let run = match place {
-        Arrangement::Same => 1,
-        Arrangement::Shuffled(run) => run,
+        Scattering::Same => 1,
+        Scattering::Shuffled(run) => run,
     };
     let runs = PAGES / run;
     let mut orders = [(); 2].map(|()| {
@@ -48,7 +48,7 @@ fn contents(percent: u64, place: Arrangement) -> [Vec<Content>; 2] {
         shuffle(&mut order, &mut random);
         order
     });
-    if matches!(place, Arrangement::Same) {
+    if matches!(place, Scattering::Same) {
         orders[1] = orders[0].clone();
     }
     [0, 1].map(|owner: usize| {
@@ -66,13 +66,13 @@ fn contents(percent: u64, place: Arrangement) -> [Vec<Content>; 2] {
     })
 }
 
-fn two_processes(percent: u64, place: Arrangement) -> Host {
+fn two_processes(percent: u64, place: Scattering) -> Host {
     let mut host = host();
     map_both(&mut host, percent, place);
     host
 }
 
-fn map_both(host: &mut Host, percent: u64, place: Arrangement) {
+fn map_both(host: &mut Host, percent: u64, place: Scattering) {
     for (owner, pages) in (1..).zip(contents(percent, place)) {
         let space = host.spawn(owner);
         let fill = |page: u64| pages[page as usize];
@@ -86,19 +86,19 @@ fn map_both(host: &mut Host, percent: u64, place: Arrangement) {
     }
 }
 
-const CASES: [(u64, Arrangement); 12] = [
-    (100, Arrangement::Same),
-    (80, Arrangement::Same),
-    (2, Arrangement::Same),
-    (5, Arrangement::Same),
-    (20, Arrangement::Same),
-    (40, Arrangement::Same),
-    (2, Arrangement::Shuffled(1)),
-    (5, Arrangement::Shuffled(1)),
-    (20, Arrangement::Shuffled(1)),
-    (100, Arrangement::Shuffled(1)),
-    (45, Arrangement::Shuffled(64)),
-    (5, Arrangement::Shuffled(64)),
+const CASES: [(u64, Scattering); 12] = [
+    (100, Scattering::Same),
+    (80, Scattering::Same),
+    (2, Scattering::Same),
+    (5, Scattering::Same),
+    (20, Scattering::Same),
+    (40, Scattering::Same),
+    (2, Scattering::Shuffled(1)),
+    (5, Scattering::Shuffled(1)),
+    (20, Scattering::Shuffled(1)),
+    (100, Scattering::Shuffled(1)),
+    (45, Scattering::Shuffled(64)),
+    (5, Scattering::Shuffled(64)),
 ];
 
 /// CPU permitted for `saved` pages: a look at every page of both, and merging.
@@ -128,8 +128,8 @@ fn check(mut run: Run, name: &str) {
 fn scattered_duplicates_cost_one_look_at_each_page() {
     for (percent, place) in CASES {
         let length = match place {
-            Arrangement::Same => 0,
-            Arrangement::Shuffled(run) => run,
+            Scattering::Same => 0,
+            Scattering::Shuffled(run) => run,
         };
         let host = two_processes(percent, place);
         check(run(full(), host), &format!("{percent} %, runs {length}"));
@@ -156,7 +156,7 @@ fn runs_are_merged_though_the_index_has_room_for_a_sixth_of_the_pages() {
     // One in twenty runs of 16 pages has no page in the index.
     for (percent, length, found) in [(45, 64, 90), (20, 16, 85), (45, 512, 90)] {
         let name = format!("{percent} % in runs of {length}");
-        let host = two_processes(percent, Arrangement::Shuffled(length));
+        let host = two_processes(percent, Scattering::Shuffled(length));
         let mut run = run(params.clone(), host);
         let end = run.now() + 60 * S;
         let (time, cpu) = merge(&mut run, found, end);

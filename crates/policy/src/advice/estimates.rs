@@ -41,10 +41,10 @@ const BLOCK: u64 = BLOCK_PAGES * PAGE_SIZE;
 const MIN_PAGES: u64 = 16;
 
 /// Pages that are sampled by the end of each stage.
-const STAGES: [u32; 3] = [8, 32, 64];
+const STAGE_PAGES: [u32; 3] = [8, 32, 64];
 
 /// Places that are tried for each page wanted: others may be empty.
-const TRIES: u32 = 8;
+const TRIES_A_PAGE: u32 = 8;
 
 /// One match may be chance, two are not.
 const MIN_MATCHES: u32 = 2;
@@ -349,10 +349,10 @@ impl Estimates {
             };
             block.is_queued = false;
             // The block was offered while it waited.
-            if block.is_offered() && block.seen >= STAGES[0] {
+            if block.is_offered() && block.seen >= STAGE_PAGES[0] {
                 continue;
             }
-            let wanted = STAGES[block.stage].saturating_sub(block.seen);
+            let wanted = STAGE_PAGES[block.stage].saturating_sub(block.seen);
             let base = start - start % BLOCK;
             let mut pages = Vec::new();
             while convert::index(wanted) > pages.len() && block.next < BLOCK_PAGES {
@@ -457,10 +457,10 @@ impl Estimates {
             end,
             offer,
         };
-        let is_sampled = block.seen >= STAGES[0];
+        let is_sampled = block.seen >= STAGE_PAGES[0];
         match block.state {
             ProbeState::Watched => {
-                let is_last = block.seen >= STAGES[STAGES.len() - 1];
+                let is_last = block.seen >= STAGE_PAGES[STAGE_PAGES.len() - 1];
                 let share = if is_last { v_dup / 2.0 } else { v_dup };
                 if block.refused_until > pass || !block.reaches(block.matched, share) {
                     return None;
@@ -516,11 +516,11 @@ impl Estimates {
         if (is_known && !block.is_checked) || block.is_queued || block.next >= BLOCK_PAGES {
             return;
         }
-        let wanted = STAGES[block.stage];
+        let wanted = STAGE_PAGES[block.stage];
         let is_done = block.seen >= wanted;
         // A nearly empty block is not probed any further.
-        if (is_done && block.stage + 1 < STAGES.len())
-            || (!is_done && block.probed < wanted * TRIES)
+        if (is_done && block.stage + 1 < STAGE_PAGES.len())
+            || (!is_done && block.probed < wanted * TRIES_A_PAGE)
         {
             block.stage += usize::from(is_done);
             block.is_queued = true;
@@ -529,7 +529,7 @@ impl Estimates {
     }
 
     /// Advice could not be passed on: the block is not offered, and is left alone for some passes.
-    pub fn undo(&mut self, change: &Change) {
+    pub fn undo(&mut self, change: &AdviceChange) {
         if let Some(block) = self.blocks.get_mut(&(change.space, change.start)) {
             block.state = ProbeState::Watched;
             block.refusals += 1;

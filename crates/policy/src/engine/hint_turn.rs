@@ -13,7 +13,7 @@ use crate::merge::matching::PIECE_ROOM;
 
 /// The table of expected file contents may use 1/1024 of followed memory, a quarter of the engine's
 /// limit.
-const PLACES_PART: u64 = 1024;
+const EXPECTED_CONTENTS_DIVISOR: u64 = 1024;
 
 impl Engine {
     /// The next call for hints, if one may be made and has pages to read or compare; `is_spare` if
@@ -30,7 +30,7 @@ impl Engine {
             // A page may need a second entry for its partner, and pages that are read need room,
             // too.
             most_expected: self.merge.room().saturating_sub(PIECE_ROOM) / 2,
-            bytes: self.ladder.total() * PAGE_SIZE / PLACES_PART,
+            bytes: self.ladder.total() * PAGE_SIZE / EXPECTED_CONTENTS_DIVISOR,
             strength: self.hash.strength(),
         };
         let mut from = Sources {

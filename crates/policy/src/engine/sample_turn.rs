@@ -31,9 +31,9 @@ use crate::region::cow::Permission;
 use crate::region::duplication::{self, Scale};
 
 /// Rounds without a promotion after which any false matches may be reason for another strength.
-const LONG_CALM: u64 = 8;
+const LONG_CALM_ROUNDS: u64 = 8;
 /// Rounds after a promotion in which continued merging keeps the host from counting as calm.
-const MERGING: u64 = 32;
+const MERGING_ROUNDS: u64 = 32;
 
 /// Whether we merged the page.
 fn is_merged(page: &Page) -> bool {
@@ -61,7 +61,7 @@ impl Engine {
         let is_calm = calm > at.round;
         self.hash.set_calm(is_calm);
         if is_calm {
-            let calm_and_long = (calm, LONG_CALM * at.round);
+            let calm_and_long = (calm, LONG_CALM_ROUNDS * at.round);
             let reading = self.reading_cost();
             self.hash
                 .search_in_calm(&self.lookup, at.now, calm_and_long, reading);
@@ -74,7 +74,10 @@ impl Engine {
     /// Where pages are merged for ever, only promotions count, once the last one is long ago.
     fn calm(&self, at: Moment<'_>) -> Nanos {
         let promoted = self.ladder.last_promotion();
-        let merging = self.merge.fruitful().min(promoted + MERGING * at.round);
+        let merging = self
+            .merge
+            .fruitful()
+            .min(promoted + MERGING_ROUNDS * at.round);
         at.now.saturating_sub(promoted.max(merging))
     }
 

@@ -34,7 +34,7 @@ const WORDS: usize = LINE_SIZE / 8;
 
 /// Lines that are loaded together: more than a core can have outstanding, few enough to stay in its
 /// first cache. Measured on cold pages, 16 and 64 lines take 0.5 and 0.7 of the time.
-const TOGETHER: usize = 16;
+const LINES_IN_FLIGHT: usize = 16;
 
 const FINAL_FACTOR: u64 = 0x9FB2_1C65_1E98_DF25;
 
@@ -91,7 +91,9 @@ impl LineHash {
     pub fn page(&self, page: &[u8; PAGE_BYTES], lines: Lines) -> u64 {
         let (contents, _) = page.as_chunks::<LINE_SIZE>();
         let mut sum = 0u64;
-        for places in self.order[usize::from(lines.from)..usize::from(lines.to)].chunks(TOGETHER) {
+        for places in
+            self.order[usize::from(lines.from)..usize::from(lines.to)].chunks(LINES_IN_FLIGHT)
+        {
             if places.len() > 1 {
                 // The work on a line is longer than a core looks ahead, so without this hardly two
                 // misses would overlap.

@@ -67,7 +67,7 @@ const MARGIN: f64 = 0.25;
 const COARSE_MARGIN: f64 = MAX_STEP as f64 / 2.0;
 
 /// Trials are expensive if they must gain more lines than this.
-const DEAR: f64 = 1.0;
+const EXPENSIVE_TRIAL_LINES: f64 = 1.0;
 
 /// The strength that a rough search from the start tries: it saves most of the cost of lines and
 /// distinguishes natural contents nearly as well (docs/decisions/0045).
@@ -75,7 +75,7 @@ pub(crate) const ROUGH: u16 = START / 4;
 
 /// Factor by which the possible gain of a trial must exceed its cost: a trial seldom gains all that
 /// seemed possible before it.
-const HOPE: f64 = 4.0;
+const MIN_GAIN_FACTOR: f64 = 4.0;
 
 /// Windows without a false match before a weaker hash is tried.
 const QUIET_WINDOWS: u64 = 2;
@@ -84,7 +84,7 @@ const QUIET_WINDOWS: u64 = 2;
 const MAX_STABLE: u64 = 1000;
 
 /// Windows over which the penalty of a settled strength is measured before it can count as moved.
-const SETTLING: u64 = 4;
+const SETTLING_WINDOWS: u64 = 4;
 
 /// Windows for which a strength that disappointed is not tried again, at first.
 const FIRST_MEMORY: u64 = 16;
@@ -103,7 +103,7 @@ struct Memory {
 }
 
 impl Memory {
-    const NOTHING: Memory = Memory {
+    const EMPTY: Memory = Memory {
         penalty: 0.0,
         until: 0,
         lasts: FIRST_MEMORY,
@@ -249,7 +249,7 @@ impl StrengthControl {
             line: LineCost::default(),
             sample_cost: 0.0,
             falses: (0.0, 0.0),
-            memory: [Memory::NOTHING; STRENGTHS],
+            memory: [Memory::EMPTY; STRENGTHS],
             prospect: None,
             state: SearchState::Starting,
         }
@@ -332,7 +332,7 @@ impl StrengthControl {
     pub fn begin_again(&mut self) {
         self.best = self.strength;
         self.window = SampleCosts::default();
-        self.memory = [Memory::NOTHING; STRENGTHS];
+        self.memory = [Memory::EMPTY; STRENGTHS];
         self.state = SearchState::Starting;
     }
 
@@ -353,20 +353,22 @@ impl StrengthControl {
     }
 
     fn decide(&mut self, window: SampleCosts) {
-        const FADE: f64 = 0.9;
+        const FADE_FACTOR: f64 = 0.9;
         self.windows += 1;
         self.line
             .learn(self.strength, window.per_sample(window.reading));
         self.sample_cost = window.per_sample(window.sampling());
         if window.false_matches > 0 {
-            self.falses.0 = self.falses.0 * FADE + window.false_matches as f64;
-            self.falses.1 = self.falses.1 * FADE + window.false_cost as f64;
+            self.falses.0 = self.falses.0 * FADE_FACTOR + window.false_matches as f64;
+            self.falses.1 = self.falses.1 * FADE_FACTOR + window.false_cost as f64;
         }
         let penalty = window.per_sample(window.false_cost);
         match std::mem::replace(&mut self.state, SearchState::Starting) {
             SearchState::Starting => {
                 self.memory[usize::from(self.strength)].penalty = penalty;
-                let grain = if HOPE * self.trial_cost(self.trial_window()) > DEAR {
+                let grain = if MIN_GAIN_FACTOR * self.trial_cost(self.trial_window())
+                    > EXPENSIVE_TRIAL_LINES
+                {
                     Grain::Rough
                 } else if window.false_matches == 0 && f64::from(self.strength) > COARSE_MARGIN {
                     Grain::Coarse
@@ -420,7 +422,9 @@ impl StrengthControl {
             Grain::Rough if strength < self.best => WINDOW,
             _ => self.trial_window(),
         };
-        let least = grain.margin().max(HOPE * self.trial_cost(window));
+        let least = grain
+            .margin()
+            .max(MIN_GAIN_FACTOR * self.trial_cost(window));
         self.loss(self.best) - self.loss(strength) > least
     }
 
@@ -524,7 +528,7 @@ impl StrengthControl {
             memory.penalty = memory.penalty.min(smooth);
         }
 
-        if windows == SETTLING {
+        if windows == SETTLING_WINDOWS {
             reference = smooth;
         }
         let strength = f64::from(self.strength);
@@ -532,7 +536,8 @@ impl StrengthControl {
         let benefit = (f64::from(PAGE_LINES) - strength - settled).abs();
         let loss = strength + settled;
         let moved = smooth / self.line.nanos() - settled;
-        let has_moved = windows >= SETTLING && moved.abs() > (benefit.min(loss) / 2.0).max(1.0);
+        let has_moved =
+            windows >= SETTLING_WINDOWS && moved.abs() > (benefit.min(loss) / 2.0).max(1.0);
         let is_worn = windows >= MAX_STABLE;
         let is_quiet = quiet >= QUIET_WINDOWS
             && Direction::Weaker

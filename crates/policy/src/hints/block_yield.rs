@@ -8,9 +8,9 @@
 //! # Approach
 //! For each 2 MiB block of a space, the followed and the merged pages are counted in a table that
 //! forgets: two blocks of one slot replace each other. A block that does not pay
-//! ([`YieldCount::pays`]) has one in [`STILL`] of its hints followed, so that it can become better.
-//! Every merge in a block counts, also that of a partner: the pages that a first guest reads are
-//! merged only when a second one has read them.
+//! ([`YieldCount::pays`]) has one in [`FOLLOWED_DIVISOR`] of its hints followed, so that it can
+//! become better. Every merge in a block counts, also that of a partner: the pages that a first
+//! guest reads are merged only when a second one has read them.
 
 use super::yield_count::YieldCount;
 use crate::command::{Nanos, SpaceId};
@@ -23,11 +23,11 @@ const SLOTS: usize = 1 << 12;
 /// Pages of a block, as a power of two.
 const BLOCK_SHIFT: u32 = 9;
 /// Least time between two full reads of a block in a huge page, in milliseconds.
-const SWEPT_AGAIN: u32 = 500;
+const MIN_SWEEP_INTERVAL_MS: u32 = 500;
 /// The order of two times is known if they are less than this apart, a day.
-const LATER: u32 = 86_400_000;
+const MAX_ORDERED_MS: u32 = 86_400_000;
 /// One hint in this number is still followed.
-const STILL: u16 = 8;
+const FOLLOWED_DIVISOR: u16 = 8;
 
 /// The counts of a block.
 #[derive(Debug, Clone, Copy, Default)]
@@ -67,7 +67,7 @@ impl BlockYields {
         if block.count.pays() {
             return true;
         }
-        block.passed = (block.passed + 1) % STILL;
+        block.passed = (block.passed + 1) % FOLLOWED_DIVISOR;
         block.passed == 0
     }
 
@@ -105,7 +105,7 @@ impl BlockYields {
     pub(super) fn was_swept_since(&mut self, space: SpaceId, page: u64, then: Nanos) -> bool {
         let then = milliseconds(then);
         self.find(space, page).is_some_and(|block| {
-            block.swept != 0 && block.swept.wrapping_sub(then.wrapping_add(1)) < LATER
+            block.swept != 0 && block.swept.wrapping_sub(then.wrapping_add(1)) < MAX_ORDERED_MS
         })
     }
 
@@ -116,7 +116,7 @@ impl BlockYields {
             return true;
         };
         let now = milliseconds(now);
-        let is_due = block.swept == 0 || now.wrapping_sub(block.swept) >= SWEPT_AGAIN;
+        let is_due = block.swept == 0 || now.wrapping_sub(block.swept) >= MIN_SWEEP_INTERVAL_MS;
         if is_due {
             block.swept = now.max(1);
         }

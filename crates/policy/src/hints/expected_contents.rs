@@ -9,8 +9,8 @@
 //! A page that was sampled for a hint gives the hash of its place in files. The next page of that
 //! place is not sampled: it goes to the module as equal to the page with this hash, a frame or an
 //! unmerged page, and the module compares. A page that differs is sampled after all. While more
-//! than one in [`WRONG`] differ only one in [`STILL`] is compared, because a comparison in vain
-//! costs more than a sample.
+//! than one in [`MAX_WRONG_DIVISOR`] differ only one in [`TRIED_DIVISOR`] is compared, because a
+//! comparison in vain costs more than a sample.
 //!
 //! Places are direct-mapped: two places of one slot replace each other. When there is room for more
 //! slots all are forgotten, which happens while a host fills.
@@ -25,11 +25,11 @@ use crate::mix::mix;
 const MIN_SLOTS: u64 = 1 << 10;
 const MAX_SLOTS: u64 = 1 << 18;
 /// Bytes of a slot.
-const SLOT: u64 = 12;
+const SLOT_BYTES: u64 = 12;
 /// One expectation in this number may be wrong.
-const WRONG: u32 = 8;
+const MAX_WRONG_DIVISOR: u32 = 8;
 /// While more are wrong, one in this number is still tried.
-const STILL: u32 = 16;
+const TRIED_DIVISOR: u32 = 16;
 /// At this number of outcomes both counts are halved, so that recent outcomes count for more.
 const OUTCOMES: u32 = 512;
 
@@ -63,7 +63,7 @@ impl ExpectedContents {
     /// Sets the limit of memory in bytes, and the strength of hashes: those of another strength are
     /// forgotten.
     pub(super) fn fit(&mut self, bytes: u64, strength: u16) {
-        let slots = (bytes / SLOT).clamp(MIN_SLOTS, MAX_SLOTS);
+        let slots = (bytes / SLOT_BYTES).clamp(MIN_SLOTS, MAX_SLOTS);
         let slots = convert::index(1 << slots.ilog2());
         if slots > self.tags.len() {
             self.tags = vec![0; slots].into();
@@ -101,10 +101,10 @@ impl ExpectedContents {
 
     /// Whether the next pages are to be compared with their expected contents.
     pub(super) fn is_worth(&mut self) -> bool {
-        if self.wrong * WRONG <= self.tried.max(OUTCOMES / 8) {
+        if self.wrong * MAX_WRONG_DIVISOR <= self.tried.max(OUTCOMES / 8) {
             return true;
         }
-        self.passed = (self.passed + 1) % STILL;
+        self.passed = (self.passed + 1) % TRIED_DIVISOR;
         self.passed == 0
     }
 

@@ -112,7 +112,7 @@ mod tests {
         let mut schedule = PullSchedule::new(20 * MILLISECOND);
         schedule.end(false, 0.5, SECOND);
         assert!(!schedule.is_due(true, SECOND + MILLISECOND));
-        // Taking was due in the sleep, which ended before hints could have ended it.
+        // PullSchedule was due in the sleep, which ended before hints could have ended it.
         schedule.sleeps(2 * SECOND, 2 * SECOND);
         schedule.woken(false, 2 * SECOND + 1);
         assert!(schedule.is_due(true, 2 * SECOND + 1));
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn taking_takes_a_quarter_of_their_time_at_most() {
         let mut schedule = PullSchedule::new(20 * MILLISECOND);
-        let take = |schedule: &mut Taking| {
+        let take = |schedule: &mut PullSchedule| {
             schedule.begin();
             schedule.charge(MILLISECOND);
             schedule.end(true, 0.5, SECOND);
@@ -153,7 +153,7 @@ mod tests {
         let mut schedule = PullSchedule::new(20 * MILLISECOND);
         schedule.begin();
         schedule.charge(60_000);
-        taking.charge(9 * SECOND); // that was for following
+        schedule.charge(9 * SECOND); // that was for following
         schedule.end(false, 0.001, SECOND);
         assert_eq!(schedule.due_at(), SECOND + 240 * MILLISECOND);
     }

@@ -23,7 +23,7 @@ use crate::params::SECOND;
 use crate::region::State;
 
 /// Time after which a hint that cannot be followed yet is tried again.
-const TRY_AGAIN: Nanos = SECOND / 5;
+const RETRY_INTERVAL: Nanos = SECOND / 5;
 /// Limit of these tries.
 const MAX_TRIES: u8 = 4;
 /// Limit of the hints that wait for another try.
@@ -80,7 +80,7 @@ impl Spurt {
     /// Whether there is no room for another hint.
     fn is_full(&self) -> bool {
         let most = self.most_expected;
-        let is_all = most > 0 && self.expected_contents.len() >= most;
+        let is_all = most > 0 && self.expected.len() >= most;
         is_all || self.selection.picks.len() >= MAX_RUNS
     }
 }
@@ -268,7 +268,7 @@ impl Hints {
             self.counts.nowhere_pages += entry.pages();
             return false;
         }
-        self.later.push_back((now + TRY_AGAIN, entry));
+        self.later.push_back((now + RETRY_INTERVAL, entry));
         true
     }
 }

@@ -30,7 +30,7 @@ const PAGES_PER_ENTRY: u64 = 64;
 /// Slots of the table of waiting entries.
 const SLOTS: usize = 1 << 12;
 /// Length of a space's turn, in pages.
-const TURN: u64 = 64;
+const TURN_PAGES: u64 = 64;
 /// When the stacks are full, entries are dropped until one part in this number of pages and of
 /// entries is free.
 const EVICTED_SHARE_DIVISOR: u64 = 64;
@@ -194,7 +194,7 @@ impl Stacks {
     /// The newest hint of the space whose turn it is.
     pub(super) fn pop(&mut self) -> Option<WaitingHint> {
         loop {
-            if self.served >= TURN {
+            if self.served >= TURN_PAGES {
                 self.turns.rotate_left(1);
                 self.served = 0;
             }
@@ -352,7 +352,7 @@ mod tests {
             of_others += u32::from(entry.space == SpaceId(2));
             passed += u64::from(entry.space == SpaceId(1));
         }
-        assert!(passed <= 6 * TURN, "{passed}");
+        assert!(passed <= 6 * TURN_PAGES, "{passed}");
         assert_eq!(all(&mut stacks).len() as u64, 20_000 - passed);
         assert!(stacks.turns.is_empty() && stacks.entries == 0);
     }

@@ -4,9 +4,9 @@
 //! Pages.
 
 /// Number of followed pages from which on it is judged.
-const TRIED: u16 = 4096;
+const MIN_JUDGED_PAGES: u16 = 4096;
 /// Number at which counts are halved, so that recent pages count for more.
-const MAX_TRIED: u16 = 1 << 14;
+const MAX_COUNTED_PAGES: u16 = 1 << 14;
 /// One page in this many must be merged for hints to pay.
 const MIN_YIELD_DIVISOR: u16 = 64;
 
@@ -20,7 +20,7 @@ pub(super) struct YieldCount {
 impl YieldCount {
     /// Whether the pages pay, or too few were followed to judge.
     pub(super) fn pays(self) -> bool {
-        self.tried < TRIED || self.paid >= self.tried / MIN_YIELD_DIVISOR
+        self.tried < MIN_JUDGED_PAGES || self.paid >= self.tried / MIN_YIELD_DIVISOR
     }
 
     /// Whether a smaller share of them merged than of others.
@@ -31,9 +31,9 @@ impl YieldCount {
 
     /// `pages` pages are followed.
     pub(super) fn tried(&mut self, pages: u64) {
-        let pages = u16::try_from(pages).unwrap_or(MAX_TRIED);
+        let pages = u16::try_from(pages).unwrap_or(MAX_COUNTED_PAGES);
         self.tried = self.tried.saturating_add(pages);
-        if self.tried >= MAX_TRIED {
+        if self.tried >= MAX_COUNTED_PAGES {
             self.tried /= 2;
             self.paid /= 2;
         }

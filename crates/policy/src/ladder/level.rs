@@ -37,7 +37,7 @@ use crate::params::Params;
 use crate::report::LevelReport;
 
 /// Marks a member that was struck out.
-const NOBODY: RegionId = RegionId(u32::MAX);
+const NO_REGION: RegionId = RegionId(u32::MAX);
 /// Cost of a sample, in nanoseconds, assumed until it is measured.
 const FIRST_COST: f64 = 2000.0;
 
@@ -178,7 +178,7 @@ impl Level {
     /// The member of a slot with its weight, or none if it was struck; none at all behind the last.
     pub(crate) fn member(&self, slot: usize) -> Option<Option<(RegionId, u32)>> {
         let member = self.members.get(slot)?;
-        Some((member.region != NOBODY).then_some((member.region, member.weight)))
+        Some((member.region != NO_REGION).then_some((member.region, member.weight)))
     }
 
     /// Its members, in the order of their arrival.
@@ -186,7 +186,7 @@ impl Level {
         self.members
             .iter()
             .map(|member| member.region)
-            .filter(|&region| region != NOBODY)
+            .filter(|&region| region != NO_REGION)
     }
 
     /// Takes a member in; returns its slot. An idle level begins a round with it.
@@ -202,10 +202,10 @@ impl Level {
     /// Strikes the member in this slot out.
     pub(crate) fn remove(&mut self, level_slot: u32) {
         let member = &mut self.members[convert::index(level_slot)];
-        assert!(member.region != NOBODY, "slot {level_slot} is empty");
+        assert!(member.region != NO_REGION, "slot {level_slot} is empty");
         self.total -= u64::from(member.weight);
         *member = Member {
-            region: NOBODY,
+            region: NO_REGION,
             weight: 0,
         };
         self.struck += 1;
@@ -236,7 +236,7 @@ impl Level {
             return;
         }
         if self.struck > 0 {
-            self.members.retain(|member| member.region != NOBODY);
+            self.members.retain(|member| member.region != NO_REGION);
             self.struck = 0;
             for (level_slot, member) in self.members.iter().enumerate() {
                 moved(member.region, convert::narrow(level_slot as u64));
@@ -269,7 +269,7 @@ impl Level {
             }
             let samples = walk.carry / walk.total;
             walk.carry %= walk.total;
-            if member.region != NOBODY {
+            if member.region != NO_REGION {
                 return Some((member.region, convert::narrow(samples)));
             }
         }

@@ -28,7 +28,7 @@ use crate::spaces::Spaces;
 use crate::spaces::region_lifetimes::RegionLifetimes;
 
 /// Limit of the cost of one call.
-const CALL: Nanos = 5 * MILLISECOND;
+const MAX_CALL_COST: Nanos = 5 * MILLISECOND;
 /// Limit of the runs of one call, by the contract.
 pub(crate) const MAX_RUNS: usize = uksm_interface::UKSM_MAX_RUNS;
 /// Limit of the runs of one block: every other page is left out, and its first and last pages are
@@ -43,7 +43,7 @@ const ANCHORS_IN_TURN: u64 = 8;
 /// Number of regions, watched or on trial, that are read in one call.
 const WATCHED_IN_TURN: usize = 64;
 /// A page merged less than this time ago need not be read to see that it still is.
-const FRESH: Nanos = 500 * MILLISECOND;
+const FRESH_MERGE_TIME: Nanos = 500 * MILLISECOND;
 /// Limit of probes of sparse mappings in one call.
 const SPARSE_PROBES: usize = 64;
 /// Limit of probes of regions that may die young in one call.
@@ -187,7 +187,7 @@ impl Ladder {
 
     /// Limit of the pages of a call for this level.
     pub(crate) fn call_limit(&self, level: usize, wanted: Option<u64>) -> u64 {
-        let affordable = convert::count(convert::float(CALL) / self.sample_cost.each());
+        let affordable = convert::count(convert::float(MAX_CALL_COST) / self.sample_cost.each());
         let limit = affordable
             .clamp(MIN_PAGES, MAX_PAGES)
             .min(self.levels[level].stretch().max(MIN_PAGES));
@@ -397,7 +397,7 @@ pub(super) fn push_block(
         selection.swept.push(id);
     }
     let since = match at.params.v_cow {
-        Some(_) => at.now.saturating_sub(FRESH.min(at.round)),
+        Some(_) => at.now.saturating_sub(FRESH_MERGE_TIME.min(at.round)),
         None => Nanos::MAX,
     };
     let runs = region.next_runs(block, since);

@@ -137,10 +137,10 @@ impl Merged {
     /// For each of `hashes` that has [`Merged::candidates`], calls `found` with its index in
     /// `hashes` and the first candidate. Cache misses overlap.
     pub fn newest_batch(&self, hashes: &[u64], mut found: impl FnMut(usize, FrameId)) {
-        const TOGETHER: usize = 16;
+        const LOOKUPS_IN_FLIGHT: usize = 16;
         let mut number = 0;
-        for together in hashes.chunks(TOGETHER) {
-            let mut first = [NONE; TOGETHER];
+        for together in hashes.chunks(LOOKUPS_IN_FLIGHT) {
+            let mut first = [NONE; LOOKUPS_IN_FLIGHT];
             for (first, &hash) in first.iter_mut().zip(together) {
                 *first = self.first_of_hash(hash);
             }

@@ -60,7 +60,7 @@ pub const BYTES_PER_PAGE: u64 = 12;
 
 /// Lookups whose buckets are loaded together: enough to overlap every miss a core can have
 /// outstanding, few enough that all stay in its first cache.
-const TOGETHER: usize = 16;
+const LOOKUPS_IN_FLIGHT: usize = 16;
 
 /// One bucket in this many is for entries that have no room in their own.
 const OVERFLOW: usize = 12;
@@ -299,8 +299,8 @@ impl Unmerged {
     /// answers are appended to `matches` in the order of the queries.
     pub fn look_up_batch(&mut self, queries: &[Query], round: u32, matches: &mut Vec<Match>) {
         matches.reserve(queries.len());
-        let mut addresses = [(Address::default(), 0); TOGETHER];
-        for together in queries.chunks(TOGETHER) {
+        let mut addresses = [(Address::default(), 0); LOOKUPS_IN_FLIGHT];
+        for together in queries.chunks(LOOKUPS_IN_FLIGHT) {
             for (address, query) in addresses.iter_mut().zip(together) {
                 let mixed = mix(query.hash);
                 *address = (self.table.address(mixed), mixed);

@@ -31,7 +31,7 @@ use crate::lookup::RegionPage;
 /// Pairs on a diagonal that are needed as evidence.
 const MIN_PAIRS: u32 = 4;
 /// They must extend over at least this part of a region: neighbours share a fate.
-const SPREAD: u32 = 4;
+const SPREAD_DIVISOR: u32 = 4;
 /// Regions for which pairs are counted.
 const MAX_EVIDENCE: usize = 1024;
 /// Limit of waiting stretches; later ones are left to sweeps.
@@ -39,7 +39,7 @@ const MAX_WAITING: usize = 4096;
 /// Pages of a stretch.
 const STRETCH_PAGES: u32 = 1024;
 /// Proposals after which it is judged whether extending a region pays.
-const TELLING: u32 = 256;
+const JUDGED_PROPOSALS: u32 = 256;
 
 /// A run of neighbours that may equal another run of neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl Extension {
         known.lead += 1;
         let (first, last) = known.extent;
         known.extent = (first.min(place.page), last.max(place.page));
-        let is_spread = known.extent.1 - known.extent.0 >= region.pages / SPREAD;
+        let is_spread = known.extent.1 - known.extent.0 >= region.pages / SPREAD_DIVISOR;
         let is_enough = known.pairs >= MIN_PAIRS && 4 * known.pairs >= 3 * region.samples;
         if is_enough && is_spread && !known.is_extended {
             known.is_extended = true;
@@ -204,7 +204,7 @@ impl Extension {
     /// read: three of four samples are evidence, and no proof. If proposals did not pay, the other
     /// stretches of the region are dropped.
     pub(crate) fn take(&mut self, is_first: bool) -> Option<TwinStretch> {
-        if self.proposed >= TELLING && 2 * self.merged < self.proposed {
+        if self.proposed >= JUDGED_PROPOSALS && 2 * self.merged < self.proposed {
             (self.proposed, self.merged) = (0, 0);
             let region = self.waiting.front()?.place.region;
             self.waiting
@@ -279,7 +279,7 @@ impl Extension {
     /// A page was proposed for its twin.
     pub(crate) fn count_proposed(&mut self) {
         self.proposed += 1;
-        if self.proposed >= 4 * TELLING {
+        if self.proposed >= 4 * JUDGED_PROPOSALS {
             self.proposed /= 2;
             self.merged /= 2;
         }
@@ -397,7 +397,7 @@ mod tests {
         let mut extension = Extension::new();
         proved(&mut extension, &[7, 2000, 30, 900], 100, 4);
         assert!(extension.take(true).is_some());
-        (0..TELLING).for_each(|_| extension.count_proposed());
+        (0..JUDGED_PROPOSALS).for_each(|_| extension.count_proposed());
         assert_eq!(extension.take(true), None);
     }
 
@@ -420,11 +420,11 @@ mod tests {
                 .collect::<Vec<_>>();
             extension.read(taken);
             extension.receive(vec![]);
-            (0..TELLING).for_each(|_| extension.count_proposed());
+            (0..JUDGED_PROPOSALS).for_each(|_| extension.count_proposed());
             (0..merged).for_each(|_| extension.count_merged());
             places
         };
-        assert_eq!(call(TELLING), [(B, 0)], "on trial");
+        assert_eq!(call(JUDGED_PROPOSALS), [(B, 0)], "on trial");
         assert_eq!(call(0), [(B, 1024), (B, 2048), (A, 0)], "all the rest");
         let mut extension = Extension::new();
         proved(&mut extension, &[7, 2000, 30, 900], 100, 4);

@@ -23,7 +23,7 @@ use crate::convert;
 use crate::lookup::RegionPage;
 
 /// Number of missed entries of the index in a run after which a run ends.
-const MISSES: u32 = 4;
+const MAX_MISSES: u32 = 4;
 /// Limit of pages that are proposed after a chance match, and before it.
 const MAX_GUESSES: u32 = 256;
 
@@ -61,7 +61,7 @@ impl<C> TwinRun<C> {
     /// Moves to the next page: the run ends if it is not the neighbour of the last. One of
     /// `pages_per_entry` pages is in the index.
     pub(super) fn go_to(&mut self, place: RegionPage, pages_per_entry: u32) {
-        self.reach = pages_per_entry.saturating_mul(MISSES).min(MAX_GUESSES);
+        self.reach = pages_per_entry.saturating_mul(MAX_MISSES).min(MAX_GUESSES);
         if self.last.and_then(after) != Some(place) {
             self.end();
             self.unmatched.clear();

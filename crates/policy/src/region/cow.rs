@@ -43,7 +43,7 @@ const MIN_AGE: f64 = 0.25;
 /// A page broken after this many rounds ÷ V_cow still means a share far below V_cow.
 const AGE_OF_INTEREST: f64 = 8.0;
 /// Looks after which the older ones count half.
-const MEMORY: u32 = 1024;
+const MAX_FULL_WEIGHT_LOOKS: u32 = 1024;
 /// A trial that is checked before a round is over may have at most one broken page in this many.
 const EARLY_BROKEN_DIVISOR: u32 = 16;
 /// A trial of fewer pages than half of [`TRIAL_PAGES`] waits for this many rounds for more.
@@ -225,7 +225,7 @@ impl Cow {
     }
 
     fn fade(&mut self) {
-        if self.checked > MEMORY {
+        if self.checked > MAX_FULL_WEIGHT_LOOKS {
             self.checked /= 2;
             self.broken /= 2;
             self.exposure /= 2.0;

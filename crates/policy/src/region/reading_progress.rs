@@ -11,7 +11,7 @@ use crate::command::Nanos;
 use crate::report::Standing;
 
 /// A region of at most this many pages is swept even if its anchors found no page.
-const SMALL: u32 = 64;
+const SMALL_REGION_PAGES: u32 = 64;
 /// Merged pages between others that a sweep reads rather than begin another run.
 const MAX_BRIDGED: u32 = 4;
 /// Limit of blocks of settled pages that are passed over for one that is read.
@@ -158,7 +158,7 @@ impl Region {
 
     /// Whether its sweep costs hardly more than its anchors.
     pub(crate) fn is_small(&self) -> bool {
-        self.pages <= SMALL
+        self.pages <= SMALL_REGION_PAGES
     }
 
     /// Whether it is to be swept without evidence of duplicates: it was not swept in this era, more

@@ -26,19 +26,19 @@ use crate::command::Nanos;
 use crate::params::SECOND;
 
 /// Samples of a verdict, for samples of the bottom level.
-const SAMPLES_OF_VERDICT: u8 = 16;
+const VERDICT_SAMPLES: u8 = 16;
 /// The shortest time after a sweep; the longest is 4^MAX_WAITS times as long, some 8 minutes.
-const WAIT: Nanos = 2 * SECOND;
+const FIRST_WAIT: Nanos = 2 * SECOND;
 const MAX_WAITS: u8 = 4;
 /// One page in this many must be merged for the wait to return to the shortest.
 const MIN_YIELD_DIVISOR: u64 = 64;
 /// Merged samples of swept memory that are evidence like changed samples: their new contents
 /// existed elsewhere before.
-const SOME_MERGED: u8 = 2;
+const MIN_MERGED_SAMPLES: u8 = 2;
 /// Checks in a row without a change, after which no more are scheduled. They take two minutes.
 const MAX_CALM: u8 = 6;
 /// After this many checks in a row without a change, or more, a change of the space's size causes
-/// another check no sooner than 2^this times [`WAIT`] after the last.
+/// another check no sooner than 2^this times [`FIRST_WAIT`] after the last.
 const MAX_CALM_DOUBLINGS: u8 = 3;
 
 /// Whether a region is to be read again when it is calm.
@@ -90,7 +90,7 @@ impl RewriteDetector {
         let judged = if is_check {
             self.awaited
         } else {
-            SAMPLES_OF_VERDICT
+            VERDICT_SAMPLES
         };
         if self.sampled < judged {
             return;
@@ -148,14 +148,14 @@ impl RewriteDetector {
     /// A known page was merged.
     pub(super) fn merged(&mut self, swept_at: Nanos, now: Nanos) {
         self.merged = self.merged.saturating_add(1);
-        if self.merged >= SOME_MERGED {
+        if self.merged >= MIN_MERGED_SAMPLES {
             self.calm = 0;
             self.expect_changes(swept_at, now);
         }
     }
 
     fn due_after(&self, swept_at: Nanos) -> Nanos {
-        swept_at.saturating_add(WAIT << (2 * self.waits))
+        swept_at.saturating_add(FIRST_WAIT << (2 * self.waits))
     }
 
     /// Whether it is to be read again.
@@ -195,7 +195,7 @@ impl RewriteDetector {
         self.check_at = if is_enough || self.is_known_to_be_written() {
             0
         } else {
-            now + (WAIT << self.calm)
+            now + (FIRST_WAIT << self.calm)
         };
         (self.check_at > 0).then_some(self.check_at)
     }
@@ -203,7 +203,7 @@ impl RewriteDetector {
     /// The size of its space has changed. Returns the time of the next check, if it is sooner than
     /// before.
     pub(super) fn hasten(&mut self, now: Nanos) -> Option<Nanos> {
-        let rested = self.checked_at + (WAIT << self.calm.min(MAX_CALM_DOUBLINGS));
+        let rested = self.checked_at + (FIRST_WAIT << self.calm.min(MAX_CALM_DOUBLINGS));
         let at = rested.max(now);
         let is_sooner = self.check_at == 0 || at < self.check_at;
         if !is_sooner || self.is_known_to_be_written() {
@@ -240,9 +240,9 @@ mod tests {
     /// Takes samples, of which each `nth` was changed, and as many of the check that follows.
     /// Returns whether the region is due then.
     fn sample(rewritten: &mut RewriteDetector, nth: u8, swept_at: Nanos, now: Nanos) -> bool {
-        for at in 0..2 * SAMPLES_OF_VERDICT {
+        for at in 0..2 * VERDICT_SAMPLES {
             if rewritten.is_doubted() {
-                rewritten.begin_check(SAMPLES_OF_VERDICT, now);
+                rewritten.begin_check(VERDICT_SAMPLES, now);
             }
             rewritten.sampled(at % nth == 0, swept_at, now);
         }

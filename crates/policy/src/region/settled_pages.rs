@@ -7,9 +7,9 @@
 //!
 //! # Approach
 //! A page is *settled* when a sweep took it in: as merged, or as a candidate, which is indexed or
-//! queued from then on. Later sweeps pass it over, for [`LASTS`] after the first page was settled;
-//! then all count as unread again, because pages may have been rewritten. So a sweep of a region
-//! that is being filled reads new pages in the holes and no page twice. Pages that are busy,
+//! queued from then on. Later sweeps pass it over, for [`SETTLED_TIME`] after the first page was
+//! settled; then all count as unread again, because pages may have been rewritten. So a sweep of a
+//! region that is being filled reads new pages in the holes and no page twice. Pages that are busy,
 //! locked, or in a huge page do not settle. Pages that a sweep passes over count as found.
 //!
 //! A region with few holes that has been swept is done. When its space grows after that, a sweep
@@ -27,7 +27,7 @@ use crate::convert;
 use crate::params::SECOND;
 
 /// Time after the first page settled for which pages are passed over.
-const LASTS: Nanos = 4 * SECOND;
+const SETTLED_TIME: Nanos = 4 * SECOND;
 
 /// The settled pages of one region.
 #[derive(Debug, Clone, Default)]
@@ -102,7 +102,7 @@ impl SettledPages {
 
     /// A sweep begins that does more than fill holes: pages that settled long ago are forgotten.
     pub(super) fn begin_sweep(&mut self, now: Nanos) {
-        let is_old = |since| now.saturating_sub(since) >= LASTS;
+        let is_old = |since| now.saturating_sub(since) >= SETTLED_TIME;
         if self.since.is_none_or(is_old) {
             self.forget();
         }

@@ -32,15 +32,15 @@ pub(crate) const WATCHED_PAGES: u32 = 16;
 pub(super) const USUAL_V_COW: f64 = 0.5;
 /// Expected number of watched pages that are written between two looks, where V_cow is written in a
 /// round.
-const EXPECTED: f64 = 4.0;
+const EXPECTED_WRITES: f64 = 4.0;
 /// Limit of the writes to a page in a round that follow from V_cow.
 const MAX_WRITES: f64 = 4.0;
 
-/// The time for which `pages` pages have to be watched for [`EXPECTED`] of them to be written,
-/// where `v_cow` of a region's pages is written in a round.
+/// The time for which `pages` pages have to be watched for [`EXPECTED_WRITES`] of them to be
+/// written, where `v_cow` of a region's pages is written in a round.
 pub(crate) fn telling(pages: u32, v_cow: f64, round: Nanos) -> Nanos {
     let writes = (-(1.0 - v_cow).max(0.0).ln()).min(MAX_WRITES);
-    convert::nanos(convert::float(round) * EXPECTED / (f64::from(pages.max(1)) * writes))
+    convert::nanos(convert::float(round) * EXPECTED_WRITES / (f64::from(pages.max(1)) * writes))
 }
 
 /// The pages of one region that are watched.

@@ -47,11 +47,11 @@ use crate::params::{MILLISECOND, Params, SECOND};
 const MAX_CHANGING: Nanos = 5 * SECOND;
 /// Time between two lists of a calm space, if the machine receives events. The budget makes it
 /// longer.
-const REPAIR: Nanos = 30 * SECOND;
+const REPAIR_INTERVAL: Nanos = 30 * SECOND;
 /// A space rests after its mapping list for this many times the cost of the list, but not longer
 /// than the maximum. A list of 262,144 mappings takes an eighth of a second, and a list read while
 /// the machine stands still takes as long as that.
-const REST: Nanos = 64;
+const REST_FACTOR: Nanos = 64;
 const MAX_REST: Nanos = 30 * SECOND;
 
 /// What to ask the machine for.
@@ -408,7 +408,7 @@ impl Discovery {
         if changed {
             space.gap = now - std::mem::replace(&mut space.changed, now);
         }
-        space.rests_until = now + (cost * REST).min(MAX_REST);
+        space.rests_until = now + (cost * REST_FACTOR).min(MAX_REST);
         let is_changing = now - space.changed <= (2 * space.gap).min(MAX_CHANGING);
         let (queue, due) = if read_at < space.noticed {
             // A list that the machine had cached does not show the noticed change.
@@ -416,7 +416,7 @@ impl Discovery {
         } else if self.event_source == EventSource::Spaces {
             (Queue::Calm, now + WATCHED)
         } else if self.event_source == EventSource::Processes {
-            (Queue::Calm, now + REPAIR)
+            (Queue::Calm, now + REPAIR_INTERVAL)
         } else if is_changing {
             (Queue::Changed, now + interval)
         } else {

@@ -29,7 +29,7 @@ pub(crate) const MIN_LONG_LIFE: Nanos = 5 * SECOND;
 /// The longest wait of a kind: a region that lives for [`MIN_LONG_LIFE`] must be merged by then.
 const MAX_WAIT: Nanos = 4 * SECOND;
 /// Deaths and survivals are remembered up to this number, so that a kind can change.
-const MEMORY: u8 = 8;
+const MAX_COUNT: u8 = 8;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct ClassRecord {
@@ -85,7 +85,7 @@ impl RegionLifetimes {
             return;
         }
         let record = self.entry(class);
-        record.deaths = (record.deaths + 1).min(MEMORY);
+        record.deaths = (record.deaths + 1).min(MAX_COUNT);
         record.survivals /= 2;
         record.life = if age > record.life {
             age
@@ -97,7 +97,7 @@ impl RegionLifetimes {
     /// A region of this class has reached [`MIN_LONG_LIFE`].
     pub(crate) fn survived(&mut self, class: u32) {
         let record = self.entry(class);
-        record.survivals = (record.survivals + 1).min(MEMORY);
+        record.survivals = (record.survivals + 1).min(MAX_COUNT);
         record.deaths /= 2;
     }
 
@@ -109,7 +109,7 @@ impl RegionLifetimes {
                 ..ClassRecord::default()
             };
         }
-        kind
+        record
     }
 }
 

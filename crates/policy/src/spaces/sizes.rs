@@ -29,10 +29,10 @@ use crate::params::SECOND;
 
 /// Number of shortest intervals after a change in which a slice is measured at each one:
 /// short-lived memory is not missed.
-const ATTENTIVE: u64 = 8;
+const ATTENTIVE_INTERVALS: u64 = 8;
 
 /// Number of shortest intervals between two times at which calm slices are due.
-const CALM: u64 = 16;
+const CALM_INTERVALS: u64 = 16;
 
 /// Time between two measurements of a calm slice that the machine watches, in case the machine
 /// missed a change.
@@ -217,7 +217,7 @@ impl Sizes {
         if std::mem::take(&mut slice.is_changed) {
             slice.changed = now;
         }
-        slice.interval = if now - slice.changed < ATTENTIVE * self.shortest {
+        slice.interval = if now - slice.changed < ATTENTIVE_INTERVALS * self.shortest {
             self.shortest
         } else {
             (slice.interval * 2).min(self.longest)
@@ -248,7 +248,7 @@ impl Sizes {
         if interval < self.longest {
             return self.tick(now + interval);
         }
-        let calm = CALM * self.shortest;
+        let calm = CALM_INTERVALS * self.shortest;
         (now / calm + 1) * calm
     }
 

@@ -7,6 +7,7 @@ use crate::fault::Fault;
 
 /// Limit of the hints in one answer.
 const MAX_ANSWER_HINTS: usize = 4096;
+
 impl Host {
     /// I/O has touched memory of a space.
     pub fn hint(&mut self, hint: Hint) {

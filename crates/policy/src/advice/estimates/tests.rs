@@ -43,7 +43,7 @@ fn random(space: SpaceId, page: u64) -> u64 {
     crate::mix::mix(page ^ (u64::from(space.0) << 50))
 }
 
-fn blocks(changes: &[Change]) -> BTreeSet<(u32, u64)> {
+fn blocks(changes: &[AdviceChange]) -> BTreeSet<(u32, u64)> {
     let offers = changes.iter().filter(|change| change.offer);
     offers
         .map(|change| (change.space.0, change.start / BLOCK))

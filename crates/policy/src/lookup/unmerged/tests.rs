@@ -56,12 +56,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 type Model = BTreeMap<(u16, u64), (RegionPage, u32)>;
 
 /// Bytes of an index in which all that the steps can enter has room, however it grows by them.
-const ROOMY: usize = 256 << 10;
-const MAX_BUCKETS: usize = ROOMY / BUCKET_BYTES + 16_384;
+const ROOMY_BYTES: usize = 256 << 10;
+const MAX_BUCKETS: usize = ROOMY_BYTES / BUCKET_BYTES + 16_384;
 
 #[test]
 fn a_roomy_index_has_room_for_each_hash_in_three_eras() {
-    for buckets in (ROOMY / BUCKET_BYTES..=MAX_BUCKETS).step_by(61) {
+    for buckets in (ROOMY_BYTES / BUCKET_BYTES..=MAX_BUCKETS).step_by(61) {
         let table = Table::new(buckets, layout());
         let mut in_bucket = BTreeMap::new();
         for content in 0..60 {
@@ -175,7 +175,7 @@ fn look_up(
 proptest! {
     #[test]
     fn a_roomy_index_is_an_exact_map_and_no_change_of_size_loses_anything(steps in steps()) {
-        check(ROOMY, &steps, true);
+        check(ROOMY_BYTES, &steps, true);
     }
 
     #[test]

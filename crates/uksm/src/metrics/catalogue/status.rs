@@ -356,7 +356,7 @@ fn hints() -> Vec<Row> {
         })
         .by("within"),
         Row::gauge("hint_waiting_pages", "Pages of hints that wait", |status| one(status.hints.policy.waiting_pages)),
-        Row::counter("hint_grown", "Notices that memory has appeared in a process", |status| {
+        Row::counter("hint_grown", "How often it was told that memory has appeared in a process", |status| {
             one(status.hints.policy.grown)
         }),
         Row::counter("hint_cpu", "CPU time used for hints", |status| one(status.hints.policy.used_seconds)).unit("seconds"),
