@@ -11,7 +11,7 @@
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
-use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, Told};
+use uksm_policy::command::{EventSource, Nanos, SpaceArrival, SpaceId};
 
 use crate::domain::Domain;
 use crate::module;
@@ -77,7 +77,7 @@ pub trait Discovery {
     fn note_foreign(&mut self, space: SpaceId);
 
     /// The kind of its events, so that the policy need not poll.
-    fn told(&self) -> Told;
+    fn told(&self) -> EventSource;
 
     /// Readable when there are changes, if events report them; the next list reads them.
     fn events(&self) -> Option<BorrowedFd<'_>>;

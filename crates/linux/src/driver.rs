@@ -132,7 +132,7 @@ mod tests {
                     left: vec![],
                     more: false,
                     resized: vec![],
-                    told: uksm_policy::command::Told::Processes,
+                    event_source: uksm_policy::command::EventSource::Processes,
                 }),
                 other => Err(format!("{other:?}")),
             }
@@ -152,8 +152,8 @@ mod tests {
                 seen.push((now, spent, observation));
                 Command::Sleep {
                     until: 0,
-                    told_from: 0,
-                    hinted_from: u64::MAX,
+                    events_wake_from: 0,
+                    hints_wake_from: u64::MAX,
                 }
             };
             driver.turn(step, &mut machine).unwrap();

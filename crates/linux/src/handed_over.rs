@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 
-use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, Told};
+use uksm_policy::command::{EventSource, Nanos, SpaceArrival, SpaceId};
 
 use crate::clock;
 use crate::discovery::{Changes, Discovery, Found, detach};
@@ -253,8 +253,8 @@ impl<S: Supervisor> Discovery for HandedOver<S> {
         }
     }
 
-    fn told(&self) -> Told {
-        Told::Spaces
+    fn told(&self) -> EventSource {
+        EventSource::Spaces
     }
 
     fn events(&self) -> Option<BorrowedFd<'_>> {

@@ -542,7 +542,7 @@ impl<D: Domain, P: Discovery> Machine for LinuxMachine<D, P> {
                     left: changes.left,
                     resized: changes.resized,
                     more: changes.more,
-                    told: self.processes.told(),
+                    event_source: self.processes.told(),
                 }
             }
             Command::MeasureSpaces(spaces) => match self.measure(&spaces)? {
@@ -579,9 +579,9 @@ impl<D: Domain, P: Discovery> Machine for LinuxMachine<D, P> {
             Command::TakeHints => self.take_hints(),
             Command::Sleep {
                 until,
-                told_from,
-                hinted_from,
-            } => self.sleep(until, told_from, hinted_from),
+                events_wake_from,
+                hints_wake_from,
+            } => self.sleep(until, events_wake_from, hints_wake_from),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What the engine costs a sampled page, all told, on a host of 16 million pages.
+//! What the engine costs a sampled page, altogether, on a host of 16 million pages.
 //!
 //! `cargo bench -p uksm-policy --bench engine`
 //!
@@ -23,11 +23,11 @@
 
 use rustix::time::{ClockId, clock_gettime};
 use uksm_policy::command::{
-    Command, FilePlace, FoldBatch, FoldEntry, FoldKind, FoldOutcome, Hint, HintSource, Mapping,
-    Observation, PAGE_SIZE, Page, PageFlags, PageState, Reason, Run, SpaceArrival, SpaceId,
-    SpaceSize, Spent, Status, Told,
+    Command, EventSource, FilePlace, FoldBatch, FoldEntry, FoldKind, FoldOutcome, Hint, HintSource,
+    Mapping, Observation, PAGE_SIZE, Page, PageFlags, PageState, Reason, Run, SpaceArrival,
+    SpaceId, SpaceSize, Spent, Status,
 };
-use uksm_policy::hash::mix;
+use uksm_policy::mix::mix;
 use uksm_policy::params::Governor;
 use uksm_policy::{Engine, Params};
 
@@ -71,7 +71,7 @@ impl Host {
                 left: vec![],
                 resized: vec![],
                 more: false,
-                told: Told::Processes,
+                event_source: EventSource::Processes,
             },
             Command::MeasureSpaces(spaces) => {
                 let size = |&space: &SpaceId| SpaceSize {
@@ -218,11 +218,11 @@ impl Bench {
             hinting: 0,
         };
         // The first process list is answered by hand, so that there are processes.
-        let mut told = false;
-        while !told {
+        let mut is_listed = false;
+        while !is_listed {
             let command = bench.step();
             if command == Command::ListProcesses {
-                told = true;
+                is_listed = true;
                 let arrival = |space| SpaceArrival {
                     space: SpaceId(u32::try_from(space).unwrap()),
                     kind: 0,
@@ -233,7 +233,7 @@ impl Bench {
                     left: vec![],
                     resized: vec![],
                     more: false,
-                    told: Told::Processes,
+                    event_source: EventSource::Processes,
                 };
             }
         }

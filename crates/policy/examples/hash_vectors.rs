@@ -5,7 +5,8 @@
 //! `UKSM_API_VERSION`: a difference after a change of code is a fault of that code.
 
 use uksm_policy::command::Lines;
-use uksm_policy::hash::{LineHash, SplitMix64};
+use uksm_policy::hash::LineHash;
+use uksm_policy::mix::SplitMix64;
 
 const HEADER: &str = "\
 # SPDX-License-Identifier: Apache-2.0

@@ -27,7 +27,7 @@ use budget::CpuBudget;
 use payer::{BatchPayers, Payer};
 
 /// The cost of waking is a mean in which the last time counts one part in this number.
-const WAKES: Nanos = 4;
+const WAKE_MEAN_DIVISOR: Nanos = 4;
 
 /// The governor's budget, and the payer of the command under way.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl Accounts {
         }
         let woke = std::mem::take(&mut self.wake_cost);
         if woke > 0 {
-            self.waking = (self.waking * (WAKES - 1) + woke) / WAKES;
+            self.waking = (self.waking * (WAKE_MEAN_DIVISOR - 1) + woke) / WAKE_MEAN_DIVISOR;
         }
         let cost = cost + woke;
         if payer == Payer::Batch {

@@ -254,20 +254,20 @@ pub enum Command {
         check: bool,
     },
     /// Do nothing until this time. Answer: [`Observation::Woke`], which may come early,
-    /// [`Observation::Told`], or [`Observation::Hinted`].
+    /// [`Observation::EventsArrived`], or [`Observation::HintsArrived`].
     Sleep {
         /// When to wake.
         until: Nanos,
         /// From this time on, process events end the sleep as well.
-        told_from: Nanos,
+        events_wake_from: Nanos,
         /// From this time on, waiting hints end it as well.
-        hinted_from: Nanos,
+        hints_wake_from: Nanos,
     },
 }
 
 /// The events that a machine receives, which need not be polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Told {
+pub enum EventSource {
     /// None: it searches for processes.
     #[default]
     Nothing,
@@ -293,7 +293,7 @@ pub enum Observation {
         /// Whether possible new processes are still to be examined: ask again.
         more: bool,
         /// The events that the machine receives.
-        told: Told,
+        event_source: EventSource,
     },
     /// Answer to [`Command::MeasureSpaces`]: one size for each space asked for, in order. Shorter
     /// if interrupted.
@@ -328,9 +328,9 @@ pub enum Observation {
     /// Answer to [`Command::Sleep`].
     Woke,
     /// Answer to [`Command::Sleep`] if process events arrived, which the next process list covers.
-    Told,
+    EventsArrived,
     /// Answer to [`Command::Sleep`] if hints wait.
-    Hinted,
+    HintsArrived,
     /// Answer to [`Command::TakeHints`].
     Hints {
         /// The hints, in the order of their arrival.

@@ -14,29 +14,30 @@
 //! top leaves goes to newcomers that wait to be listed. Without work the engine sleeps.
 //!
 //! Concerns of several parts are here, by the observation that brings them: [`mappings`] (processes
-//! and mappings), [`hinted`] (hints that are followed), [`extending`] (pages between matches),
-//! [`sampled`] (pages that were read), [`huge_again`] (zeros that khugepaged undoes), [`colliding`]
-//! (pages that are read in full), [`outcomes`] (results of merging), [`strength`] (hash strength),
-//! [`work`] (work by space), [`explaining`], [`figures`] and [`report`].
+//! and mappings), [`hint_turn`] (hints that are followed), [`extension_turn`] (pages between
+//! matches), [`sample_turn`] (pages that were read), [`huge_again`] (zeros that khugepaged undoes),
+//! [`full_read_turn`] (pages that are read in full), [`fold_outcomes`] (results of merging),
+//! [`strength_change`] (hash strength), [`cost_by_space`] (work by space), [`space_report`],
+//! [`space_figures`] and [`report`].
 //!
 //! # Source
 //! UKSM Figure 4 and §5.3.
 
-mod answer;
-mod colliding;
-mod explaining;
-mod extending;
-mod figures;
-mod hinted;
+mod cost_by_space;
+mod extension_turn;
+mod fold_outcomes;
+mod full_read_turn;
+mod hint_turn;
 mod huge_again;
 mod mappings;
-mod outcomes;
-mod outdated;
+mod merged_since_read;
 mod report;
-mod sampled;
-mod strength;
+mod sample_answer;
+mod sample_turn;
+mod space_figures;
+mod space_report;
+mod strength_change;
 mod turn;
-mod work;
 
 use crate::accounts::Accounts;
 use crate::accounts::payer::Payer;
@@ -54,9 +55,9 @@ use crate::params::{ParamError, Params, SECOND};
 use crate::region::Regions;
 use crate::spaces::Spaces;
 use crate::spaces::discovery::{Discover, Discovery};
-use crate::spaces::lifetime::Lifetimes;
-use answer::Answer;
-use turn::{Retry, Turn};
+use crate::spaces::region_lifetimes::RegionLifetimes;
+use sample_answer::SampleAnswer;
+use turn::{Action, Retry, Turn};
 
 /// Time after the start in which only the governor's share limits discovery, newcomers and the
 /// bottom level.
@@ -74,13 +75,13 @@ pub struct Engine {
     discovery: Discovery,
     spaces: Spaces,
     /// The lifetimes of regions by class.
-    lifetimes: Lifetimes,
+    lifetimes: RegionLifetimes,
     regions: Regions,
     ladder: Ladder,
     hints: Hints,
     hash: AdaptiveHash,
     /// The answer being worked through.
-    answer: Answer,
+    answer: SampleAnswer,
     lookup: Lookup,
     merge: Merge,
     extension: Extension,
@@ -103,13 +104,13 @@ impl Engine {
             accounts: Accounts::new(&params),
             discovery: Discovery::new(&params),
             spaces: Spaces::new(seed),
-            lifetimes: Lifetimes::new(params.v_life),
+            lifetimes: RegionLifetimes::new(params.v_life),
             regions: Regions::default(),
             ladder: Ladder::new(&params, seed),
             hints: Hints::new(&params),
             lookup: Lookup::new(&params, hash.strength()),
             hash,
-            answer: Answer::new(),
+            answer: SampleAnswer::new(),
             merge: Merge::new(),
             extension: Extension::new(),
             collisions: Collisions::default(),
@@ -153,7 +154,7 @@ impl Engine {
         }
         self.book(spent);
         self.observe(observation, spent.call);
-        let (turn, command) = match self.retry.next(self.clock.now()) {
+        let Action { turn, command } = match self.retry.next(self.clock.now()) {
             Some(again) => again,
             None => {
                 self.work();
@@ -223,8 +224,8 @@ impl Engine {
             observation,
             Observation::NoMemory(_)
                 | Observation::Woke
-                | Observation::Told
-                | Observation::Hinted
+                | Observation::EventsArrived
+                | Observation::HintsArrived
                 | Observation::Hints { .. }
                 | Observation::Started
         ) {
@@ -241,11 +242,13 @@ impl Engine {
                 | Turn::Rehash
                 | Turn::Discover(Discover::Sizes)),
                 Observation::NoMemory(command),
-            ) => self.retry.later(turn, command, now, self.params.sleep),
+            ) => self
+                .retry
+                .later(turn.requests(command), now, self.params.sleep),
             (Turn::Nothing, Observation::Started) => {}
             (Turn::Sleep, Observation::Woke) => self.hints.woken(false, now),
-            (Turn::Sleep, Observation::Hinted) => self.hints.woken(true, now),
-            (Turn::Sleep, Observation::Told) => self.discovery.told(now),
+            (Turn::Sleep, Observation::HintsArrived) => self.hints.woken(true, now),
+            (Turn::Sleep, Observation::EventsArrived) => self.discovery.events_arrived(now),
             (
                 Turn::Hints,
                 Observation::Hints {
@@ -268,13 +271,14 @@ impl Engine {
                     left,
                     resized,
                     more,
-                    told,
+                    event_source,
                 },
             ) => {
                 self.on_processes(&arrived, &left);
                 self.on_resized(&resized);
                 let changed = !arrived.is_empty() || !left.is_empty();
-                self.discovery.processes_listed(changed, more, told, now);
+                self.discovery
+                    .processes_listed(changed, more, event_source, now);
             }
             (Turn::Discover(Discover::Sizes), Observation::Sizes(sizes)) => self.on_sizes(&sizes),
             (
@@ -319,7 +323,7 @@ impl Engine {
         }
     }
 
-    fn choose(&mut self) -> (Turn, Command) {
+    fn choose(&mut self) -> Action {
         let now = self.clock.now();
         if !self.accounts.is_ready(now) {
             return self.sleep();
@@ -338,24 +342,24 @@ impl Engine {
             return self.fold();
         }
         if let Some(command) = self.tune() {
-            return (Turn::Rehash, command);
+            return Turn::Rehash.requests(command);
         }
         if let Some(list) = self.discovery.next(now) {
             return self.discover(list);
         }
         if self.lookup.is_reap_due(now) {
-            return (Turn::Reap(Payer::Reap), self.lookup.reap(now));
+            return Turn::Reap(Payer::Reap).requests(self.lookup.reap(now));
         }
         if self.hints.is_take_due(now) {
             self.hints.taking();
-            return (Turn::Hints, Command::TakeHints);
+            return Turn::Hints.requests(Command::TakeHints);
         }
         if let Some(next) = self.follow_hints(false) {
             return next;
         }
         for level in self.ladder.level_numbers() {
             if let Some(command) = self.sample(Some(level)) {
-                return (Turn::Sample, command);
+                return Turn::Sample.requests(command);
             }
         }
         // Newcomers are listed before known memory is read in full.
@@ -363,13 +367,13 @@ impl Engine {
             return self.discover(list);
         }
         if self.lookup.is_reap_worthwhile(now) {
-            return (Turn::Reap(Payer::Nobody), self.lookup.reap(now));
+            return Turn::Reap(Payer::Nobody).requests(self.lookup.reap(now));
         }
         if let Some(next) = self.follow_hints(true) {
             return next;
         }
         if let Some(command) = self.sample(None) {
-            return (Turn::Sample, command);
+            return Turn::Sample.requests(command);
         }
         if self.merge.len() > 0 {
             return self.fold();
@@ -380,7 +384,7 @@ impl Engine {
         self.sleep()
     }
 
-    fn discover(&self, list: Discover) -> (Turn, Command) {
+    fn discover(&self, list: Discover) -> Action {
         let command = match list {
             Discover::Processes => Command::ListProcesses,
             Discover::Sizes => {
@@ -389,7 +393,7 @@ impl Engine {
             }
             Discover::Mappings(slot) => Command::ListMappings(self.spaces.id(slot)),
         };
-        (Turn::Discover(list), command)
+        Turn::Discover(list).requests(command)
     }
 
     /// The next call for a level, or one in time that all levels leave unused, if it may be made
@@ -442,7 +446,7 @@ impl Engine {
     }
 
     /// Sleeps until a part may go on, and at least T_s.
-    fn sleep(&mut self) -> (Turn, Command) {
+    fn sleep(&mut self) -> Action {
         let now = self.clock.now();
         let earliest = self.accounts.paid_at().max(now + self.params.sleep);
         let newcomers_at = self.discovery.newcomers_at(now);
@@ -457,15 +461,15 @@ impl Engine {
         .flatten()
         .fold(self.discovery.due_at(now), Nanos::min)
         .max(earliest);
-        let told_from = self.discovery.told_from(now).max(earliest);
-        let hinted_from = self.hints.hinted_from(now).max(earliest);
-        self.hints.sleeps(until, hinted_from);
+        let events_wake_from = self.discovery.events_wake_from(now).max(earliest);
+        let hints_wake_from = self.hints.hints_wake_from(now).max(earliest);
+        self.hints.sleeps(until, hints_wake_from);
         let command = Command::Sleep {
             until,
-            told_from,
-            hinted_from,
+            events_wake_from,
+            hints_wake_from,
         };
-        (Turn::Sleep, command)
+        Turn::Sleep.requests(command)
     }
 }
 

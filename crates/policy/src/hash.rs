@@ -6,4 +6,4 @@ pub mod line;
 mod rehash;
 pub mod strength;
 
-pub use line::{LINE_SIZE, LineHash, SplitMix64, mix};
+pub use line::{LINE_SIZE, LineHash};

@@ -7,40 +7,41 @@
 //! at once.
 //!
 //! # Approach
-//! Hints are taken at intervals ([`taking`]) and wait in bounded [`stacks`], one a space, the
-//! newest on top. *Hint spurts* take from them in turn, and are paid from a part of the governor's
-//! share, `hint_runs : scan_runs`, and from time that the ladder leaves unused. A spurt is one
-//! SAMPLE ([`spurt`]): its pages are looked up and indexed like any others, so that of two guests
-//! that read the same block the second meets the first. They do not represent the rest of their
-//! region and do not count for its duplication estimate.
+//! Hints are taken at intervals ([`pull_schedule`]) and wait in bounded [`stacks`], one a space,
+//! the newest on top. *Hint spurts* take from them in turn, and are paid from a part of the
+//! governor's share, `hint_runs : scan_runs`, and from time that the ladder leaves unused. A spurt
+//! is one SAMPLE ([`spurt`]): its pages are looked up and indexed like any others, so that of two
+//! guests that read the same block the second meets the first. They do not represent the rest of
+//! their region and do not count for its duplication estimate.
 //!
 //! A page at a place of a file that was read before is not sampled, but compared with its
-//! [`expected`] contents.
+//! expected contents ([`expected_contents`]).
 //!
 //! If there are more hints than time to follow them, the same parts of files are chosen in all
-//! spaces ([`choice`]).
+//! spaces ([`file_sampling`]).
 //!
 //! Each hint has a [`ticket`], which its pages carry until they are merged. So yield feeds back: in
-//! a 2 MiB block whose hints do not pay only some are followed ([`worth`]); while there are too
-//! many, those of files that do not pay give way ([`origins`]); and while hints as a whole pay less
-//! than a least yield, or far less than scanning, their part is halved, down to a sixteenth.
+//! a 2 MiB block whose hints do not pay only some are followed ([`block_yield`]); while there are
+//! too many, those of files that do not pay give way ([`file_yield`]); and while hints as a whole
+//! pay less than a least yield, or far less than scanning, their part is halved, down to a
+//! sixteenth.
 //!
 //! # Units
-//! Pages unless stated otherwise. A full stack is worked off in [`WORKED_OFF`].
+//! Pages unless stated otherwise. A full stack is worked off in [`FULL_STACK_TIME`].
 //!
 //! # Source
 //! XLH §4.1 to §4.3.
 
-mod choice;
-mod expected;
-mod origins;
+mod block_yield;
+mod expected_contents;
+mod file_sampling;
+mod file_yield;
+mod pull_schedule;
 mod spurt;
 mod stack;
 mod stacks;
-mod taking;
-mod tally;
 mod ticket;
-mod worth;
+mod yield_count;
 
 use std::collections::VecDeque;
 
@@ -49,22 +50,22 @@ use crate::accounts::page_cost::PageCost;
 use crate::accounts::payer::Payer;
 use crate::command::{FilePlace, Hint, Nanos, PAGE_SIZE, SpaceId};
 use crate::convert;
-use crate::hash::mix;
 use crate::ids::Ticket;
+use crate::mix::mix;
 use crate::params::{MILLISECOND, Params, SECOND};
 use crate::report::HintsReport;
-use choice::{Choice, PART_PAGES};
-use expected::Expected;
-use origins::{Origin, Origins};
+use block_yield::BlockYields;
+use expected_contents::ExpectedContents;
+use file_sampling::{FileSampling, PART_PAGES};
+use file_yield::{FileYields, Origin};
+use pull_schedule::PullSchedule;
 pub(crate) use spurt::{Spurt, Terms};
-use stack::Entry;
+use stack::WaitingHint;
 use stacks::Stacks;
-use taking::Taking;
 use ticket::Tickets;
-use worth::Worth;
 
 /// Time in which a full stack is worked off (XLH §4.2: 15 to 30 s).
-const WORKED_OFF: Nanos = 20 * SECOND;
+const FULL_STACK_TIME: Nanos = 20 * SECOND;
 /// Least room of the stack, in pages, at any governor.
 const MIN_ROOM: u64 = 4096;
 /// Cost of following a page, in nanoseconds, assumed until it is measured.
@@ -106,15 +107,15 @@ pub(crate) struct Hints {
     budget: CpuBudget,
     /// Whether the spurt under way is paid from unused time.
     is_spare: bool,
-    taking: Taking,
+    pull_schedule: PullSchedule,
     stacks: Stacks,
-    choice: Choice,
+    file_sampling: FileSampling,
     /// Hints that cannot be followed yet, and the times when they can.
-    later: VecDeque<(Nanos, Entry)>,
+    later: VecDeque<(Nanos, WaitingHint)>,
     tickets: Tickets,
-    expected: Expected,
-    worth: Worth,
-    origins: Origins,
+    expected_contents: ExpectedContents,
+    block_yields: BlockYields,
+    file_yields: FileYields,
     page_cost: PageCost,
     /// Pages followed, and CPU time used, when their cost was learnt last.
     learnt: (u64, Nanos),
@@ -173,14 +174,14 @@ impl Hints {
             governed: params.cpu,
             budget,
             is_spare: false,
-            taking: Taking::new(interval),
+            pull_schedule: PullSchedule::new(interval),
             stacks: Stacks::new(MIN_ROOM),
-            choice: Choice::new(),
+            file_sampling: FileSampling::new(),
             later: VecDeque::new(),
             tickets: Tickets::new(),
-            expected: Expected::new(),
-            worth: Worth::new(),
-            origins: Origins::default(),
+            expected_contents: ExpectedContents::new(),
+            block_yields: BlockYields::new(),
+            file_yields: FileYields::default(),
             page_cost: PageCost::new(FIRST_COST, 50.0, 1000.0),
             learnt: (0, 0),
             judged: Judged::default(),
@@ -208,27 +209,27 @@ impl Hints {
     /// Whether the machine is to be asked for hints now. Taking them is paid from their share, too:
     /// a storm of hints delays nothing else.
     pub(crate) fn is_take_due(&mut self, now: Nanos) -> bool {
-        let is_due = self.taking.is_due(self.stacks.is_empty(), now);
+        let is_due = self.pull_schedule.is_due(self.stacks.is_empty(), now);
         self.is_on() && is_due && self.budget.is_ready(now)
     }
 
     /// The time from which hints may end a sleep.
-    pub(crate) fn hinted_from(&self, now: Nanos) -> Nanos {
+    pub(crate) fn hints_wake_from(&self, now: Nanos) -> Nanos {
         if self.is_on() {
-            self.taking.due_at().max(self.budget.ready_at(now))
+            self.pull_schedule.due_at().max(self.budget.ready_at(now))
         } else {
             Nanos::MAX
         }
     }
 
-    /// A sleep until `until` begins, which hints may end from `hinted_from` on.
-    pub(crate) fn sleeps(&mut self, until: Nanos, hinted_from: Nanos) {
-        self.taking.sleeps(until, hinted_from);
+    /// A sleep until `until` begins, which hints may end from `hints_wake_from` on.
+    pub(crate) fn sleeps(&mut self, until: Nanos, hints_wake_from: Nanos) {
+        self.pull_schedule.sleeps(until, hints_wake_from);
     }
 
     /// A sleep has ended; `hinted` if the machine reported waiting hints.
     pub(crate) fn woken(&mut self, hinted: bool, now: Nanos) {
-        self.taking.woken(hinted, now);
+        self.pull_schedule.woken(hinted, now);
     }
 
     /// The time at which there is a hint to follow, if there is one.
@@ -250,14 +251,15 @@ impl Hints {
         followed: u64,
         now: Nanos,
     ) {
-        self.taking.end(more, self.part, now);
+        self.pull_schedule.end(more, self.part, now);
         self.counts.lost += lost;
-        let affordable = self.governed * convert::float(WORKED_OFF) / self.page_cost.each();
+        let affordable = self.governed * convert::float(FULL_STACK_TIME) / self.page_cost.each();
         let room = convert::count(affordable);
         let room = room.max(MIN_ROOM);
         self.stacks.set_room(room, followed);
         let (stacks, load) = (&self.stacks, self.stacks.load());
-        self.choice.adapt(load, |load| stacks.heavy(load), now);
+        self.file_sampling
+            .adapt(load, |load| stacks.heavy(load), now);
         for hint in hints {
             self.counts.taken += 1;
             match self.entry(hint, now) {
@@ -273,7 +275,7 @@ impl Hints {
     }
 
     /// The entry of a hint, if the hint is valid.
-    fn entry(&mut self, hint: &Hint, now: Nanos) -> Option<Entry> {
+    fn entry(&mut self, hint: &Hint, now: Nanos) -> Option<WaitingHint> {
         let most = MAX_PAGES * PAGE_SIZE;
         let end = hint.start.checked_add(hint.length.min(most))?;
         if hint.length > most {
@@ -281,7 +283,7 @@ impl Hints {
         }
         // Whole pages, with those touched in part: the rest of them may have been filled before.
         let (from, to) = (hint.start / PAGE_SIZE, end.div_ceil(PAGE_SIZE));
-        (from < to).then_some(Entry {
+        (from < to).then_some(WaitingHint {
             from,
             to,
             space: hint.space,
@@ -295,22 +297,22 @@ impl Hints {
     }
 
     /// Takes in the chosen parts of a hint: all parts if it is of no file.
-    fn push_chosen(&mut self, entry: Entry) {
-        let pays = self.origins.pays(entry.origin);
-        let most = self.choice.of(entry.space, pays);
+    fn push_chosen(&mut self, entry: WaitingHint) {
+        let pays = self.file_yields.pays(entry.origin);
+        let most = self.file_sampling.of(entry.space, pays);
         let Some(file) = entry.file.filter(|_| most < u64::MAX) else {
             return self.push(entry);
         };
-        let mut rest = Entry {
+        let mut rest = WaitingHint {
             file: Some(file),
             ..entry
         };
         while rest.pages() > 0 {
             let page = rest.file.unwrap_or(0);
             let pages = rest.pages().min(PART_PAGES - page % PART_PAGES);
-            if Choice::is_chosen(page, most) {
+            if FileSampling::is_chosen(page, most) {
                 let to = rest.from + pages;
-                self.push(Entry { to, ..rest });
+                self.push(WaitingHint { to, ..rest });
             } else {
                 self.counts.left_out_pages += pages;
             }
@@ -318,13 +320,13 @@ impl Hints {
         }
     }
 
-    fn push(&mut self, entry: Entry) {
-        if !self.worth.is_worth(entry.space, entry.from) {
+    fn push(&mut self, entry: WaitingHint) {
+        if !self.block_yields.is_worth(entry.space, entry.from) {
             self.counts.useless_pages += entry.pages();
             return;
         }
-        let pays = self.origins.pays(entry.origin);
-        self.choice.chose(entry.pages(), pays);
+        let pays = self.file_yields.pays(entry.origin);
+        self.file_sampling.chose(entry.pages(), pays);
         let pushed = self.stacks.push(entry);
         self.counts.again_pages += pushed.again;
         self.counts.aged_pages += pushed.overwritten;
@@ -332,7 +334,7 @@ impl Hints {
 
     /// Taking or following hints has cost this much.
     pub(crate) fn charge(&mut self, now: Nanos, cost: Nanos) {
-        self.taking.charge(cost);
+        self.pull_schedule.charge(cost);
         self.used += cost;
         if !self.is_spare {
             self.budget.charge(now, cost);
@@ -341,7 +343,7 @@ impl Hints {
 
     /// Hints are taken now, paid from their share.
     pub(crate) fn taking(&mut self) {
-        self.taking.begin();
+        self.pull_schedule.begin();
         self.is_spare = false;
     }
 
@@ -366,7 +368,7 @@ impl Hints {
     /// A page that was read for a hint has this hash.
     pub(crate) fn note(&mut self, ticket: Ticket, address: u64, hash: u64) {
         if let Some(place) = self.tickets.place(ticket, address / PAGE_SIZE) {
-            self.expected.note(place, hash);
+            self.expected_contents.note(place, hash);
         }
     }
 
@@ -375,15 +377,15 @@ impl Hints {
     pub(crate) fn compared(&mut self, ticket: Ticket, at: (SpaceId, u64), outcome: Compared) {
         self.counts.expected_pages += 1;
         if outcome != Compared::Neither {
-            self.expected.tried(outcome == Compared::Equal);
+            self.expected_contents.tried(outcome == Compared::Equal);
         }
         let (space, page) = (at.0, at.1 / PAGE_SIZE);
         let place = self.tickets.place(ticket, page);
         let Some(place) = place.filter(|_| outcome != Compared::Equal) else {
             return;
         };
-        self.expected.forget(place);
-        self.push(Entry {
+        self.expected_contents.forget(place);
+        self.push(WaitingHint {
             from: page,
             to: page + 1,
             space,
@@ -402,12 +404,12 @@ impl Hints {
         (space, address): (SpaceId, u64),
         now: Nanos,
     ) {
-        self.worth.paid(space, address / PAGE_SIZE);
+        self.block_yields.paid(space, address / PAGE_SIZE);
         self.paid_for += u64::from(payer == Payer::Hints);
         let Some(ticket) = ticket else {
             return;
         };
-        self.origins.paid(self.tickets.origin(ticket));
+        self.file_yields.paid(self.tickets.origin(ticket));
         self.counts.merged_pages += 1;
         let took = now.saturating_sub(self.tickets.taken(ticket));
         let row = match took {
@@ -422,8 +424,8 @@ impl Hints {
     /// A merged page at this address was overwritten before it was read for a hint: I/O fills it
     /// faster than merging pays.
     pub(crate) fn broken(&mut self, ticket: Ticket, (space, address): (SpaceId, u64)) {
-        self.worth.broken(space, address / PAGE_SIZE);
-        self.origins.broken(self.tickets.origin(ticket));
+        self.block_yields.broken(space, address / PAGE_SIZE);
+        self.file_yields.broken(self.tickets.origin(ticket));
     }
 
     /// Compares the yield of hints with that of scanning: hints and scanning together have merged
@@ -457,13 +459,13 @@ impl Hints {
 
     /// Memory used by hints, in bytes: none before the first.
     fn bytes(&self) -> usize {
-        let later = self.later.capacity() * size_of::<(Nanos, Entry)>();
+        let later = self.later.capacity() * size_of::<(Nanos, WaitingHint)>();
         self.stacks.bytes()
             + later
             + self.tickets.bytes()
-            + self.expected.bytes()
-            + self.worth.bytes()
-            + self.origins.bytes()
+            + self.expected_contents.bytes()
+            + self.block_yields.bytes()
+            + self.file_yields.bytes()
     }
 
     /// The counts.

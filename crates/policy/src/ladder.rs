@@ -12,14 +12,14 @@
 //! The state of a region is in the region; the ladder only has its place.
 
 mod calendar;
-mod checks;
 mod first_sweep;
 pub(crate) mod level;
 mod membership;
 mod promotion;
+mod rewrite_checks;
 pub(crate) mod sampling;
-mod spread;
-mod watched;
+mod strength_samples;
+mod watch_schedule;
 
 use std::collections::VecDeque;
 
@@ -34,7 +34,7 @@ use crate::region::{Permutations, Region, Regions, State};
 use crate::report::{LevelReport, PromotionReport, SamplingReport};
 use calendar::{Calendar, Note};
 use level::{Level, Quota};
-use spread::Spread;
+use strength_samples::StrengthSamples;
 
 /// Cost of a page, in nanoseconds, assumed until it is measured.
 const FIRST_COST: f64 = 1000.0;
@@ -42,11 +42,11 @@ const FIRST_COST: f64 = 1000.0;
 /// Limit of the regions of one step, from a list that may have all of them: a few milliseconds.
 const MAX_IN_STEP: usize = 16_384;
 /// The part of the bottom level's share that watching processes and frames may use.
-const WATCHING: f64 = 0.75;
+const WATCHING_SHARE: f64 = 0.75;
 /// The part of the bottom level's share that checks may use.
-const CHECKING: f64 = 0.5;
+const CHECKS_SHARE: f64 = 0.5;
 /// The part of the governor's share for looks at regions that are watched or on trial.
-const LOOKING: f64 = 1.0 / 32.0;
+const LOOKS_SHARE: f64 = 1.0 / 32.0;
 /// Lists of a large host come in bursts: their time is given this long ahead at once.
 const WATCHED_IN_ADVANCE: Nanos = 2 * SECOND;
 
@@ -72,7 +72,7 @@ pub(crate) struct Ladder {
     /// Pages read by first sweeps.
     swept_first: u64,
     /// The progress of a search through the regions.
-    spread: Spread,
+    strength_samples: StrengthSamples,
     /// The times of looks at regions that are watched or on trial, and the budget of these looks
     /// beside the bottom level's share.
     watched: Calendar,
@@ -100,7 +100,7 @@ impl Ladder {
         let levels = Level::all(params);
         Ladder {
             quotas: vec![None; levels.len()],
-            watching: CpuBudget::new(params.bottom_cpu * WATCHING, WATCHED_IN_ADVANCE),
+            watching: CpuBudget::new(params.bottom_cpu * WATCHING_SHARE, WATCHED_IN_ADVANCE),
             levels,
             permutations: Permutations::new(seed),
             calendar: Calendar::default(),
@@ -108,11 +108,11 @@ impl Ladder {
             newcomers: VecDeque::new(),
             unswept: Calendar::default(),
             swept_first: 0,
-            spread: Spread::default(),
+            strength_samples: StrengthSamples::default(),
             watched: Calendar::default(),
-            looking: CpuBudget::new(params.cpu * LOOKING, WATCHED_IN_ADVANCE),
+            looking: CpuBudget::new(params.cpu * LOOKS_SHARE, WATCHED_IN_ADVANCE),
             checks: Calendar::default(),
-            checking: CpuBudget::new(params.bottom_cpu * CHECKING, WATCHED_IN_ADVANCE),
+            checking: CpuBudget::new(params.bottom_cpu * CHECKS_SHARE, WATCHED_IN_ADVANCE),
             probes_due: 0,
             sample_cost: PageCost::new(FIRST_COST, 20.0, 1000.0),
             work_cost: PageCost::new(FIRST_COST, 20.0, 1000.0),
@@ -128,7 +128,7 @@ impl Ladder {
         for (level, share) in self.levels.iter_mut().zip(params.shares()) {
             level.budget().set_share(share);
         }
-        self.looking.set_share(params.cpu * LOOKING);
+        self.looking.set_share(params.cpu * LOOKS_SHARE);
     }
 
     /// The run starts.

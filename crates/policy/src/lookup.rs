@@ -10,7 +10,7 @@
 
 pub(crate) mod frame_table;
 pub(crate) mod frames;
-mod in_full;
+mod full_hash_index;
 pub mod merged;
 mod patrol;
 mod sharers;
@@ -23,11 +23,11 @@ use crate::command::{Command, Frame, FrameId, Lines, Nanos, SpaceId};
 use crate::params::{Contents, Params, SECOND};
 use crate::report::{FrameReport, IndexMemory};
 use frames::Frames;
-use in_full::InFull;
+use full_hash_index::FullHashIndex;
 pub use merged::Merged;
 use patrol::Patrol;
 use sharers::Sharers;
-pub use unmerged::{Layout, Match, Place, Query, Unmerged};
+pub use unmerged::{Layout, Match, Query, RegionPage, Unmerged};
 
 /// The longest time for which a listing that is due waits for the engine to be awake for another
 /// reason.
@@ -40,7 +40,7 @@ const FIRST_INDEX: usize = 1 << 16;
 pub(crate) struct Lookup {
     unmerged: Unmerged,
     merged: Merged,
-    in_full: InFull,
+    in_full: FullHashIndex,
     frames: Frames,
     /// Frames without room for more sharers, and their number of sharers when they became full.
     full: BTreeMap<FrameId, u32>,
@@ -68,7 +68,7 @@ impl Lookup {
         Lookup {
             unmerged,
             merged: Merged::new(),
-            in_full: InFull::default(),
+            in_full: FullHashIndex::default(),
             frames: Frames::new(),
             full: BTreeMap::new(),
             sharers: (params.merge == Contents::Between).then(Sharers::default),
@@ -91,7 +91,7 @@ impl Lookup {
     }
 
     /// Forgets that an unmerged page has this hash.
-    pub(crate) fn forget_unmerged(&mut self, hash: u64, place: Place) {
+    pub(crate) fn forget_unmerged(&mut self, hash: u64, place: RegionPage) {
         for rung in 0..self.rungs {
             self.unmerged.remove_rung(hash, rung, place);
         }
@@ -161,7 +161,7 @@ impl Lookup {
     }
 
     /// The place of the unmerged page of this hash that waits on this rung, if any.
-    pub(crate) fn find_unmerged(&self, hash: u64, rung: u32, round: u32) -> Option<Place> {
+    pub(crate) fn find_unmerged(&self, hash: u64, rung: u32, round: u32) -> Option<RegionPage> {
         let (place, _) = self.unmerged.find_on_rung(hash, rung, round)?;
         Some(place)
     }

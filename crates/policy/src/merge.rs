@@ -1,25 +1,23 @@
 //! Merging: the waiting pages, the batch under way, and the outcomes.
 //!
 //! [`matching`] finds partners for sampled pages and queues the pages that can be merged,
-//! [`proposals`] queues pages that are likely equal without a match, and [`in_full`] finds partners
-//! for pages whose hash collides ([`collisions`]); [`sharing`] decides which pages may share a
-//! frame; [`queue`] gathers batches; [`outcomes`] counts the outcomes.
+//! [`proposals`] queues pages that are likely equal without a match, and [`full_hash`] finds
+//! partners for pages whose hash collides ([`collisions`]); [`sharing`] decides which pages may
+//! share a frame; [`queue`] gathers batches.
 
+pub(crate) mod candidates;
 pub(crate) mod collisions;
 pub(crate) mod extension;
-pub(crate) mod finds;
-mod in_full;
+mod full_hash;
 pub(crate) mod matching;
-pub(crate) mod outcomes;
 mod proposals;
 pub(crate) mod queue;
 mod sharing;
-mod trail;
+mod twin_run;
 
 use crate::command::{FoldBatch, Nanos, Status};
 use crate::params::SECOND;
-use crate::report::{HugeReport, MergedPages};
-use outcomes::Outcomes;
+use crate::report::{HugeReport, MergedReport, Outcomes};
 use queue::{MergeQueue, Waiting};
 
 /// Pages for which emptying the LRU batches of all processors is worth its cost.
@@ -42,7 +40,7 @@ pub(crate) struct Merge {
     /// The last time at which most pages of a batch were merged.
     fruitful: Nanos,
     outcomes: Outcomes,
-    pages: MergedPages,
+    pages: MergedReport,
     huge: HugeReport,
 }
 
@@ -82,7 +80,7 @@ impl Merge {
             no_frames: 0,
             fruitful: 0,
             outcomes: Outcomes::default(),
-            pages: MergedPages::default(),
+            pages: MergedReport::default(),
             huge: HugeReport::default(),
         }
     }
@@ -213,8 +211,8 @@ impl Merge {
     }
 
     /// Merged pages, by partner; `now` are believed to be merged now.
-    pub(crate) fn report_merged(&self, now: u64) -> MergedPages {
-        MergedPages { now, ..self.pages }
+    pub(crate) fn report_merged(&self, now: u64) -> MergedReport {
+        MergedReport { now, ..self.pages }
     }
 
     /// Blocks of huge pages that were worth a split, and that were left whole.

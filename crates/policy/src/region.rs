@@ -8,8 +8,8 @@
 //! A region consists of parts, one for each question: the share with partners ([`duplication`]),
 //! how fast its merged pages are broken ([`cow`]), when it may be promoted again ([`backoff`]), the
 //! share in memory ([`residency`]), its merged pages ([`merged_pages`]), its huge pages that are
-//! worth a split ([`huge`]) and those that the kernel has made again ([`collapse`]), and the order
-//! of reading ([`walk`]). The ladder moves regions. State that a small region seldom needs is
+//! worth a split ([`huge_blocks`]) and those that the kernel has made again ([`collapse`]), and the
+//! order of reading ([`walk`]). The ladder moves regions. State that a small region seldom needs is
 //! allocated when it is first needed: for blocks ([`blocks`]), and for merged pages
 //! ([`merge_record`]).
 //!
@@ -22,20 +22,20 @@ mod blocks;
 mod collapse;
 pub(crate) mod cow;
 pub(crate) mod duplication;
-pub(crate) mod huge;
+pub(crate) mod huge_blocks;
+mod huge_pages;
 mod merge_record;
 pub(crate) mod merged_pages;
 mod merging;
 pub mod permutation;
-mod progress;
+mod reading_progress;
 pub(crate) mod residency;
-mod rewritten;
-mod settled;
-mod splitting;
+mod rewrite_detector;
+mod settled_pages;
 mod sweep;
 mod table;
 mod walk;
-mod watch;
+mod write_watch;
 
 use crate::command::{Nanos, PAGE_SIZE};
 use crate::convert;
@@ -46,12 +46,12 @@ use duplication::{DuplicationEstimate, Scale};
 use merge_record::MergeRecord;
 pub(crate) use merging::Look;
 use residency::Residency;
-use rewritten::Rewritten;
+use rewrite_detector::RewriteDetector;
 pub(crate) use sweep::SweepEnd;
 pub(crate) use table::Regions;
 pub(crate) use walk::Permutations;
 use walk::Walk;
-pub(crate) use watch::WATCHED_PAGES;
+pub(crate) use write_watch::WATCHED_PAGES;
 
 /// Pages a page table maps: 2 MiB.
 pub(crate) const BLOCK_PAGES: u32 = 512;
@@ -100,7 +100,7 @@ pub(crate) struct Region {
     fillings: u8,
     duplication: DuplicationEstimate,
     residency: Residency,
-    rewritten: Rewritten,
+    rewrites: RewriteDetector,
     /// When its last sweep ended, at any level.
     swept_at: Nanos,
     /// Whether it was swept in this era, and the number of pages that the sweep met.
@@ -116,7 +116,7 @@ pub(crate) struct Region {
 
 /// The properties of a newly found region.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct NewRegion {
     /// Byte address of the first page.
     pub(crate) start: u64,
     /// Its length.
@@ -136,7 +136,7 @@ impl Region {
     ///
     /// # Panics
     /// If it has no page, or does not start with one.
-    pub(crate) fn new(found: Found) -> Region {
+    pub(crate) fn new(found: NewRegion) -> Region {
         assert!(found.pages > 0 && found.start.is_multiple_of(PAGE_SIZE));
         Region {
             start: found.start,
@@ -155,7 +155,7 @@ impl Region {
             fillings: 0,
             duplication: DuplicationEstimate::default(),
             residency: Residency::default(),
-            rewritten: Rewritten::default(),
+            rewrites: RewriteDetector::default(),
             swept_at: 0,
             was_swept: false,
             met: 0,
@@ -168,7 +168,7 @@ impl Region {
 
     /// A slot of the table that holds no region.
     fn vacant() -> Region {
-        let mut region = Region::new(Found {
+        let mut region = Region::new(NewRegion {
             start: 0,
             pages: 1,
             space: SpaceSlot(0),

@@ -9,14 +9,15 @@
 
 pub mod counters;
 mod explanation;
-mod figures;
+mod outcomes;
 
-pub use crate::merge::outcomes::Outcomes;
 pub use counters::{Cell, Counters, Field, counted};
 pub use explanation::{
     Circumstances, KnownPartner, MAX_SPARSE, RegionReport, SpaceReport, Standing,
 };
-pub use figures::{SpaceFigures, SpacesFigures};
+pub use outcomes::Outcomes;
+
+use crate::command::{Nanos, SpaceId};
 
 crate::counters! {
     /// Address spaces and their mappings.
@@ -187,7 +188,7 @@ crate::counters! {
     /// Pages merged since the start, by what they were merged with; broken ones included.
     /// `zero + same_process + cross_process` is the number of pages given up.
     #[derive(Copy, Eq)]
-    pub struct MergedPages {
+    pub struct MergedReport {
         /// With the zero page.
         zero: u64 = "zero",
         /// With a frame that a page of the same process became.
@@ -268,7 +269,7 @@ pub struct Report {
     /// Frames.
     pub frames: FrameReport,
     /// Pages merged.
-    pub merged: MergedPages,
+    pub merged: MergedReport,
     /// The outcomes of the pages tried.
     pub outcomes: Outcomes,
     /// Huge pages.
@@ -279,4 +280,32 @@ pub struct Report {
     pub cpu: CpuReport,
     /// Commands tried again.
     pub retry: RetryReport,
+}
+
+/// The sums of one space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpaceFigures {
+    /// The space.
+    pub space: SpaceId,
+    /// Pages believed to be in memory.
+    pub resident: u64,
+    /// Pages believed to be merged.
+    pub merged: u64,
+    /// Duplicates believed to be left. The sum over all spaces is
+    /// [`DuplicatesReport`], except for rounding.
+    pub left: u64,
+    /// Pages of it that were read since its arrival.
+    pub read: u64,
+    /// Processor time of the calls that read its pages and tried to merge them, since its arrival.
+    /// The time of a call is divided among its pages.
+    pub work_time: Nanos,
+}
+
+/// The sums of all spaces, or of those that matter most.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpacesFigures {
+    /// The spaces, ascending by id.
+    pub spaces: Vec<SpaceFigures>,
+    /// Number of spaces that are not among them.
+    pub left_out: u64,
 }

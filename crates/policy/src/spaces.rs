@@ -9,14 +9,15 @@
 //! compared with the known regions of the space ([`changes`]). Where it would add more regions than
 //! there is room for, large mappings become sparse ones ([`sparse`]), which count as one region
 //! each until a page is found in them. Mappings that still exceed the bound are left out, counted,
-//! and tried again with every list. The lifetimes of regions are learnt by kind ([`lifetime`]).
+//! and tried again with every list. The lifetimes of regions are learnt by kind
+//! ([`region_lifetimes`]).
 //!
 //! # Source
 //! UKSM §5.1.
 
 pub(crate) mod changes;
 pub(crate) mod discovery;
-pub(crate) mod lifetime;
+pub(crate) mod region_lifetimes;
 pub(crate) mod sizes;
 pub(crate) mod sparse;
 
@@ -26,16 +27,16 @@ use std::ops::Bound;
 
 use crate::command::{Mapping, Nanos, SpaceId};
 use crate::convert;
-use crate::hash::mix;
+use crate::frugal_vec;
 use crate::ids::{RegionId, SpaceSlot};
+use crate::mix::mix;
 use crate::params::{Params, SECOND};
 use crate::report::SpacesReport;
-use crate::room;
-use changes::{Change, Known};
+use changes::{Change, KnownRegion};
 use sparse::{FoundPart, SparseMapping};
 
 /// Limits of regions per mapping, tried in this order until the regions fit.
-const CUTS: [u64; 3] = [changes::MAX_PIECES, 32, 1];
+const MAX_REGIONS_OF_MAPPING: [u64; 3] = [changes::MAX_PIECES, 32, 1];
 
 /// Pages by which a space must have grown before its holes are read again, or shrunk before all of
 /// it is read at its next growth: 256 KiB, or this part of a larger space.
@@ -45,7 +46,7 @@ const CHANGE_DIVISOR: u64 = 64;
 /// as many anchors.
 const GROWTH_OF_REGION: u64 = 32;
 /// Lost hints of a space count at most once in this time.
-const LOST_HINTS: Nanos = 2 * SECOND;
+const LOST_HINTS_INTERVAL: Nanos = 2 * SECOND;
 /// Pages by which the size must change to count while the space is being filled.
 const LAST_CHANGE: u64 = 16;
 
@@ -173,7 +174,7 @@ impl Space {
     pub(crate) fn loses_hints(&mut self, now: Nanos) -> bool {
         let counts = self
             .lost_hints_at
-            .is_none_or(|last| now >= last + LOST_HINTS);
+            .is_none_or(|last| now >= last + LOST_HINTS_INTERVAL);
         if counts {
             self.lost_hints_at = Some(now);
         }
@@ -327,7 +328,7 @@ impl Spaces {
             work: Work::default(),
         };
         let slot = self.free.pop().unwrap_or_else(|| {
-            room::push(&mut self.slots, None);
+            frugal_vec::push(&mut self.slots, None);
             SpaceSlot(convert::narrow(self.slots.len() as u64 - 1))
         });
         self.slots[slot.index()] = Some(space);
@@ -361,7 +362,7 @@ impl Spaces {
     pub(crate) fn changes(
         &mut self,
         slot: SpaceSlot,
-        known: &[Known],
+        known: &[KnownRegion],
         mappings: &[Mapping],
         regions: usize,
         params: &Params,
@@ -372,7 +373,7 @@ impl Spaces {
         self.sparse += space.sparse.len();
         let sparse: Vec<_> = space.sparse.iter().map(SparseMapping::range).collect();
         let mut answer = (vec![], 0);
-        for most in CUTS {
+        for most in MAX_REGIONS_OF_MAPPING {
             let changes = changes::changes(known, mappings, &sparse, params.region_bytes, most);
             let dropped = |change: &&Change| matches!(change, Change::Drop(_));
             let dropped = changes.iter().filter(dropped).count();
@@ -418,7 +419,7 @@ impl Spaces {
     /// Inserts a region of the space at this index of the order by address.
     pub(crate) fn insert_region(&mut self, slot: SpaceSlot, at: usize, region: RegionId) {
         let regions = &mut self.get_mut(slot).regions;
-        room::reserve(regions);
+        frugal_vec::reserve(regions);
         regions.insert(at, region);
     }
 

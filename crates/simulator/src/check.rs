@@ -23,9 +23,9 @@
 mod budget;
 mod policy;
 mod progress;
+mod violation;
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use uksm_policy::command::{
     Command, FoldEntry, FoldKind, FoldOutcome, Nanos, Observation, PageState, SpaceId, Status,
@@ -37,25 +37,8 @@ use crate::{Content, FrameView, Host};
 use budget::Budget;
 use policy::Policy;
 use progress::Progress;
-
-/// A state that must not occur.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// The check that noticed it.
-    pub check: &'static str,
-    /// A description of it.
-    pub what: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.check, self.what)
-    }
-}
-
-fn violated(check: &'static str, what: String) -> Result<(), Violation> {
-    Err(Violation { check, what })
-}
+pub use violation::Violation;
+use violation::violated;
 
 /// The bounds of a run.
 #[derive(Debug, Clone)]
@@ -84,7 +67,7 @@ const PAGE_BYTES: u64 = 12;
 pub struct Checks {
     domain: u16,
     bounds: Bounds,
-    told: Outcomes,
+    counted: Outcomes,
     budget: Budget,
     policy: Policy,
     progress: Progress,
@@ -100,7 +83,7 @@ impl Checks {
     pub fn new(domain: u16, bounds: Bounds) -> Checks {
         Checks {
             domain,
-            told: Outcomes::default(),
+            counted: Outcomes::default(),
             budget: Budget::new(&bounds.params),
             policy: Policy::default(),
             progress: Progress::new(bounds.wait),
@@ -177,17 +160,17 @@ impl Checks {
     fn count(&mut self, status: Status) {
         let counter = match status {
             Status::Untried => return,
-            Status::Merged => &mut self.told.merged,
-            Status::Already => &mut self.told.already,
-            Status::Zeroed => &mut self.told.zeroed,
-            Status::Differed => &mut self.told.differed,
-            Status::Busy => &mut self.told.busy,
-            Status::Gone => &mut self.told.gone,
-            Status::Full => &mut self.told.full,
-            Status::Refused => &mut self.told.refused,
+            Status::Merged => &mut self.counted.merged,
+            Status::Already => &mut self.counted.already,
+            Status::Zeroed => &mut self.counted.zeroed,
+            Status::Differed => &mut self.counted.differed,
+            Status::Busy => &mut self.counted.busy,
+            Status::Gone => &mut self.counted.gone,
+            Status::Full => &mut self.counted.full,
+            Status::Refused => &mut self.counted.refused,
         };
         *counter += 1;
-        self.told.tried += 1;
+        self.counted.tried += 1;
     }
 
     /// Checks the counts after the engine took in the answer to a FOLD.
@@ -203,8 +186,8 @@ impl Checks {
     /// # Errors
     /// They are not, or do not.
     pub fn equation(&self, outcomes: &Outcomes) -> Result<(), Violation> {
-        if !outcomes.balances() || *outcomes != self.told {
-            let what = format!("{outcomes:?}, told were {:?}", self.told);
+        if !outcomes.balances() || *outcomes != self.counted {
+            let what = format!("{outcomes:?}, counted were {:?}", self.counted);
             return violated("equation", what);
         }
         Ok(())
@@ -231,7 +214,7 @@ impl Checks {
         let index = index.unwrap_or(self.most_pages * PAGE_BYTES) * 5 / 4;
         let frames = report.frames.frames;
         let pairs = match self.bounds.params.merge {
-            Contents::Between => (self.told.merged + self.most_pages) * PAIR_BYTES,
+            Contents::Between => (self.counted.merged + self.most_pages) * PAIR_BYTES,
             Contents::All | Contents::Zero => 0,
         };
         let parts = [

@@ -11,7 +11,8 @@
 //! the content.
 
 use uksm_policy::command::{Lines, PAGE_LINES};
-use uksm_policy::hash::{LineHash, mix};
+use uksm_policy::hash::LineHash;
+use uksm_policy::mix::mix;
 
 /// The family of the zero page.
 const ZEROS: u64 = (1 << FAMILY_BITS) - 1;
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_is_told_apart_by_strong_hashes_only() {
+    fn a_family_is_distinguished_by_strong_hashes_only() {
         let (a, b) = (Content::similar(1, 3, 8), Content::similar(2, 3, 8));
         assert_eq!(hash(a, 0, 8), hash(b, 0, 8));
         assert_ne!(hash(a, 0, 9), hash(b, 0, 9));

@@ -93,7 +93,7 @@ pub struct Costs {
     /// In-kernel KSM.
     pub ksm: KsmCosts,
     /// UKSM as published.
-    pub published: PublishedCosts,
+    pub published: PaperCosts,
 }
 
 /// Costs of in-kernel KSM.
@@ -123,7 +123,7 @@ pub struct KsmCosts {
 /// Costs of UKSM as published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PublishedCosts {
+pub struct PaperCosts {
     /// Waking the scanner.
     pub wake: Nanos,
     /// Finding a page.

@@ -8,6 +8,7 @@
 //! its own made from the same seed. A case ends when the wanted share is merged, or after its time.
 
 mod boots;
+mod case;
 mod crowd;
 mod hints;
 mod idle;
@@ -18,42 +19,17 @@ mod reachability;
 mod realism;
 mod scale;
 mod scatter;
+mod setup;
 
-use uksm_policy::Params;
-use uksm_policy::command::Nanos;
 use uksm_policy::params::Governor;
 use uksm_results::report::{Report, SIMULATED};
 
-use crate::peer::{Advisor, KsmSettings, XlhSettings};
-use crate::{Costs, Workload};
+pub use case::Indexed;
+use case::{Case, Variant};
 use measure::CaseResult;
-pub use reachability::{Indexed, reachability};
+pub use reachability::reachability;
 pub use scatter::Custom;
-
-/// Pages in a MiB.
-const MIB: u64 = 256;
-
-/// The settings of every experiment.
-#[derive(Debug, Clone)]
-pub struct Setup {
-    /// Costs of the host.
-    pub costs: Costs,
-    /// The name of the costs.
-    pub costs_name: String,
-    /// Seed of everything.
-    pub seed: u64,
-    /// Parameters of the engine that are not the governor's, by name.
-    pub parameters: Vec<(String, String)>,
-    /// Only cases whose names contain this.
-    pub cases: Option<String>,
-    /// Only variants of these names; all if the list is empty.
-    pub variants: Vec<String>,
-    /// Another layout instead of the cases of `scatter`.
-    pub layout: Option<Custom>,
-    /// Runs of each case: the results must be the same, and repeating removes other work of this
-    /// machine from the real times of steps.
-    pub times: u32,
-}
+pub use setup::Setup;
 
 /// One experiment.
 pub struct Experiment {
@@ -123,152 +99,10 @@ fn with_full(report: &mut Report) {
     report.compare("uksm-full");
 }
 
-/// One workload and its goal.
-struct Case {
-    name: String,
-    workloads: Box<dyn Fn() -> Vec<Box<dyn Workload>> + Send + Sync>,
-    variants: Vec<Variant>,
-    /// Arrival of the processes of the goal, if not at the start.
-    arrival: Option<Nanos>,
-    /// Time at which all pages of the goal are there; measured from then on.
-    begin: Nanos,
-    /// Longest time to the goal after that.
-    limit: Nanos,
-    /// The goal: the share of the mergeable pages that must be merged, in percent; if none, the
-    /// whole time is measured.
-    percent: Option<u64>,
-    /// Longest time for the remaining pages after the goal.
-    after: Nanos,
-    /// Where a mean over time counts: its beginning.
-    warm_up: Option<Nanos>,
-    /// Whether chances to share are counted.
-    chances: bool,
-    /// Share of the pages of an index that change before it is searched, in percent.
-    changed_percent: u64,
-}
-
-impl Case {
-    /// A workload without anything to wait for.
-    fn new(
-        name: String,
-        workloads: impl Fn() -> Vec<Box<dyn Workload>> + Send + Sync + 'static,
-    ) -> Case {
-        Case {
-            name,
-            workloads: Box::new(workloads),
-            variants: vec![],
-            arrival: None,
-            begin: 0,
-            limit: 0,
-            percent: None,
-            after: 0,
-            warm_up: None,
-            chances: false,
-            changed_percent: 0,
-        }
-    }
-}
-
-/// A deduplicator with its settings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Variant {
-    Uksm(Governor),
-    /// The full governor with parameters of its own.
-    Set(&'static str, &'static [(&'static str, &'static str)]),
-    Ksm(&'static str, KsmSettings),
-    /// KSM whose unstable tree is a real one.
-    KsmTree(&'static str, KsmSettings),
-    /// KSM advised by I/O, as published.
-    Xlh(&'static str, XlhSettings),
-    /// UKSM as published.
-    Published(Governor),
-    /// All that can be merged, at each moment.
-    Oracle,
-    /// An index of pages, without a host.
-    Indexed(Indexed),
-}
-
-/// KSM without sleep.
-const KSM_UNLIMITED: Variant = Variant::Ksm(
-    "ksm-unlimited",
-    KsmSettings {
-        pages_to_scan: 1000,
-        sleep: 0,
-        smart_scan: true,
-        advisor: false,
-        held_percent: None,
-    },
-);
-/// KSM with the kernel's defaults.
-const KSM_SHIPPED: Variant = Variant::Ksm(
-    "ksm-shipped",
-    KsmSettings {
-        pages_to_scan: 100,
-        sleep: 20_000_000,
-        smart_scan: true,
-        advisor: false,
-        held_percent: None,
-    },
-);
-/// KSM, ten times the kernel's defaults.
-const KSM_1000: Variant = Variant::Ksm(
-    "ksm-1000",
-    KsmSettings {
-        pages_to_scan: 1000,
-        sleep: 20_000_000,
-        smart_scan: true,
-        advisor: false,
-        held_percent: None,
-    },
-);
-/// KSM with the scan-time advisor.
-const KSM_ADVISOR: Variant = Variant::Ksm(
-    "ksm-advisor",
-    KsmSettings {
-        pages_to_scan: Advisor::FIRST_PAGES,
-        sleep: 20_000_000,
-        smart_scan: true,
-        advisor: true,
-        held_percent: None,
-    },
-);
-
-impl Variant {
-    fn name(self) -> String {
-        match self {
-            Variant::Uksm(governor) => format!("uksm-{}", governor.name()),
-            Variant::Set(name, _)
-            | Variant::Ksm(name, _)
-            | Variant::KsmTree(name, _)
-            | Variant::Xlh(name, _) => name.to_owned(),
-            Variant::Oracle => "oracle".to_owned(),
-            Variant::Indexed(what) => what.name().to_owned(),
-            Variant::Published(governor) => format!("published-{}", governor.name()),
-        }
-    }
-}
-
 /// A case and one of its variants, run by one thread.
 struct Task<'a> {
     case: &'a Case,
     variant: Variant,
-}
-
-impl Setup {
-    /// The parameters of the engine under a governor, where some are a variant's own.
-    fn params(&self, governor: Governor, own: &[(&str, &str)]) -> Result<Params, String> {
-        let mut params = Params::governor(governor);
-        for (name, value) in own {
-            let set = params.set(name, value);
-            set.map_err(|error| error.to_string())?;
-        }
-        for (name, value) in &self.parameters {
-            let set = params.set(name, value);
-            set.map_err(|error| error.to_string())?;
-        }
-        params.check().map_err(|error| error.to_string())?;
-        Ok(params)
-    }
 }
 
 impl Experiment {

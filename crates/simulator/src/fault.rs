@@ -11,7 +11,7 @@
 //! A [`Canary`] is not a fault: it is wrong behaviour of the host or of its books that must never
 //! occur, and that a checker must notice.
 
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 
 /// Kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

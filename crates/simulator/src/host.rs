@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use uksm_policy::command::{Command, Mapping, Nanos, Observation, PageState, SpaceId, Told};
+use uksm_policy::command::{Command, EventSource, Mapping, Nanos, Observation, PageState, SpaceId};
 use uksm_policy::hash::LineHash;
 use uksm_policy::params::MAX_SHARERS;
 
@@ -25,14 +25,16 @@ use crate::memory::Slot;
 use crate::process::{Process, Processes};
 use crate::{Costs, PageView};
 
-pub(crate) mod chances;
+mod chance_counts;
 mod fold;
 mod guard;
+mod hint_ring;
 mod hints;
 pub(crate) mod in_kernel;
 mod khugepaged;
 mod listing;
 mod sample;
+pub(crate) mod sharing_chances;
 pub(crate) mod truth;
 mod workload;
 
@@ -54,7 +56,7 @@ pub struct Host {
     /// them.
     news: Vec<(u16, Nanos)>,
     /// Pending hints, by domain.
-    rings: BTreeMap<u16, hints::Ring>,
+    rings: BTreeMap<u16, hint_ring::HintRing>,
     frames: Frames,
     /// Pages that map the zero page.
     zero_pages: u64,
@@ -70,7 +72,7 @@ pub struct Host {
     pub mapping_list_life: Nanos,
     mapping_lists: BTreeMap<SpaceId, (Nanos, Vec<Mapping>)>,
     /// The process events that the machine receives.
-    pub told: Told,
+    pub event_source: EventSource,
     /// Mappings cannot be read.
     pub unreadable: bool,
     /// There is no memory for calls before this time.
@@ -96,7 +98,7 @@ pub struct Host {
     /// Pages that a peer has marked read-only.
     guards: guard::Guards,
     /// Chances to share, if they are counted.
-    chances: Option<Box<chances::Chances>>,
+    chances: Option<Box<sharing_chances::SharingChances>>,
 }
 
 impl Host {
@@ -120,7 +122,7 @@ impl Host {
             report_pins: true,
             mapping_list_life: 0,
             mapping_lists: BTreeMap::new(),
-            told: Told::Processes,
+            event_source: EventSource::Processes,
             unreadable: false,
             no_memory_until: 0,
             shortages: 0,

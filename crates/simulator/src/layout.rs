@@ -10,18 +10,18 @@
 //! with its own pages in runs between them.
 //!
 //! # Source
-//! The lengths of [`Place::GuestRuns`] were measured on two Debian guests that read files of one
-//! image in different order: `docs/simulator.md`.
+//! The lengths of [`Arrangement::GuestRuns`] were measured on two Debian guests that read files of
+//! one image in different order: `docs/simulator.md`.
 
 use std::str::FromStr;
 
-use uksm_policy::hash::{SplitMix64, mix};
+use uksm_policy::mix::{SplitMix64, mix};
 
 use crate::Content;
 
 /// Relative positions of the equal pages of two mappings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Arrangement {
     /// At the same offsets, chosen one by one.
     Same,
     /// Anywhere, one by one.
@@ -92,16 +92,16 @@ pub(crate) fn cut(pages: u64, mut draw: impl FnMut() -> u64) -> Vec<u64> {
     lengths
 }
 
-impl FromStr for Place {
+impl FromStr for Arrangement {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Place, String> {
+    fn from_str(text: &str) -> Result<Arrangement, String> {
         let runs = |length: &str| length.parse().ok().filter(|&length| length > 0);
         match (text, text.strip_prefix("runs:").and_then(runs)) {
-            ("same", _) => Ok(Place::Same),
-            ("singly", _) => Ok(Place::Singly),
-            ("guest", _) => Ok(Place::GuestRuns),
-            (_, Some(length)) => Ok(Place::Runs(length)),
+            ("same", _) => Ok(Arrangement::Same),
+            ("singly", _) => Ok(Arrangement::Singly),
+            ("guest", _) => Ok(Arrangement::GuestRuns),
+            (_, Some(length)) => Ok(Arrangement::Runs(length)),
             _ => Err(format!(
                 "'{text}' is not same, singly, guest or runs:LENGTH"
             )),
@@ -117,7 +117,7 @@ pub struct Layout {
     /// Share of them that is equal, in percent.
     pub percent: u64,
     /// Their relative positions.
-    pub place: Place,
+    pub place: Arrangement,
     /// Pool of the contents: layouts of one pool and seed have equal ones.
     pub pool: u64,
     /// Seed of all random choices for all mappings.
@@ -129,7 +129,7 @@ impl Layout {
     #[must_use]
     pub fn contents(&self, owner: u64) -> Vec<Content> {
         match self.place {
-            Place::Same => self.at_same_offsets(owner),
+            Arrangement::Same => self.at_same_offsets(owner),
             _ => self.in_runs(owner),
         }
     }
@@ -157,12 +157,12 @@ impl Layout {
             first += length;
         }
         let own_run = match self.place {
-            Place::Runs(length) => length,
-            Place::GuestRuns => GUEST_OWN_RUN,
+            Arrangement::Runs(length) => length,
+            Arrangement::GuestRuns => GUEST_OWN_RUN,
             _ => 1,
         };
         let own_runs = cut(self.pages - equal, || match self.place {
-            Place::GuestRuns => 1 + its_own.below(own_run),
+            Arrangement::GuestRuns => 1 + its_own.below(own_run),
             _ => own_run,
         });
         runs.extend(own_runs.into_iter().map(|length| (None, length)));
@@ -181,8 +181,8 @@ impl Layout {
     /// The lengths of the runs of equal pages; the same for all mappings.
     fn equal_runs(&self, equal: u64, random: &mut SplitMix64) -> Vec<u64> {
         let mut runs = match self.place {
-            Place::Runs(length) => cut(equal, || length),
-            Place::GuestRuns => {
+            Arrangement::Runs(length) => cut(equal, || length),
+            Arrangement::GuestRuns => {
                 let mut runs = vec![];
                 let mut left = equal;
                 for (percent, least, most) in GUEST_RUNS {
@@ -207,7 +207,7 @@ mod tests {
 
     const PAGES: u64 = 1 << 17;
 
-    fn layout(percent: u64, place: Place) -> Layout {
+    fn layout(percent: u64, place: Arrangement) -> Layout {
         Layout {
             pages: PAGES,
             percent,
@@ -231,10 +231,10 @@ mod tests {
     #[test]
     fn the_share_of_equal_pages_is_as_asked_for_in_every_place() {
         for place in [
-            Place::Same,
-            Place::Singly,
-            Place::Runs(64),
-            Place::GuestRuns,
+            Arrangement::Same,
+            Arrangement::Singly,
+            Arrangement::Runs(64),
+            Arrangement::GuestRuns,
         ] {
             for percent in [2, 45, 100] {
                 let found = twins(&layout(percent, place)).into_iter().flatten().count();
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn equal_pages_lie_at_the_same_or_at_other_offsets() {
-        for (place, same) in [(Place::Same, true), (Place::Singly, false)] {
+        for (place, same) in [(Arrangement::Same, true), (Arrangement::Singly, false)] {
             let pairs = twins(&layout(45, place)).into_iter().zip(0..);
             let pairs: Vec<(u64, u64)> = pairs.filter_map(|(twin, at)| Some((twin?, at))).collect();
             let alike = pairs.iter().filter(|(twin, at)| twin == at).count();
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn guests_have_runs_of_the_lengths_measured_and_mostly_in_dense_blocks() {
-        let twins = twins(&layout(45, Place::GuestRuns));
+        let twins = twins(&layout(45, Arrangement::GuestRuns));
         let equal = twins.iter().flatten().count() as f64;
         let mut lengths: Vec<usize> = vec![];
         let mut last = None;

@@ -36,10 +36,10 @@ pub mod workload;
 mod world;
 
 pub use content::Content;
-pub use cost::{Costs, KsmCosts, PublishedCosts};
+pub use cost::{Costs, KsmCosts, PaperCosts};
 pub use frames::FrameView;
 pub use host::Host;
-pub use host::chances::Chances;
+pub use host::sharing_chances::SharingChances;
 pub use host::truth::Audit;
 pub use memory::{Fill, PageView};
 pub use run::{Driven, Run};

@@ -13,9 +13,12 @@
 
 use std::collections::BTreeMap;
 
-use uksm_policy::command::{PAGE_SIZE, PageState};
+use uksm_policy::command::{PAGE_SIZE, PageState, SpaceId};
 
 use crate::Content;
+
+/// The space and the address of a page.
+pub(crate) type PageAddress = (SpaceId, u64);
 
 /// One page, unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

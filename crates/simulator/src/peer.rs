@@ -4,16 +4,16 @@
 //! that they merge. Their costs are in the same files as the engine's.
 
 mod advisor;
-mod held;
+mod capped_ksm;
 mod ksm;
-mod published;
 pub(crate) mod tree;
+mod uksm_paper;
 mod unstable;
 mod xlh;
 
 pub use advisor::Advisor;
 pub use ksm::{Ksm, KsmSettings};
-pub use published::Published;
 pub use tree::Reachability;
+pub use uksm_paper::PaperUksm;
 pub use unstable::levels;
 pub use xlh::{Entered, Xlh, XlhSettings};

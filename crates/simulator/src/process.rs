@@ -35,7 +35,7 @@ pub(crate) struct Growth {
     /// Pages added since the last report, less the pages that went.
     pages: u64,
     /// Time of the last report.
-    told: Option<Nanos>,
+    reported_at: Option<Nanos>,
     /// Page tables, by the number of the range that each maps.
     tables: BTreeSet<u64>,
 }
@@ -53,14 +53,14 @@ impl Growth {
     /// that takes a new table, after [`GROWTH_PAGES`] pages, and at most once in [`ONCE_IN`].
     pub(crate) fn appears(&mut self, address: u64, is_followed: bool, now: Nanos) -> bool {
         let is_new = self.tables.insert(address / TABLE_BYTES);
-        let is_soon = self.told.is_some_and(|told| now < told + ONCE_IN);
-        let is_told = is_followed && is_new && !is_soon && self.pages >= GROWTH_PAGES;
-        if is_told {
+        let is_soon = self.reported_at.is_some_and(|at| now < at + ONCE_IN);
+        let is_reported = is_followed && is_new && !is_soon && self.pages >= GROWTH_PAGES;
+        if is_reported {
             self.pages = 0;
-            self.told = Some(now);
+            self.reported_at = Some(now);
         }
         self.pages += 1;
-        is_told
+        is_reported
     }
 
     /// This many pages go.

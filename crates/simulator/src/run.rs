@@ -11,7 +11,7 @@ use uksm_policy::{Engine, ParamError, Params};
 
 use crate::fault::Canary;
 use crate::sleep::SleepEnds;
-use crate::stopwatch::{self, Steps, Taken};
+use crate::stopwatch::{self, StepRecord, Steps};
 use crate::{Costs, Host};
 
 /// Time between two actions of a workload while the engine sleeps.
@@ -57,10 +57,10 @@ impl Driver {
     fn decide(&mut self, engine: &mut Engine, host: &Host, now: Nanos) -> (Command, Nanos) {
         let (mut observation, spent) = self.next.take().expect("there is always an answer");
         if observation == Observation::Woke {
-            if host.told_at(self.domain).is_some_and(|at| at <= now) {
-                observation = Observation::Told;
+            if host.events_at(self.domain).is_some_and(|at| at <= now) {
+                observation = Observation::EventsArrived;
             } else if host.is_hinted(self.domain) {
-                observation = Observation::Hinted;
+                observation = Observation::HintsArrived;
             }
         }
         let what = stopwatch::name(&observation);
@@ -74,8 +74,8 @@ impl Driver {
     }
 
     /// A step that processes this answer, with no time yet.
-    fn taken_in(&self, answer: &Observation) -> Taken {
-        let mut step = Taken::default();
+    fn taken_in(&self, answer: &Observation) -> StepRecord {
+        let mut step = StepRecord::default();
         match answer {
             Observation::Sampled(pages) => {
                 let merged = pages.iter().filter(|page| page.state == PageState::Frame);
@@ -90,7 +90,7 @@ impl Driver {
     }
 
     /// Cost of the step that processes this answer.
-    fn cost(&self, answer: &Observation, step: Taken, costs: &Costs) -> Nanos {
+    fn cost(&self, answer: &Observation, step: StepRecord, costs: &Costs) -> Nanos {
         let start = match answer {
             Observation::Started => costs.start,
             _ => 0,
@@ -176,7 +176,7 @@ impl Driven {
     }
 
     /// The steps that were kept.
-    pub(crate) fn kept_steps(&mut self) -> Vec<Taken> {
+    pub(crate) fn kept_steps(&mut self) -> Vec<StepRecord> {
         self.driver.steps.kept()
     }
 

@@ -10,8 +10,8 @@ pub struct SleepEnds {
     /// The domain that it serves.
     domain: u16,
     /// Times from which process events, and hints, end the sleep.
-    told_from: Nanos,
-    hinted_from: Nanos,
+    events_wake_from: Nanos,
+    hints_wake_from: Nanos,
 }
 
 impl SleepEnds {
@@ -20,24 +20,26 @@ impl SleepEnds {
     pub(crate) fn of(command: &Command, domain: u16, now: Nanos) -> Option<(Nanos, SleepEnds)> {
         let &Command::Sleep {
             until,
-            told_from,
-            hinted_from,
+            events_wake_from,
+            hints_wake_from,
         } = command
         else {
             return None;
         };
         let ends = SleepEnds {
             domain,
-            told_from: told_from.max(now),
-            hinted_from: hinted_from.max(now),
+            events_wake_from: events_wake_from.max(now),
+            hints_wake_from: hints_wake_from.max(now),
         };
         Some((until.max(now), ends))
     }
 
     /// The time at which a pending event ends the sleep, if it does.
     pub(crate) fn at(&self, host: &Host) -> Option<Nanos> {
-        let told = host.told_at(self.domain).map(|at| at.max(self.told_from));
-        let hinted = host.is_hinted(self.domain).then_some(self.hinted_from);
-        told.into_iter().chain(hinted).min()
+        let events = host
+            .events_at(self.domain)
+            .map(|at| at.max(self.events_wake_from));
+        let hints = host.is_hinted(self.domain).then_some(self.hints_wake_from);
+        events.into_iter().chain(hints).min()
     }
 }

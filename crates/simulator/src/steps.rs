@@ -18,12 +18,12 @@
 
 use uksm_policy::Params;
 use uksm_policy::command::{Nanos, SpaceId};
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 use uksm_policy::params::Governor;
 
 use crate::layout::{own, pooled};
 use crate::run::Driven;
-use crate::stopwatch::{Taken, thread_time};
+use crate::stopwatch::{StepRecord, thread_time};
 use crate::workload::{Loop, Order, SECOND, map};
 use crate::world::{Alone, Workload, World};
 use crate::{Content, Costs, Host};
@@ -111,8 +111,8 @@ impl Difference {
             let still = Still(pages, move |page| content(page, pages));
             taken(Box::new(still), LIMIT)
         });
-        let more = |of: fn(&Taken) -> u64| {
-            let sum = |taken: &[Taken]| taken.iter().map(of).sum::<u64>() as f64;
+        let more = |of: fn(&StepRecord) -> u64| {
+            let sum = |taken: &[StepRecord]| taken.iter().map(of).sum::<u64>() as f64;
             sum(&large) - sum(&small)
         };
         Difference {
@@ -133,13 +133,13 @@ fn rewritten() -> Box<dyn Workload> {
 }
 
 /// Whether a step processed almost only merged pages.
-fn is_of_merged(step: &Taken) -> bool {
+fn is_of_merged(step: &StepRecord) -> bool {
     step.sampled > 0 && step.merged * 10 >= step.sampled * 9
 }
 
 /// Cost of a page and of a run in these steps beyond the fixed part: the pair with the least
 /// squares of the residuals.
-fn of_merged(taken: &[Taken], usual: f64) -> (f64, f64) {
+fn of_merged(taken: &[StepRecord], usual: f64) -> (f64, f64) {
     let (mut pages, mut runs, mut both) = (0.0, 0.0, 0.0);
     let (mut by_pages, mut by_runs) = (0.0, 0.0);
     for step in taken.iter().filter(|step| is_of_merged(step)) {
@@ -161,7 +161,7 @@ fn of_merged(taken: &[Taken], usual: f64) -> (f64, f64) {
 }
 
 /// The median of the steps that processed no page.
-fn usual(taken: &[Taken]) -> f64 {
+fn usual(taken: &[StepRecord]) -> f64 {
     let empty = taken.iter().filter(|step| step.sampled + step.folded == 0);
     let mut times: Vec<Nanos> = empty.map(|step| step.time).collect();
     times.sort_unstable();
@@ -197,7 +197,7 @@ impl<F: Fn(u64) -> Content> Workload for Still<F> {
 }
 
 /// The steps of an engine on a host where this workload runs until `limit`.
-fn taken(workload: Box<dyn Workload>, limit: Nanos) -> Vec<Taken> {
+fn taken(workload: Box<dyn Workload>, limit: Nanos) -> Vec<StepRecord> {
     let host = Host::new(1, Costs::default());
     let world = World::new(host, vec![workload]);
     let params = Params::governor(Governor::Full);
@@ -244,8 +244,8 @@ mod tests {
 
     #[test]
     fn each_host_makes_the_engine_do_what_is_measured_on_it() {
-        let outcomes = |taken: &[Taken]| taken.iter().map(|step| step.folded).sum::<u64>();
-        let sampled = |taken: &[Taken]| taken.iter().map(|step| step.sampled).sum::<u64>();
+        let outcomes = |taken: &[StepRecord]| taken.iter().map(|step| step.folded).sum::<u64>();
+        let sampled = |taken: &[StepRecord]| taken.iter().map(|step| step.sampled).sum::<u64>();
         let pages = PAGES[0];
         let alone = taken(Box::new(Still(pages, |page| own(1, page))), LIMIT);
         assert!(sampled(&alone) >= pages);
@@ -261,8 +261,8 @@ mod tests {
     }
 
     #[test]
-    fn pages_and_runs_are_told_apart() {
-        let step = |sampled, runs| Taken {
+    fn pages_and_runs_are_distinguished() {
+        let step = |sampled, runs| StepRecord {
             sampled,
             runs,
             merged: sampled,

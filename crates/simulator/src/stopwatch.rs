@@ -32,12 +32,12 @@ pub struct Steps {
     /// Steps that were not short, by their number: the name of the processed answer, and the time.
     long: BTreeMap<u64, (&'static str, Nanos)>,
     /// All steps, if they are to be kept.
-    kept: Option<Vec<Taken>>,
+    kept: Option<Vec<StepRecord>>,
 }
 
 /// One step of an engine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct StepRecord {
     /// Pages of the processed SAMPLE.
     pub(crate) sampled: u64,
     /// Runs of these pages.
@@ -57,12 +57,12 @@ impl Steps {
     }
 
     /// The steps that were kept.
-    pub(crate) fn kept(&mut self) -> Vec<Taken> {
+    pub(crate) fn kept(&mut self) -> Vec<StepRecord> {
         self.kept.take().unwrap_or_default()
     }
 
     /// Adds a step, which processed an answer of this name.
-    pub(crate) fn took(&mut self, what: &'static str, step: Taken) {
+    pub(crate) fn took(&mut self, what: &'static str, step: StepRecord) {
         self.count += 1;
         if step.time > SHORT {
             self.long.insert(self.count, (what, step.time));
@@ -147,7 +147,7 @@ pub(crate) fn name(observation: &Observation) -> &'static str {
         Observation::Frames { .. } => "frames",
         Observation::NoMemory(_) => "no memory",
         Observation::Hints { .. } => "hints",
-        Observation::Woke | Observation::Told | Observation::Hinted => "waking",
+        Observation::Woke | Observation::EventsArrived | Observation::HintsArrived => "waking",
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
         let run = |times: [Nanos; 3]| {
             let mut steps = Steps::default();
             for time in times {
-                let step = Taken {
+                let step = StepRecord {
                     sampled: 1,
                     runs: 1,
                     merged: 0,

@@ -12,7 +12,7 @@ mod guests;
 mod looped;
 mod page_cache;
 mod snapshot;
-mod still;
+mod static_pages;
 
 pub use churn::{Rewritten, ShortLived};
 pub use crowd::Crowd;
@@ -21,10 +21,10 @@ pub use fleet::Fleet;
 pub use guests::{Boots, Guests};
 pub use looped::{Loop, Order};
 pub use snapshot::Snapshots;
-pub use still::{Scatter, StaticMixed, Zipf};
+pub use static_pages::{Scatter, StaticMixed, Zipf};
 
 use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 
 use crate::{Content, Fill, Host};
 

@@ -115,7 +115,7 @@ fn duplicates_that_are_never_merged_are_caught() {
 }
 
 #[test]
-fn outcomes_that_do_not_add_up_or_were_not_told_are_caught() {
+fn outcomes_that_do_not_add_up_or_were_not_given_are_caught() {
     let bounds = Bounds {
         params: Params::governor(Governor::Full),
         wait: None,

@@ -3,7 +3,7 @@
 use uksm_policy::Params;
 use uksm_policy::command::{Nanos, PAGE_SIZE};
 use uksm_policy::params::Governor;
-use uksm_simulator::layout::{Layout, Place, own};
+use uksm_simulator::layout::{Arrangement, Layout, own};
 use uksm_simulator::workload::Scatter;
 use uksm_simulator::{Alone, Costs, Driven, Fill, Host, Workload, World};
 
@@ -14,7 +14,7 @@ const MIB: u64 = 256;
 
 /// The memory of an engine after it has run for a while.
 #[derive(Debug)]
-struct Taken {
+struct MemoryUse {
     /// The allocator's count: bytes freed when the engine is dropped.
     freed: u64,
     /// The engine's report.
@@ -25,7 +25,7 @@ struct Taken {
     followed: u64,
 }
 
-fn after(seconds: u64, workload: Box<dyn Workload>) -> Taken {
+fn after(seconds: u64, workload: Box<dyn Workload>) -> MemoryUse {
     let world = World::new(Host::new(SEED, Costs::default()), vec![workload]);
     let params = Params::governor(Governor::Full);
     let driven = Driven::new(params, SEED, 0).expect("a governor is accepted");
@@ -37,7 +37,7 @@ fn after(seconds: u64, workload: Box<dyn Workload>) -> Taken {
     let Driven { engine, .. } = alone.deduplicator;
     let report = engine.report();
     let dropped = allocation_counter::measure(|| drop(engine));
-    let taken = Taken {
+    let taken = MemoryUse {
         freed: dropped.bytes_current.unsigned_abs(),
         reported: report.index.index_bytes + report.region_memory.region_bytes,
         regions: report.regions.regions,
@@ -53,7 +53,7 @@ fn after(seconds: u64, workload: Box<dyn Workload>) -> Taken {
     taken
 }
 
-fn scatter(processes: u64, pages: u64, percent: u64, place: Place) -> Box<dyn Workload> {
+fn scatter(processes: u64, pages: u64, percent: u64, place: Arrangement) -> Box<dyn Workload> {
     let layout = Layout {
         pages,
         percent,
@@ -70,14 +70,14 @@ fn scatter(processes: u64, pages: u64, percent: u64, place: Place) -> Box<dyn Wo
 
 /// The report is not far below the real memory: it leaves out work under way, about a MiB, and room
 /// that was reserved and is not touched.
-fn is_reported(taken: &Taken) -> bool {
+fn is_reported(taken: &MemoryUse) -> bool {
     taken.reported * 100 + (100 << 18) >= taken.freed * 80
 }
 
 #[test]
 fn an_engine_takes_at_most_a_256th_of_what_it_follows() {
-    let different = after(20, scatter(16, 128 * MIB, 1, Place::Same));
-    let guests = after(20, scatter(16, 128 * MIB, 40, Place::GuestRuns));
+    let different = after(20, scatter(16, 128 * MIB, 1, Arrangement::Same));
+    let guests = after(20, scatter(16, 128 * MIB, 40, Arrangement::GuestRuns));
     for taken in [different, guests] {
         assert!(taken.freed <= taken.followed / 256, "{taken:?}");
         assert!(is_reported(&taken), "{taken:?}");
@@ -86,7 +86,7 @@ fn an_engine_takes_at_most_a_256th_of_what_it_follows() {
 
 #[test]
 fn a_frame_takes_36_bytes_once_all_is_merged() {
-    let pairs = after(20, scatter(2, 512 * MIB, 100, Place::Singly));
+    let pairs = after(20, scatter(2, 512 * MIB, 100, Arrangement::Singly));
     assert!(
         pairs.frames * 100 >= 512 * MIB * 99,
         "all is merged: {pairs:?}"
@@ -123,7 +123,7 @@ impl Workload for Small {
 }
 
 /// Memory of 80,000 regions of `pages` pages, `mappings` in a process.
-fn small(mappings: u64, pages: u64, in_pairs: bool, seconds: u64) -> Taken {
+fn small(mappings: u64, pages: u64, in_pairs: bool, seconds: u64) -> MemoryUse {
     let processes = 80_000 / mappings;
     let workload = Small {
         processes,

@@ -4,7 +4,7 @@ mod scene;
 
 use scene::*;
 use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, PAGE_SIZE, SpaceId};
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 use uksm_policy::params::{Governor, Params};
 use uksm_simulator::{Fill, Host, Run};
 

@@ -121,7 +121,7 @@ fn zero_pages_go_to_the_zero_page() {
 }
 
 #[test]
-fn duplicates_within_and_across_processes_are_told_apart() {
+fn duplicates_within_and_across_processes_are_distinguished() {
     let mut host = host();
     let (a, b) = (host.spawn(1), host.spawn(2));
     let twice = |page: u64| unique(1)(page / 2);
@@ -228,7 +228,7 @@ fn huge_pages_are_split_where_that_pays() {
 }
 
 #[test]
-fn huge_pages_are_never_split_if_so_told() {
+fn huge_pages_are_never_split_if_that_is_set() {
     let mut host = host();
     for space in 0..2 {
         let space = host.spawn(space);

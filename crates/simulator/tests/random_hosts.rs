@@ -8,7 +8,7 @@ mod scene;
 
 use scene::{HEAP, MIB, S, base, host, show, unique};
 use uksm_policy::command::PAGE_SIZE;
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 use uksm_policy::params::{Governor, Params};
 use uksm_simulator::{Content, Fill, Host, Run};
 

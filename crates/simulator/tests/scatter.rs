@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use scene::*;
 use uksm_policy::command::{Nanos, PAGE_SIZE};
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 use uksm_simulator::{Content, Fill, Host, Run};
 
 /// Pages of each process: 256 MiB.
@@ -21,7 +21,7 @@ const PAGES: u64 = 256 * MIB;
 
 /// Positions of the equal pages of the second process.
 #[derive(Clone, Copy)]
-enum Place {
+enum Scattering {
     /// At the positions of their twins.
     Same,
     /// Anywhere, in runs of this length.
@@ -36,11 +36,11 @@ fn shuffle(order: &mut [u64], random: &mut SplitMix64) {
 }
 
 /// Contents of the two processes: `percent` of the pages of one are those of the other.
-fn contents(percent: u64, place: Place) -> [Vec<Content>; 2] {
+fn contents(percent: u64, place: Scattering) -> [Vec<Content>; 2] {
     let mut random = SplitMix64::new(SEED);
     let run = match place {
-        Place::Same => 1,
-        Place::Shuffled(run) => run,
+        Scattering::Same => 1,
+        Scattering::Shuffled(run) => run,
     };
     let runs = PAGES / run;
     let mut orders = [(); 2].map(|()| {
@@ -48,7 +48,7 @@ fn contents(percent: u64, place: Place) -> [Vec<Content>; 2] {
         shuffle(&mut order, &mut random);
         order
     });
-    if matches!(place, Place::Same) {
+    if matches!(place, Scattering::Same) {
         orders[1] = orders[0].clone();
     }
     [0, 1].map(|owner: usize| {
@@ -66,13 +66,13 @@ fn contents(percent: u64, place: Place) -> [Vec<Content>; 2] {
     })
 }
 
-fn two_processes(percent: u64, place: Place) -> Host {
+fn two_processes(percent: u64, place: Scattering) -> Host {
     let mut host = host();
     map_both(&mut host, percent, place);
     host
 }
 
-fn map_both(host: &mut Host, percent: u64, place: Place) {
+fn map_both(host: &mut Host, percent: u64, place: Scattering) {
     for (owner, pages) in (1..).zip(contents(percent, place)) {
         let space = host.spawn(owner);
         let fill = |page: u64| pages[page as usize];
@@ -86,19 +86,19 @@ fn map_both(host: &mut Host, percent: u64, place: Place) {
     }
 }
 
-const CASES: [(u64, Place); 12] = [
-    (100, Place::Same),
-    (80, Place::Same),
-    (2, Place::Same),
-    (5, Place::Same),
-    (20, Place::Same),
-    (40, Place::Same),
-    (2, Place::Shuffled(1)),
-    (5, Place::Shuffled(1)),
-    (20, Place::Shuffled(1)),
-    (100, Place::Shuffled(1)),
-    (45, Place::Shuffled(64)),
-    (5, Place::Shuffled(64)),
+const CASES: [(u64, Scattering); 12] = [
+    (100, Scattering::Same),
+    (80, Scattering::Same),
+    (2, Scattering::Same),
+    (5, Scattering::Same),
+    (20, Scattering::Same),
+    (40, Scattering::Same),
+    (2, Scattering::Shuffled(1)),
+    (5, Scattering::Shuffled(1)),
+    (20, Scattering::Shuffled(1)),
+    (100, Scattering::Shuffled(1)),
+    (45, Scattering::Shuffled(64)),
+    (5, Scattering::Shuffled(64)),
 ];
 
 /// CPU permitted for `saved` pages: a look at every page of both, and merging.
@@ -128,8 +128,8 @@ fn check(mut run: Run, name: &str) {
 fn scattered_duplicates_cost_one_look_at_each_page() {
     for (percent, place) in CASES {
         let length = match place {
-            Place::Same => 0,
-            Place::Shuffled(run) => run,
+            Scattering::Same => 0,
+            Scattering::Shuffled(run) => run,
         };
         let host = two_processes(percent, place);
         check(run(full(), host), &format!("{percent} %, runs {length}"));
@@ -156,7 +156,7 @@ fn runs_are_merged_though_the_index_has_room_for_a_sixth_of_the_pages() {
     // One in twenty runs of 16 pages has no page in the index.
     for (percent, length, found) in [(45, 64, 90), (20, 16, 85), (45, 512, 90)] {
         let name = format!("{percent} % in runs of {length}");
-        let host = two_processes(percent, Place::Shuffled(length));
+        let host = two_processes(percent, Scattering::Shuffled(length));
         let mut run = run(params.clone(), host);
         let end = run.now() + 60 * S;
         let (time, cpu) = merge(&mut run, found, end);

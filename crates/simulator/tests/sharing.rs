@@ -153,7 +153,7 @@ fn zeros_where_the_zero_page_may_not_be_mapped_share_frames() {
     assert_eq!(report.merged.zero, 0);
     assert!(
         report.outcomes.refused < 16 * MIB / 10,
-        "told once, it is not tried again: {:?}",
+        "refused once, it is not tried again: {:?}",
         report.outcomes
     );
     let explained = run.engine.explain(space).unwrap();

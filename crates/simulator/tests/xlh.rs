@@ -14,7 +14,7 @@ const KSM: KsmSettings = KsmSettings {
     sleep: 20_000_000,
     smart_scan: false,
     advisor: false,
-    held_percent: None,
+    cap_percent: None,
 };
 const XLH: XlhSettings = XlhSettings {
     ksm: KSM,

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use uksm_linux::module::{self, Info, Verb};
 use uksm_policy::report::{
     Counters, CpuReport, DuplicatesReport, Field, FrameReport, HintsReport, HugeReport,
-    IndexMemory, LevelReport, MergedPages, Outcomes, PromotionReport, RegionMemory, RegionsReport,
+    IndexMemory, LevelReport, MergedReport, Outcomes, PromotionReport, RegionMemory, RegionsReport,
     SamplingReport, SpacesReport, StrengthReport,
 };
 
@@ -143,7 +143,7 @@ uksm_policy::counters! {
     }
     with {
         /// By what they were merged with.
-        pages: MergedPages,
+        pages: MergedReport,
         /// What is left.
         duplicates: DuplicatesReport,
     }

@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 
 use uksm_linux::module::Configuration;
 use uksm_policy::command::Lines;
-use uksm_policy::hash::{LineHash, SplitMix64};
+use uksm_policy::hash::LineHash;
+use uksm_policy::mix::SplitMix64;
 
 use super::Context;
 use crate::fixtures::contents::{Content, PAGE, Random};

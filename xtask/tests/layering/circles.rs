@@ -1,4 +1,5 @@
-//! No two files need each other, neither in the crates of [`CRATES`] nor in the module.
+//! No two files need each other, neither in the crates of [`CRATES`] nor in the module; nor do two
+//! folders of the crates of [`CRATES_OF_FOLDERS`].
 //!
 //! A circle is a strongly connected component of more than one file. In a crate a file needs
 //! another if it names an item in it ([`modules`](crate::modules)); a method that is called without
@@ -14,21 +15,23 @@ use crate::tree::{has_extension, small_tree, sources, text, tree};
 
 /// The crates without circles. Of the others:
 /// - `crates/agent`: `connection.rs` and `lib.rs`;
-/// - `crates/simulator`: the experiments with their table, the host with its parts, `check.rs` with
-///   the checks, `seed.rs` with its parts;
 /// - `vm`: `boot.rs` with `qemu.rs` and `accel.rs`; `kernel.rs` with `source.rs` and
 ///   `built_kernel.rs`.
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 10] = [
     "bench",
     "crates/linux",
     "crates/policy",
     "crates/redistribution",
     "crates/results",
+    "crates/simulator",
     "crates/sketch",
     "crates/testkit",
     "crates/uksm",
     "guest-tests",
 ];
+
+/// The crates without circles of folders. A folder `a` is `a.rs` and all files below `a/`.
+const CRATES_OF_FOLDERS: [&str; 2] = ["crates/policy", "crates/simulator"];
 
 /// The files that each file needs.
 pub(crate) type Needs = BTreeMap<String, BTreeSet<String>>;
@@ -62,6 +65,24 @@ fn shown(circle: &BTreeSet<String>) -> String {
 fn crate_circles(root: &Path, name: &str) -> Vec<String> {
     let needs = modules::needs(&root.join(name).join("src"));
     circles(&needs).iter().map(shown).collect()
+}
+
+/// The folder of a file, from the crate's `src`.
+fn folder(file: &str) -> &str {
+    let first = file.split('/').next().unwrap_or_default();
+    first.strip_suffix(".rs").unwrap_or(first)
+}
+
+/// The circles of a crate's folders.
+fn folder_circles(root: &Path, name: &str) -> Vec<String> {
+    let mut folders = Needs::new();
+    for (file, needed) in modules::needs(&root.join(name).join("src")) {
+        let own = folder(&file);
+        let others = needed.iter().map(|other| folder(other).to_owned());
+        let others = others.filter(|other| other != own);
+        folders.entry(own.to_owned()).or_default().extend(others);
+    }
+    circles(&folders).iter().map(shown).collect()
 }
 
 /// C without comments and without quoted text.
@@ -239,6 +260,26 @@ fn circle_through_the_root_of_a_program_is_caught() {
         ("p/src/a.rs", "pub fn f(_: crate::Failure) {}"),
     ]);
     assert_eq!(crate_circles(root.path(), "p"), ["a.rs, main.rs"]);
+}
+
+#[test]
+fn no_folders_of_a_crate_need_each_other() {
+    for name in CRATES_OF_FOLDERS {
+        assert_eq!(folder_circles(&tree(), name), none(), "{name}");
+    }
+}
+
+#[test]
+fn circle_of_folders_without_a_circle_of_files_is_caught() {
+    let root = small_tree(&[
+        ("p/src/lib.rs", "mod a; mod b; pub use a::one::One;"),
+        ("p/src/a.rs", "pub mod one; pub mod two;"),
+        ("p/src/a/one.rs", "pub struct One(crate::b::B);"),
+        ("p/src/a/two.rs", "pub struct Two;"),
+        ("p/src/b.rs", "pub struct B(crate::a::two::Two);"),
+    ]);
+    assert_eq!(crate_circles(root.path(), "p"), none());
+    assert_eq!(folder_circles(root.path(), "p"), ["a, b"]);
 }
 
 #[test]

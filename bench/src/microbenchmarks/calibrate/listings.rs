@@ -51,11 +51,11 @@ pub(super) fn measure(setup: &Setup, costs: &mut Costs) -> Result<()> {
     ensure!(!known.spaces.is_empty(), "no process is listed");
     let wake = meter.mean(CALLS, |_| {
         let until = clock::now() + SLEEP;
-        let told_from = u64::MAX;
+        let events_wake_from = u64::MAX;
         Ok(machine.perform(Command::Sleep {
             until,
-            told_from,
-            hinted_from: u64::MAX,
+            events_wake_from,
+            hints_wake_from: u64::MAX,
         })?)
     })?;
     costs.insert("wake", wake);
@@ -208,8 +208,8 @@ fn turn(meter: &Meter) -> Result<f64> {
             driver.turn(
                 |_, _, _| Command::Sleep {
                     until: 0,
-                    told_from: 0,
-                    hinted_from: u64::MAX,
+                    events_wake_from: 0,
+                    hints_wake_from: u64::MAX,
                 },
                 &mut Nothing,
             )?;

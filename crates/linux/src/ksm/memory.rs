@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use uksm_policy::advice::estimates::Seen;
+use uksm_policy::advice::estimates::ProbedPage;
 use uksm_policy::command::{Mapping, PAGE_LINES, PAGE_SIZE};
 use uksm_policy::hash::LineHash;
 
@@ -114,7 +114,7 @@ impl Memory {
         pages: &[u64],
         hash: &LineHash,
         frames: &Arc<Frames>,
-    ) -> proc::Result<Vec<Seen>> {
+    ) -> proc::Result<Vec<ProbedPage>> {
         let (memory, frames) = (Arc::clone(self), Arc::clone(frames));
         let (pages, hash) = (pages.to_vec(), hash.clone());
         proc.wait_for(self.pid, move || {
@@ -127,10 +127,10 @@ impl Memory {
     ///
     /// # Errors
     /// The address space is gone.
-    fn see(&self, address: u64, hash: &LineHash, frames: &Frames) -> proc::Result<Seen> {
+    fn see(&self, address: u64, hash: &LineHash, frames: &Frames) -> proc::Result<ProbedPage> {
         let word = self.pagemap.word(address)?;
         if word & PRESENT == 0 || word & FILE != 0 {
-            return Ok(Seen::Absent);
+            return Ok(ProbedPage::Absent);
         }
         let flags = frames.of_frame(word & FRAME);
         let is_merged = match flags {
@@ -140,12 +140,12 @@ impl Memory {
         let is_zeros = flags.is_some_and(|flags| flags & ZEROS != 0);
         // A page shared by fork has nothing to save, either.
         if is_zeros || (!is_merged && word & EXCLUSIVE == 0) {
-            return Ok(Seen::Absent);
+            return Ok(ProbedPage::Absent);
         }
         let mut page = [0; PAGE];
         match self.contents.read_exact_at(&mut page, address) {
             Ok(()) => {}
-            Err(_) => return Ok(Seen::Absent),
+            Err(_) => return Ok(ProbedPage::Absent),
         }
         let hash = hash.page(
             &page,
@@ -155,8 +155,8 @@ impl Memory {
             },
         );
         Ok(match is_merged {
-            true => Seen::Merged(hash),
-            false => Seen::Alone(hash),
+            true => ProbedPage::Merged(hash),
+            false => ProbedPage::Alone(hash),
         })
     }
 }
@@ -326,15 +326,15 @@ mod tests {
         let hash = LineHash::new(3);
         let frames = Frames::of(root.path());
         let see = |page, frames: &Frames| memory.see(page * PAGE_SIZE, &hash, frames).unwrap();
-        assert!(matches!(see(0, &frames), Seen::Alone(_)));
-        assert!(matches!(see(1, &frames), Seen::Merged(_)));
+        assert!(matches!(see(0, &frames), ProbedPage::Alone(_)));
+        assert!(matches!(see(1, &frames), ProbedPage::Merged(_)));
         for none in 2..6 {
-            assert_eq!(see(none, &frames), Seen::Absent, "{none}");
+            assert_eq!(see(none, &frames), ProbedPage::Absent, "{none}");
         }
         let unseen = Frames { flags: None };
         assert_eq!(see(0, &frames), see(0, &unseen));
         assert!(
-            matches!(see(3, &unseen), Seen::Merged(_)),
+            matches!(see(3, &unseen), ProbedPage::Merged(_)),
             "by several, as far as is known"
         );
         assert!(matches!(
@@ -427,7 +427,7 @@ e000-f000 rw-p 00000000 00:01 9 /SYSV1
         let frames = Frames::of(Path::new("/proc"));
         assert_eq!(
             memory.see(address, &hash, &frames).unwrap(),
-            Seen::Alone(expected)
+            ProbedPage::Alone(expected)
         );
     }
 }

@@ -43,34 +43,34 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         }
     }
 
-    /// Sleeps until `until`. From `told_from` on, an event ends the sleep, as does a process old
-    /// enough to be checked; from `hinted_from` on, a hint.
+    /// Sleeps until `until`. From `events_wake_from` on, an event ends the sleep, as does a process
+    /// old enough to be checked; from `hints_wake_from` on, a hint.
     pub(super) fn sleep(
         &mut self,
         until: Nanos,
-        told_from: Nanos,
-        hinted_from: Nanos,
+        events_wake_from: Nanos,
+        hints_wake_from: Nanos,
     ) -> Observation {
         let until = until.min(clock::now().saturating_add(self.longest_sleep));
         let ready_at = self.processes.ready_at().unwrap_or(Nanos::MAX);
-        let ready_at = ready_at.max(told_from);
+        let ready_at = ready_at.max(events_wake_from);
         loop {
             let now = clock::now();
             if ready_at <= now {
-                return Observation::Told;
+                return Observation::EventsArrived;
             }
-            let events = self.processes.events().filter(|_| told_from <= now);
-            let hints = self.hints.as_ref().filter(|_| hinted_from <= now);
+            let events = self.processes.events().filter(|_| events_wake_from <= now);
+            let hints = self.hints.as_ref().filter(|_| hints_wake_from <= now);
             let watched: Vec<BorrowedFd<'_>> =
                 events.into_iter().chain(hints.map(AsFd::as_fd)).collect();
             // The sleep ends when another source begins to count.
-            let next = [told_from, hinted_from, ready_at];
+            let next = [events_wake_from, hints_wake_from, ready_at];
             let next = next.into_iter().filter(|&at| at > now).min();
             let end = next.unwrap_or(Nanos::MAX).min(until);
             match self.sleeper.sleep(end, &watched) {
                 Woken::Called => return Observation::Woke,
-                Woken::Readable(0) if events.is_some() => return Observation::Told,
-                Woken::Readable(_) => return Observation::Hinted,
+                Woken::Readable(0) if events.is_some() => return Observation::EventsArrived,
+                Woken::Readable(_) => return Observation::HintsArrived,
                 Woken::InTime if end >= until => return Observation::Woke,
                 Woken::InTime => {}
             }

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use uksm_policy::command::{Nanos, SpaceId, Told};
+use uksm_policy::command::{EventSource, Nanos, SpaceId};
 
 use super::{Place, Processes};
 use crate::discovery::{self, Changes, Discovery, Found};
@@ -59,10 +59,10 @@ impl Discovery for Processes {
 
     fn note_foreign(&mut self, _: SpaceId) {}
 
-    fn told(&self) -> Told {
+    fn told(&self) -> EventSource {
         match self.is_told() {
-            true => Told::Processes,
-            false => Told::Nothing,
+            true => EventSource::Processes,
+            false => EventSource::Nothing,
         }
     }
 

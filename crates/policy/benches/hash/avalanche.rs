@@ -8,7 +8,8 @@
 use crate::Page;
 use crate::reference::{WORDS, WordHash, lines, super_fast_hash};
 use uksm_policy::command::PAGE_LINES;
-use uksm_policy::hash::{LineHash, SplitMix64};
+use uksm_policy::hash::LineHash;
+use uksm_policy::mix::SplitMix64;
 use xxhash_rust::xxh64::xxh64;
 
 const PAGES: u64 = 100;

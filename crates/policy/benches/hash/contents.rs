@@ -4,7 +4,7 @@ use crate::Page;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 
 /// Pages of a family at most: 128 MiB.
 const MAX_PAGES: usize = 32_768;

@@ -2,7 +2,8 @@
 
 use crate::Page;
 use uksm_policy::command::{Lines, PAGE_LINES};
-use uksm_policy::hash::{LineHash, SplitMix64};
+use uksm_policy::hash::LineHash;
+use uksm_policy::mix::SplitMix64;
 
 /// Words of 32 bits in a page: the highest strength of the word hash.
 pub(crate) const WORDS: usize = 1024;

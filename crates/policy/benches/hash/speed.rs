@@ -14,7 +14,8 @@ use crate::reference::{WORDS, WordHash, lines, super_fast_hash};
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use uksm_policy::command::{Lines, PAGE_LINES};
-use uksm_policy::hash::{LineHash, SplitMix64};
+use uksm_policy::hash::LineHash;
+use uksm_policy::mix::SplitMix64;
 use uksm_policy::region::permutation::Permutation;
 use xxhash_rust::{xxh3::xxh3_64, xxh64::xxh64};
 

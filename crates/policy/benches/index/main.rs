@@ -21,8 +21,8 @@
 use rustix::time::{ClockId, clock_gettime};
 use uksm_policy::RegionId;
 use uksm_policy::command::FrameId;
-use uksm_policy::hash::{SplitMix64, mix};
-use uksm_policy::lookup::{Layout, Match, Merged, Place, Query, Unmerged};
+use uksm_policy::lookup::{Layout, Match, Merged, Query, RegionPage, Unmerged};
+use uksm_policy::mix::{SplitMix64, mix};
 use uksm_policy::region::permutation::Permutation;
 
 const BATCH: usize = 512;
@@ -56,7 +56,7 @@ fn query(number: u64) -> Query {
     let region = u32::try_from(number >> 14).expect("a region");
     Query {
         hash: mix(number),
-        place: Place {
+        place: RegionPage {
             region: RegionId(region),
             page,
         },

@@ -44,7 +44,7 @@ pub(crate) enum List {
     /// Process lists of a machine that searches for processes, while none waits.
     Search,
     /// Process lists of a machine with process events, or while processes wait.
-    Told,
+    Events,
     /// Sizes of spaces.
     Sizes,
     /// First mapping lists.
@@ -66,7 +66,7 @@ impl List {
     /// Whether it is requested on an idle host, without new processes and changes.
     pub(crate) fn is_watching(self) -> bool {
         match self {
-            List::Search | List::Told | List::Sizes | List::Calm | List::Repair => true,
+            List::Search | List::Events | List::Sizes | List::Calm | List::Repair => true,
             List::First | List::Changed | List::Spare => false,
         }
     }

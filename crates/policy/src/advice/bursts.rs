@@ -48,7 +48,7 @@ pub struct Reading {
 
 /// The next action of ksmd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum KsmAction {
     /// Run for `slice`, with `pages` a batch.
     Run {
         /// Pages of a batch.
@@ -188,10 +188,10 @@ impl Bursts {
     }
 
     /// The next action of ksmd.
-    pub fn turn(&mut self, now: Nanos, reading: Reading) -> Turn {
+    pub fn turn(&mut self, now: Nanos, reading: Reading) -> KsmAction {
         let batch = self.batch();
         let Some(series) = &mut self.series else {
-            return Turn::Stop;
+            return KsmAction::Stop;
         };
         series.idle = match reading.used == series.last {
             true => series.idle + 1,
@@ -210,17 +210,17 @@ impl Bursts {
                 false => self.round,
             };
             self.next = now + if failed { self.wait } else { 0 };
-            return Turn::Stop;
+            return KsmAction::Stop;
         }
         match self.budget.is_ready(now) {
-            true => Turn::Run {
+            true => KsmAction::Run {
                 pages: batch,
                 slice: self.sleep,
             },
             false => {
                 // ksmd was stopped, so it could not run.
                 series.idle = 0;
-                Turn::Rest {
+                KsmAction::Rest {
                     until: self.budget.ready_at(now),
                 }
             }
@@ -241,14 +241,14 @@ mod tests {
         let begun = reading.used;
         loop {
             match bursts.turn(*now, *reading) {
-                Turn::Run { slice, .. } => {
+                KsmAction::Run { slice, .. } => {
                     *now += slice;
                     reading.used += slice;
                     reading.full_scans = reading.used / scan;
                     bursts.charge(*now, slice);
                 }
-                Turn::Rest { until } => *now = until.max(*now + 1),
-                Turn::Stop => return reading.used - begun,
+                KsmAction::Rest { until } => *now = until.max(*now + 1),
+                KsmAction::Stop => return reading.used - begun,
             }
         }
     }
@@ -335,7 +335,8 @@ mod tests {
         let mut bursts = Bursts::new(0.95, 20 * MS, 2 * SECOND);
         let reading = Reading::default();
         bursts.begin(0, reading, 10, true);
-        let turns = (0..1000).position(|turn| bursts.turn(turn * 20 * MS, reading) == Turn::Stop);
+        let turns =
+            (0..1000).position(|turn| bursts.turn(turn * 20 * MS, reading) == KsmAction::Stop);
         assert_eq!(turns, Some(50));
     }
 

@@ -41,10 +41,10 @@ const BLOCK: u64 = BLOCK_PAGES * PAGE_SIZE;
 const MIN_PAGES: u64 = 16;
 
 /// Pages that are sampled by the end of each stage.
-const STAGES: [u32; 3] = [8, 32, 64];
+const STAGE_PAGES: [u32; 3] = [8, 32, 64];
 
 /// Places that are tried for each page wanted: others may be empty.
-const TRIES: u32 = 8;
+const TRIES_A_PAGE: u32 = 8;
 
 /// One match may be chance, two are not.
 const MIN_MATCHES: u32 = 2;
@@ -74,7 +74,7 @@ pub struct Probe {
 
 /// The state of a probed page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub enum ProbedPage {
     /// The space has no page of its own there.
     Absent,
     /// A page with this hash, not merged.
@@ -85,7 +85,7 @@ pub enum Seen {
 
 /// Advice that is to be passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
+pub struct AdviceChange {
     /// The space that receives it.
     pub space: SpaceId,
     /// First byte.
@@ -112,7 +112,7 @@ pub struct Totals {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ProbeState {
     /// Not offered.
     Watched,
     /// Offered by advice.
@@ -124,7 +124,7 @@ enum State {
 #[derive(Debug)]
 struct Block {
     end: u64,
-    state: State,
+    state: ProbeState,
     stage: usize,
     /// The next place in the order, the number of places probed since the block was begun, and the
     /// number of pages found.
@@ -168,7 +168,7 @@ pub struct Estimates {
 }
 
 impl Block {
-    fn new(end: u64, state: State) -> Block {
+    fn new(end: u64, state: ProbeState) -> Block {
         Block {
             end,
             state,
@@ -187,7 +187,7 @@ impl Block {
     }
 
     fn is_offered(&self) -> bool {
-        self.state != State::Watched
+        self.state != ProbeState::Watched
     }
 
     fn begin(&mut self) {
@@ -231,9 +231,9 @@ impl Estimates {
                 let end = (start - start % BLOCK + BLOCK).min(mapping.end);
                 if end - start >= MIN_PAGES * PAGE_SIZE {
                     let state = if is_fixed {
-                        State::Fixed
+                        ProbeState::Fixed
                     } else {
-                        State::Watched
+                        ProbeState::Watched
                     };
                     let block = match old.remove(&start) {
                         // A block that grew has memory that was never sampled.
@@ -349,10 +349,10 @@ impl Estimates {
             };
             block.is_queued = false;
             // The block was offered while it waited.
-            if block.is_offered() && block.seen >= STAGES[0] {
+            if block.is_offered() && block.seen >= STAGE_PAGES[0] {
                 continue;
             }
-            let wanted = STAGES[block.stage].saturating_sub(block.seen);
+            let wanted = STAGE_PAGES[block.stage].saturating_sub(block.seen);
             let base = start - start % BLOCK;
             let mut pages = Vec::new();
             while convert::index(wanted) > pages.len() && block.next < BLOCK_PAGES {
@@ -375,7 +375,7 @@ impl Estimates {
     }
 
     /// Takes in the result of a probe, and returns the advice to pass on now.
-    pub fn answer(&mut self, probe: &Probe, seen: &[Seen]) -> Vec<Change> {
+    pub fn answer(&mut self, probe: &Probe, seen: &[ProbedPage]) -> Vec<AdviceChange> {
         let key = (probe.space, probe.block);
         if !self.blocks.contains_key(&key) {
             return Vec::new();
@@ -384,9 +384,9 @@ impl Estimates {
         for (&page, &seen) in probe.pages.iter().zip(seen) {
             self.sampled += 1;
             let (hash, is_merged) = match seen {
-                Seen::Absent => continue,
-                Seen::Alone(hash) => (hash, false),
-                Seen::Merged(hash) => (hash, true),
+                ProbedPage::Absent => continue,
+                ProbedPage::Alone(hash) => (hash, false),
+                ProbedPage::Merged(hash) => (hash, true),
             };
             let partner = self.pair(hash, key, page);
             if let Some(block) = self.blocks.get_mut(&key) {
@@ -407,7 +407,8 @@ impl Estimates {
         others.push(key);
         others.sort_unstable();
         others.dedup();
-        let changes: Vec<Change> = others.into_iter().filter_map(|of| self.judge(of)).collect();
+        let changes: Vec<AdviceChange> =
+            others.into_iter().filter_map(|of| self.judge(of)).collect();
         self.go_on(key);
         changes
     }
@@ -446,20 +447,20 @@ impl Estimates {
     }
 
     /// Decides whether a block is to be offered now, or withdrawn.
-    fn judge(&mut self, key: (SpaceId, u64)) -> Option<Change> {
+    fn judge(&mut self, key: (SpaceId, u64)) -> Option<AdviceChange> {
         let (v_dup, pass) = (self.v_dup, self.pass);
         let block = self.blocks.get_mut(&key)?;
         let (space, start) = key;
-        let change = |end, offer| Change {
+        let change = |end, offer| AdviceChange {
             space,
             start,
             end,
             offer,
         };
-        let is_sampled = block.seen >= STAGES[0];
+        let is_sampled = block.seen >= STAGE_PAGES[0];
         match block.state {
-            State::Watched => {
-                let is_last = block.seen >= STAGES[STAGES.len() - 1];
+            ProbeState::Watched => {
+                let is_last = block.seen >= STAGE_PAGES[STAGE_PAGES.len() - 1];
                 let share = if is_last { v_dup / 2.0 } else { v_dup };
                 if block.refused_until > pass || !block.reaches(block.matched, share) {
                     return None;
@@ -469,23 +470,23 @@ impl Estimates {
                     self.left_out += 1;
                     return None;
                 }
-                self.blocks.get_mut(&key)?.state = State::Offered;
+                self.blocks.get_mut(&key)?.state = ProbeState::Offered;
                 Some(change(end, true))
             }
-            State::Offered if block.is_checked && is_sampled => {
+            ProbeState::Offered if block.is_checked && is_sampled => {
                 block.is_checked = false;
                 if block.reaches(block.merged, v_dup / 2.0) {
                     block.refusals = 0;
                     return None;
                 }
-                block.state = State::Watched;
+                block.state = ProbeState::Watched;
                 block.refusals += 1;
                 block.refused_until = pass + (1 << block.refusals.min(6));
                 block.begin();
                 self.withdrawn += 1;
                 Some(change(block.end, false))
             }
-            State::Offered | State::Fixed => None,
+            ProbeState::Offered | ProbeState::Fixed => None,
         }
     }
 
@@ -515,11 +516,11 @@ impl Estimates {
         if (is_known && !block.is_checked) || block.is_queued || block.next >= BLOCK_PAGES {
             return;
         }
-        let wanted = STAGES[block.stage];
+        let wanted = STAGE_PAGES[block.stage];
         let is_done = block.seen >= wanted;
         // A nearly empty block is not probed any further.
-        if (is_done && block.stage + 1 < STAGES.len())
-            || (!is_done && block.probed < wanted * TRIES)
+        if (is_done && block.stage + 1 < STAGE_PAGES.len())
+            || (!is_done && block.probed < wanted * TRIES_A_PAGE)
         {
             block.stage += usize::from(is_done);
             block.is_queued = true;
@@ -528,9 +529,9 @@ impl Estimates {
     }
 
     /// Advice could not be passed on: the block is not offered, and is left alone for some passes.
-    pub fn undo(&mut self, change: &Change) {
+    pub fn undo(&mut self, change: &AdviceChange) {
         if let Some(block) = self.blocks.get_mut(&(change.space, change.start)) {
-            block.state = State::Watched;
+            block.state = ProbeState::Watched;
             block.refusals += 1;
             block.refused_until = self.pass + (1 << block.refusals.min(6));
         }
@@ -538,11 +539,11 @@ impl Estimates {
 
     /// All advice of offered blocks, of one space or of all.
     #[must_use]
-    pub fn offered(&self, of: Option<SpaceId>) -> Vec<Change> {
+    pub fn offered(&self, of: Option<SpaceId>) -> Vec<AdviceChange> {
         let offered = self.blocks.iter().filter(|((space, _), block)| {
-            of.is_none_or(|of| of == *space) && block.state == State::Offered
+            of.is_none_or(|of| of == *space) && block.state == ProbeState::Offered
         });
-        let change = |(&(space, start), block): (&(SpaceId, u64), &Block)| Change {
+        let change = |(&(space, start), block): (&(SpaceId, u64), &Block)| AdviceChange {
             space,
             start,
             end: block.end,

@@ -17,7 +17,7 @@ use super::Engine;
 use crate::command::{Page, PageFlags, PageState};
 use crate::ids::RegionId;
 use crate::ladder::sampling::RegionPick;
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
 
 impl Engine {
     /// Whether a page that was merged is a page of zeros in a huge page.
@@ -42,7 +42,7 @@ impl Engine {
     pub(super) fn check_block(&mut self, pick: RegionPick, number: u32) {
         let page = self.answer.rest()[0];
         let (id, now) = (pick.region, self.clock.now());
-        let place = Place {
+        let place = RegionPage {
             region: id,
             page: number,
         };

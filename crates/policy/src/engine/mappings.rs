@@ -15,9 +15,9 @@ use super::Engine;
 use crate::command::{Mapping, Nanos, PAGE_SIZE, SpaceArrival, SpaceId, SpaceSize};
 use crate::convert;
 use crate::ids::{RegionId, SpaceSlot};
-use crate::region::{Found, Region};
-use crate::spaces::changes::{Change, Known};
-use crate::spaces::{fingerprint, lifetime};
+use crate::region::{NewRegion, Region};
+use crate::spaces::changes::{Change, KnownRegion};
+use crate::spaces::{fingerprint, region_lifetimes};
 
 impl Engine {
     pub(super) fn on_processes(&mut self, arrived: &[SpaceArrival], left: &[SpaceId]) {
@@ -121,12 +121,12 @@ impl Engine {
     fn apply_mappings(&mut self, slot: SpaceSlot, mappings: &[Mapping], read_at: Nanos) {
         let space = self.spaces.get(slot);
         let born = space.born_of_news(self.clock.now());
-        let known: Vec<Known> = space
+        let known: Vec<KnownRegion> = space
             .regions()
             .iter()
             .map(|&id| {
                 let region = &self.regions[id];
-                Known {
+                KnownRegion {
                     start: region.start(),
                     end: region.end(),
                     kind: region.mapping_kind(),
@@ -199,8 +199,8 @@ impl Engine {
         born: Nanos,
     ) -> RegionId {
         let pages = convert::narrow((end - start) / PAGE_SIZE);
-        let class = lifetime::class(self.spaces.get(slot).kind(), mapping_kind, pages);
-        let id = self.regions.insert(Region::new(Found {
+        let class = region_lifetimes::class(self.spaces.get(slot).kind(), mapping_kind, pages);
+        let id = self.regions.insert(Region::new(NewRegion {
             start,
             pages,
             space: slot,

@@ -3,7 +3,7 @@
 //! Each part counts for itself and has a report of its own; here they are put together.
 
 use super::Engine;
-use crate::report::{CpuReport, HugeReport, MergedPages, Report, StrengthReport};
+use crate::report::{CpuReport, HugeReport, MergedReport, Report, StrengthReport};
 
 impl Engine {
     /// All counts. Costs passes over all regions.
@@ -39,7 +39,7 @@ impl Engine {
 
     /// Pages merged: [`Report::merged`] alone, without a pass over regions.
     #[must_use]
-    pub fn merged(&self) -> MergedPages {
+    pub fn merged(&self) -> MergedReport {
         self.merge.report_merged(self.regions.merged())
     }
 

@@ -37,11 +37,28 @@ pub(super) enum Turn {
     Sleep,
 }
 
+/// A command, and the part that requested it.
+#[derive(Debug)]
+pub(super) struct Action {
+    pub(super) turn: Turn,
+    pub(super) command: Command,
+}
+
+impl Turn {
+    /// The part's command.
+    pub(super) fn requests(self, command: Command) -> Action {
+        Action {
+            turn: self,
+            command,
+        }
+    }
+}
+
 /// A command that failed for lack of memory. It is repeated before any other, each time after twice
 /// the wait: nothing is lost, and the machine is not pressed.
 #[derive(Debug, Default)]
 pub(super) struct Retry {
-    command: Option<(Turn, Command)>,
+    action: Option<Action>,
     at: Nanos,
     wait: Nanos,
     counts: RetryReport,
@@ -49,11 +66,11 @@ pub(super) struct Retry {
 
 impl Retry {
     /// The command found no memory. The first wait is `shortest`.
-    pub(super) fn later(&mut self, turn: Turn, command: Command, now: Nanos, shortest: Nanos) {
+    pub(super) fn later(&mut self, action: Action, now: Nanos, shortest: Nanos) {
         self.counts.retried += 1;
         self.wait = (self.wait * 2).clamp(shortest, MAX_WAIT);
         self.at = now + self.wait;
-        self.command = Some((turn, command));
+        self.action = Some(action);
     }
 
     /// A command was performed: there is memory.
@@ -62,17 +79,17 @@ impl Retry {
     }
 
     /// The next command, if one has to be repeated.
-    pub(super) fn next(&mut self, now: Nanos) -> Option<(Turn, Command)> {
-        if self.command.is_some() && now < self.at {
+    pub(super) fn next(&mut self, now: Nanos) -> Option<Action> {
+        if self.action.is_some() && now < self.at {
             let (until, never) = (self.at, Nanos::MAX);
             let command = Command::Sleep {
                 until,
-                told_from: never,
-                hinted_from: never,
+                events_wake_from: never,
+                hints_wake_from: never,
             };
-            return Some((Turn::Sleep, command));
+            return Some(Turn::Sleep.requests(command));
         }
-        self.command.take()
+        self.action.take()
     }
 
     /// The counts.

@@ -30,25 +30,26 @@ use crate::params::{Params, SECOND};
 use crate::report::StrengthReport;
 
 /// Factor by which sampling must have cost more than a change of strength.
-const WORTH: f64 = 4.0;
+const MIN_COST_FACTOR: f64 = 4.0;
 /// No first search begins with fewer pages than 64 windows take.
 const MIN_PAGES: u64 = 64 * WINDOW;
 /// Number of strengths that a search is assumed to try.
-const TRIALS: f64 = 16.0;
+const EXPECTED_TRIALS: f64 = 16.0;
 /// Costs that the control did not receive are halved after this number of samples.
-const REMEMBERED: u64 = 1 << 16;
+const MAX_REMEMBERED_SAMPLES: u64 = 1 << 16;
 /// Factor by which false matches must have cost more than sampling before the calm is long.
-const MUCH: u64 = 4;
+const LONG_CALM_FACTOR: u64 = 4;
 /// Share of the bottom level's time that searches may use in calm.
-const CALM_PART: f64 = 0.25;
+const CALM_SEARCH_SHARE: f64 = 0.25;
 /// Share of the time that searches may use while the strength under trial misleads.
 const MISLED_SHARE: f64 = 1.0 / 128.0;
 /// Cost of a false match in calm, in comparisons: its own, and a merge that it may have hidden,
 /// which is worth several times the cost of a merge.
 const LOST_MERGE: u64 = 17;
 /// A change of strength makes the index worthless. Where reading its pages again would take longer
-/// than `SOON`, as at a small share, it may use 1/`REREAD_SHARE_DIVISOR` of the governor's share.
-const SOON: Nanos = SECOND;
+/// than `MAX_FREE_REREAD`, as at a small share, it may use 1/`REREAD_SHARE_DIVISOR` of the
+/// governor's share.
+const MAX_FREE_REREAD: Nanos = SECOND;
 const REREAD_SHARE_DIVISOR: u64 = 16;
 /// Cost of shifting the hash of a frame, in nanoseconds, assumed until it is measured.
 const FIRST_FRAME_COST: f64 = 500.0;
@@ -125,7 +126,7 @@ impl AdaptiveHash {
             reads_in_full: params.reads_in_full(),
             has_few_pages: false,
             is_calm: false,
-            calm_share: CALM_PART * params.bottom_cpu,
+            calm_share: CALM_SEARCH_SHARE * params.bottom_cpu,
             governed: params.cpu,
             weight: 1,
             frame_cost: FIRST_FRAME_COST,
@@ -225,21 +226,22 @@ impl AdaptiveHash {
     fn is_trial_due(&self, now: Nanos) -> bool {
         now >= self.next_trial
             || self.growth.is_searched_for()
-            || (now >= self.next_if_misled && self.is_misled(MUCH))
+            || (now >= self.next_if_misled && self.is_misled(LONG_CALM_FACTOR))
     }
 
     /// Whether the indexed pages can be read again at the governor's share: soon, or at the price
     /// of a small part of its time since the last change.
     fn can_read_again(&self, now: Nanos, reading: ReadingCost) -> bool {
         let takes = convert::count(reading.indexed / self.governed);
-        takes <= SOON || now >= self.changed_at + takes.saturating_mul(REREAD_SHARE_DIVISOR)
+        takes <= MAX_FREE_REREAD
+            || now >= self.changed_at + takes.saturating_mul(REREAD_SHARE_DIVISOR)
     }
 
     /// Whether sampling has cost enough to make a change of strength worth its cost. Pages that a
     /// search reads for itself are no reason to continue it.
     fn is_worth_change(&self, lookup: &Lookup) -> bool {
         let cost = (self.costs.sampling() + self.costs.false_cost).saturating_sub(self.own);
-        self.costs.samples > 0 && convert::float(cost) >= WORTH * self.change_cost(lookup)
+        self.costs.samples > 0 && convert::float(cost) >= MIN_COST_FACTOR * self.change_cost(lookup)
     }
 
     /// Whether false matches have cost more than `times` as much as sampling, among the samples
@@ -255,9 +257,10 @@ impl AdaptiveHash {
     }
 
     /// The host has been calm for `calm`. Allows a search if, among the samples that the control
-    /// did not receive, false matches cost more than sampling; `MUCH` times more before the calm
-    /// is longer than `long`. A search is allowed at most once per `long`, and so rarely that its
-    /// expected cost, with `reading` everything once, is [`CALM_PART`] of the bottom level's share.
+    /// did not receive, false matches cost more than sampling; `LONG_CALM_FACTOR` times more before
+    /// the calm is longer than `long`. A search is allowed at most once per `long`, and so rarely
+    /// that its expected cost, with `reading` everything once, is [`CALM_SEARCH_SHARE`] of the
+    /// bottom level's share.
     pub(crate) fn search_in_calm(
         &mut self,
         lookup: &Lookup,
@@ -265,12 +268,13 @@ impl AdaptiveHash {
         (calm, long): (Nanos, Nanos),
         reading: ReadingCost,
     ) {
-        let least = if calm > long { 1 } else { MUCH };
+        let least = if calm > long { 1 } else { LONG_CALM_FACTOR };
         let may_search = self.control.is_some() && !self.is_searching() && !self.waits_for_pages();
         if !self.is_misled(least) || !may_search {
             return;
         }
-        let expected = reading.all + TRIALS * (1.0 + WORTH) * self.change_cost(lookup);
+        let expected =
+            reading.all + EXPECTED_TRIALS * (1.0 + MIN_COST_FACTOR) * self.change_cost(lookup);
         let seldom = convert::count(expected / self.calm_share).max(long);
         let is_due = self.allowed_at.is_none_or(|last| now >= last + seldom);
         if is_due {
@@ -310,9 +314,9 @@ impl AdaptiveHash {
         let is_reason = is_reason || self.growth.is_searched_for();
         if !is_reason {
             self.own = 0;
-            let untold = std::mem::take(&mut self.costs);
-            self.unheeded.false_matches += untold.false_matches;
-            self.unheeded.false_cost += untold.false_cost;
+            let unjudged = std::mem::take(&mut self.costs);
+            self.unheeded.false_matches += unjudged.false_matches;
+            self.unheeded.false_cost += unjudged.false_cost;
         }
         let costs = if is_reason {
             &mut self.costs
@@ -322,7 +326,7 @@ impl AdaptiveHash {
         costs.samples += pages;
         costs.reading += cost;
         self.sampled += pages;
-        if self.unheeded.samples > REMEMBERED {
+        if self.unheeded.samples > MAX_REMEMBERED_SAMPLES {
             self.unheeded.halve();
         }
     }

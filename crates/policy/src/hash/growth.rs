@@ -15,7 +15,7 @@
 //! collide.
 
 /// Memory has grown much when reading it takes this many times the former time.
-const MUCH: f64 = 8.0;
+const MIN_GROWTH_FACTOR: f64 = 8.0;
 /// Lower bound of the former time, in nanoseconds: below it, no search is worth beginning.
 const MIN_GROWTH_NS: f64 = 10e6;
 
@@ -30,7 +30,7 @@ pub(super) struct Growth {
 impl Growth {
     /// Whether memory that takes `all` nanoseconds to read has grown much.
     pub(super) fn is_much(&self, all: f64) -> bool {
-        all > MUCH * self.found_for.max(MIN_GROWTH_NS)
+        all > MIN_GROWTH_FACTOR * self.found_for.max(MIN_GROWTH_NS)
     }
 
     /// A search begins because of growth.

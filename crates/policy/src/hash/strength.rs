@@ -44,11 +44,10 @@
 //! UKSM §6.1.
 
 use crate::command::PAGE_LINES;
+use costs::LineCost;
 pub use costs::SampleCosts;
-use line_cost::LineCost;
 
 mod costs;
-mod line_cost;
 
 /// Samples after which a window is decided if its result is clear.
 pub const WINDOW: u64 = 512;
@@ -68,7 +67,7 @@ const MARGIN: f64 = 0.25;
 const COARSE_MARGIN: f64 = MAX_STEP as f64 / 2.0;
 
 /// Trials are expensive if they must gain more lines than this.
-const DEAR: f64 = 1.0;
+const EXPENSIVE_TRIAL_LINES: f64 = 1.0;
 
 /// The strength that a rough search from the start tries: it saves most of the cost of lines and
 /// distinguishes natural contents nearly as well (docs/decisions/0045).
@@ -76,7 +75,7 @@ pub(crate) const ROUGH: u16 = START / 4;
 
 /// Factor by which the possible gain of a trial must exceed its cost: a trial seldom gains all that
 /// seemed possible before it.
-const HOPE: f64 = 4.0;
+const MIN_GAIN_FACTOR: f64 = 4.0;
 
 /// Windows without a false match before a weaker hash is tried.
 const QUIET_WINDOWS: u64 = 2;
@@ -85,7 +84,7 @@ const QUIET_WINDOWS: u64 = 2;
 const MAX_STABLE: u64 = 1000;
 
 /// Windows over which the penalty of a settled strength is measured before it can count as moved.
-const SETTLING: u64 = 4;
+const SETTLING_WINDOWS: u64 = 4;
 
 /// Windows for which a strength that disappointed is not tried again, at first.
 const FIRST_MEMORY: u64 = 16;
@@ -104,7 +103,7 @@ struct Memory {
 }
 
 impl Memory {
-    const NOTHING: Memory = Memory {
+    const EMPTY: Memory = Memory {
         penalty: 0.0,
         until: 0,
         lasts: FIRST_MEMORY,
@@ -198,7 +197,7 @@ struct Search {
 }
 
 #[derive(Debug, Clone)]
-enum State {
+enum SearchState {
     /// The first window, at [`START`].
     Starting,
     Searching(Search),
@@ -229,7 +228,7 @@ pub struct StrengthControl {
     memory: [Memory; STRENGTHS],
     /// None if trials are free.
     prospect: Option<Prospect>,
-    state: State,
+    state: SearchState,
 }
 
 impl Default for StrengthControl {
@@ -250,9 +249,9 @@ impl StrengthControl {
             line: LineCost::default(),
             sample_cost: 0.0,
             falses: (0.0, 0.0),
-            memory: [Memory::NOTHING; STRENGTHS],
+            memory: [Memory::EMPTY; STRENGTHS],
             prospect: None,
-            state: State::Starting,
+            state: SearchState::Starting,
         }
     }
 
@@ -270,13 +269,13 @@ impl StrengthControl {
     /// Whether a search for a better strength is under way.
     #[must_use]
     pub fn is_searching(&self) -> bool {
-        !matches!(self.state, State::Stable { .. })
+        !matches!(self.state, SearchState::Stable { .. })
     }
 
     /// Whether no search has begun yet.
     #[must_use]
     pub fn is_starting(&self) -> bool {
-        matches!(self.state, State::Starting)
+        matches!(self.state, SearchState::Starting)
     }
 
     /// Nanoseconds a line, as estimated.
@@ -333,14 +332,14 @@ impl StrengthControl {
     pub fn begin_again(&mut self) {
         self.best = self.strength;
         self.window = SampleCosts::default();
-        self.memory = [Memory::NOTHING; STRENGTHS];
-        self.state = State::Starting;
+        self.memory = [Memory::EMPTY; STRENGTHS];
+        self.state = SearchState::Starting;
     }
 
     /// Whether the window is large enough for its result. Only a trial can be unclear: when its
     /// gain is less than twice the chance error of the number of false matches.
     fn is_clear(&self) -> bool {
-        if !matches!(self.state, State::Searching(_)) || self.falses.0 == 0.0 {
+        if !matches!(self.state, SearchState::Searching(_)) || self.falses.0 == 0.0 {
             return true;
         }
         let penalty = self.window.per_sample(self.window.false_cost) / self.line.nanos();
@@ -354,20 +353,22 @@ impl StrengthControl {
     }
 
     fn decide(&mut self, window: SampleCosts) {
-        const FADE: f64 = 0.9;
+        const FADE_FACTOR: f64 = 0.9;
         self.windows += 1;
         self.line
             .learn(self.strength, window.per_sample(window.reading));
         self.sample_cost = window.per_sample(window.sampling());
         if window.false_matches > 0 {
-            self.falses.0 = self.falses.0 * FADE + window.false_matches as f64;
-            self.falses.1 = self.falses.1 * FADE + window.false_cost as f64;
+            self.falses.0 = self.falses.0 * FADE_FACTOR + window.false_matches as f64;
+            self.falses.1 = self.falses.1 * FADE_FACTOR + window.false_cost as f64;
         }
         let penalty = window.per_sample(window.false_cost);
-        match std::mem::replace(&mut self.state, State::Starting) {
-            State::Starting => {
+        match std::mem::replace(&mut self.state, SearchState::Starting) {
+            SearchState::Starting => {
                 self.memory[usize::from(self.strength)].penalty = penalty;
-                let grain = if HOPE * self.trial_cost(self.trial_window()) > DEAR {
+                let grain = if MIN_GAIN_FACTOR * self.trial_cost(self.trial_window())
+                    > EXPENSIVE_TRIAL_LINES
+                {
                     Grain::Rough
                 } else if window.false_matches == 0 && f64::from(self.strength) > COARSE_MARGIN {
                     Grain::Coarse
@@ -376,8 +377,8 @@ impl StrengthControl {
                 };
                 self.search(grain, Direction::Weaker, 0);
             }
-            State::Searching(search) => self.decide_trial(search, penalty),
-            State::Stable {
+            SearchState::Searching(search) => self.decide_trial(search, penalty),
+            SearchState::Stable {
                 windows,
                 reference,
                 quiet,
@@ -421,7 +422,9 @@ impl StrengthControl {
             Grain::Rough if strength < self.best => WINDOW,
             _ => self.trial_window(),
         };
-        let least = grain.margin().max(HOPE * self.trial_cost(window));
+        let least = grain
+            .margin()
+            .max(MIN_GAIN_FACTOR * self.trial_cost(window));
         self.loss(self.best) - self.loss(strength) > least
     }
 
@@ -486,7 +489,7 @@ impl StrengthControl {
                 search.delta = (search.delta * 2).min(MAX_STEP);
                 if self.is_worth_trial(search.at, search.grain) {
                     self.strength = search.at;
-                    self.state = State::Searching(search);
+                    self.state = SearchState::Searching(search);
                     return;
                 }
             }
@@ -506,7 +509,7 @@ impl StrengthControl {
         }
         self.strength = self.best;
         let reference = self.memory[usize::from(self.best)].penalty;
-        self.state = State::Stable {
+        self.state = SearchState::Stable {
             windows: 0,
             reference,
             quiet: 0,
@@ -525,7 +528,7 @@ impl StrengthControl {
             memory.penalty = memory.penalty.min(smooth);
         }
 
-        if windows == SETTLING {
+        if windows == SETTLING_WINDOWS {
             reference = smooth;
         }
         let strength = f64::from(self.strength);
@@ -533,7 +536,8 @@ impl StrengthControl {
         let benefit = (f64::from(PAGE_LINES) - strength - settled).abs();
         let loss = strength + settled;
         let moved = smooth / self.line.nanos() - settled;
-        let has_moved = windows >= SETTLING && moved.abs() > (benefit.min(loss) / 2.0).max(1.0);
+        let has_moved =
+            windows >= SETTLING_WINDOWS && moved.abs() > (benefit.min(loss) / 2.0).max(1.0);
         let is_worn = windows >= MAX_STABLE;
         let is_quiet = quiet >= QUIET_WINDOWS
             && Direction::Weaker
@@ -560,7 +564,7 @@ impl StrengthControl {
         } else if is_quiet {
             self.search(Grain::Coarse, Direction::Weaker, 1);
         } else {
-            self.state = State::Stable {
+            self.state = SearchState::Stable {
                 windows,
                 reference,
                 quiet,

@@ -6,24 +6,24 @@
 //!
 //! # Approach
 //! Each hint is cut where regions and 2 MiB blocks end. Its pages are read, or compared at once
-//! with the expected contents of their place in files ([`super::expected`]). For pages in no region
-//! the mappings are requested, and the hint waits aside for them, as it does for a region to become
-//! old enough; after a few tries it is dropped.
+//! with the expected contents of their place in files ([`super::expected_contents`]). For pages in
+//! no region the mappings are requested, and the hint waits aside for them, as it does for a region
+//! to become old enough; after a few tries it is dropped.
 
 use super::Hints;
-use super::stack::Entry;
+use super::stack::WaitingHint;
 use crate::accounts::payer::Payer;
 use crate::command::{Nanos, PAGE_SIZE};
 use crate::convert;
 use crate::ids::{RegionId, SpaceSlot};
 use crate::ladder::sampling::{MAX_RUNS, Purpose, RegionPick, Selection, Sources, push_run};
-use crate::lookup::Place;
-use crate::merge::finds::Candidate;
+use crate::lookup::RegionPage;
+use crate::merge::candidates::Candidate;
 use crate::params::SECOND;
 use crate::region::State;
 
 /// Time after which a hint that cannot be followed yet is tried again.
-const TRY_AGAIN: Nanos = SECOND / 5;
+const RETRY_INTERVAL: Nanos = SECOND / 5;
 /// Limit of these tries.
 const MAX_TRIES: u8 = 4;
 /// Limit of the hints that wait for another try.
@@ -104,7 +104,7 @@ impl Hints {
         }
         self.is_spare = terms.is_spare;
         self.learn_cost();
-        self.expected.fit(terms.bytes, terms.strength);
+        self.expected_contents.fit(terms.bytes, terms.strength);
         let period = convert::float(self.budget.period()) * self.part;
         let saved = convert::float(self.budget.saved(now));
         let affordable = period.max(saved) / self.page_cost.each();
@@ -131,7 +131,7 @@ impl Hints {
     /// Reads the first pages of a hint, at most `most`; returns their number.
     fn follow(
         &mut self,
-        entry: Entry,
+        entry: WaitingHint,
         most: u64,
         spurt: &mut Spurt,
         from: &mut Sources<'_>,
@@ -146,23 +146,24 @@ impl Hints {
         match what {
             Begins::In(region) => {
                 to = to.min(entry.from + most);
-                let part = Entry { to, ..entry };
+                let part = WaitingHint { to, ..entry };
                 if let Some(pick) = self.pick(part, region, from, now) {
                     let pages = self.divide(&part, pick, spurt, from);
                     if pick.purpose == Purpose::Hint {
                         to = part.from + u64::from(pages);
                     }
-                    self.worth.tried(part.space, part.from, to - part.from);
-                    self.origins.tried(part.origin, to - part.from);
+                    self.block_yields
+                        .tried(part.space, part.from, to - part.from);
+                    self.file_yields.tried(part.origin, to - part.from);
                     picked = u64::from(pages);
                 }
             }
             Begins::Closed(State::Young) => {
-                self.try_later(Entry { to, ..entry }, now);
+                self.try_later(WaitingHint { to, ..entry }, now);
             }
             Begins::Closed(_) => self.counts.nowhere_pages += to - entry.from,
             Begins::Nowhere => {
-                if self.try_later(Entry { to, ..entry }, now) {
+                if self.try_later(WaitingHint { to, ..entry }, now) {
                     spurt.unknown.push((slot, entry.from * PAGE_SIZE));
                 }
             }
@@ -178,12 +179,12 @@ impl Hints {
     /// pages divided, at least one: the others have to wait.
     fn divide(
         &mut self,
-        part: &Entry,
+        part: &WaitingHint,
         pick: RegionPick,
         spurt: &mut Spurt,
         from: &Sources<'_>,
     ) -> u32 {
-        let is_worth = spurt.most_expected > 0 && self.expected.is_worth();
+        let is_worth = spurt.most_expected > 0 && self.expected_contents.is_worth();
         let file = part
             .file
             .filter(|_| pick.purpose == Purpose::Hint && is_worth);
@@ -196,7 +197,7 @@ impl Hints {
         let mut pages = 0;
         while pages < pick.count && (pages == 0 || !spurt.is_full()) {
             let page = pick.page + pages;
-            let hash = self.expected.hash(file.wrapping_add(pages.into()));
+            let hash = self.expected_contents.hash(file.wrapping_add(pages.into()));
             pages += 1;
             // A merged page that has been overwritten is sampled, to be counted as such.
             let Some(hash) = hash.filter(|_| !held.is_merged(page)) else {
@@ -210,7 +211,7 @@ impl Hints {
                 ..pick
             };
             spurt.expected.push(Candidate {
-                place: Place {
+                place: RegionPage {
                     region: pick.region,
                     page,
                 },
@@ -228,7 +229,7 @@ impl Hints {
     /// in huge pages is read, since all its contents decide whether it is split.
     fn pick(
         &mut self,
-        part: Entry,
+        part: WaitingHint,
         region: RegionId,
         from: &Sources<'_>,
         now: Nanos,
@@ -243,10 +244,13 @@ impl Hints {
             ticket: None,
         };
         if held.is_in_huge_page(page) {
-            if self.worth.was_swept_since(part.space, part.from, part.at) {
+            if self
+                .block_yields
+                .was_swept_since(part.space, part.from, part.at)
+            {
                 return None;
             }
-            if !self.worth.may_sweep(part.space, part.from, now) {
+            if !self.block_yields.may_sweep(part.space, part.from, now) {
                 self.try_later(part, now);
                 return None;
             }
@@ -258,20 +262,20 @@ impl Hints {
     }
 
     /// Queues the hint for another try, unless it had enough of them; returns whether it did.
-    fn try_later(&mut self, mut entry: Entry, now: Nanos) -> bool {
+    fn try_later(&mut self, mut entry: WaitingHint, now: Nanos) -> bool {
         entry.tries += 1;
         if entry.tries > MAX_TRIES || self.later.len() >= MAX_LATER {
             self.counts.nowhere_pages += entry.pages();
             return false;
         }
-        self.later.push_back((now + TRY_AGAIN, entry));
+        self.later.push_back((now + RETRY_INTERVAL, entry));
         true
     }
 }
 
 /// The place where a hint of the space in this slot begins, and the page up to which the hint is
 /// there (numbered from address 0): in a region that can be sampled, to the end of the block.
-fn begins(entry: &Entry, slot: SpaceSlot, from: &Sources<'_>) -> (Begins, u64) {
+fn begins(entry: &WaitingHint, slot: SpaceSlot, from: &Sources<'_>) -> (Begins, u64) {
     let address = entry.from * PAGE_SIZE;
     let ids = from.spaces.get(slot).regions();
     let at = ids.partition_point(|&id| from.regions[id].end() <= address);

@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 
-use super::origins::Origin;
+use super::file_yield::Origin;
 use crate::command::{Nanos, SpaceId};
 
 /// Limit of the growth of an entry, 2 MiB.
@@ -22,7 +22,7 @@ const MAX_ENTRY_PAGES: u64 = 512;
 
 /// Pages of one space, half-open, numbered from address 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct WaitingHint {
     pub(super) from: u64,
     pub(super) to: u64,
     /// The time when the hint was taken in.
@@ -36,14 +36,14 @@ pub(super) struct Entry {
     pub(super) tries: u8,
 }
 
-impl Entry {
+impl WaitingHint {
     pub(super) fn pages(&self) -> u64 {
         self.to - self.from
     }
 
     /// The part of it that begins `pages` pages later.
-    pub(super) fn after(self, pages: u64) -> Entry {
-        Entry {
+    pub(super) fn after(self, pages: u64) -> WaitingHint {
+        WaitingHint {
             from: self.from + pages,
             file: self.file.map(|page| page.wrapping_add(pages)),
             ..self
@@ -51,7 +51,7 @@ impl Entry {
     }
 
     /// Whether `next` goes on where this entry ends, or in it, in memory and in the file.
-    fn is_continued_by(&self, next: &Entry) -> bool {
+    fn is_continued_by(&self, next: &WaitingHint) -> bool {
         (self.tries, self.origin) == (next.tries, next.origin)
             && (self.from..=self.to).contains(&next.from)
             && self.after(next.from - self.from).file == next.file
@@ -62,7 +62,7 @@ impl Entry {
 /// The stack of one space.
 #[derive(Debug, Default)]
 pub(super) struct Stack {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<WaitingHint>,
     /// Number of entries ever dropped at the front, which is the number of the first.
     first: u64,
     pages: u64,
@@ -89,12 +89,12 @@ impl Stack {
 
     /// Memory used, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>()
+        self.entries.capacity() * size_of::<WaitingHint>()
     }
 
     /// Adds `entry` to the newest entry, if it continues that; returns its pages that waited
     /// already.
-    pub(super) fn join(&mut self, entry: &Entry) -> Option<u64> {
+    pub(super) fn join(&mut self, entry: &WaitingHint) -> Option<u64> {
         let top = self
             .entries
             .back_mut()
@@ -107,7 +107,7 @@ impl Stack {
     }
 
     /// Pushes an entry on top; returns its number.
-    pub(super) fn push(&mut self, entry: Entry) -> u64 {
+    pub(super) fn push(&mut self, entry: WaitingHint) -> u64 {
         let number = self.first + self.entries.len() as u64;
         self.pages += entry.pages();
         self.entries.push_back(entry);
@@ -130,7 +130,7 @@ impl Stack {
     }
 
     /// The newest entry, which may be empty.
-    pub(super) fn pop(&mut self) -> Option<Entry> {
+    pub(super) fn pop(&mut self) -> Option<WaitingHint> {
         let entry = self.entries.pop_back()?;
         self.pages -= entry.pages();
         Some(entry)

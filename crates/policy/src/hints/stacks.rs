@@ -17,10 +17,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::stack::{Entry, Stack};
+use super::stack::{Stack, WaitingHint};
 use crate::command::SpaceId;
 use crate::convert;
-use crate::hash::mix;
+use crate::mix::mix;
 
 /// Limits of the number of entries, 3.5 MiB and 56 MiB of memory; between them, one entry for
 /// `PAGES_PER_ENTRY` pages that the engine follows: most hints are of one file, or of a few.
@@ -30,7 +30,7 @@ const PAGES_PER_ENTRY: u64 = 64;
 /// Slots of the table of waiting entries.
 const SLOTS: usize = 1 << 12;
 /// Length of a space's turn, in pages.
-const TURN: u64 = 64;
+const TURN_PAGES: u64 = 64;
 /// When the stacks are full, entries are dropped until one part in this number of pages and of
 /// entries is free.
 const EVICTED_SHARE_DIVISOR: u64 = 64;
@@ -121,7 +121,7 @@ impl Stacks {
     }
 
     /// Pushes a hint on top of its stack.
-    pub(super) fn push(&mut self, entry: Entry) -> Pushed {
+    pub(super) fn push(&mut self, entry: WaitingHint) -> Pushed {
         if self.pushed.is_empty() {
             self.pushed = vec![u64::MAX; SLOTS].into();
         }
@@ -192,9 +192,9 @@ impl Stacks {
     }
 
     /// The newest hint of the space whose turn it is.
-    pub(super) fn pop(&mut self) -> Option<Entry> {
+    pub(super) fn pop(&mut self) -> Option<WaitingHint> {
         loop {
-            if self.served >= TURN {
+            if self.served >= TURN_PAGES {
                 self.turns.rotate_left(1);
                 self.served = 0;
             }
@@ -219,7 +219,7 @@ impl Stacks {
     }
 
     /// Puts the rest of the hint that was popped last back on top.
-    pub(super) fn put_back(&mut self, entry: Entry) {
+    pub(super) fn put_back(&mut self, entry: WaitingHint) {
         stack_of(&mut self.stacks, &mut self.turns, entry.space).push(entry);
         self.pages += entry.pages();
         self.entries += 1;
@@ -239,7 +239,7 @@ fn stack_of<'a>(
 }
 
 /// The slot of an entry in the table of waiting entries.
-fn slot(entry: &Entry) -> usize {
+fn slot(entry: &WaitingHint) -> usize {
     let key = mix(entry.from ^ u64::from(entry.space.0) << 40);
     convert::index(convert::narrow(key >> 32)) % SLOTS
 }
@@ -247,14 +247,14 @@ fn slot(entry: &Entry) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hints::origins::Origin;
+    use crate::hints::file_yield::Origin;
 
-    fn entry(from: u64, pages: u64) -> Entry {
+    fn entry(from: u64, pages: u64) -> WaitingHint {
         entry_of(1, from, pages)
     }
 
-    fn entry_of(space: u32, from: u64, pages: u64) -> Entry {
-        Entry {
+    fn entry_of(space: u32, from: u64, pages: u64) -> WaitingHint {
+        WaitingHint {
             from,
             to: from + pages,
             space: SpaceId(space),
@@ -352,7 +352,7 @@ mod tests {
             of_others += u32::from(entry.space == SpaceId(2));
             passed += u64::from(entry.space == SpaceId(1));
         }
-        assert!(passed <= 6 * TURN, "{passed}");
+        assert!(passed <= 6 * TURN_PAGES, "{passed}");
         assert_eq!(all(&mut stacks).len() as u64, 20_000 - passed);
         assert!(stacks.turns.is_empty() && stacks.entries == 0);
     }

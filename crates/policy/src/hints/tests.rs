@@ -23,13 +23,13 @@ fn hint(start: u64, length: u64) -> Hint {
 #[test]
 fn pages_that_are_touched_in_part_are_hinted_and_what_cannot_be_is_counted() {
     let mut hints = hints();
-    let told = [
+    let news = [
         hint(4095, 2),
         hint(1 << 30, 0),
         hint(u64::MAX - 10, 100),
         hint(1 << 40, 2 << 30),
     ];
-    hints.came(&told, 3, false, 0, SECOND);
+    hints.came(&news, 3, false, 0, SECOND);
     let report = hints.report();
     assert_eq!((report.taken, report.refused, report.lost), (4, 2, 3));
     assert_eq!(report.left_out_pages, MAX_PAGES);
@@ -55,7 +55,7 @@ fn no_page_is_asked_for_where_hints_are_off() {
     params.hint_runs = 0;
     let mut hints = Hints::new(&params);
     assert!(!hints.is_on() && !hints.is_take_due(SECOND));
-    assert_eq!(hints.hinted_from(SECOND), Nanos::MAX);
+    assert_eq!(hints.hints_wake_from(SECOND), Nanos::MAX);
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_storm_is_taken_in_within_the_share_of_hints() {
     let mut hints = hints();
     let (mut now, mut taking, mut following) = (SECOND, 0, 0);
     while now < 21 * SECOND {
-        let ready = hints.hinted_from(now);
+        let ready = hints.hints_wake_from(now);
         if hints.is_take_due(now) {
             hints.taking();
             hints.came(&[hint(now, 4096)], 0, true, 0, now);

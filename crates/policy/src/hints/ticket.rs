@@ -3,8 +3,8 @@
 
 use std::num::NonZeroU16;
 
-use super::origins::Origin;
-use super::stack::Entry;
+use super::file_yield::Origin;
+use super::stack::WaitingHint;
 use crate::command::Nanos;
 use crate::ids::Ticket;
 
@@ -13,7 +13,7 @@ const TICKETS: u16 = 1 << 13;
 
 /// A hint, as its ticket gives it.
 #[derive(Debug, Clone, Copy, Default)]
-struct Told {
+struct TicketHint {
     taken: Nanos,
     /// The difference between the number of a page's place in files and its number counted from
     /// address 0.
@@ -24,25 +24,25 @@ struct Told {
 /// The hint of each ticket.
 #[derive(Debug)]
 pub(super) struct Tickets {
-    told: Box<[Told]>,
+    hints: Box<[TicketHint]>,
     last: u16,
 }
 
 impl Tickets {
     pub(super) fn new() -> Tickets {
         Tickets {
-            told: Box::default(),
+            hints: Box::default(),
             last: 0,
         }
     }
 
     /// A ticket for a hint.
-    pub(super) fn give(&mut self, hint: &Entry) -> Ticket {
-        if self.told.is_empty() {
-            self.told = vec![Told::default(); usize::from(TICKETS)].into();
+    pub(super) fn give(&mut self, hint: &WaitingHint) -> Ticket {
+        if self.hints.is_empty() {
+            self.hints = vec![TicketHint::default(); usize::from(TICKETS)].into();
         }
         self.last = self.last % (TICKETS - 1) + 1;
-        self.told[usize::from(self.last)] = Told {
+        self.hints[usize::from(self.last)] = TicketHint {
             taken: hint.at,
             to_place: hint.file.map(|first| first.wrapping_sub(hint.from)),
             origin: hint.origin,
@@ -52,22 +52,22 @@ impl Tickets {
 
     /// Memory used, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        size_of_val(&*self.told)
+        size_of_val(&*self.hints)
     }
 
     /// The time when its hint was taken in.
     pub(super) fn taken(&self, ticket: Ticket) -> Nanos {
-        self.told[usize::from(ticket.0.get())].taken
+        self.hints[usize::from(ticket.0.get())].taken
     }
 
     /// The file and direction of its hint.
     pub(super) fn origin(&self, ticket: Ticket) -> Origin {
-        self.told[usize::from(ticket.0.get())].origin
+        self.hints[usize::from(ticket.0.get())].origin
     }
 
     /// The place in files of a page of its hint, counted from address 0; see [`super::file_page`].
     pub(super) fn place(&self, ticket: Ticket, page: u64) -> Option<u64> {
-        let to_place = self.told[usize::from(ticket.0.get())].to_place;
+        let to_place = self.hints[usize::from(ticket.0.get())].to_place;
         to_place.map(|to_place| page.wrapping_add(to_place))
     }
 }
@@ -77,8 +77,8 @@ mod tests {
     use super::*;
     use crate::command::SpaceId;
 
-    fn hint(at: Nanos, file: Option<u64>) -> Entry {
-        Entry {
+    fn hint(at: Nanos, file: Option<u64>) -> WaitingHint {
+        WaitingHint {
             from: 100,
             to: 110,
             at,

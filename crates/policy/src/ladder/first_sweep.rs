@@ -37,7 +37,7 @@ impl Ladder {
     /// Adds at most `wanted` single pages, spread over all regions.
     fn pick_spread(&mut self, selection: &mut Selection, wanted: u64, from: &mut Sources<'_>) {
         let most = wanted.min(MAX_RUNS as u64);
-        for (id, pages) in self.spread.next(&self.levels, MAX_IN_STEP, most) {
+        for (id, pages) in self.strength_samples.next(&self.levels, MAX_IN_STEP, most) {
             for _ in 0..pages {
                 let page = from.regions[id].next_page(&self.permutations);
                 push_page(&mut selection.picks, from, id, page, Purpose::Page);
@@ -114,7 +114,7 @@ mod tests {
     use crate::params::{Governor, Params};
     use crate::region::Regions;
     use crate::spaces::Spaces;
-    use crate::spaces::lifetime::Lifetimes;
+    use crate::spaces::region_lifetimes::RegionLifetimes;
 
     #[test]
     fn regions_that_are_not_due_are_passed_over_in_several_steps() {
@@ -127,7 +127,7 @@ mod tests {
             let mut from = Sources {
                 regions: &mut Regions::default(),
                 spaces: &mut Spaces::new(1),
-                lifetimes: &Lifetimes::new(params.v_life),
+                lifetimes: &RegionLifetimes::new(params.v_life),
                 shortest: 0,
             };
             let clock = Clock::new(params.global_round());

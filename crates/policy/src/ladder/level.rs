@@ -31,13 +31,13 @@ use crate::accounts::budget::CpuBudget;
 use crate::accounts::page_cost::PageCost;
 use crate::command::Nanos;
 use crate::convert;
+use crate::frugal_vec;
 use crate::ids::RegionId;
 use crate::params::Params;
 use crate::report::LevelReport;
-use crate::room;
 
 /// Marks a member that was struck out.
-const NOBODY: RegionId = RegionId(u32::MAX);
+const NO_REGION: RegionId = RegionId(u32::MAX);
 /// Cost of a sample, in nanoseconds, assumed until it is measured.
 const FIRST_COST: f64 = 2000.0;
 
@@ -49,7 +49,7 @@ struct Member {
 
 /// The progress of a round.
 #[derive(Debug, Clone, Copy)]
-struct Walk {
+struct RoundProgress {
     /// The next member.
     at: usize,
     /// Samples of this round, and the weight they are spread over.
@@ -76,7 +76,7 @@ pub(crate) struct Level {
     members: Vec<Member>,
     struck: usize,
     total: u64,
-    walk: Option<Walk>,
+    walk: Option<RoundProgress>,
     next_round: Nanos,
     /// Cost of a sample with the work on it, in nanoseconds.
     cost: PageCost,
@@ -178,7 +178,7 @@ impl Level {
     /// The member of a slot with its weight, or none if it was struck; none at all behind the last.
     pub(crate) fn member(&self, slot: usize) -> Option<Option<(RegionId, u32)>> {
         let member = self.members.get(slot)?;
-        Some((member.region != NOBODY).then_some((member.region, member.weight)))
+        Some((member.region != NO_REGION).then_some((member.region, member.weight)))
     }
 
     /// Its members, in the order of their arrival.
@@ -186,12 +186,12 @@ impl Level {
         self.members
             .iter()
             .map(|member| member.region)
-            .filter(|&region| region != NOBODY)
+            .filter(|&region| region != NO_REGION)
     }
 
     /// Takes a member in; returns its slot. An idle level begins a round with it.
     pub(crate) fn insert(&mut self, region: RegionId, weight: u32) -> u32 {
-        room::push(&mut self.members, Member { region, weight });
+        frugal_vec::push(&mut self.members, Member { region, weight });
         self.total += u64::from(weight);
         if self.walk.is_none() {
             self.next_round = 0;
@@ -202,10 +202,10 @@ impl Level {
     /// Strikes the member in this slot out.
     pub(crate) fn remove(&mut self, level_slot: u32) {
         let member = &mut self.members[convert::index(level_slot)];
-        assert!(member.region != NOBODY, "slot {level_slot} is empty");
+        assert!(member.region != NO_REGION, "slot {level_slot} is empty");
         self.total -= u64::from(member.weight);
         *member = Member {
-            region: NOBODY,
+            region: NO_REGION,
             weight: 0,
         };
         self.struck += 1;
@@ -236,7 +236,7 @@ impl Level {
             return;
         }
         if self.struck > 0 {
-            self.members.retain(|member| member.region != NOBODY);
+            self.members.retain(|member| member.region != NO_REGION);
             self.struck = 0;
             for (level_slot, member) in self.members.iter().enumerate() {
                 moved(member.region, convert::narrow(level_slot as u64));
@@ -249,7 +249,7 @@ impl Level {
         let total = self.total.max(1);
         // 2^64 divided by the golden ratio: its multiples fall evenly.
         let phase = self.rounds.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.walk = Some(Walk {
+        self.walk = Some(RoundProgress {
             at: 0,
             samples: samples.min(total),
             total,
@@ -269,7 +269,7 @@ impl Level {
             }
             let samples = walk.carry / walk.total;
             walk.carry %= walk.total;
-            if member.region != NOBODY {
+            if member.region != NO_REGION {
                 return Some((member.region, convert::narrow(samples)));
             }
         }
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn members_keep_their_slots_or_are_told() {
+    fn members_keep_their_slots_or_learn_the_new_one() {
         let mut level = level(&[1, 1, 1, 1]);
         level.remove(1);
         level.remove(2);

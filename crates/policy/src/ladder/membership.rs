@@ -19,7 +19,7 @@ use crate::clock::Moment;
 use crate::command::Nanos;
 use crate::ids::RegionId;
 use crate::region::{Regions, State};
-use crate::spaces::lifetime::{Lifetimes, MIN_LONG_LIFE};
+use crate::spaces::region_lifetimes::{MIN_LONG_LIFE, RegionLifetimes};
 
 /// Rounds after which refused pages are tried again.
 const REFUSED_ROUNDS: u64 = 64;
@@ -150,7 +150,7 @@ impl Ladder {
     pub(crate) fn read_calendar(
         &mut self,
         regions: &mut Regions,
-        lifetimes: &mut Lifetimes,
+        lifetimes: &mut RegionLifetimes,
         now: Nanos,
     ) {
         for _ in 0..MAX_IN_STEP {
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
     use crate::ids::SpaceSlot;
     use crate::params::{Governor, Params};
-    use crate::region::{Found, Region};
+    use crate::region::{NewRegion, Region};
 
     #[test]
     fn a_new_era_reads_the_anchors_that_are_chosen_or_wait_and_sweeps_the_others() {
@@ -206,7 +206,7 @@ mod tests {
         let mut regions = Regions::default();
         let sizes = [512, 8, 512, 512, 512, 8];
         let ids = sizes.map(|pages| {
-            regions.insert(Region::new(Found {
+            regions.insert(Region::new(NewRegion {
                 start: 0,
                 pages,
                 space: SpaceSlot(0),
@@ -231,7 +231,7 @@ mod tests {
             ladder.await_age(RegionId(number), 5);
         }
         let mut step = |now| {
-            let mut lifetimes = Lifetimes::new(params.v_life);
+            let mut lifetimes = RegionLifetimes::new(params.v_life);
             ladder.read_calendar(&mut Regions::default(), &mut lifetimes, now);
             ladder.calendar.len()
         };

@@ -20,15 +20,15 @@ use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::command::{Nanos, Run};
 use crate::convert;
+use crate::frugal_vec;
 use crate::ids::{RegionId, SpaceSlot, Ticket};
 use crate::params::MILLISECOND;
 use crate::region::{BLOCK_PAGES, Permutations, Region, Regions, State};
-use crate::room;
 use crate::spaces::Spaces;
-use crate::spaces::lifetime::Lifetimes;
+use crate::spaces::region_lifetimes::RegionLifetimes;
 
 /// Limit of the cost of one call.
-const CALL: Nanos = 5 * MILLISECOND;
+const MAX_CALL_COST: Nanos = 5 * MILLISECOND;
 /// Limit of the runs of one call, by the contract.
 pub(crate) const MAX_RUNS: usize = uksm_interface::UKSM_MAX_RUNS;
 /// Limit of the runs of one block: every other page is left out, and its first and last pages are
@@ -43,7 +43,7 @@ const ANCHORS_IN_TURN: u64 = 8;
 /// Number of regions, watched or on trial, that are read in one call.
 const WATCHED_IN_TURN: usize = 64;
 /// A page merged less than this time ago need not be read to see that it still is.
-const FRESH: Nanos = 500 * MILLISECOND;
+const FRESH_MERGE_TIME: Nanos = 500 * MILLISECOND;
 /// Limit of probes of sparse mappings in one call.
 const SPARSE_PROBES: usize = 64;
 /// Limit of probes of regions that may die young in one call.
@@ -152,7 +152,7 @@ pub(crate) struct Sources<'a> {
     /// Their spaces, and sparse mappings.
     pub(crate) spaces: &'a mut Spaces,
     /// The lifetime classes, some of which die young.
-    pub(crate) lifetimes: &'a Lifetimes,
+    pub(crate) lifetimes: &'a RegionLifetimes,
     /// The shortest time until a region is looked at again.
     pub(crate) shortest: Nanos,
 }
@@ -187,7 +187,7 @@ impl Ladder {
 
     /// Limit of the pages of a call for this level.
     pub(crate) fn call_limit(&self, level: usize, wanted: Option<u64>) -> u64 {
-        let affordable = convert::count(convert::float(CALL) / self.sample_cost.each());
+        let affordable = convert::count(convert::float(MAX_CALL_COST) / self.sample_cost.each());
         let limit = affordable
             .clamp(MIN_PAGES, MAX_PAGES)
             .min(self.levels[level].stretch().max(MIN_PAGES));
@@ -343,7 +343,7 @@ impl Ladder {
                 self.unswept.insert(newcomer.number(), id);
             }
         }
-        room::shrink(&mut self.newcomers);
+        frugal_vec::shrink(&mut self.newcomers);
     }
 
     /// Adds pages of waiting regions whose class died young, to see whether they still exist.
@@ -397,7 +397,7 @@ pub(super) fn push_block(
         selection.swept.push(id);
     }
     let since = match at.params.v_cow {
-        Some(_) => at.now.saturating_sub(FRESH.min(at.round)),
+        Some(_) => at.now.saturating_sub(FRESH_MERGE_TIME.min(at.round)),
         None => Nanos::MAX,
     };
     let runs = region.next_runs(block, since);

@@ -29,13 +29,13 @@ const LEAF: u32 = 1024;
 pub(crate) const LEAF_BYTES: usize = LEAF as usize * size_of::<usize>();
 
 #[derive(Debug, Clone)]
-struct Block<T> {
+struct FrameBlock<T> {
     /// One bit for each of its numbers that has a value.
     present: [u64; 2],
     values: [T; BLOCK as usize],
 }
 
-impl<T> Block<T> {
+impl<T> FrameBlock<T> {
     #[inline]
     fn has(&self, place: usize) -> bool {
         self.present[place / 64 % 2] >> (place % 64) & 1 != 0
@@ -43,7 +43,7 @@ impl<T> Block<T> {
 }
 
 /// Blocks that follow each other.
-type Leaf<T> = Box<[Option<Box<Block<T>>>]>;
+type Leaf<T> = Box<[Option<Box<FrameBlock<T>>>]>;
 
 /// The table.
 #[derive(Debug, Clone)]
@@ -85,8 +85,8 @@ impl<T: Copy + Default> FrameTable<T> {
 
     /// Bytes it takes.
     pub(crate) fn bytes(&self) -> usize {
-        self.block_count * size_of::<Block<T>>()
-            + self.leaf_count * size_of::<Option<Box<Block<T>>>>() * convert::index(LEAF)
+        self.block_count * size_of::<FrameBlock<T>>()
+            + self.leaf_count * size_of::<Option<Box<FrameBlock<T>>>>() * convert::index(LEAF)
             + self.leaves.capacity() * size_of::<Option<Leaf<T>>>()
     }
 
@@ -155,7 +155,7 @@ impl<T: Copy + Default> FrameTable<T> {
             .flat_map(|(first, leaf)| (0..LEAF).map(move |at| first + at * BLOCK).zip(leaf.iter()))
             .filter(move |(first, _)| is_in(*first, BLOCK))
             .filter_map(|(first, block)| block.as_deref().map(|block| (first, block)));
-        let all = blocks.flat_map(|(first, block): (u32, &Block<T>)| {
+        let all = blocks.flat_map(|(first, block): (u32, &FrameBlock<T>)| {
             let all = (0..BLOCK).zip(block.values.iter().enumerate());
             all.filter(|(_, (place, _))| block.has(*place))
                 .map(move |(place, (_, value))| (FrameId(first + place), value))
@@ -164,7 +164,7 @@ impl<T: Copy + Default> FrameTable<T> {
     }
 
     /// The block of a frame, which is made if it is not there.
-    fn block_for(&mut self, frame: FrameId) -> &mut Block<T> {
+    fn block_for(&mut self, frame: FrameId) -> &mut FrameBlock<T> {
         let (leaf, at, _) = split(frame);
         if leaf >= self.leaves.len() {
             self.leaves.resize(leaf + 1, None);
@@ -177,7 +177,7 @@ impl<T: Copy + Default> FrameTable<T> {
         let block_count = &mut self.block_count;
         leaf[at].get_or_insert_with(|| {
             *block_count += 1;
-            Box::new(Block {
+            Box::new(FrameBlock {
                 present: [0, 0],
                 values: [T::default(); BLOCK as usize],
             })

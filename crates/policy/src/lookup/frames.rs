@@ -41,7 +41,7 @@ const FIRST_YIELD: f64 = 0.5;
 const MIN_YIELD: f64 = 1.0 / 64.0;
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Known {
+struct FrameRecord {
     /// The space whose page became the frame, 0 if that happened before the engine began.
     maker: u32,
     sharers: u16,
@@ -49,12 +49,12 @@ struct Known {
     reserved: u16,
 }
 
-const _: () = assert!(size_of::<Known>() == 8 && MAX_SHARERS < 1 << u16::BITS);
+const _: () = assert!(size_of::<FrameRecord>() == 8 && MAX_SHARERS < 1 << u16::BITS);
 
 /// The known frames.
 #[derive(Debug, Clone)]
 pub(crate) struct Frames {
-    known: FrameTable<Known>,
+    known: FrameTable<FrameRecord>,
     sharers: u64,
     unshared: u64,
     freed: u64,
@@ -116,7 +116,7 @@ impl Frames {
 
     /// A page of `space` became the frame. Earlier knowledge of its id concerned another frame.
     pub(crate) fn made(&mut self, frame: FrameId, space: SpaceId) {
-        let known = Known {
+        let known = FrameRecord {
             maker: space.0,
             sharers: 1,
             reserved: 0,
@@ -258,7 +258,7 @@ impl Frames {
     fn set(&mut self, frame: FrameId, sharers: u32) {
         let old = self.known.get(frame).copied().unwrap_or_default();
         let sharers = u16::try_from(sharers).unwrap_or(u16::MAX);
-        self.known.insert(frame, Known { sharers, ..old });
+        self.known.insert(frame, FrameRecord { sharers, ..old });
         self.count(old.sharers.into(), sharers.into());
     }
 

@@ -24,8 +24,8 @@
 //! UKSM §5.3 (`Tr_s`); W. Litwin, "Linear hashing", VLDB 1980.
 
 use crate::command::FrameId;
-use crate::hash::mix;
 use crate::lookup::frame_table::FrameTable;
+use crate::mix::mix;
 
 /// Limit of bytes of an entry with its share of the table and the heads, once there are thousands
 /// of neighbouring numbers: 16 and a quarter in the table, 4 for its chain head, a quarter more of
@@ -41,16 +41,16 @@ const NONE: u32 = u32::MAX;
 const FULL: u32 = u32::MAX - 1;
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Entry {
+struct FrameEntry {
     hash: u64,
     /// The frame in front of it in its chain, `NONE` for the first.
     before: u32,
     next: u32,
 }
 
-const _: () = assert!(size_of::<Entry>() == 16);
+const _: () = assert!(size_of::<FrameEntry>() == 16);
 
-impl Entry {
+impl FrameEntry {
     fn is_full(&self) -> bool {
         self.before == FULL
     }
@@ -59,7 +59,7 @@ impl Entry {
 /// The index.
 #[derive(Debug, Clone)]
 pub struct Merged {
-    entries: FrameTable<Entry>,
+    entries: FrameTable<FrameEntry>,
     /// First frame of each chain, `NONE` if it has none. At least as many as entries.
     heads: Vec<u32>,
     /// Their number, rounded up to a power of two, less one.
@@ -108,7 +108,7 @@ impl Merged {
     /// If the frame's number is one of the last two of 32 bits, which no machine uses.
     pub fn insert(&mut self, hash: u64, frame: FrameId) {
         assert!(frame.0 < FULL, "frames are numbered below 2^31");
-        let entry = Entry {
+        let entry = FrameEntry {
             hash,
             before: NONE,
             next: NONE,
@@ -137,10 +137,10 @@ impl Merged {
     /// For each of `hashes` that has [`Merged::candidates`], calls `found` with its index in
     /// `hashes` and the first candidate. Cache misses overlap.
     pub fn newest_batch(&self, hashes: &[u64], mut found: impl FnMut(usize, FrameId)) {
-        const TOGETHER: usize = 16;
+        const LOOKUPS_IN_FLIGHT: usize = 16;
         let mut number = 0;
-        for together in hashes.chunks(TOGETHER) {
-            let mut first = [NONE; TOGETHER];
+        for together in hashes.chunks(LOOKUPS_IN_FLIGHT) {
+            let mut first = [NONE; LOOKUPS_IN_FLIGHT];
             for (first, &hash) in first.iter_mut().zip(together) {
                 *first = self.first_of_hash(hash);
             }
@@ -206,7 +206,7 @@ impl Merged {
         };
         let hash = old.hash.wrapping_add(difference);
         if old.is_full() {
-            self.entries.insert(frame, Entry { hash, ..old });
+            self.entries.insert(frame, FrameEntry { hash, ..old });
         } else {
             self.insert(hash, frame);
         }
@@ -227,12 +227,12 @@ impl Merged {
     }
 
     /// The entry of a frame that is there.
-    fn entry_mut(&mut self, frame: u32) -> &mut Entry {
+    fn entry_mut(&mut self, frame: u32) -> &mut FrameEntry {
         let entry = self.entries.get_mut(FrameId(frame));
         entry.expect("a chain has entries only")
     }
 
-    fn chain(&self, first: u32) -> impl Iterator<Item = (FrameId, &Entry)> {
+    fn chain(&self, first: u32) -> impl Iterator<Item = (FrameId, &FrameEntry)> {
         let mut next = FrameId(first);
         // No frame has the number `NONE`.
         std::iter::from_fn(move || {
@@ -263,7 +263,7 @@ impl Merged {
     }
 
     /// Removes an entry from its chain, unless it is full and in none.
-    fn unlink(&mut self, entry: Entry) {
+    fn unlink(&mut self, entry: FrameEntry) {
         if entry.is_full() {
             return;
         }

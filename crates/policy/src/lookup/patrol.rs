@@ -17,7 +17,7 @@ use crate::command::Nanos;
 use crate::lookup::frames::PIECE;
 
 /// Frames checked at a time: as long as a piece that is only listed, about.
-const CHECKED: u32 = PIECE / 16;
+const CHECKED_FRAMES: u32 = PIECE / 16;
 
 /// The checks.
 #[derive(Debug, Clone)]
@@ -65,7 +65,11 @@ impl Patrol {
 
     /// Frames to list at a time.
     pub(super) fn piece(&self) -> u32 {
-        if self.is_under_way { CHECKED } else { PIECE }
+        if self.is_under_way {
+            CHECKED_FRAMES
+        } else {
+            PIECE
+        }
     }
 
     /// A piece of `frames` frames was listed, the last one of a pass if `is_through`.

@@ -14,7 +14,7 @@
 //! [`Unmerged::remove`], so the engine must be ready for a place that is gone.
 //!
 //! The table grows, without forgetting, whenever two fifths of it are taken, up to a bound that
-//! follows the number of pages that may be entered, and shrinks when the bound falls ([`size`],
+//! follows the number of pages that may be entered, and shrinks when the bound falls ([`resize`],
 //! [`linear_hashing`]). No step waits for long, and memory that is not sampled costs nothing here.
 //!
 //! Where the bound does not allow an entry for each page, only pages whose hash is below a
@@ -46,11 +46,11 @@
 mod entry;
 mod linear_hashing;
 mod overflow;
-mod size;
+mod resize;
 
-use crate::hash::mix;
+use crate::mix::mix;
 use entry::Entry;
-pub use entry::{Layout, Place};
+pub use entry::{Layout, RegionPage};
 pub use linear_hashing::WAYS;
 use linear_hashing::{Address, BUCKET_BYTES, Bucket, Moved, Table};
 use overflow::Overflow;
@@ -60,7 +60,7 @@ pub const BYTES_PER_PAGE: u64 = 12;
 
 /// Lookups whose buckets are loaded together: enough to overlap every miss a core can have
 /// outstanding, few enough that all stay in its first cache.
-const TOGETHER: usize = 16;
+const LOOKUPS_IN_FLIGHT: usize = 16;
 
 /// One bucket in this many is for entries that have no room in their own.
 const OVERFLOW: usize = 12;
@@ -73,7 +73,7 @@ pub enum Match {
     /// Another page of equal hash. The page looked up was not entered.
     Partner {
         /// The place of the other page when it was sampled.
-        place: Place,
+        place: RegionPage,
         /// Rounds since it was last seen there, in steps of four, modulo 64.
         age: u16,
     },
@@ -91,7 +91,7 @@ pub struct Query {
     /// Its hash at the strength of the era.
     pub hash: u64,
     /// Where it is.
-    pub place: Place,
+    pub place: RegionPage,
 }
 
 /// The index.
@@ -203,7 +203,7 @@ impl Unmerged {
     }
 
     /// Looks for another page of this hash, and enters this one if there is none.
-    pub fn look_up(&mut self, hash: u64, place: Place, round: u32) -> Match {
+    pub fn look_up(&mut self, hash: u64, place: RegionPage, round: u32) -> Match {
         let mixed = mix(hash);
         let met = self.look_up_at(self.table.address(mixed), mixed, place, round);
         self.fit_table(round);
@@ -213,7 +213,7 @@ impl Unmerged {
     /// As [`Unmerged::look_up`], on a rung: a hash has several entries where pages wait until
     /// several spaces hold their contents. Rung 0 is that of `look_up`. All rungs of a hash are
     /// kept, or none.
-    pub fn look_up_rung(&mut self, hash: u64, rung: u32, place: Place, round: u32) -> Match {
+    pub fn look_up_rung(&mut self, hash: u64, rung: u32, place: RegionPage, round: u32) -> Match {
         let mixed = on_rung(mix(hash), rung);
         let met = self.look_up_at(self.table.address(mixed), mixed, place, round);
         self.fit_table(round);
@@ -222,7 +222,7 @@ impl Unmerged {
 
     /// As [`Unmerged::look_up`], for a mixed hash and its address.
     #[inline]
-    fn look_up_at(&mut self, to: Address, mixed: u64, place: Place, round: u32) -> Match {
+    fn look_up_at(&mut self, to: Address, mixed: u64, place: RegionPage, round: u32) -> Match {
         let entry = self.layout.entry(to.tag, self.era, round, place);
         let ways = self.table.bucket_mut(to.bucket);
         if let Some(met) = meet(ways, entry, round, self.layout) {
@@ -254,7 +254,7 @@ impl Unmerged {
 
     /// As [`Unmerged::look_up_at`], among the entries that had no room in their bucket.
     #[inline(never)]
-    fn look_in_overflow(&mut self, mixed: u64, place: Place, round: u32) -> Option<Match> {
+    fn look_in_overflow(&mut self, mixed: u64, place: RegionPage, round: u32) -> Option<Match> {
         let to = self.overflow.address(mixed);
         let entry = self.layout.entry(to.tag, self.era, round, place);
         meet(self.overflow.ways_mut(to), entry, round, self.layout)
@@ -299,8 +299,8 @@ impl Unmerged {
     /// answers are appended to `matches` in the order of the queries.
     pub fn look_up_batch(&mut self, queries: &[Query], round: u32, matches: &mut Vec<Match>) {
         matches.reserve(queries.len());
-        let mut addresses = [(Address::default(), 0); TOGETHER];
-        for together in queries.chunks(TOGETHER) {
+        let mut addresses = [(Address::default(), 0); LOOKUPS_IN_FLIGHT];
+        for together in queries.chunks(LOOKUPS_IN_FLIGHT) {
             for (address, query) in addresses.iter_mut().zip(together) {
                 let mixed = mix(query.hash);
                 *address = (self.table.address(mixed), mixed);
@@ -321,17 +321,17 @@ impl Unmerged {
 
     /// The page of this hash, if there is one: its place and the rounds since it was seen.
     #[must_use]
-    pub fn find(&self, hash: u64, round: u32) -> Option<(Place, u16)> {
+    pub fn find(&self, hash: u64, round: u32) -> Option<(RegionPage, u16)> {
         self.find_on_rung(hash, 0, round)
     }
 
     /// As [`Unmerged::find`], on a rung.
     #[must_use]
-    pub fn find_on_rung(&self, hash: u64, rung: u32, round: u32) -> Option<(Place, u16)> {
+    pub fn find_on_rung(&self, hash: u64, rung: u32, round: u32) -> Option<(RegionPage, u16)> {
         let layout = self.layout;
         let find = |to: Address, ways: &[u64; WAYS]| {
             // Any place and age do.
-            let wanted = layout.entry(to.tag, self.era, 0, Place::default());
+            let wanted = layout.entry(to.tag, self.era, 0, RegionPage::default());
             let mut entries = ways.iter().map(|&way| Entry(way));
             entries.find(|entry| entry.matches(wanted, layout))
         };
@@ -343,12 +343,12 @@ impl Unmerged {
     }
 
     /// Forgets the page of this hash if it is at `place`; returns whether it was.
-    pub fn remove(&mut self, hash: u64, place: Place) -> bool {
+    pub fn remove(&mut self, hash: u64, place: RegionPage) -> bool {
         self.remove_rung(hash, 0, place)
     }
 
     /// As [`Unmerged::remove`], from a rung.
-    pub fn remove_rung(&mut self, hash: u64, rung: u32, place: Place) -> bool {
+    pub fn remove_rung(&mut self, hash: u64, rung: u32, place: RegionPage) -> bool {
         let mixed = on_rung(mix(hash), rung);
         if let Some((way, _)) = self.way_mut(mixed, place) {
             *way = Entry::NONE.0;
@@ -364,14 +364,21 @@ impl Unmerged {
 
     /// Replaces the page of this hash at `old`, which turned out to be gone, by `new`; returns
     /// whether `old` was there.
-    pub fn replace(&mut self, hash: u64, old: Place, new: Place, round: u32) -> bool {
-        self.replace_on_rung((hash, 0), old, new, round)
+    pub fn replace(&mut self, hash: u64, old: RegionPage, new: RegionPage, round: u32) -> bool {
+        self.replace_on_rung(hash, 0, old, new, round)
     }
 
     /// As [`Unmerged::replace`], on a rung of the hash.
-    pub fn replace_on_rung(&mut self, at: (u64, u32), old: Place, new: Place, round: u32) -> bool {
+    pub fn replace_on_rung(
+        &mut self,
+        hash: u64,
+        rung: u32,
+        old: RegionPage,
+        new: RegionPage,
+        round: u32,
+    ) -> bool {
         let (era, layout) = (self.era, self.layout);
-        let mixed = on_rung(mix(at.0), at.1);
+        let mixed = on_rung(mix(hash), rung);
         let known = match self.way_mut(mixed, old) {
             None => self.overflow_way_mut(mixed, old),
             known => known,
@@ -384,7 +391,7 @@ impl Unmerged {
     }
 
     /// The entry of a page of this mixed hash, and its tag in its bucket.
-    fn way_mut(&mut self, mixed: u64, place: Place) -> Option<(&mut u64, u64)> {
+    fn way_mut(&mut self, mixed: u64, place: RegionPage) -> Option<(&mut u64, u64)> {
         let to = self.table.address(mixed);
         let wanted = self.layout.entry(to.tag, self.era, 0, place);
         let way = find_way(self.table.bucket_mut(to.bucket), wanted, self.layout)?;
@@ -392,7 +399,7 @@ impl Unmerged {
     }
 
     /// As [`Unmerged::way_mut`], in the overflow.
-    fn overflow_way_mut(&mut self, mixed: u64, place: Place) -> Option<(&mut u64, u64)> {
+    fn overflow_way_mut(&mut self, mixed: u64, place: RegionPage) -> Option<(&mut u64, u64)> {
         if !self.overflow.may_have(mixed) {
             return None;
         }

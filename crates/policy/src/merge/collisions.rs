@@ -10,7 +10,7 @@
 //! When a page is given up, its hash is marked as one that *collides*. Pages of such a hash are not
 //! compared any more. They are gathered, read in full, some hundred in a call, and looked up by
 //! their full hash. The frames of that hash are hashed in full once, from the missing lines that
-//! the machine hashes (`lookup/in_full.rs`). Each strength has its own collisions.
+//! the machine hashes (`lookup/full_hash_index.rs`). Each strength has its own collisions.
 //!
 //! The published UKSM orders pages of one hash in a second tree, by their full hash. Here the two
 //! existing indexes serve for both: a full hash never equals the partial hash of other contents.
@@ -27,9 +27,9 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::accounts::payer::Payer;
 use crate::command::{FrameId, Page};
 use crate::convert;
-use crate::hash::mix;
 use crate::ids::RegionId;
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
+use crate::mix::mix;
 
 /// Hashes that are known to collide.
 const MAX_HASHES: usize = 1 << 14;
@@ -70,7 +70,7 @@ impl Finder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Colliding {
     /// Where it is.
-    pub(crate) place: Place,
+    pub(crate) place: RegionPage,
     /// Its hash at the strength in use.
     pub(crate) partial: u64,
 }
@@ -84,7 +84,7 @@ pub(crate) struct Collisions {
     /// By [`Finder`].
     waiting: [VecDeque<Colliding>; Finder::ALL.len()],
     /// Their places.
-    places: BTreeSet<Place>,
+    places: BTreeSet<RegionPage>,
     /// The pages that were asked for, the answer, and the index of its next page.
     reading: Vec<Colliding>,
     finder: Finder,

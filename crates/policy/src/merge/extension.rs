@@ -26,12 +26,12 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::command::Page;
 use crate::convert;
 use crate::ids::RegionId;
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
 
 /// Pairs on a diagonal that are needed as evidence.
 const MIN_PAIRS: u32 = 4;
 /// They must extend over at least this part of a region: neighbours share a fate.
-const SPREAD: u32 = 4;
+const SPREAD_DIVISOR: u32 = 4;
 /// Regions for which pairs are counted.
 const MAX_EVIDENCE: usize = 1024;
 /// Limit of waiting stretches; later ones are left to sweeps.
@@ -39,15 +39,15 @@ const MAX_WAITING: usize = 4096;
 /// Pages of a stretch.
 const STRETCH_PAGES: u32 = 1024;
 /// Proposals after which it is judged whether extending a region pays.
-const TELLING: u32 = 256;
+const JUDGED_PROPOSALS: u32 = 256;
 
 /// A run of neighbours that may equal another run of neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stretch {
+pub(crate) struct TwinStretch {
     /// The first page, which is read.
-    pub(crate) place: Place,
+    pub(crate) place: RegionPage,
     /// Its twin, which is not read.
-    pub(crate) twin: Place,
+    pub(crate) twin: RegionPage,
     /// Number of pages.
     pub(crate) pages: u32,
 }
@@ -56,9 +56,9 @@ pub(crate) struct Stretch {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extended {
     /// Where it is.
-    pub(crate) place: Place,
+    pub(crate) place: RegionPage,
     /// Its twin, perhaps.
-    pub(crate) twin: Place,
+    pub(crate) twin: RegionPage,
     /// The page that was read.
     pub(crate) page: Page,
 }
@@ -93,9 +93,9 @@ struct Evidence {
 #[derive(Debug, Default)]
 pub(crate) struct Extension {
     evidence: BTreeMap<RegionId, Evidence>,
-    waiting: VecDeque<Stretch>,
+    waiting: VecDeque<TwinStretch>,
     /// The stretches of the call under way or of its answer, as they were asked for.
-    reading: Vec<Stretch>,
+    reading: Vec<TwinStretch>,
     /// The answer, and the next proposal: a stretch, a page of it, and a page of the answer.
     pages: Vec<Page>,
     next: (usize, u32, usize),
@@ -118,7 +118,13 @@ impl Extension {
     /// proved equal. With enough evidence, all pages of the region that may have twins there are
     /// queued to be read. Among several diagonals, the one with the majority of pairs is kept, if
     /// there is one (Boyer and Moore's majority vote).
-    pub(crate) fn proved(&mut self, place: Place, region: Sampled, twin: Place, twin_pages: u32) {
+    pub(crate) fn proved(
+        &mut self,
+        place: RegionPage,
+        region: Sampled,
+        twin: RegionPage,
+        twin_pages: u32,
+    ) {
         let diagonal = i64::from(twin.page) - i64::from(place.page);
         let first = Evidence {
             twins: twin.region,
@@ -149,7 +155,7 @@ impl Extension {
         known.lead += 1;
         let (first, last) = known.extent;
         known.extent = (first.min(place.page), last.max(place.page));
-        let is_spread = known.extent.1 - known.extent.0 >= region.pages / SPREAD;
+        let is_spread = known.extent.1 - known.extent.0 >= region.pages / SPREAD_DIVISOR;
         let is_enough = known.pairs >= MIN_PAIRS && 4 * known.pairs >= 3 * region.samples;
         if is_enough && is_spread && !known.is_extended {
             known.is_extended = true;
@@ -173,12 +179,12 @@ impl Extension {
         let to = pages.min(page(i64::from(twin_pages) - diagonal));
         for first in (from..to).step_by(convert::index(STRETCH_PAGES)) {
             if self.waiting.len() < MAX_WAITING {
-                self.waiting.push_back(Stretch {
-                    place: Place {
+                self.waiting.push_back(TwinStretch {
+                    place: RegionPage {
                         region,
                         page: first,
                     },
-                    twin: Place {
+                    twin: RegionPage {
                         region: twin,
                         page: page(i64::from(first) + diagonal),
                     },
@@ -197,8 +203,8 @@ impl Extension {
     /// stretches of a region has a call of its own, so that its yield is known before the rest is
     /// read: three of four samples are evidence, and no proof. If proposals did not pay, the other
     /// stretches of the region are dropped.
-    pub(crate) fn take(&mut self, is_first: bool) -> Option<Stretch> {
-        if self.proposed >= TELLING && 2 * self.merged < self.proposed {
+    pub(crate) fn take(&mut self, is_first: bool) -> Option<TwinStretch> {
+        if self.proposed >= JUDGED_PROPOSALS && 2 * self.merged < self.proposed {
             (self.proposed, self.merged) = (0, 0);
             let region = self.waiting.front()?.place.region;
             self.waiting
@@ -217,7 +223,7 @@ impl Extension {
     }
 
     /// Records that these stretches are being read, in this order.
-    pub(crate) fn read(&mut self, stretches: Vec<Stretch>) {
+    pub(crate) fn read(&mut self, stretches: Vec<TwinStretch>) {
         self.tried = self.on_trial.take().or(self.tried);
         self.reading = stretches;
         self.pages.clear();
@@ -259,7 +265,7 @@ impl Extension {
             return None;
         };
         self.next = (at, offset + 1, page + 1);
-        let further = |place: Place| Place {
+        let further = |place: RegionPage| RegionPage {
             page: place.page + offset,
             ..place
         };
@@ -273,7 +279,7 @@ impl Extension {
     /// A page was proposed for its twin.
     pub(crate) fn count_proposed(&mut self) {
         self.proposed += 1;
-        if self.proposed >= 4 * TELLING {
+        if self.proposed >= 4 * JUDGED_PROPOSALS {
             self.proposed /= 2;
             self.merged /= 2;
         }
@@ -303,8 +309,8 @@ mod tests {
     const A: RegionId = RegionId(1);
     const B: RegionId = RegionId(2);
 
-    fn place(region: RegionId, page: u32) -> Place {
-        Place { region, page }
+    fn place(region: RegionId, page: u32) -> RegionPage {
+        RegionPage { region, page }
     }
 
     fn sampled(samples: u32) -> Sampled {
@@ -365,7 +371,7 @@ mod tests {
     #[test]
     fn pages_come_back_with_their_twins() {
         let mut extension = Extension::new();
-        let stretch = |page| Stretch {
+        let stretch = |page| TwinStretch {
             place: place(B, page),
             twin: place(A, page + 7),
             pages: 1,
@@ -391,7 +397,7 @@ mod tests {
         let mut extension = Extension::new();
         proved(&mut extension, &[7, 2000, 30, 900], 100, 4);
         assert!(extension.take(true).is_some());
-        (0..TELLING).for_each(|_| extension.count_proposed());
+        (0..JUDGED_PROPOSALS).for_each(|_| extension.count_proposed());
         assert_eq!(extension.take(true), None);
     }
 
@@ -408,17 +414,17 @@ mod tests {
             while let Some(stretch) = extension.take(taken.is_empty()) {
                 taken.push(stretch);
             }
-            let told = taken
+            let places = taken
                 .iter()
                 .map(|stretch| (stretch.place.region, stretch.place.page))
                 .collect::<Vec<_>>();
             extension.read(taken);
             extension.receive(vec![]);
-            (0..TELLING).for_each(|_| extension.count_proposed());
+            (0..JUDGED_PROPOSALS).for_each(|_| extension.count_proposed());
             (0..merged).for_each(|_| extension.count_merged());
-            told
+            places
         };
-        assert_eq!(call(TELLING), [(B, 0)], "on trial");
+        assert_eq!(call(JUDGED_PROPOSALS), [(B, 0)], "on trial");
         assert_eq!(call(0), [(B, 1024), (B, 2048), (A, 0)], "all the rest");
         let mut extension = Extension::new();
         proved(&mut extension, &[7, 2000, 30, 900], 100, 4);

@@ -19,14 +19,14 @@
 //! UKSM §5.3 (`Tr_s`, then `Tr_us`).
 
 use super::Merge;
+use super::candidates::{Candidate, Find, Finds, Partner};
 use super::collisions::{Colliding, Collisions, Finder};
-use super::finds::{Candidate, Finds, Found, Partner};
 use super::queue::{Counted, QueuedPage, Waiting};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::command::{FoldKind, FrameId};
 use crate::ids::Ticket;
-use crate::lookup::{Lookup, Match, Place, Query};
+use crate::lookup::{Lookup, Match, Query, RegionPage};
 use crate::params::Contents;
 use crate::region::cow::Permission;
 use crate::region::duplication::Scale;
@@ -172,7 +172,7 @@ impl Matching<'_> {
         }
     }
 
-    fn region(&self, place: Place) -> &Region {
+    fn region(&self, place: RegionPage) -> &Region {
         &self.regions[place.region]
     }
 
@@ -182,18 +182,23 @@ impl Matching<'_> {
     }
 
     /// Whether there may be an unmerged page at this place.
-    pub(super) fn is_unmerged(&self, place: Place) -> bool {
+    pub(super) fn is_unmerged(&self, place: RegionPage) -> bool {
         let region = self.regions.find_ranked(place.region, place.page);
         region.is_some_and(|region| !region.is_merged(place.page))
     }
 
     /// Whether the page may be merged without being read first.
-    pub(super) fn may_merge(&self, place: Place) -> bool {
+    pub(super) fn may_merge(&self, place: RegionPage) -> bool {
         self.permission(place) == Permission::Open && !self.is_waiting(place)
     }
 
     /// The indexed page if it may still be there; else the page of `new` replaces it.
-    pub(super) fn valid_partner(&mut self, hash: u64, new: Place, indexed: Place) -> Option<Place> {
+    pub(super) fn valid_partner(
+        &mut self,
+        hash: u64,
+        new: RegionPage,
+        indexed: RegionPage,
+    ) -> Option<RegionPage> {
         if self.is_unmerged(indexed) {
             return Some(indexed);
         }
@@ -202,13 +207,13 @@ impl Matching<'_> {
     }
 
     /// The page of `new` replaces an indexed one, which would hide it from its partners.
-    pub(super) fn replace(&mut self, hash: u64, indexed: Place, new: Place) {
+    pub(super) fn replace(&mut self, hash: u64, indexed: RegionPage, new: RegionPage) {
         let round = self.at.round_number;
         self.lookup.unmerged().replace(hash, indexed, new, round);
     }
 
     /// How merges in the page's region are to be treated.
-    pub(super) fn permission(&self, place: Place) -> Permission {
+    pub(super) fn permission(&self, place: RegionPage) -> Permission {
         self.region(place)
             .permission(self.at.params.v_cow, self.at.now)
     }
@@ -249,7 +254,7 @@ impl Matching<'_> {
             }
             _ => duplication.sure(scale),
         }
-        let found = Found {
+        let found = Find {
             place,
             hash: candidate.hash,
             partner,
@@ -271,12 +276,12 @@ impl Matching<'_> {
         self.enqueue(found, set, is_sample);
     }
 
-    fn credit_block(&mut self, place: Place) {
+    fn credit_block(&mut self, place: RegionPage) {
         self.regions[place.region].credit_block(place.page);
     }
 
     /// Whether the page's block may be split, if it needs to be.
-    pub(super) fn may_split(&self, place: Place) -> bool {
+    pub(super) fn may_split(&self, place: RegionPage) -> bool {
         let params = self.at.params;
         self.region(place)
             .may_split(place.page, params.thp, params.thp_share)
@@ -315,19 +320,19 @@ impl Matching<'_> {
     }
 
     /// Whether the region was busy and is to be left alone for now.
-    pub(super) fn is_waiting(&self, place: Place) -> bool {
+    pub(super) fn is_waiting(&self, place: RegionPage) -> bool {
         self.region(place).is_waiting(self.at.now)
     }
 
     /// Whether the page may be merged with others that meet it.
-    pub(super) fn may_be_first(&self, place: Place) -> bool {
+    pub(super) fn may_be_first(&self, place: RegionPage) -> bool {
         self.permission(place) != Permission::Closed && !self.is_waiting(place)
     }
 
     /// Queues a merge. `set` waits for pages of this hash; `is_counted` is whether the hit was
     /// counted for the region.
-    fn enqueue(&mut self, found: Found, set: Option<u16>, is_counted: bool) {
-        let Found {
+    fn enqueue(&mut self, found: Find, set: Option<u16>, is_counted: bool) {
+        let Find {
             place,
             hash,
             partner,
@@ -373,7 +378,7 @@ impl Matching<'_> {
     /// A page that begins to wait, paid by the payer of the sample.
     pub(super) fn queued_page(
         &self,
-        place: Place,
+        place: RegionPage,
         hash: u64,
         counted: Counted,
         ticket: Option<Ticket>,
@@ -426,7 +431,7 @@ impl Matching<'_> {
     }
 
     /// Queues the page to be merged with an unmerged one, whose hit was counted as `counted`.
-    pub(super) fn join_page(&mut self, page: &QueuedPage, first: Place, counted: Counted) {
+    pub(super) fn join_page(&mut self, page: &QueuedPage, first: RegionPage, counted: Counted) {
         if !self.may_share() || !self.merge.may_make_frames(self.at.now) {
             return;
         }
@@ -447,7 +452,7 @@ impl Matching<'_> {
 
     /// The page has no frame to join: it meets unmerged pages of its hash, and is indexed if there
     /// are none. `other` is known to have other contents. Returns whether the page waits now.
-    fn join_unmerged(&mut self, page: &QueuedPage, other: Option<Place>) -> bool {
+    fn join_unmerged(&mut self, page: &QueuedPage, other: Option<RegionPage>) -> bool {
         let before = self.merge.len();
         if let Some(set) = self.merge.queue().set_of(page.hash) {
             self.join_set(page, set);
@@ -514,7 +519,7 @@ impl Matching<'_> {
     }
 
     /// The page replaces the indexed one of its hash, which was tried before.
-    fn replace_indexed(&mut self, place: Place, hash: u64) {
+    fn replace_indexed(&mut self, place: RegionPage, hash: u64) {
         let round = self.at.round_number;
         let index = self.lookup.unmerged();
         match index.find(hash, round) {

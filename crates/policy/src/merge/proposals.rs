@@ -2,46 +2,46 @@
 //! which the same place was read before.
 //!
 //! # Problem
-//! In a crowded index, a page that met nothing may have a twin all the same (see [`super::trail`]).
-//! And pages that two processes read from one place of a file are known to be equal before they are
-//! sampled.
+//! In a crowded index, a page that met nothing may have a twin all the same (see
+//! [`super::twin_run`]). And pages that two processes read from one place of a file are known to be
+//! equal before they are sampled.
 //!
 //! # Approach
 //! A proposal is queued like a match. The module compares; a wrong proposal costs a comparison, and
 //! counts neither as a false match of the hash nor for a region's duplication estimate.
 
-use super::finds::{Candidate, Partner};
+use super::candidates::{Candidate, Partner};
 use super::matching::{Matching, PIECE_ROOM};
 use super::queue::Counted;
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
 use crate::region::duplication::Scale;
 
 impl Matching<'_> {
     /// Records the partner of a candidate, in the order of the answer, and proposes its neighbours.
     pub(super) fn extend(&mut self, candidate: Candidate, partner: Option<Partner>) {
-        let mut trail = std::mem::take(&mut self.finds.trail);
-        trail.go_to(candidate.place, self.lookup.pages_per_entry());
+        let mut twin_run = std::mem::take(&mut self.finds.twin_run);
+        twin_run.go_to(candidate.place, self.lookup.pages_per_entry());
         match partner {
             Some(Partner::Page(twin)) => {
-                for (unmatched, twin) in trail.take_unmatched(twin) {
+                for (unmatched, twin) in twin_run.take_unmatched(twin) {
                     if !self.propose(unmatched, twin) {
                         break;
                     }
                 }
-                trail.meet(twin);
+                twin_run.meet(twin);
             }
-            Some(Partner::Frame(_) | Partner::Zero) => trail.pass(),
-            None => match trail.guess() {
-                Some(twin) if self.propose(candidate, twin) => trail.follow(twin),
-                _ => trail.miss(candidate),
+            Some(Partner::Frame(_) | Partner::Zero) => twin_run.pass(),
+            None => match twin_run.guess() {
+                Some(twin) if self.propose(candidate, twin) => twin_run.follow(twin),
+                _ => twin_run.miss(candidate),
             },
         }
-        self.finds.trail = trail;
+        self.finds.twin_run = twin_run;
     }
 
     /// Queues a candidate to be merged with a page that may be equal, if there is one and it may be
     /// merged. Returns whether it waits now.
-    fn propose(&mut self, candidate: Candidate, twin: Place) -> bool {
+    fn propose(&mut self, candidate: Candidate, twin: RegionPage) -> bool {
         let place = candidate.place;
         // The rest of the piece needs its room.
         let is_room = self.merge.room() > PIECE_ROOM;
@@ -66,9 +66,9 @@ impl Matching<'_> {
     /// frames of one content never meet. Returns whether it waits now.
     pub(crate) fn merge_extended(
         &mut self,
-        place: Place,
+        place: RegionPage,
         hash: u64,
-        twin: Place,
+        twin: RegionPage,
         scale: &Scale,
     ) -> bool {
         if !self.is_unmerged(place) || !self.may_merge(place) || hash == self.zero {

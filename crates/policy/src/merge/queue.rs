@@ -16,9 +16,9 @@
 use crate::accounts::payer::Payer;
 use crate::command::{FoldBatch, FoldEntry, FoldKind, FrameId, SpaceId};
 use crate::convert;
-use crate::hash::mix;
 use crate::ids::Ticket;
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
+use crate::mix::mix;
 
 /// Pages of one batch.
 pub(crate) const ROOM: usize = 512;
@@ -28,7 +28,7 @@ const SLOTS: usize = 2 * ROOM;
 /// A page that is to be merged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueuedPage {
-    pub(crate) place: Place,
+    pub(crate) place: RegionPage,
     pub(crate) space: SpaceId,
     pub(crate) address: u64,
     /// The hash by which it is looked up.
@@ -76,7 +76,7 @@ impl Counted {
 /// A page that waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waiting {
-    pub(crate) place: Place,
+    pub(crate) place: RegionPage,
     pub(crate) entry: FoldEntry,
     /// The hash by which it was looked up: that of the entry, unless it was read in full.
     pub(crate) hash: u64,
@@ -88,7 +88,7 @@ pub(crate) struct Waiting {
     /// Whether it becomes the frame of its set.
     pub(crate) is_first: bool,
     /// The first of its set; itself if it is in none.
-    pub(crate) first: Place,
+    pub(crate) first: RegionPage,
 }
 
 impl Waiting {
@@ -122,7 +122,7 @@ pub(crate) struct MergeQueue {
     firsts: Vec<Waiting>,
     others: Vec<Waiting>,
     /// The page that joined each set last.
-    joined: Vec<Place>,
+    joined: Vec<RegionPage>,
     sets: u16,
     /// Hash and set of each slot of the table; a slot is empty if its set is `u16::MAX`.
     hash_in: Box<[u64; SLOTS]>,
@@ -198,7 +198,7 @@ impl MergeQueue {
     }
 
     /// The first page of a set.
-    pub(crate) fn first_of(&self, set: u16) -> Place {
+    pub(crate) fn first_of(&self, set: u16) -> RegionPage {
         self.firsts[usize::from(set)].place
     }
 
@@ -241,7 +241,7 @@ impl MergeQueue {
     }
 
     #[inline]
-    fn push(&mut self, page: &QueuedPage, kind: FoldKind, first: Place, is_first: bool) {
+    fn push(&mut self, page: &QueuedPage, kind: FoldKind, first: RegionPage, is_first: bool) {
         assert!(self.len() < ROOM, "merge queue overrun");
 
         let part = if is_first {
@@ -287,7 +287,7 @@ mod tests {
 
     fn page_of(page: u32, space: SpaceId, hash: u64) -> QueuedPage {
         QueuedPage {
-            place: Place {
+            place: RegionPage {
                 region: RegionId(0),
                 page,
             },

@@ -20,11 +20,11 @@
 //!
 //! None of this is checked where all equal pages may be merged.
 
-use super::finds::{Candidate, Partner};
+use super::candidates::{Candidate, Partner};
 use super::matching::{MAX_FRAMES, Matching};
 use super::queue::{Counted, QueuedPage};
 use crate::command::{FrameId, SpaceId};
-use crate::lookup::{Match, Place};
+use crate::lookup::{Match, RegionPage};
 use crate::params::Contents;
 
 impl Matching<'_> {
@@ -46,7 +46,7 @@ impl Matching<'_> {
         self.at.params.merge == Contents::Between
     }
 
-    fn space_of(&self, place: Place) -> SpaceId {
+    fn space_of(&self, place: RegionPage) -> SpaceId {
         self.spaces.id(self.regions[place.region].space())
     }
 
@@ -77,7 +77,7 @@ impl Matching<'_> {
     }
 
     /// One of the pages that the page may be merged with, if there are enough; else it waits.
-    fn partner_page(&mut self, hash: u64, place: Place) -> Option<Place> {
+    fn partner_page(&mut self, hash: u64, place: RegionPage) -> Option<RegionPage> {
         let space = self.space_of(place);
         if let Some(set) = self.merge.queue().set_of(hash) {
             self.joinable_set(set, space)?;
@@ -94,10 +94,10 @@ impl Matching<'_> {
 
     /// Pages of other spaces that have this hash and may be merged, if they are enough together
     /// with this one. Else it waits on a rung.
-    pub(super) fn climb(&mut self, hash: u64, place: Place) -> Option<Vec<Place>> {
+    pub(super) fn climb(&mut self, hash: u64, place: RegionPage) -> Option<Vec<RegionPage>> {
         let own = self.space_of(place);
         let round = self.at.round_number;
-        let mut others: Vec<Place> = vec![];
+        let mut others: Vec<RegionPage> = vec![];
         for rung in 0..self.lookup.rungs() {
             let index = self.lookup.unmerged();
             let Match::Partner { place: other, .. } = index.look_up_rung(hash, rung, place, round)
@@ -113,7 +113,7 @@ impl Matching<'_> {
             };
             if !is_good || is_twice {
                 let index = self.lookup.unmerged();
-                index.replace_on_rung((hash, rung), other, place, round);
+                index.replace_on_rung(hash, rung, other, place, round);
                 return None;
             }
             if self.space_of(other) == own {
@@ -136,7 +136,7 @@ impl Matching<'_> {
     }
 
     /// Queues the page with another one of another space.
-    pub(super) fn join_two(&mut self, page: &QueuedPage, other: Place, counted: Counted) {
+    pub(super) fn join_two(&mut self, page: &QueuedPage, other: RegionPage, counted: Counted) {
         let waits = self.merge.queue().set_of(page.hash).is_some();
         if waits || self.space_of(other) == page.space {
             return;
@@ -144,11 +144,11 @@ impl Matching<'_> {
         self.queue_set(page, &[other], counted);
     }
 
-    fn queue_set(&mut self, page: &QueuedPage, others: &[Place], counted: Counted) {
+    fn queue_set(&mut self, page: &QueuedPage, others: &[RegionPage], counted: Counted) {
         if self.merge.room() <= others.len() {
             return;
         }
-        let queued = |place: &Place| QueuedPage {
+        let queued = |place: &RegionPage| QueuedPage {
             partial: page.partial,
             ..self.queued_page(*place, page.hash, counted, None)
         };
@@ -162,7 +162,7 @@ impl Matching<'_> {
     }
 
     /// A page was not merged because other pages of its set were gone: it waits again.
-    pub(crate) fn waits_again(&mut self, hash: u64, place: Place) {
+    pub(crate) fn waits_again(&mut self, hash: u64, place: RegionPage) {
         if self.is_limited() {
             self.climb(hash, place);
         } else {

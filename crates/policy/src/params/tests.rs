@@ -44,7 +44,7 @@ fn every_row_reads_what_it_prints() {
 #[test]
 fn a_row_says_its_default_and_bounds() {
     let rows = full().rows();
-    let said = |name: &str| {
+    let description = |name: &str| {
         let row = rows.iter().find(|row| row.name == name).expect(name);
         format!("{}: {} ({}) [{}]", row.unit, row.doc, row.bounds, row.value)
     };
@@ -86,7 +86,7 @@ fn a_row_says_its_default_and_bounds() {
              (2MiB to 1TiB, a power of two, in proportion to max_regions) [64MiB]",
         ),
     ] {
-        assert_eq!(said(name), says);
+        assert_eq!(description(name), says);
     }
 }
 

@@ -8,8 +8,8 @@
 //! it only from the beginning of its sweep until the decision about it.
 
 use super::collapse::Collapses;
-use super::huge::HugeBlocks;
-use super::settled::Settled;
+use super::huge_blocks::HugeBlocks;
+use super::settled_pages::SettledPages;
 use super::sweep::Sweep;
 use super::walk::BlockWalk;
 
@@ -21,7 +21,7 @@ pub(super) struct Blocks {
     pub(super) sweep: Sweep,
     /// Merges before the sweep, if its reason is that the region was rewritten.
     pub(super) merges_before: Option<u64>,
-    pub(super) settled: Settled,
+    pub(super) settled: SettledPages,
     pub(super) huge: Option<HugeBlocks>,
     /// Blocks that the kernel made huge again.
     pub(super) collapses: Option<Box<Collapses>>,

@@ -15,11 +15,11 @@
 //! a calm past does not hide present writes.
 //!
 //! A region above V_cow is left alone, each time for twice as long (*strikes*), also if it was open
-//! in between for no longer than the last ban. Meanwhile it is watched (`watch.rs`): the ban ends
-//! when no page seems to be written. When the ban is over, a few of its pages are merged on trial
-//! and looked at later; only if those hold is it open again, so that a lapsed ban costs a few pages
-//! and not a sweep. Fewer pages are judged as well: at the usual time if the region was read in
-//! full for its trial, so that no more will come, else later and more than once.
+//! in between for no longer than the last ban. Meanwhile it is watched (`write_watch.rs`): the ban
+//! ends when no page seems to be written. When the ban is over, a few of its pages are merged on
+//! trial and looked at later; only if those hold is it open again, so that a lapsed ban costs a few
+//! pages and not a sweep. Fewer pages are judged as well: at the usual time if the region was read
+//! in full for its trial, so that no more will come, else later and more than once.
 //!
 //! # Units
 //! Nanoseconds; shares 0 to 1, a round; ages and exposure in rounds.
@@ -27,7 +27,7 @@
 //! # Source
 //! UKSM §5.2 and §8.1.2, with sampling in place of a hook in the fault handler.
 
-use super::watch::telling;
+use super::write_watch::telling;
 use crate::command::Nanos;
 use crate::convert;
 
@@ -43,7 +43,7 @@ const MIN_AGE: f64 = 0.25;
 /// A page broken after this many rounds ÷ V_cow still means a share far below V_cow.
 const AGE_OF_INTEREST: f64 = 8.0;
 /// Looks after which the older ones count half.
-const MEMORY: u32 = 1024;
+const MAX_FULL_WEIGHT_LOOKS: u32 = 1024;
 /// A trial that is checked before a round is over may have at most one broken page in this many.
 const EARLY_BROKEN_DIVISOR: u32 = 16;
 /// A trial of fewer pages than half of [`TRIAL_PAGES`] waits for this many rounds for more.
@@ -225,7 +225,7 @@ impl Cow {
     }
 
     fn fade(&mut self) {
-        if self.checked > MEMORY {
+        if self.checked > MAX_FULL_WEIGHT_LOOKS {
             self.checked /= 2;
             self.broken /= 2;
             self.exposure /= 2.0;

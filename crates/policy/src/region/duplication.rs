@@ -16,8 +16,8 @@
 //!
 //! The decision is sequential: each sample moves the log of the likelihood of "V_dup" against "a
 //! quarter of it"; at [`STEP`] the region climbs a level, at [`LEAP`] it leaps to the top. The sums
-//! never fall below [`FLOOR`], so that a region that was unique for a day is noticed as fast as a
-//! new one (Page's cumulative sum). Shared samples at equal offsets only make hits likelier.
+//! never fall below [`MIN_EVIDENCE`], so that a region that was unique for a day is noticed as fast
+//! as a new one (Page's cumulative sum). Shared samples at equal offsets only make hits likelier.
 //!
 //! # Units
 //! Natural logarithms of likelihood ratios, in 2^32nds: two are added for every page sampled, and
@@ -35,13 +35,13 @@ const STEP: i64 = 46 * UNIT / 10;
 /// One false promotion in ten thousand: no level in between is needed for more evidence.
 const LEAP: i64 = 2 * STEP;
 /// Limit of the evidence for a region: there is no decision beyond.
-const CEILING: i64 = 1000 * UNIT;
+const MAX_EVIDENCE: i64 = 1000 * UNIT;
 /// Limit of the evidence against a region.
-const FLOOR: i64 = -2 * UNIT;
+const MIN_EVIDENCE: i64 = -2 * UNIT;
 /// From this on the case against a region is closed.
-const CLOSED: i64 = FLOOR + UNIT / 100;
+const CLOSED_EVIDENCE: i64 = MIN_EVIDENCE + UNIT / 100;
 /// Counts are halved beyond this, so that the estimate follows changes.
-const MEMORY: u32 = 4096;
+const MAX_COUNT: u32 = 4096;
 
 /// The weights of a hit and a miss of each kind, at one coverage.
 #[derive(Debug, Clone, Copy)]
@@ -99,7 +99,7 @@ pub(crate) enum Verdict {
 pub(crate) struct DuplicationEstimate {
     for_sure: i64,
     for_met: i64,
-    /// At most [`MEMORY`].
+    /// At most [`MAX_COUNT`].
     samples: u16,
     /// Hits of them, and of pages that were met by others. Hits beyond the range do not count.
     sure: u16,
@@ -110,36 +110,36 @@ impl DuplicationEstimate {
     /// `count` candidates were sampled. A call for the kind of hit follows for each hit.
     pub(crate) fn sampled(&mut self, count: u32, scale: &Scale) {
         let misses = i64::from(count);
-        self.for_sure = (self.for_sure + misses * scale.sure_miss).max(FLOOR);
-        self.for_met = (self.for_met + misses * scale.met_miss).max(FLOOR);
+        self.for_sure = (self.for_sure + misses * scale.sure_miss).max(MIN_EVIDENCE);
+        self.for_met = (self.for_met + misses * scale.met_miss).max(MIN_EVIDENCE);
         let mut samples = u32::from(self.samples).saturating_add(count);
-        while samples > MEMORY {
+        while samples > MAX_COUNT {
             samples /= 2;
             self.sure /= 2;
             self.met /= 2;
         }
-        self.samples = u16::try_from(samples).expect("at most MEMORY");
+        self.samples = u16::try_from(samples).expect("at most MAX_COUNT");
     }
 
     /// The sample equals contents that are known to have partners.
     pub(crate) fn sure(&mut self, scale: &Scale) {
-        self.for_sure = (self.for_sure + scale.hit - scale.sure_miss).min(CEILING);
+        self.for_sure = (self.for_sure + scale.hit - scale.sure_miss).min(MAX_EVIDENCE);
         self.sure = self.sure.saturating_add(1);
     }
 
     /// The sample, or an earlier one, met an indexed page.
     pub(crate) fn met(&mut self, scale: &Scale) {
-        self.for_met = (self.for_met + scale.hit - scale.met_miss).min(CEILING);
+        self.for_met = (self.for_met + scale.hit - scale.met_miss).min(MAX_EVIDENCE);
         self.met = self.met.saturating_add(1);
     }
 
     /// A hit turned out false: the contents differed.
     pub(crate) fn refute(&mut self, scale: &Scale, sure: bool) {
         if sure {
-            self.for_sure = (self.for_sure - scale.hit).max(FLOOR);
+            self.for_sure = (self.for_sure - scale.hit).max(MIN_EVIDENCE);
             self.sure = self.sure.saturating_sub(1);
         } else {
-            self.for_met = (self.for_met - scale.hit).max(FLOOR);
+            self.for_met = (self.for_met - scale.hit).max(MIN_EVIDENCE);
             self.met = self.met.saturating_sub(1);
         }
     }
@@ -171,7 +171,7 @@ impl DuplicationEstimate {
             Verdict::Leap
         } else if best >= STEP {
             Verdict::Step
-        } else if (self.for_sure <= CLOSED && self.for_met <= CLOSED)
+        } else if (self.for_sure <= CLOSED_EVIDENCE && self.for_met <= CLOSED_EVIDENCE)
             || (self.samples >= 256 && self.estimate(scale) < scale.v_dup)
         {
             Verdict::Below
@@ -198,7 +198,7 @@ pub(crate) fn coverage(indexed: u64, candidates: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::SplitMix64;
+    use crate::mix::SplitMix64;
     use proptest::prelude::*;
 
     /// Two regions of `pages`; each page of one has its partner in the other with chance `share`.

@@ -11,7 +11,7 @@
 use super::backoff::Backoff;
 use super::cow::Cow;
 use super::merged_pages::MergedPages;
-use super::watch::Watch;
+use super::write_watch::WriteWatch;
 use crate::command::Nanos;
 
 /// The record of the pages of one region that were merged, or should have been.
@@ -23,7 +23,7 @@ pub(super) struct MergeRecord {
     /// Pages that were busy when tried.
     pub(super) busy: u64,
     pub(super) cow: Cow,
-    pub(super) watch: Option<Box<Watch>>,
+    pub(super) watch: Option<Box<WriteWatch>>,
     pub(super) backoff: Backoff,
     /// Since when its mapping is lost, or until when its refusal holds.
     pub(super) since: Nanos,

@@ -7,7 +7,7 @@ use super::cow::{Cow, Permission, Ruling, UNTRIED};
 use super::merge_record::MergeRecord;
 use super::merged_pages::MergedPages;
 use super::walk::{Permutations, Walk};
-use super::watch::{USUAL_V_COW, WATCHED_PAGES, Watch, telling};
+use super::write_watch::{USUAL_V_COW, WATCHED_PAGES, WriteWatch, telling};
 use crate::clock::Moment;
 use crate::command::Nanos;
 use crate::convert;
@@ -191,7 +191,7 @@ impl Region {
             }
             Permission::Closed => return Look::Nothing,
             Permission::Trial => return self.look_at_trial(at),
-            Permission::Open => match self.rewritten.awaits_calm() {
+            Permission::Open => match self.rewrites.awaits_calm() {
                 Some(power) => power,
                 None => return Look::Nothing,
             },
@@ -220,11 +220,11 @@ impl Region {
         }
     }
 
-    fn watch(&self) -> Option<&Watch> {
+    fn watch(&self) -> Option<&WriteWatch> {
         self.merging.as_ref()?.watch.as_deref()
     }
 
-    fn watch_mut(&mut self) -> Option<&mut Watch> {
+    fn watch_mut(&mut self) -> Option<&mut WriteWatch> {
         self.merging.as_mut()?.watch.as_deref_mut()
     }
 
@@ -245,7 +245,7 @@ impl Region {
     /// If a look at it has shown no writes, it is to be read again, and if it was left alone, it
     /// may be tried from now on. Returns whether its ban ends.
     pub(crate) fn ends_ban(&mut self, v_cow: Option<f64>, now: Nanos) -> bool {
-        let Some(is_calm) = self.watch_mut().and_then(Watch::take_calm) else {
+        let Some(is_calm) = self.watch_mut().and_then(WriteWatch::take_calm) else {
             return false;
         };
         match self.permission(v_cow, now) {
@@ -253,7 +253,7 @@ impl Region {
             Permission::Trial => false,
             Permission::Open => {
                 if is_calm {
-                    self.rewritten.calmed();
+                    self.rewrites.calmed();
                 }
                 false
             }

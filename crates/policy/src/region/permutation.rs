@@ -18,7 +18,7 @@
 //! # Source
 //! UKSM §5.3; cycle walking as in Black and Rogaway, "Ciphers with arbitrary finite domains".
 
-use crate::hash::SplitMix64;
+use crate::mix::SplitMix64;
 
 const STEPS: usize = 3;
 

@@ -5,7 +5,7 @@ use crate::convert;
 /// Samples from which a residency is more than a guess.
 const MIN_SAMPLES: u32 = 8;
 /// Samples after which the older ones count half.
-const MEMORY: u32 = 8192;
+const MAX_FULL_WEIGHT_SAMPLES: u32 = 8192;
 
 /// Samples of one region, and the number of them that found a page.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,7 +28,7 @@ impl Residency {
     fn sampled(&mut self, samples: u32, found: u32) {
         let mut seen = u32::from(self.seen) + samples;
         let mut present = u32::from(self.present) + found;
-        if seen > MEMORY {
+        if seen > MAX_FULL_WEIGHT_SAMPLES {
             seen /= 2;
             present /= 2;
         }

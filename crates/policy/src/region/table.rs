@@ -6,9 +6,9 @@ use super::duplication::Scale;
 use super::{Region, State};
 use crate::command::Nanos;
 use crate::convert;
+use crate::frugal_vec;
 use crate::ids::{KEPT_BACK, RegionId};
 use crate::report::{DuplicatesReport, RegionMemory, RegionsReport};
-use crate::room;
 
 /// All regions, and sums over them.
 #[derive(Debug, Clone, Default)]
@@ -36,7 +36,7 @@ impl Regions {
             id.0 < u32::MAX,
             "regions are bounded by the spaces' mappings"
         );
-        room::push(&mut self.slots, region);
+        frugal_vec::push(&mut self.slots, region);
         id
     }
 

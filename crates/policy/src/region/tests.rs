@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn region(start: u64, pages: u32) -> Region {
-    Region::new(Found {
+    Region::new(NewRegion {
         start,
         pages,
         space: SpaceSlot(0),

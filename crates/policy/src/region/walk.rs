@@ -16,7 +16,7 @@
 
 use super::permutation::Permutation;
 use crate::convert;
-use crate::hash::mix;
+use crate::mix::mix;
 
 /// Limit of places of anchors in a region.
 const MAX_ANCHORS: u32 = 64;

@@ -44,10 +44,10 @@ pub trait Counters {
     /// The values that have a phrase, in one sentence.
     fn sentence(&self) -> String {
         let cells = self.cells().into_iter();
-        let said: Vec<String> = cells
+        let phrases: Vec<String> = cells
             .filter_map(|cell| Some(format!("{} {}", cell.value, cell.phrase?)))
             .collect();
-        said.join(", ")
+        phrases.join(", ")
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) const MAX_PIECES: u64 = 1024;
 
 /// The properties of a region that concern mappings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct KnownRegion {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) kind: u64,
@@ -50,7 +50,7 @@ pub(crate) enum Change {
 /// sorted and disjoint; a part that would be cut into more than `most_pieces` becomes one of them.
 /// Resized regions keep their start. Costs the length of all lists.
 pub(crate) fn changes(
-    known: &[Known],
+    known: &[KnownRegion],
     mappings: &[Mapping],
     sparse: &[(u64, u64)],
     region_bytes: u64,
@@ -135,7 +135,7 @@ fn is_sane(mapping: &Mapping) -> bool {
 }
 
 /// The end of the part of the region, from its start on, that mappings of its kind cover.
-fn covered_until(mappings: &[Mapping], region: &Known) -> u64 {
+fn covered_until(mappings: &[Mapping], region: &KnownRegion) -> u64 {
     let mut end = region.start;
     for mapping in mappings {
         if mapping.start > end
@@ -223,8 +223,8 @@ mod tests {
         }
     }
 
-    fn known(region: u32, start: u64, end: u64) -> Known {
-        Known {
+    fn known(region: u32, start: u64, end: u64) -> KnownRegion {
+        KnownRegion {
             start: start * PAGE_SIZE,
             end: end * PAGE_SIZE,
             kind: 1,
@@ -340,7 +340,7 @@ mod tests {
     /// Processor time of the fastest of a few comparisons of `count` regions that grow.
     fn list_time(count: u64) -> u64 {
         // Pages 4 apart, each region one page, each mapping two.
-        let known: Vec<Known> = (0..count)
+        let known: Vec<KnownRegion> = (0..count)
             .map(|n| known(crate::convert::narrow(n), 4 * n, 4 * n + 1))
             .collect();
         let mappings: Vec<Mapping> = (0..count).map(|n| map(4 * n, 4 * n + 2)).collect();
@@ -376,7 +376,7 @@ mod tests {
         fn regions_cover_the_mappings_exactly_after_any_history(
             lists in prop::collection::vec(prop::collection::vec((1u64..60, 0u64..30, 0u64..2), 0..12), 1..6),
         ) {
-            let mut regions: Vec<Known> = vec![];
+            let mut regions: Vec<KnownRegion> = vec![];
             let mut newcomers = 0;
             for list in lists {
                 let mut at = 0;
@@ -394,11 +394,11 @@ mod tests {
                     let old = |number: RegionId| *regions.iter().find(|r| r.region == number).unwrap();
                     match change {
                         Change::Keep(number) => next.push(old(number)),
-                        Change::Resize { region, end } => next.push(Known { end, ..old(region) }),
+                        Change::Resize { region, end } => next.push(KnownRegion { end, ..old(region) }),
                         Change::Drop(_) => {}
                         Change::Found { start, end, kind } => {
                             newcomers += 1;
-                            next.push(Known { start, end, kind, region: RegionId(newcomers) });
+                            next.push(KnownRegion { start, end, kind, region: RegionId(newcomers) });
                         }
                         Change::Sparse { .. } => prop_assert!(false),
                     }

@@ -34,24 +34,24 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::sizes::{Sizes, Verdict, WATCHED};
+use super::sizes::{SizeChange, Sizes, WATCHED};
 use crate::accounts::budget::CpuBudget;
 use crate::accounts::payer::{List, Payer};
-use crate::command::{Nanos, SpaceSize, Told};
+use crate::command::{EventSource, Nanos, SpaceSize};
 use crate::convert;
+use crate::frugal_vec;
 use crate::ids::SpaceSlot;
 use crate::params::{MILLISECOND, Params, SECOND};
-use crate::room;
 
 /// The longest time for which a space counts as changing after a change.
 const MAX_CHANGING: Nanos = 5 * SECOND;
 /// Time between two lists of a calm space, if the machine receives events. The budget makes it
 /// longer.
-const REPAIR: Nanos = 30 * SECOND;
+const REPAIR_INTERVAL: Nanos = 30 * SECOND;
 /// A space rests after its mapping list for this many times the cost of the list, but not longer
 /// than the maximum. A list of 262,144 mappings takes an eighth of a second, and a list read while
 /// the machine stands still takes as long as that.
-const REST: Nanos = 64;
+const REST_FACTOR: Nanos = 64;
 const MAX_REST: Nanos = 30 * SECOND;
 
 /// What to ask the machine for.
@@ -109,7 +109,7 @@ struct ProcessSchedule {
 pub(crate) struct Discovery {
     shortest: Nanos,
     longest: Nanos,
-    told: Told,
+    event_source: EventSource,
     processes: ProcessSchedule,
     sizes: Sizes,
     /// By slot.
@@ -166,7 +166,7 @@ impl Discovery {
         Discovery {
             shortest,
             longest,
-            told: Told::Nothing,
+            event_source: EventSource::Nothing,
             processes: ProcessSchedule {
                 listed: 0,
                 due: 0,
@@ -208,7 +208,7 @@ impl Discovery {
             rests_until: 0,
         };
         if slot.index() == self.schedules.len() {
-            room::push(&mut self.schedules, schedule);
+            frugal_vec::push(&mut self.schedules, schedule);
         } else {
             self.schedules[slot.index()] = schedule;
         }
@@ -320,15 +320,21 @@ impl Discovery {
 
     /// The process list came back; `changed` if spaces came or went, `more` if some processes still
     /// wait to be examined.
-    pub(crate) fn processes_listed(&mut self, changed: bool, more: bool, told: Told, now: Nanos) {
-        self.told = told;
-        self.sizes.are_watched(told == Told::Spaces);
+    pub(crate) fn processes_listed(
+        &mut self,
+        changed: bool,
+        more: bool,
+        event_source: EventSource,
+        now: Nanos,
+    ) {
+        self.event_source = event_source;
+        self.sizes.are_watched(event_source == EventSource::Spaces);
         let interval = self.after(self.processes.interval, changed);
-        let due = match (more, told) {
+        let due = match (more, event_source) {
             (true, _) => now,
-            (false, Told::Spaces) => self.sizes.watched_after(now),
-            (false, Told::Processes) => self.sizes.due_after(now, interval),
-            (false, Told::Nothing) => now + interval,
+            (false, EventSource::Spaces) => self.sizes.watched_after(now),
+            (false, EventSource::Processes) => self.sizes.due_after(now, interval),
+            (false, EventSource::Nothing) => now + interval,
         };
         self.processes = ProcessSchedule {
             listed: now,
@@ -340,13 +346,13 @@ impl Discovery {
     }
 
     /// The time from which an event is worth a process list.
-    pub(crate) fn told_from(&self, now: Nanos) -> Nanos {
-        let ready = self.budgets[List::Told as usize].ready_at(now);
+    pub(crate) fn events_wake_from(&self, now: Nanos) -> Nanos {
+        let ready = self.budgets[List::Events as usize].ready_at(now);
         ready.max(self.processes.listed + self.shortest)
     }
 
     /// The machine received an event.
-    pub(crate) fn told(&mut self, now: Nanos) {
+    pub(crate) fn events_arrived(&mut self, now: Nanos) {
         let soon = now.max(self.processes.listed + self.shortest);
         self.processes.due = self.processes.due.min(soon);
         self.processes.is_awaited = true;
@@ -379,9 +385,9 @@ impl Discovery {
             let is_listed = self.schedules[slot.index()].queue != Queue::First;
             match self.sizes.measured(slot, size) {
                 // What changed between its first list and now is unknown.
-                Verdict::Unknown if is_listed => self.list_mappings_soon(slot, now),
-                Verdict::Changed => self.list_mappings_soon(slot, now),
-                Verdict::Unknown | Verdict::Same => {}
+                SizeChange::Unknown if is_listed => self.list_mappings_soon(slot, now),
+                SizeChange::Changed => self.list_mappings_soon(slot, now),
+                SizeChange::Unknown | SizeChange::Same => {}
             }
         }
         self.sizes.finish(now);
@@ -402,15 +408,15 @@ impl Discovery {
         if changed {
             space.gap = now - std::mem::replace(&mut space.changed, now);
         }
-        space.rests_until = now + (cost * REST).min(MAX_REST);
+        space.rests_until = now + (cost * REST_FACTOR).min(MAX_REST);
         let is_changing = now - space.changed <= (2 * space.gap).min(MAX_CHANGING);
         let (queue, due) = if read_at < space.noticed {
             // A list that the machine had cached does not show the noticed change.
             (Queue::Changed, now + interval)
-        } else if self.told == Told::Spaces {
+        } else if self.event_source == EventSource::Spaces {
             (Queue::Calm, now + WATCHED)
-        } else if self.told == Told::Processes {
-            (Queue::Calm, now + REPAIR)
+        } else if self.event_source == EventSource::Processes {
+            (Queue::Calm, now + REPAIR_INTERVAL)
         } else if is_changing {
             (Queue::Changed, now + interval)
         } else {
@@ -451,11 +457,11 @@ impl Discovery {
 
     /// The budget that pays for a process list.
     fn processes_payer(&self) -> List {
-        let is_repair = self.told == Told::Spaces && !self.processes.is_awaited;
+        let is_repair = self.event_source == EventSource::Spaces && !self.processes.is_awaited;
         if is_repair && !self.processes.more {
             List::Repair
-        } else if self.told != Told::Nothing || self.processes.more {
-            List::Told
+        } else if self.event_source != EventSource::Nothing || self.processes.more {
+            List::Events
         } else {
             List::Search
         }
@@ -463,7 +469,7 @@ impl Discovery {
 
     /// The budget that pays for sizes.
     fn sizes_payer(&self) -> List {
-        if self.told == Told::Spaces && self.sizes.is_calm() {
+        if self.event_source == EventSource::Spaces && self.sizes.is_calm() {
             List::Repair
         } else {
             List::Sizes
@@ -472,7 +478,7 @@ impl Discovery {
 
     /// The budget that pays for the list of a calm space.
     fn calm_payer(&self) -> List {
-        if self.told == Told::Nothing {
+        if self.event_source == EventSource::Nothing {
             List::Calm
         } else {
             List::Repair

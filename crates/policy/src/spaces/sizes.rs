@@ -23,16 +23,16 @@ use std::collections::BTreeSet;
 
 use crate::command::{Nanos, SpaceSize};
 use crate::convert;
+use crate::frugal_vec;
 use crate::ids::SpaceSlot;
 use crate::params::SECOND;
-use crate::room;
 
 /// Number of shortest intervals after a change in which a slice is measured at each one:
 /// short-lived memory is not missed.
-const ATTENTIVE: u64 = 8;
+const ATTENTIVE_INTERVALS: u64 = 8;
 
 /// Number of shortest intervals between two times at which calm slices are due.
-const CALM: u64 = 16;
+const CALM_INTERVALS: u64 = 16;
 
 /// Time between two measurements of a calm slice that the machine watches, in case the machine
 /// missed a change.
@@ -43,7 +43,7 @@ pub(crate) const SLICE: usize = 1024;
 
 /// The meaning of a measured size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum SizeChange {
     /// It was never measured before.
     Unknown,
     /// Number and size of its mappings are as before.
@@ -115,7 +115,7 @@ impl Sizes {
     /// A space came into this slot.
     pub(crate) fn add(&mut self, slot: SpaceSlot, now: Nanos) {
         while slot.index() >= self.known.len() {
-            room::push(&mut self.known, None);
+            frugal_vec::push(&mut self.known, None);
         }
         self.known[slot.index()] = Some(None);
         self.soon.insert(slot);
@@ -185,19 +185,19 @@ impl Sizes {
     }
 
     /// A space has this size. The known size of a space that is gone stays.
-    pub(crate) fn measured(&mut self, slot: SpaceSlot, size: &SpaceSize) -> Verdict {
+    pub(crate) fn measured(&mut self, slot: SpaceSlot, size: &SpaceSize) -> SizeChange {
         self.soon.remove(&slot);
         if size.gone {
-            return Verdict::Same;
+            return SizeChange::Same;
         }
         let now = (size.mappings, size.pages);
         let known = self.known[slot.index()].as_mut().expect("it was asked for");
         let verdict = match known.replace(now) {
-            None => Verdict::Unknown,
-            Some(before) if before == now => Verdict::Same,
-            Some(_) => Verdict::Changed,
+            None => SizeChange::Unknown,
+            Some(before) if before == now => SizeChange::Same,
+            Some(_) => SizeChange::Changed,
         };
-        if verdict == Verdict::Changed {
+        if verdict == SizeChange::Changed {
             self.slices[slot.index() / SLICE].is_changed = true;
         }
         verdict
@@ -217,7 +217,7 @@ impl Sizes {
         if std::mem::take(&mut slice.is_changed) {
             slice.changed = now;
         }
-        slice.interval = if now - slice.changed < ATTENTIVE * self.shortest {
+        slice.interval = if now - slice.changed < ATTENTIVE_INTERVALS * self.shortest {
             self.shortest
         } else {
             (slice.interval * 2).min(self.longest)
@@ -248,7 +248,7 @@ impl Sizes {
         if interval < self.longest {
             return self.tick(now + interval);
         }
-        let calm = CALM * self.shortest;
+        let calm = CALM_INTERVALS * self.shortest;
         (now / calm + 1) * calm
     }
 

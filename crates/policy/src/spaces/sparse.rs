@@ -16,7 +16,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::command::{Mapping, Nanos, PAGE_SIZE};
-use crate::hash::SplitMix64;
+use crate::mix::SplitMix64;
 
 /// Limit of regions made of one sparse mapping.
 pub(crate) const MAX_PARTS: usize = 16384;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use uksm_policy::Params;
 use uksm_policy::command::Nanos;
 
-use super::{Violation, violated};
+use super::violation::{Violation, violated};
 
 /// The longest piece of work that is not divided.
 const LARGEST: Nanos = 20_000_000;

@@ -15,7 +15,7 @@ use uksm_policy::Params;
 use uksm_policy::command::{FoldBatch, FoldEntry, FoldKind, FoldOutcome, SpaceId, Status};
 use uksm_policy::params::Contents;
 
-use super::{Violation, violated};
+use super::violation::{Violation, violated};
 use crate::Host;
 
 /// Earlier merges.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use uksm_policy::command::{Nanos, SpaceId};
 
-use super::{Violation, violated};
+use super::violation::{Violation, violated};
 use crate::Content;
 
 /// Start of the wait of each page.

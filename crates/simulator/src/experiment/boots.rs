@@ -7,7 +7,7 @@
 use uksm_policy::command::Nanos;
 use uksm_policy::params::Governor;
 
-use super::{Case, KSM_ADVISOR, KSM_SHIPPED, KSM_UNLIMITED, MIB, Variant};
+use super::case::{Case, KSM_ADVISOR, KSM_SHIPPED, KSM_UNLIMITED, MIB, Variant};
 use crate::workload::{Boots, SECOND};
 
 /// Time measured after the last boot began.

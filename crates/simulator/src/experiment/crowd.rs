@@ -3,7 +3,7 @@
 use uksm_policy::command::Nanos;
 use uksm_policy::params::Governor;
 
-use super::{Case, MIB, Variant};
+use super::case::{Case, MIB, Variant};
 use crate::workload::{Crowd, SECOND};
 
 /// Start of the newcomers: all others are known by then.

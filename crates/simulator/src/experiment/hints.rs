@@ -29,10 +29,10 @@ use uksm_policy::command::Nanos;
 use uksm_policy::params::Governor;
 use uksm_results::report::Report;
 
-use super::{Case, Indexed, MIB, Variant};
+use super::case::{Case, Indexed, MIB, Variant};
 use crate::peer::{Entered, KsmSettings, XlhSettings};
 use crate::workload::{Disks, Load, SECOND};
-use crate::{Chances, convert};
+use crate::{SharingChances, convert};
 
 /// Pages of a guest.
 const PAGES: u64 = 32 * MIB;
@@ -44,7 +44,7 @@ const RATE: KsmSettings = KsmSettings {
     sleep: 20_000_000,
     smart_scan: false,
     advisor: false,
-    held_percent: None,
+    cap_percent: None,
 };
 const SMART: KsmSettings = KsmSettings {
     smart_scan: true,
@@ -56,10 +56,10 @@ const UNLIMITED: KsmSettings = KsmSettings {
     ..RATE
 };
 
-/// ksmd held at a share of a core.
-const fn held(percent: u32) -> KsmSettings {
+/// ksmd capped at a share of a core.
+const fn capped(percent: u32) -> KsmSettings {
     KsmSettings {
-        held_percent: Some(percent),
+        cap_percent: Some(percent),
         ..RATE
     }
 }
@@ -102,12 +102,12 @@ const VARIANTS: [Variant; 19] = [
             ..xlh(RATE, STACK)
         },
     ),
-    Variant::KsmTree("ksm-at-2", held(2)),
-    Variant::Xlh("xlh-at-2", xlh(held(2), SMALL_STACK)),
+    Variant::KsmTree("ksm-at-2", capped(2)),
+    Variant::Xlh("xlh-at-2", xlh(capped(2), SMALL_STACK)),
     Variant::Set("uksm-at-2-no-hints", &[("cpu", "0.02"), ("hint_runs", "0")]),
     Variant::Set("uksm-at-2", &[("cpu", "0.02")]),
-    Variant::KsmTree("ksm-at-10", held(10)),
-    Variant::Xlh("xlh-at-10", xlh(held(10), STACK)),
+    Variant::KsmTree("ksm-at-10", capped(10)),
+    Variant::Xlh("xlh-at-10", xlh(capped(10), STACK)),
     Variant::Set("uksm-at-10-no-hints", &[("cpu", "0.1"), ("hint_runs", "0")]),
     Variant::Set("uksm-at-10", &[("cpu", "0.1")]),
     Variant::KsmTree("ksm-unlimited", UNLIMITED),
@@ -166,7 +166,7 @@ pub(super) fn cases(seed: u64) -> Vec<Case> {
 }
 
 /// The chances of a variant, as figures.
-pub(super) fn figures(variant: Variant, chances: &Chances) -> BTreeMap<String, f64> {
+pub(super) fn figures(variant: Variant, chances: &SharingChances) -> BTreeMap<String, f64> {
     let (saved, mergeable) = chances.areas();
     let is_oracle = variant == Variant::Oracle;
     let area = if is_oracle { mergeable } else { saved };

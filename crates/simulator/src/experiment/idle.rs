@@ -2,7 +2,7 @@
 
 use uksm_policy::params::Governor;
 
-use super::{Case, Variant};
+use super::case::{Case, Variant};
 use crate::workload::{Crowd, SECOND};
 
 pub(super) fn cases(seed: u64) -> Vec<Case> {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use uksm_policy::command::Nanos;
 
-use crate::peer::{Ksm, Published, Reachability, Xlh};
+use crate::peer::{Ksm, PaperUksm, Reachability, Xlh};
 use crate::run::Driven;
 use crate::stopwatch::Steps;
 use crate::world::{Deduplicator, Turn};
-use crate::{Chances, Host, convert};
+use crate::{Host, SharingChances, convert};
 
 /// Time between two turns of an idle oracle.
 const ORACLE_LOOKS: Nanos = 100_000_000;
@@ -90,9 +90,9 @@ impl Measurable for Ksm {
     }
 }
 
-impl Measurable for Published {
+impl Measurable for PaperUksm {
     fn bytes(&self) -> u64 {
-        Published::bytes(self)
+        PaperUksm::bytes(self)
     }
 
     fn figures(&self) -> BTreeMap<String, f64> {
@@ -150,7 +150,7 @@ impl Measurable for Oracle {
 
 /// Pages that could be saved now: counted, if the number is not known.
 pub(super) fn mergeable_pages(host: &mut Host) -> u64 {
-    match host.chances().map(Chances::mergeable) {
+    match host.chances().map(SharingChances::mergeable) {
         Some(pages) => pages,
         None => host.mergeable(),
     }

@@ -6,9 +6,11 @@ use uksm_results::over_time;
 use uksm_results::report::Measured;
 use uksm_results::timeline::{Look, Timeline};
 
+use super::case::{Case, MIB, Variant};
 use super::measurable::{Measurable, Oracle, mergeable_pages};
-use super::{Case, Setup, Variant, hints, reachability};
-use crate::peer::{Ksm, Published, Xlh};
+use super::setup::Setup;
+use super::{hints, reachability};
+use crate::peer::{Ksm, PaperUksm, Xlh};
 use crate::run::Driven;
 use crate::stopwatch::{self, Real};
 use crate::world::{Alone, World};
@@ -67,7 +69,7 @@ pub(super) fn measure(setup: &Setup, case: &Case, variant: Variant) -> Result<Ca
             Ok(course(case, variant, Alone::new(world, ksm)))
         }
         Variant::Published(governor) => {
-            let published = Published::new(governor, setup.seed, setup.costs.published);
+            let published = PaperUksm::new(governor, setup.seed, setup.costs.published);
             Ok(course(case, variant, Alone::new(world, published)))
         }
     }
@@ -192,7 +194,7 @@ fn course<D: Measurable>(case: &Case, variant: Variant, mut alone: Alone<D>) -> 
     };
     CaseResult {
         measured,
-        memory_mib: memory / super::MIB,
+        memory_mib: memory / MIB,
         real: Real {
             seconds: convert::seconds(stopwatch::thread_time() - begun),
             steps: alone.deduplicator.real_steps(),

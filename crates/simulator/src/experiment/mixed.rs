@@ -3,7 +3,7 @@
 use uksm_policy::command::Nanos;
 use uksm_policy::params::Governor;
 
-use super::{Case, KSM_ADVISOR, KSM_SHIPPED, KSM_UNLIMITED, MIB, Variant};
+use super::case::{Case, KSM_ADVISOR, KSM_SHIPPED, KSM_UNLIMITED, MIB, Variant};
 use crate::Workload;
 use crate::workload::{
     Boots, Fleet, Guests, Rewritten, SECOND, ShortLived, Snapshots, StaticMixed, Zipf,

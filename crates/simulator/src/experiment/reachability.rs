@@ -20,12 +20,13 @@
 
 use uksm_policy::RegionId;
 use uksm_policy::command::SpaceId;
-use uksm_policy::hash::{SplitMix64, mix};
-use uksm_policy::lookup::{Layout, Place, Unmerged};
+use uksm_policy::lookup::{Layout, RegionPage, Unmerged};
+use uksm_policy::mix::{SplitMix64, mix};
 use uksm_results::report::Measured;
 
+use super::case::{Case, Indexed};
 use super::measurable::{found, named};
-use super::{Case, Setup};
+use super::setup::Setup;
 use crate::peer::Reachability;
 use crate::peer::tree::UnstableTree;
 
@@ -34,31 +35,6 @@ const PAGES: u64 = 1 << 16;
 /// Bits of a page's number, and of a region's.
 const PAGE_BITS: u32 = 16;
 const REGION_BITS: u32 = 4;
-
-/// The indexes of pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Indexed {
-    /// KSM's unstable tree.
-    Tree,
-    /// The same with XLH's remedy: a written page is removed.
-    ReadOnlyTree,
-    /// uksm's index of unmerged pages.
-    Index,
-}
-
-impl Indexed {
-    /// All of them.
-    pub(super) const ALL: [Indexed; 3] = [Indexed::Tree, Indexed::ReadOnlyTree, Indexed::Index];
-
-    /// The name of the variant.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Indexed::Tree => "unstable-tree",
-            Indexed::ReadOnlyTree => "read-only-tree",
-            Indexed::Index => "uksm-index",
-        }
-    }
-}
 
 /// Inserts pages of which a share changes meanwhile; returns the number that can be found at the
 /// end.
@@ -74,7 +50,7 @@ pub fn reachability(what: Indexed, changed_percent: u64, seed: u64) -> Reachabil
     let mut random = SplitMix64::new(seed);
     let first = |page: u64| mix(seed ^ mix(page));
     let mut now: Vec<u64> = vec![];
-    let place = |page: u64| Place {
+    let place = |page: u64| RegionPage {
         region: RegionId(1),
         page: u32::try_from(page).expect("a page of the region"),
     };

@@ -6,9 +6,9 @@
 use uksm_policy::command::Nanos;
 use uksm_policy::params::Governor;
 
-use super::{Case, KSM_1000, KSM_UNLIMITED, MIB, Variant};
+use super::case::{Case, KSM_1000, KSM_UNLIMITED, MIB, Variant};
 use crate::Workload;
-use crate::layout::{Layout, Place};
+use crate::layout::{Arrangement, Layout};
 use crate::peer::KsmSettings;
 use crate::workload::{Loop, Order, SECOND, Scatter, StaticMixed};
 
@@ -32,8 +32,8 @@ const UNFILTERED: [Variant; 2] = [
     Variant::Set("uksm-unfiltered", &[("cpu", "0.2"), ("v_cow", "off")]),
 ];
 
-/// KSM held at a share of a core.
-const fn held(percent: u32) -> Variant {
+/// KSM capped at a share of a core.
+const fn capped(percent: u32) -> Variant {
     Variant::Ksm(
         "ksm-held",
         KsmSettings {
@@ -41,18 +41,18 @@ const fn held(percent: u32) -> Variant {
             sleep: 20_000_000,
             smart_scan: true,
             advisor: false,
-            held_percent: Some(percent),
+            cap_percent: Some(percent),
         },
     )
 }
 
 /// The layouts of scatter that are compared, by their names in the guest.
-const LAYOUTS: [(&str, u64, Place); 5] = [
-    ("20-same", 20, Place::Same),
-    ("5-shuffled", 5, Place::Singly),
-    ("100-shuffled", 100, Place::Singly),
-    ("20-runs", 20, Place::GuestRuns),
-    ("45-runs64", 45, Place::Runs(64)),
+const LAYOUTS: [(&str, u64, Arrangement); 5] = [
+    ("20-same", 20, Arrangement::Same),
+    ("5-shuffled", 5, Arrangement::Singly),
+    ("100-shuffled", 100, Arrangement::Singly),
+    ("20-runs", 20, Arrangement::GuestRuns),
+    ("45-runs64", 45, Arrangement::Runs(64)),
 ];
 
 pub(super) fn cases(seed: u64) -> Vec<Case> {
@@ -83,7 +83,7 @@ pub(super) fn cases(seed: u64) -> Vec<Case> {
             format!("clone: {mib} MiB"),
             mib,
             100,
-            Place::Same,
+            Arrangement::Same,
             seed,
         ));
     }
@@ -100,14 +100,14 @@ pub(super) fn cases(seed: u64) -> Vec<Case> {
             let rate = per_step * 100;
             let name = format!("cow-broken: {SIZE} MiB, {rate} pages/s{place}, {percent} % CPU");
             let work = Loop::new(all, per_step, STEP, order, seed);
-            cases.push(watched(name, work, vec![unfiltered, held(percent)]));
+            cases.push(watched(name, work, vec![unfiltered, capped(percent)]));
         }
     }
     cases
 }
 
 /// Two processes of which a share is equal.
-fn two(name: String, mib: u64, percent: u64, place: Place, seed: u64) -> Case {
+fn two(name: String, mib: u64, percent: u64, place: Arrangement, seed: u64) -> Case {
     let scatter = Scatter {
         processes: 2,
         layout: Layout {

@@ -2,8 +2,8 @@
 
 use uksm_policy::params::Governor;
 
-use super::{Case, MIB, Variant};
-use crate::layout::{Layout, Place};
+use super::case::{Case, MIB, Variant};
+use crate::layout::{Arrangement, Layout};
 use crate::workload::{SECOND, Scatter};
 
 const GIB: u64 = 1024 * MIB;
@@ -31,7 +31,7 @@ pub(super) fn cases(seed: u64) -> Vec<Case> {
                 layout: Layout {
                     pages: gib * GIB / processes,
                     percent: 40,
-                    place: Place::GuestRuns,
+                    place: Arrangement::GuestRuns,
                     pool: 1,
                     seed,
                 },

@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use uksm_policy::params::Governor;
 
-use super::{Case, KSM_UNLIMITED, MIB, Variant};
-use crate::layout::{Layout, Place};
+use super::case::{Case, KSM_UNLIMITED, MIB, Variant};
+use crate::layout::{Arrangement, Layout};
 use crate::workload::{SECOND, Scatter};
 
 /// Pages of each process.
@@ -21,19 +21,19 @@ const VARIANTS: [Variant; 3] = [
 pub(super) fn cases(seed: u64) -> Vec<Case> {
     let mut cases = vec![];
     for (place, name) in [
-        (Place::Same, "same"),
-        (Place::Singly, "singly"),
-        (Place::GuestRuns, "guest runs"),
+        (Arrangement::Same, "same"),
+        (Arrangement::Singly, "singly"),
+        (Arrangement::GuestRuns, "guest runs"),
     ] {
         for percent in [40, 20, 10, 5, 2, 100] {
             cases.push(case(2, percent, place, name, 0, seed));
         }
     }
-    cases.push(case(2, 45, Place::Runs(64), "runs of 64", 0, seed));
+    cases.push(case(2, 45, Arrangement::Runs(64), "runs of 64", 0, seed));
     for (percent, place, name) in [
-        (5, Place::Same, "same"),
-        (20, Place::Singly, "singly"),
-        (45, Place::GuestRuns, "guest runs"),
+        (5, Arrangement::Same, "same"),
+        (20, Arrangement::Singly, "singly"),
+        (45, Arrangement::GuestRuns, "guest runs"),
     ] {
         cases.push(case(8, percent, place, name, 0, seed));
         cases.push(case(2, percent, place, name, 60, seed));
@@ -50,7 +50,7 @@ pub struct Custom {
     processes: u64,
     mib: u64,
     percent: u64,
-    place: Place,
+    place: Arrangement,
 }
 
 impl FromStr for Custom {
@@ -105,7 +105,14 @@ pub(super) fn custom(custom: Custom, seed: u64) -> Case {
     }
 }
 
-fn case(processes: u64, percent: u64, place: Place, name: &str, calm: u64, seed: u64) -> Case {
+fn case(
+    processes: u64,
+    percent: u64,
+    place: Arrangement,
+    name: &str,
+    calm: u64,
+    seed: u64,
+) -> Case {
     let scatter = Scatter {
         processes,
         layout: Layout {

@@ -5,33 +5,20 @@
 
 use std::collections::HashSet;
 
-use super::Host;
-use super::in_kernel::Place;
+use crate::memory::PageAddress;
 
 /// Marked pages, and those of them that were written since the last query.
 #[derive(Debug, Default)]
 pub(super) struct Guards {
-    pages: HashSet<Place>,
-    written: Vec<Place>,
+    pub(super) pages: HashSet<PageAddress>,
+    pub(super) written: Vec<PageAddress>,
 }
 
 impl Guards {
     /// A page changes, or goes: the fault ends its mark.
-    pub(super) fn changes(&mut self, place: Place) {
+    pub(super) fn changes(&mut self, place: PageAddress) {
         if !self.pages.is_empty() && self.pages.remove(&place) {
             self.written.push(place);
         }
-    }
-}
-
-impl Host {
-    /// Marks a page read-only, until it is written.
-    pub(crate) fn guard(&mut self, place: Place) {
-        self.guards.pages.insert(place);
-    }
-
-    /// The marked pages that were written since the last call, in the order of the writes.
-    pub(crate) fn take_faults(&mut self) -> Vec<Place> {
-        std::mem::take(&mut self.guards.written)
     }
 }

@@ -4,7 +4,7 @@
 use uksm_policy::command::{PAGE_SIZE, PageState, SpaceId};
 
 use super::Host;
-use crate::memory::Slot;
+use crate::memory::{PageAddress, Slot};
 
 /// Part of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,13 +16,10 @@ pub(crate) struct Stretch {
     pub(crate) pages: u64,
 }
 
-/// The place of a page.
-pub(crate) type Place = (SpaceId, u64);
-
 impl Host {
     /// The first mapping that ends behind a place and may be merged; spaces are in the order of
     /// their starts.
-    pub(crate) fn mapping_behind(&self, (space, address): Place) -> Option<Stretch> {
+    pub(crate) fn mapping_behind(&self, (space, address): PageAddress) -> Option<Stretch> {
         let spaces = self.processes.from(space);
         let mut mappings = spaces.flat_map(|(at, process)| {
             let first = if at == space {
@@ -48,12 +45,12 @@ impl Host {
     }
 
     /// The page at a place, if something is mapped there.
-    pub(crate) fn look(&self, (space, address): Place) -> Option<Slot> {
+    pub(crate) fn look(&self, (space, address): PageAddress) -> Option<Slot> {
         self.processes.get(space)?.slot(address)
     }
 
     /// Makes a frame of two equal pages.
-    pub(crate) fn merge_pair(&mut self, pages: [Place; 2]) -> u32 {
+    pub(crate) fn merge_pair(&mut self, pages: [PageAddress; 2]) -> u32 {
         let slot = self.look(pages[0]).expect("it was looked at");
         let frame = self.frames.hold(slot.content, 0);
         for page in pages {
@@ -63,7 +60,7 @@ impl Host {
     }
 
     /// Merges a page with a frame of the same contents.
-    pub(crate) fn merge_with(&mut self, (space, address): Place, frame: u32) {
+    pub(crate) fn merge_with(&mut self, (space, address): PageAddress, frame: u32) {
         let slot = self.look((space, address)).expect("it was looked at");
         assert!(slot.state == PageState::Anon, "it is no page of its own");
         let held = self.frames.get(frame).expect("it is held");
@@ -85,6 +82,16 @@ impl Host {
                 ..slot
             },
         );
+    }
+
+    /// Marks a page read-only, until it is written.
+    pub(crate) fn guard(&mut self, place: PageAddress) {
+        self.guards.pages.insert(place);
+    }
+
+    /// The marked pages that were written since the last call, in the order of the writes.
+    pub(crate) fn take_faults(&mut self) -> Vec<PageAddress> {
+        std::mem::take(&mut self.guards.written)
     }
 
     /// Frees a frame if nothing maps it; returns whether it is still held.

@@ -1,8 +1,8 @@
 //! Process lists, mapping lists and FRAMES on the simulated host.
 
 use uksm_policy::command::{
-    Frame, FrameId, Lines, Mapping, Nanos, Observation, PAGE_LINES, SpaceArrival, SpaceId,
-    SpaceSize, Told,
+    EventSource, Frame, FrameId, Lines, Mapping, Nanos, Observation, PAGE_LINES, SpaceArrival,
+    SpaceId, SpaceSize,
 };
 
 use super::{Host, MAX_FAULT};
@@ -16,14 +16,14 @@ const LOOKED_AT: Nanos = 100_000_000;
 impl Host {
     /// Queues an event that process lists report from this time on, if the domain lists processes.
     pub(super) fn tells(&mut self, domain: u16, at: Nanos) {
-        if self.told != Told::Nothing && self.listeners.contains(&domain) {
+        if self.event_source != EventSource::Nothing && self.listeners.contains(&domain) {
             self.news.push((domain, at));
         }
     }
 
     /// A process begins; returns the time at which it is examined.
     pub(super) fn tells_of_arrival(&mut self, domain: u16) -> Nanos {
-        if self.told == Told::Nothing || !self.listeners.contains(&domain) {
+        if self.event_source == EventSource::Nothing || !self.listeners.contains(&domain) {
             return 0;
         }
         let at = self.now + LOOKED_AT;
@@ -32,7 +32,7 @@ impl Host {
     }
 
     /// The time from which the next process list of a domain can report an event, if one is queued.
-    pub(crate) fn told_at(&self, domain: u16) -> Option<Nanos> {
+    pub(crate) fn events_at(&self, domain: u16) -> Option<Nanos> {
         let news = self.news.iter().filter(|&&(of, _)| of == domain);
         news.map(|&(_, at)| at).min()
     }
@@ -69,7 +69,7 @@ impl Host {
                 });
             }
         }
-        let cost = if self.told == Told::Nothing {
+        let cost = if self.event_source == EventSource::Nothing {
             self.costs.list_processes + self.costs.process * processes
         } else {
             self.costs.events + self.costs.process * arrived.len() as u64
@@ -84,7 +84,7 @@ impl Host {
             left,
             resized: vec![],
             more: false,
-            told: self.told,
+            event_source: self.event_source,
         };
         (listed, cost)
     }

@@ -4,7 +4,7 @@
 
 use uksm_policy::command::{Lines, Nanos, Observation, PAGE_SIZE, Page, PageFlags, PageState, Run};
 
-use uksm_policy::hash::mix;
+use uksm_policy::mix::mix;
 
 use super::Host;
 use crate::fault::{Canary, Fault};

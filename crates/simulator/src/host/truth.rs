@@ -9,7 +9,7 @@
 //! sorts them and counts equal ones. The number of parts keeps a pass small.
 
 use uksm_policy::command::{PAGE_SIZE, PageState, SpaceId};
-use uksm_policy::hash::mix;
+use uksm_policy::mix::mix;
 
 use super::Host;
 use crate::Content;

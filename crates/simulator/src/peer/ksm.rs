@@ -24,10 +24,11 @@ use std::collections::HashMap;
 use uksm_policy::command::{Nanos, PageState, SpaceId};
 
 use super::advisor::Advisor;
-use super::held::Held;
+use super::capped_ksm::BatchControl;
 use super::tree::{Reachability, UnstableTree};
 use super::unstable::{Unstable, levels};
-use crate::host::in_kernel::{Place, Stretch, address};
+use crate::host::in_kernel::{Stretch, address};
+use crate::memory::PageAddress;
 use crate::memory::Slot;
 use crate::world::{Deduplicator, Turn};
 use crate::{Content, Host, KsmCosts};
@@ -55,7 +56,7 @@ pub struct KsmSettings {
     /// Whether the scan-time advisor sets `pages_to_scan`.
     pub advisor: bool,
     /// The share of a core that `pages_to_scan` is regulated for, in percent.
-    pub held_percent: Option<u32>,
+    pub cap_percent: Option<u32>,
 }
 
 /// State kept for a page.
@@ -84,11 +85,11 @@ pub struct Ksm {
     settings: KsmSettings,
     costs: KsmCosts,
     /// Place at which the scan goes on.
-    cursor: Place,
+    cursor: PageAddress,
     /// Pages left until the next sleep.
     batch: u64,
     /// Items of the pages of each mapping, by the mapping's place.
-    items: HashMap<Place, Vec<Item>>,
+    items: HashMap<PageAddress, Vec<Item>>,
     /// The frames of each content; the last one may have room.
     stable: HashMap<Content, Vec<u32>>,
     unstable: Unstable,
@@ -97,7 +98,7 @@ pub struct Ksm {
     /// Pages that could be found in the unstable tree at the ends of scans.
     reachable: Reachability,
     advisor: Advisor,
-    held: Option<Held>,
+    batch_control: Option<BatchControl>,
     spent: Nanos,
     full_scans: u64,
     scanned: u64,
@@ -118,9 +119,9 @@ impl Ksm {
             frames_first: false,
             reachable: Reachability::default(),
             advisor: Advisor::default(),
-            held: settings
-                .held_percent
-                .map(|percent| Held::new(percent, settings.pages_to_scan)),
+            batch_control: settings
+                .cap_percent
+                .map(|percent| BatchControl::new(percent, settings.pages_to_scan)),
             spent: 0,
             full_scans: 0,
             scanned: 0,
@@ -217,7 +218,7 @@ impl Ksm {
     fn look(
         &mut self,
         host: &mut Host,
-        here: Place,
+        here: PageAddress,
         content: Content,
         item: &mut Item,
         why: Why,
@@ -261,7 +262,12 @@ impl Ksm {
     }
 
     /// Merges a page with a frame of its contents; returns whether there is one, and the cost.
-    fn join_frame(&mut self, host: &mut Host, here: Place, content: Content) -> (bool, Nanos) {
+    fn join_frame(
+        &mut self,
+        host: &mut Host,
+        here: PageAddress,
+        content: Content,
+    ) -> (bool, Nanos) {
         let cost = self.costs.stable_step * u64::from(levels(self.stable.len()));
         match self.frame(host, content) {
             Some(frame) => {
@@ -311,7 +317,7 @@ fn is_skipped(item: &mut Item) -> bool {
 /// The part that XLH uses.
 impl Ksm {
     /// Examines a hinted page; returns the cost.
-    pub(super) fn look_at_hinted(&mut self, host: &mut Host, here: Place) -> Nanos {
+    pub(super) fn look_at_hinted(&mut self, host: &mut Host, here: PageAddress) -> Nanos {
         let stretch = host.mapping_behind((here.0, here.1));
         let is_in = |one: &Stretch| one.space == here.0 && one.mapping <= here.1;
         let slot = host.look(here);
@@ -332,7 +338,7 @@ impl Ksm {
     }
 
     /// Removes a page from the unstable tree.
-    pub(super) fn forget(&mut self, here: Place) {
+    pub(super) fn forget(&mut self, here: PageAddress) {
         self.unstable.forget(here);
     }
 
@@ -363,8 +369,8 @@ impl Ksm {
     pub(super) fn rest(&mut self, now: Nanos, mut cost: Nanos) -> Turn {
         let mut next = now + cost.max(1);
         if self.batch == 0 {
-            if let Some(held) = &mut self.held {
-                self.settings.pages_to_scan = held.batch(now, self.spent);
+            if let Some(control) = &mut self.batch_control {
+                self.settings.pages_to_scan = control.batch(now, self.spent);
             }
             self.batch = self.settings.pages_to_scan;
             if self.settings.sleep > 0 {
@@ -404,7 +410,7 @@ impl Deduplicator for Ksm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{Layout, Place as Lie};
+    use crate::layout::{Arrangement, Layout};
     use crate::workload::Scatter;
     use crate::world::{Alone, World};
     use crate::{Costs, Workload};
@@ -414,14 +420,14 @@ mod tests {
         sleep: 0,
         smart_scan: true,
         advisor: false,
-        held_percent: None,
+        cap_percent: None,
     };
 
     fn scattered(settings: KsmSettings) -> Alone<Ksm> {
         let layout = Layout {
             pages: 2000,
             percent: 50,
-            place: Lie::Singly,
+            place: Arrangement::Singly,
             pool: 1,
             seed: 3,
         };

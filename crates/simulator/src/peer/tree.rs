@@ -25,7 +25,7 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use crate::host::in_kernel::Place;
+use crate::memory::PageAddress;
 
 mod balance;
 
@@ -35,7 +35,7 @@ use balance::{Nodes, Side};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Met {
     /// A page with the same contents.
-    Twin(Place),
+    Twin(PageAddress),
     /// No page: the page is in the tree now.
     Nothing,
     /// A page that is gone: the search was given up.
@@ -77,7 +77,7 @@ impl Reachability {
 #[derive(Debug, Default)]
 pub(crate) struct UnstableTree {
     nodes: Nodes,
-    by_place: HashMap<Place, u32>,
+    by_place: HashMap<PageAddress, u32>,
 }
 
 impl UnstableTree {
@@ -93,7 +93,7 @@ impl UnstableTree {
     }
 
     /// Removes a page, if it is there.
-    pub(crate) fn remove(&mut self, place: Place) -> bool {
+    pub(crate) fn remove(&mut self, place: PageAddress) -> bool {
         let node = self.by_place.remove(&place);
         if let Some(node) = node {
             self.nodes.erase(node);
@@ -106,9 +106,9 @@ impl UnstableTree {
     /// page.
     pub(crate) fn search_insert(
         &mut self,
-        place: Place,
+        place: PageAddress,
         key: u64,
-        holds: impl Fn(Place) -> Option<u64>,
+        holds: impl Fn(PageAddress) -> Option<u64>,
     ) -> (Met, u32) {
         let (end, compared) = self.search(key, holds);
         let met = match end {
@@ -127,11 +127,11 @@ impl UnstableTree {
     /// there are more than `most`.
     pub(crate) fn reachability(
         &self,
-        holds: impl Fn(Place) -> Option<u64>,
+        holds: impl Fn(PageAddress) -> Option<u64>,
         most: usize,
     ) -> Reachability {
         let mut all = Reachability::default();
-        let is_there = |(node, place): &(u32, Place)| self.by_place.get(place) == Some(node);
+        let is_there = |(node, place): &(u32, PageAddress)| self.by_place.get(place) == Some(node);
         let pages = self.nodes.places().filter(is_there);
         for (node, _) in pages.step_by(self.len().div_ceil(most).max(1)) {
             let held = self.nodes.get(node);
@@ -142,7 +142,7 @@ impl UnstableTree {
         all
     }
 
-    fn search(&self, key: u64, holds: impl Fn(Place) -> Option<u64>) -> (End, u32) {
+    fn search(&self, key: u64, holds: impl Fn(PageAddress) -> Option<u64>) -> (End, u32) {
         let mut end = End::Below(balance::NIL, Side::Left);
         let mut node = self.nodes.root();
         let mut compared = 0;
@@ -176,14 +176,14 @@ mod tests {
     use super::*;
     use uksm_policy::command::SpaceId;
 
-    fn place(page: u64) -> Place {
+    fn place(page: u64) -> PageAddress {
         (SpaceId(1), page)
     }
 
     fn tree(keys: &[u64]) -> UnstableTree {
         let mut tree = UnstableTree::default();
         for (page, &key) in (0..).zip(keys) {
-            let holds = |(_, page): Place| Some(keys[usize::try_from(page).unwrap()]);
+            let holds = |(_, page): PageAddress| Some(keys[usize::try_from(page).unwrap()]);
             assert_eq!(tree.search_insert(place(page), key, holds).0, Met::Nothing);
         }
         tree
@@ -196,7 +196,7 @@ mod tests {
         let mut tree = tree(&keys);
         let mut now = keys;
         now[1] = 45;
-        let holds = |(_, page): Place| now.get(usize::try_from(page).unwrap()).copied();
+        let holds = |(_, page): PageAddress| now.get(usize::try_from(page).unwrap()).copied();
         let found = tree.reachability(holds, 9);
         assert_eq!((found.pages, found.found), (4, 3));
         assert_eq!((found.unchanged, found.unchanged_found), (3, 2));
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn a_page_that_is_gone_ends_the_search() {
         let mut tree = tree(&[50, 30, 70]);
-        let holds = |(_, page): Place| (page > 0).then_some(20 * page + 10);
+        let holds = |(_, page): PageAddress| (page > 0).then_some(20 * page + 10);
         assert_eq!(tree.search_insert(place(9), 80, holds).0, Met::Gone);
         assert_eq!(tree.len(), 3);
     }
@@ -221,7 +221,8 @@ mod tests {
     #[test]
     fn an_equal_page_is_met_and_not_entered_twice() {
         let mut tree = tree(&[50, 30, 70]);
-        let holds = |(_, page): Place| [50, 30, 70].get(usize::try_from(page).unwrap()).copied();
+        let holds =
+            |(_, page): PageAddress| [50, 30, 70].get(usize::try_from(page).unwrap()).copied();
         let (met, compared) = tree.search_insert(place(9), 70, holds);
         assert_eq!((met, compared), (Met::Twin(place(2)), 2));
         assert_eq!(tree.len(), 3);

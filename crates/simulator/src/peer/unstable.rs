@@ -11,10 +11,10 @@
 use std::collections::HashMap;
 
 use uksm_policy::command::PageState;
-use uksm_policy::hash::mix;
+use uksm_policy::mix::mix;
 
 use super::tree::{Met, Reachability, UnstableTree};
-use crate::host::in_kernel::Place;
+use crate::memory::PageAddress;
 use crate::memory::Slot;
 use crate::{Content, Host};
 
@@ -25,7 +25,7 @@ const SOUGHT: usize = 20_000;
 #[derive(Debug)]
 pub(super) enum Unstable {
     /// A tree that is always in order.
-    Table(HashMap<Content, Place>),
+    Table(HashMap<Content, PageAddress>),
     /// The real tree.
     Tree(UnstableTree),
 }
@@ -37,13 +37,13 @@ impl Unstable {
         &mut self,
         host: &Host,
         content: Content,
-        here: Place,
-    ) -> (Option<Place>, u32) {
+        here: PageAddress,
+    ) -> (Option<PageAddress>, u32) {
         match self {
             Unstable::Table(table) => {
                 let compared = levels(table.len());
                 let twin = table.insert(content, here).filter(|&twin| twin != here);
-                let is_equal = |twin: &Place| {
+                let is_equal = |twin: &PageAddress| {
                     let slot = host.look(*twin);
                     slot.is_some_and(|slot| {
                         slot.state == PageState::Anon && slot.content == content
@@ -64,7 +64,7 @@ impl Unstable {
     }
 
     /// Removes a page that was found and is merged now.
-    pub(super) fn merged(&mut self, content: Content, twin: Place) {
+    pub(super) fn merged(&mut self, content: Content, twin: PageAddress) {
         match self {
             Unstable::Table(table) => {
                 table.remove(&content);
@@ -76,7 +76,7 @@ impl Unstable {
     }
 
     /// Removes a page from the tree because it is examined again, or was written while guarded.
-    pub(super) fn forget(&mut self, here: Place) {
+    pub(super) fn forget(&mut self, here: PageAddress) {
         if let Unstable::Tree(tree) = self {
             tree.remove(here);
         }
@@ -101,7 +101,7 @@ impl Unstable {
 }
 
 /// The present contents of a page, as the tree orders them.
-fn holds(host: &Host, place: Place) -> Option<u64> {
+fn holds(host: &Host, place: PageAddress) -> Option<u64> {
     let slot = host.look(place).filter(Slot::is_there);
     slot.map(|slot| order(slot.content))
 }

@@ -29,7 +29,7 @@ use uksm_policy::command::{Nanos, PAGE_SIZE, PageState, SpaceId};
 
 use super::ksm::{Ksm, KsmSettings};
 use super::tree::Reachability;
-use crate::host::in_kernel::Place;
+use crate::memory::PageAddress;
 use crate::memory::Slot;
 use crate::world::{Deduplicator, Turn};
 use crate::{Host, KsmCosts};
@@ -64,7 +64,7 @@ pub struct XlhSettings {
 /// The pending hints: a circular stack.
 #[derive(Debug)]
 struct Stack {
-    pages: Vec<Place>,
+    pages: Vec<PageAddress>,
     /// Index of the next hint.
     top: usize,
     waiting: usize,
@@ -81,7 +81,7 @@ impl Stack {
         }
     }
 
-    fn push(&mut self, page: Place) {
+    fn push(&mut self, page: PageAddress) {
         self.pages[self.top] = page;
         self.top = (self.top + 1) % self.pages.len();
         if self.waiting < self.pages.len() {
@@ -91,7 +91,7 @@ impl Stack {
         }
     }
 
-    fn pop(&mut self) -> Option<Place> {
+    fn pop(&mut self) -> Option<PageAddress> {
         self.waiting = self.waiting.checked_sub(1)?;
         self.top = (self.top + self.pages.len() - 1) % self.pages.len();
         Some(self.pages[self.top])

@@ -3,7 +3,8 @@
 //! Parts are left out one by one as long as the same check still fails, until none can be left out;
 //! the run then ends right behind the failure.
 
-use super::{Outcome, Plan, run};
+use super::plan::Plan;
+use super::run_of_plan::{Outcome, run};
 
 /// Limit of the runs tried.
 const MAX_RUNS: u32 = 200;

@@ -2,10 +2,10 @@
 
 use uksm_policy::Params;
 use uksm_policy::command::Nanos;
-use uksm_policy::hash::{SplitMix64, mix};
+use uksm_policy::mix::{SplitMix64, mix};
 use uksm_policy::params::{Contents, Governor};
 
-use super::anything::Event;
+use super::random_event::Event;
 use crate::fault::{Canary, Fault};
 
 const MILLISECOND: Nanos = 1_000_000;

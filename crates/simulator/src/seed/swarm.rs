@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use uksm_policy::command::Nanos;
 
-use super::{Outcome, Plan, run};
+use super::plan::Plan;
+use super::run_of_plan::{Outcome, run};
 use crate::check::Violation;
 use crate::fault::Fault;
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 
 use super::{SECOND, map};
 use crate::layout::{own, pooled};

@@ -1,7 +1,7 @@
 //! Many idle processes, and newcomers among them that hold equal pages.
 
 use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 
 use super::map;
 use crate::layout::{own, pooled};

@@ -33,7 +33,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use uksm_policy::command::{FilePlace, Hint, HintSource, Nanos, PAGE_SIZE, SpaceId};
-use uksm_policy::hash::{SplitMix64, mix};
+use uksm_policy::mix::{SplitMix64, mix};
 
 use super::page_cache::PageCache;
 use super::{SECOND, map};
@@ -207,7 +207,7 @@ impl Guest {
 
     /// Reads the blocks of a file: those that are not cached come from the disk.
     fn read(&mut self, host: &mut Host, first: u64, count: u64) {
-        let mut run = Run::default();
+        let mut run = HintRun::default();
         for block in first..first + count {
             let (page, is_new) = self.cache.use_block(block);
             if is_new {
@@ -263,7 +263,7 @@ impl Guest {
     fn write_back(&mut self, host: &mut Host, now: Nanos) {
         while let Some(&(_, first, count)) = self.written.front().filter(|due| due.0 <= now) {
             self.written.pop_front();
-            let mut run = Run::default();
+            let mut run = HintRun::default();
             for block in first..first + count {
                 if let Some(page) = self.cache.page_of(block) {
                     let address = self.start + u64::from(page) * PAGE_SIZE;
@@ -277,13 +277,13 @@ impl Guest {
 
 /// Neighbouring pages of a request, reported as one hint.
 #[derive(Debug, Default)]
-struct Run {
+struct HintRun {
     start: u64,
     pages: u64,
     block: u64,
 }
 
-impl Run {
+impl HintRun {
     /// A page belongs to the request.
     fn add(
         &mut self,

@@ -2,10 +2,10 @@
 //! are replaced from time to time.
 
 use uksm_policy::command::{Nanos, SpaceId};
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 
 use super::{SECOND, map};
-use crate::layout::{Layout, Place, own};
+use crate::layout::{Arrangement, Layout, own};
 use crate::{Content, Host, Workload};
 
 /// Processes of a container.
@@ -54,7 +54,7 @@ impl Fleet {
             let heap = Layout {
                 pages: self.pages,
                 percent: share,
-                place: Place::Same,
+                place: Arrangement::Same,
                 pool: 10 + image * PROCESSES + process,
                 seed: self.seed,
             };

@@ -1,10 +1,10 @@
 //! Virtual machines that run the same system: their page caches hold the same files in runs.
 
 use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 
 use super::{SECOND, map, place};
-use crate::layout::{Layout, Place};
+use crate::layout::{Arrangement, Layout};
 use crate::{Content, Fill, Host, Workload};
 
 /// Shares of a guest's pages that are zeros, and that have twins in another guest, in percent.
@@ -17,7 +17,7 @@ fn memory(pages: u64, owner: u64, seed: u64) -> Vec<Content> {
     let filled = Layout {
         pages: pages - zeros,
         percent: TWINS * 100 / (100 - ZEROS),
-        place: Place::GuestRuns,
+        place: Arrangement::GuestRuns,
         pool: 6,
         seed,
     };

@@ -1,7 +1,7 @@
 //! A loop that writes pages without changing their contents (UKSM §8.1.2).
 
 use uksm_policy::command::{Nanos, PAGE_SIZE, PageState, SpaceId};
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 
 use super::map;
 use crate::layout::pooled;

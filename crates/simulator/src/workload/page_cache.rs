@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use uksm_policy::hash::SplitMix64;
+use uksm_policy::mix::SplitMix64;
 
 use crate::layout::{between, cut, shuffle};
 

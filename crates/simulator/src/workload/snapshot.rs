@@ -1,7 +1,7 @@
 //! MicroVMs restored from one snapshot, whose memories diverge.
 
 use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
-use uksm_policy::hash::{SplitMix64, mix};
+use uksm_policy::mix::{SplitMix64, mix};
 
 use super::{SECOND, place};
 use crate::layout::{own, pooled};

@@ -25,7 +25,7 @@ use uksm_linux::ksm::agents::{Advice, Agents, DONE, END_OF_SPACES, Range};
 use uksm_linux::ksm::memory::{self, Frames, Memory};
 use uksm_linux::proc::{self, Proc};
 use uksm_linux::selection::{Selection, Selectors};
-use uksm_policy::advice::estimates::{Change, Estimates, Probe, Seen};
+use uksm_policy::advice::estimates::{AdviceChange, Estimates, Probe, ProbedPage};
 use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
 use uksm_policy::hash::LineHash;
 
@@ -65,7 +65,7 @@ pub(super) struct Targets {
     hash: LineHash,
     targets: BTreeMap<SpaceId, Target>,
     /// Decisions of the policy for each range that was advised and not answered, oldest first.
-    advised: BTreeMap<SpaceId, VecDeque<Vec<Change>>>,
+    advised: BTreeMap<SpaceId, VecDeque<Vec<AdviceChange>>>,
     pub(super) estimates: Estimates,
     found: Processes,
     next_fixed: u32,
@@ -394,20 +394,20 @@ impl Targets {
     }
 
     /// The result of a probe; none if the space is gone.
-    fn read(&self, probe: &Probe) -> Option<Vec<Seen>> {
+    fn read(&self, probe: &Probe) -> Option<Vec<ProbedPage>> {
         let memory = &self.targets.get(&probe.space)?.memory;
         let seen = memory.see_each(&self.proc, &probe.pages, &self.hash, &self.frames);
         match seen {
             // They are sampled again in the next pass.
-            Err(proc::Error::Locked { .. }) => Some(vec![Seen::Absent; probe.pages.len()]),
+            Err(proc::Error::Locked { .. }) => Some(vec![ProbedPage::Absent; probe.pages.len()]),
             seen => seen.ok(),
         }
     }
 
     /// Sends changes to agents, in as few ranges as possible.
-    fn advise(&mut self, mut changes: Vec<Change>) {
+    fn advise(&mut self, mut changes: Vec<AdviceChange>) {
         changes.sort_unstable_by_key(|change| (change.space, change.offer, change.start));
-        let touches = |one: &Change, next: &Change| {
+        let touches = |one: &AdviceChange, next: &Change| {
             (one.space, one.offer, one.end) == (next.space, next.offer, next.start)
         };
         let same = |one: &&[Change], next: &&[Change]| {
@@ -415,7 +415,7 @@ impl Targets {
         };
         let ranges: Vec<&[Change]> = changes.chunk_by(touches).collect();
         for ranges in ranges.chunk_by(same) {
-            let Change { space, offer, .. } = ranges[0][0];
+            let AdviceChange { space, offer, .. } = ranges[0][0];
             let range = |changes: &&[Change]| Range {
                 start: changes[0].start,
                 end: changes[changes.len() - 1].end,

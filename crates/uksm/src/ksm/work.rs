@@ -24,7 +24,7 @@ use uksm_linux::clock;
 use uksm_linux::ksm::sysfs::Sysfs;
 use uksm_linux::selection::Selectors;
 use uksm_linux::wake::{Sleeper, Woken};
-use uksm_policy::advice::bursts::{Bursts, Reading, Turn};
+use uksm_policy::advice::bursts::{Bursts, KsmAction, Reading};
 use uksm_policy::command::Nanos;
 
 use super::knobs::Knobs;
@@ -208,7 +208,7 @@ impl Work {
         }
         self.begin(now, reading);
         match self.bursts.turn(now, reading) {
-            Turn::Run { pages, slice } => {
+            KsmAction::Run { pages, slice } => {
                 self.was_scanning = true;
                 self.knobs.start(pages)?;
                 // While there is memory to sample, ksmd runs meanwhile.
@@ -216,11 +216,11 @@ impl Work {
                     self.sleep(clock::now() + slice);
                 }
             }
-            Turn::Rest { until } => {
+            KsmAction::Rest { until } => {
                 self.knobs.stop()?;
                 self.sleep(until);
             }
-            Turn::Stop => {
+            KsmAction::Stop => {
                 self.knobs.stop()?;
                 if std::mem::take(&mut self.was_scanning) {
                     self.targets.estimates.check();

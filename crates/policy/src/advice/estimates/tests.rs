@@ -20,19 +20,19 @@ fn mapping(start_block: u64, blocks: u64) -> Mapping {
 }
 
 /// Samples until the pass is through; returns the advice, and the number of pages read.
-fn pass(estimates: &mut Estimates, memory: Memory<'_>, merged: bool) -> (Vec<Change>, u64) {
+fn pass(estimates: &mut Estimates, memory: Memory<'_>, merged: bool) -> (Vec<AdviceChange>, u64) {
     let before = estimates.sampled();
     let mut changes = Vec::new();
     while let Some(probe) = estimates.next_probe() {
         let seen = probe.pages.iter().map(|&page| {
             assert_eq!(page % PAGE_SIZE, 0);
             match memory(probe.space, page) {
-                None => Seen::Absent,
-                Some(hash) if merged => Seen::Merged(hash),
-                Some(hash) => Seen::Alone(hash),
+                None => ProbedPage::Absent,
+                Some(hash) if merged => ProbedPage::Merged(hash),
+                Some(hash) => ProbedPage::Alone(hash),
             }
         });
-        let seen: Vec<Seen> = seen.collect();
+        let seen: Vec<ProbedPage> = seen.collect();
         changes.extend(estimates.answer(&probe, &seen));
     }
     (changes, estimates.sampled() - before)
@@ -40,10 +40,10 @@ fn pass(estimates: &mut Estimates, memory: Memory<'_>, merged: bool) -> (Vec<Cha
 
 /// Contents without a partner.
 fn random(space: SpaceId, page: u64) -> u64 {
-    crate::hash::mix(page ^ (u64::from(space.0) << 50))
+    crate::mix::mix(page ^ (u64::from(space.0) << 50))
 }
 
-fn blocks(changes: &[Change]) -> BTreeSet<(u32, u64)> {
+fn blocks(changes: &[AdviceChange]) -> BTreeSet<(u32, u64)> {
     let offers = changes.iter().filter(|change| change.offer);
     offers
         .map(|change| (change.space.0, change.start / BLOCK))

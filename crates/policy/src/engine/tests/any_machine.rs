@@ -6,11 +6,11 @@ use proptest::prelude::*;
 
 use super::super::*;
 use crate::command::{
-    FilePlace, FoldKind, FoldOutcome, Frame, FrameId, Hint, HintSource, Mapping, PAGE_SIZE, Page,
-    PageFlags, PageState, Reason, SpaceArrival, SpaceId, SpaceSize, Status, Told,
+    EventSource, FilePlace, FoldKind, FoldOutcome, Frame, FrameId, Hint, HintSource, Mapping,
+    PAGE_SIZE, Page, PageFlags, PageState, Reason, SpaceArrival, SpaceId, SpaceSize, Status,
 };
-use crate::hash::{SplitMix64, mix};
 use crate::ids::SpaceSlot;
+use crate::mix::{SplitMix64, mix};
 use crate::params::Governor;
 use crate::region::State;
 
@@ -24,7 +24,7 @@ struct RandomMachine {
     next: u32,
     frames: u32,
     /// The process events that it has.
-    told: Told,
+    event_source: EventSource,
 }
 
 impl RandomMachine {
@@ -35,10 +35,10 @@ impl RandomMachine {
             spaces: vec![],
             next: 1,
             frames: 0,
-            told: match seed % 3 {
-                0 => Told::Nothing,
-                1 => Told::Processes,
-                _ => Told::Spaces,
+            event_source: match seed % 3 {
+                0 => EventSource::Nothing,
+                1 => EventSource::Processes,
+                _ => EventSource::Spaces,
             },
         }
     }
@@ -146,16 +146,19 @@ impl RandomMachine {
             }
             Command::Sleep {
                 until,
-                told_from,
-                hinted_from,
+                events_wake_from,
+                hints_wake_from,
             } => {
                 assert!(*until > self.now, "a sleep that does not end");
-                if hinted_from < until && self.one_in(4) {
-                    self.now = self.now.max(*hinted_from);
-                    Observation::Hinted
-                } else if self.told != Told::Nothing && told_from < until && self.one_in(4) {
-                    self.now = self.now.max(*told_from);
-                    Observation::Told
+                if hints_wake_from < until && self.one_in(4) {
+                    self.now = self.now.max(*hints_wake_from);
+                    Observation::HintsArrived
+                } else if self.event_source != EventSource::Nothing
+                    && events_wake_from < until
+                    && self.one_in(4)
+                {
+                    self.now = self.now.max(*events_wake_from);
+                    Observation::EventsArrived
                 } else {
                     self.now = *until;
                     Observation::Woke
@@ -193,7 +196,7 @@ impl RandomMachine {
             left,
             resized,
             more: self.one_in(4),
-            told: self.told,
+            event_source: self.event_source,
         }
     }
 

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::*;
 use crate::command::{
-    FoldOutcome, Mapping, PAGE_SIZE, Page, PageFlags, PageState, Reason, Run, SpaceArrival,
-    SpaceId, SpaceSize, Status, Told,
+    EventSource, FoldOutcome, Mapping, PAGE_SIZE, Page, PageFlags, PageState, Reason, Run,
+    SpaceArrival, SpaceId, SpaceSize, Status,
 };
-use crate::hash::mix;
+use crate::mix::mix;
 use crate::params::{Governor, MILLISECOND as MS};
 
 const MICROSECOND: Nanos = 1000;
@@ -17,7 +17,7 @@ const MICROSECOND: Nanos = 1000;
 struct Crowd {
     engine: Engine,
     now: Nanos,
-    told: Told,
+    event_source: EventSource,
     /// Living spaces, with the pages of their mapping.
     spaces: BTreeMap<SpaceId, u64>,
     /// The arrivals of the next process list.
@@ -34,11 +34,11 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn new(governor: Governor, told: Told, spaces: u32) -> Crowd {
+    fn new(governor: Governor, event_source: EventSource, spaces: u32) -> Crowd {
         let mut crowd = Crowd {
             engine: Engine::new(Params::governor(governor), 7).unwrap(),
             now: 0,
-            told,
+            event_source,
             spaces: BTreeMap::new(),
             arrived: vec![],
             left: vec![],
@@ -89,8 +89,9 @@ impl Crowd {
         let (mut observation, spent) = self.answer.take().expect("there is always an answer");
         let has_news =
             !self.arrived.is_empty() || !self.left.is_empty() || !self.resized.is_empty();
-        if self.told != Told::Nothing && has_news && observation == Observation::Woke {
-            observation = Observation::Told;
+        if self.event_source != EventSource::Nothing && has_news && observation == Observation::Woke
+        {
+            observation = Observation::EventsArrived;
         }
         let command = self.engine.step(self.now, spent, observation);
         if let Command::Sleep { until, .. } = command {
@@ -122,7 +123,7 @@ impl Crowd {
             Command::ListProcesses => {
                 let news = (self.arrived.len() + self.left.len()) as u64;
                 // A machine that polls reads the names of all processes.
-                let search = if self.told == Told::Nothing {
+                let search = if self.event_source == EventSource::Nothing {
                     self.spaces.len() as u64
                 } else {
                     0
@@ -132,7 +133,7 @@ impl Crowd {
                     left: std::mem::take(&mut self.left),
                     resized: std::mem::take(&mut self.resized),
                     more: false,
-                    told: self.told,
+                    event_source: self.event_source,
                 };
                 let cost = 30 * MICROSECOND + 200 * MICROSECOND * news + 2 * MICROSECOND * search;
                 (observation, cost)
@@ -219,8 +220,13 @@ impl Crowd {
 
 /// Two newcomers in a crowd of this size: returns the time until both were listed, and the number
 /// of other lists meanwhile.
-fn newcomers(governor: Governor, told: Told, crowd: u32, begun: Nanos) -> (Nanos, u64) {
-    let mut crowd = Crowd::new(governor, told, crowd);
+fn newcomers(
+    governor: Governor,
+    event_source: EventSource,
+    crowd: u32,
+    begun: Nanos,
+) -> (Nanos, u64) {
+    let mut crowd = Crowd::new(governor, event_source, crowd);
     crowd.run_until(begun);
     let (came, lists) = (crowd.now, crowd.lists);
     let two = [crowd.start(100 * MS, 16384), crowd.start(100 * MS, 16384)];
@@ -240,7 +246,7 @@ fn newcomers_among_3000_idle_spaces_are_listed_within_a_fifth_of_a_round() {
     ] {
         // The crowd is still being listed, or has long been calm.
         for begun in [SECOND, 30 * SECOND] {
-            let (time, lists) = newcomers(governor, Told::Processes, 3000, begun);
+            let (time, lists) = newcomers(governor, EventSource::Processes, 3000, begun);
             assert!(time < within, "{governor:?} at {begun}: {time} ns");
             assert!(lists < 1500, "{lists} lists meanwhile");
         }
@@ -249,13 +255,13 @@ fn newcomers_among_3000_idle_spaces_are_listed_within_a_fifth_of_a_round() {
 
 #[test]
 fn a_machine_that_polls_lists_newcomers_too() {
-    let (time, _) = newcomers(Governor::Full, Told::Nothing, 400, 30 * SECOND);
+    let (time, _) = newcomers(Governor::Full, EventSource::Nothing, 400, 30 * SECOND);
     assert!(time < 2 * SECOND, "{time} ns");
 }
 
 #[test]
 fn a_crowd_is_listed_by_what_nobody_else_uses() {
-    let mut crowd = Crowd::new(Governor::Full, Told::Processes, 3000);
+    let mut crowd = Crowd::new(Governor::Full, EventSource::Processes, 3000);
     let mut all = 0;
     while crowd.listed.len() < 3000 {
         crowd.step();
@@ -268,7 +274,7 @@ fn a_crowd_is_listed_by_what_nobody_else_uses() {
 
 #[test]
 fn a_calm_crowd_costs_next_to_nothing() {
-    let mut crowd = Crowd::new(Governor::Full, Told::Processes, 5000);
+    let mut crowd = Crowd::new(Governor::Full, EventSource::Processes, 5000);
     crowd.run_until(120 * SECOND);
     let (since, lists) = ((crowd.now, crowd.used), crowd.lists);
     let levels = |crowd: &Crowd| -> f64 {
@@ -288,7 +294,7 @@ fn a_calm_crowd_costs_next_to_nothing() {
 
 #[test]
 fn a_calm_crowd_that_somebody_watches_costs_nothing_and_what_grows_is_listed() {
-    let mut crowd = Crowd::new(Governor::Full, Told::Spaces, 10);
+    let mut crowd = Crowd::new(Governor::Full, EventSource::Spaces, 10);
     crowd.run_until(120 * SECOND);
     let (lists, used) = (crowd.lists, crowd.used);
     crowd.run_until(300 * SECOND);
@@ -299,16 +305,16 @@ fn a_calm_crowd_that_somebody_watches_costs_nothing_and_what_grows_is_listed() {
     crowd.spaces.insert(grower, 4096);
     crowd.listed.clear();
     crowd.resized.push(grower);
-    let told = crowd.now;
+    let grown_at = crowd.now;
     while !crowd.listed.contains(&grower) {
         crowd.step();
-        assert!(crowd.now < told + 5 * SECOND, "never listed");
+        assert!(crowd.now < grown_at + 5 * SECOND, "never listed");
     }
 }
 
 #[test]
 fn what_dies_before_it_is_looked_at_keeps_nobody_from_a_list() {
-    let mut crowd = Crowd::new(Governor::Medium, Told::Processes, 400);
+    let mut crowd = Crowd::new(Governor::Medium, EventSource::Processes, 400);
     crowd.run_until(20 * SECOND);
     // Each lives for 0.2 s, and 200 a second come.
     let (mut storm, mut two, mut came) = (vec![], vec![], 0);

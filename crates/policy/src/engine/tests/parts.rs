@@ -9,7 +9,7 @@ use crate::command::{
 };
 use crate::ids::RegionId;
 use crate::ladder::sampling::{Pick, Purpose};
-use crate::lookup::Place;
+use crate::lookup::RegionPage;
 use crate::lookup::unmerged::Match;
 use crate::merge::queue::{Counted, QueuedPage};
 use crate::params::{Governor, MILLISECOND as MS};
@@ -49,7 +49,7 @@ fn read_calendar_at(engine: &mut Engine, now: Nanos) {
 fn queued_page(engine: &Engine, region: u32, payer: Payer) -> QueuedPage {
     let region = RegionId(region);
     QueuedPage {
-        place: Place { region, page: 0 },
+        place: RegionPage { region, page: 0 },
         space: SpaceId(1),
         address: engine.regions[region].start(),
         hash: u64::from(region.0),
@@ -80,7 +80,7 @@ fn what_a_level_left_in_the_queue_is_paid_for_by_that_level() {
     let page = queued_page(&engine, 3, Payer::Level(0));
     engine.merge.queue().push_frame(&page, FrameId(7));
     let before = used(&engine);
-    let (turn, command) = engine.fold();
+    let Action { turn, command } = engine.fold();
     assert!(matches!(&command, Command::Fold(batch) if batch.entries.len() == 4));
     engine.accounts.begin(engine.payer_of(turn));
     engine.book(Spent {
@@ -230,7 +230,7 @@ fn an_id_seen_with_other_contents_names_another_frame() {
 fn a_page_whose_lock_is_held_leaves_its_place_in_the_index_to_others() {
     let mut engine = with_regions(3);
     let (locked, other) = (RegionId(0), RegionId(1));
-    let page = |region| Place { region, page: 0 };
+    let page = |region| RegionPage { region, page: 0 };
     let look_up = |engine: &mut Engine, region| {
         let unmerged = engine.lookup.unmerged();
         unmerged.look_up(77, page(region), 0)

@@ -65,7 +65,7 @@ fn what_one_strength_cost_is_no_reason_against_the_next() {
     let (mut hash, lookup) = searching();
     hash.matched_falsely(1000, 10_000_000);
     hash.sampled(1000, 1_000_000, false);
-    assert!(hash.is_misled(MUCH));
+    assert!(hash.is_misled(LONG_CALM_FACTOR));
     hash.sampled(WINDOW, 1_000_000, true);
     assert!(hash.adapt(&lookup, 201 * SECOND, READING));
     assert!(!hash.is_misled(1));
@@ -90,7 +90,7 @@ fn few_pages_are_not_searched_for_unless_what_collides_misleads_again_and_again(
     assert!(!hash.is_searching());
     hash.matched_falsely(1000, 10_000_000);
     hash.sampled(1000, 1_000_000, false);
-    assert!(hash.is_misled(MUCH));
+    assert!(hash.is_misled(LONG_CALM_FACTOR));
     hash.search_in_calm(&lookup, 0, (2 * SECOND, SECOND), few);
     hash.adapt(&lookup, 0, few);
     assert!(!hash.is_searching(), "not in calm, either");

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::command::Nanos;
-use crate::hash::SplitMix64;
+use crate::mix::SplitMix64;
 use proptest::prelude::*;
 use std::collections::HashMap;
 

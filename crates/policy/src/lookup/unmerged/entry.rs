@@ -38,7 +38,7 @@ pub(super) const AGE_STEP: u16 = 4;
 
 /// The place of a page when it was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Place {
+pub struct RegionPage {
     /// The region. Its id may be reused: then the suggestion is wrong, and costs a check.
     pub region: RegionId,
     /// The page in the region.
@@ -81,13 +81,13 @@ impl Layout {
     }
 
     /// An entry. `tag` has its 1 behind it; `era` is below 64.
-    pub(super) fn entry(self, tag: u64, era: u8, round: u32, place: Place) -> Entry {
+    pub(super) fn entry(self, tag: u64, era: u8, round: u32, place: RegionPage) -> Entry {
         let label = u64::from(era) << (self.tag_bits() + 1) | tag;
         let age = u64::from(round / u32::from(AGE_STEP)) & MAX_AGE;
         Entry(label << self.label_shift() | age << self.place_bits | self.pack(place))
     }
 
-    fn pack(self, place: Place) -> u64 {
+    fn pack(self, place: RegionPage) -> u64 {
         let packed = u64::from(place.region.0) << self.page_bits | u64::from(place.page);
         assert!(
             packed >> self.place_bits == 0 && u64::from(place.page) >> self.page_bits == 0,
@@ -132,9 +132,9 @@ impl Entry {
         clippy::cast_possible_truncation,
         reason = "the bits were put in as numbers of these types"
     )]
-    pub(super) fn place(self, layout: Layout) -> Place {
+    pub(super) fn place(self, layout: Layout) -> RegionPage {
         let packed = self.0 & ((1 << layout.place_bits) - 1);
-        Place {
+        RegionPage {
             region: RegionId((packed >> layout.page_bits) as u32),
             page: (packed & ((1 << layout.page_bits) - 1)) as u32,
         }

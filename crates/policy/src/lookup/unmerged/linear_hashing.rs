@@ -126,6 +126,15 @@ fn first_segment(level: u32) -> usize {
     1 + MIN_WIDTH * level as usize
 }
 
+/// The known part of the hash of an entry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KnownPart {
+    /// The known bits, which include the quarter.
+    pub(super) hash: u64,
+    /// The number of first bits that are known.
+    pub(super) bits: u32,
+}
+
 /// A bucket, and the tag of an entry in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Address {
@@ -227,9 +236,9 @@ fn lower(way: &mut u64, number: usize, layout: Layout) {
     let last = layout.tag_bits() - QUARTER_BITS;
     let behind = (2 << last) - 1;
     let tag = entry.tag(layout);
-    let told = (number as u64 & 1) << last;
+    let number_bit = (number as u64 & 1) << last;
     // A full tag loses its last bit, and the mark takes its place.
-    let next = (tag & !behind) | told | (tag & behind) >> 1 | (tag & 1);
+    let next = (tag & !behind) | number_bit | (tag & behind) >> 1 | (tag & 1);
     *way = entry.with_tag(next, layout).0;
 }
 
@@ -353,11 +362,11 @@ impl Table {
         words.expect("a segment has whole buckets")
     }
 
-    /// The address of a hash of which the first `known` bits and the quarter are known; none if
-    /// these are too few to choose a bucket.
-    pub(super) fn address_of_part(&self, (hash, known): (u64, u32)) -> Option<Address> {
+    /// The address of a hash of which a part is known; none if that is too little to choose a
+    /// bucket.
+    pub(super) fn address_of_part(&self, KnownPart { hash, bits }: KnownPart) -> Option<Address> {
         let behind = self.layout.tag_bits() - QUARTER_BITS;
-        let known = known.checked_sub(self.group_of(hash).level)?;
+        let known = bits.checked_sub(self.group_of(hash).level)?;
         if known < FINE_BITS {
             return None;
         }
@@ -367,9 +376,8 @@ impl Table {
         Some(address)
     }
 
-    /// Each entry, with the known part of its hash: its bits, which include the quarter, and the
-    /// number of first bits that are known.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (Entry, (u64, u32))> + '_ {
+    /// Each entry, with the known part of its hash.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (Entry, KnownPart)> + '_ {
         (0..1 << self.level).flat_map(move |number| {
             let group = self.group(number);
             let first = self.first_of(group, number);
@@ -387,12 +395,12 @@ impl Table {
     }
 
     /// The known part of the hash of an entry in the bucket of `hash`.
-    pub(super) fn known_beside(&self, hash: u64, entry: Entry) -> (u64, u32) {
+    pub(super) fn known_beside(&self, hash: u64, entry: Entry) -> KnownPart {
         self.known_of(self.group_of(hash), entry)
     }
 
     /// The known part of the hash of an entry of a group.
-    fn known_of(&self, group: Group, entry: Entry) -> (u64, u32) {
+    fn known_of(&self, group: Group, entry: Entry) -> KnownPart {
         let behind = self.layout.tag_bits() - QUARTER_BITS;
         let tag = entry.tag(self.layout);
         let unknown = tag.trailing_zeros();
@@ -402,7 +410,10 @@ impl Table {
         let hash = first_hash(group.number, group.level)
             | bits << (64 - group.level - behind)
             | quarter << QUARTER_SHIFT;
-        (hash, group.level + behind - unknown)
+        KnownPart {
+            hash,
+            bits: group.level + behind - unknown,
+        }
     }
 
     /// Adds a bucket to the next group. The entries that leave their bucket are appended to

@@ -20,7 +20,7 @@
 //! victim cache (N. P. Jouppi, ISCA 1990).
 
 use super::entry::{Entry, Layout};
-use super::linear_hashing::{Address, Moved, Table, WAYS};
+use super::linear_hashing::{Address, KnownPart, Moved, Table, WAYS};
 use crate::convert;
 
 /// Buckets of the smallest table.
@@ -133,7 +133,7 @@ impl Overflow {
     pub(super) fn take_in(
         &mut self,
         entry: Entry,
-        known: (u64, u32),
+        known: KnownPart,
         (era, round): (u8, u32),
         counts: &mut [u64; 64],
     ) {
@@ -143,12 +143,11 @@ impl Overflow {
             counts[usize::from(entry.era())] -= 1;
             return;
         };
-        match known {
-            (hash, FILTER_BITS..) => {
-                let (word, bit) = filtered(hash);
-                self.filter[word] |= bit;
-            }
-            _ => self.filter.fill(u64::MAX),
+        if known.bits >= FILTER_BITS {
+            let (word, bit) = filtered(known.hash);
+            self.filter[word] |= bit;
+        } else {
+            self.filter.fill(u64::MAX);
         }
         let entry = entry.with_tag(to.tag, self.layout);
         let layout = self.layout;

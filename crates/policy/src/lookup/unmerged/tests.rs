@@ -5,8 +5,8 @@ use crate::ids::RegionId;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-fn place(number: u32) -> Place {
-    Place {
+fn place(number: u32) -> RegionPage {
+    RegionPage {
         region: RegionId(number),
         page: !number & 0x3FFF,
     }
@@ -53,15 +53,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Place and round by (era, hash). The entries that the index may hold; it may lack those that it
 /// reports as evicted, and, of other eras, those that it replaced silently.
-type Model = BTreeMap<(u16, u64), (Place, u32)>;
+type Model = BTreeMap<(u16, u64), (RegionPage, u32)>;
 
 /// Bytes of an index in which all that the steps can enter has room, however it grows by them.
-const ROOMY: usize = 256 << 10;
-const MAX_BUCKETS: usize = ROOMY / BUCKET_BYTES + 16_384;
+const ROOMY_BYTES: usize = 256 << 10;
+const MAX_BUCKETS: usize = ROOMY_BYTES / BUCKET_BYTES + 16_384;
 
 #[test]
 fn a_roomy_index_has_room_for_each_hash_in_three_eras() {
-    for buckets in (ROOMY / BUCKET_BYTES..=MAX_BUCKETS).step_by(61) {
+    for buckets in (ROOMY_BYTES / BUCKET_BYTES..=MAX_BUCKETS).step_by(61) {
         let table = Table::new(buckets, layout());
         let mut in_bucket = BTreeMap::new();
         for content in 0..60 {
@@ -175,7 +175,7 @@ fn look_up(
 proptest! {
     #[test]
     fn a_roomy_index_is_an_exact_map_and_no_change_of_size_loses_anything(steps in steps()) {
-        check(ROOMY, &steps, true);
+        check(ROOMY_BYTES, &steps, true);
     }
 
     #[test]
@@ -409,7 +409,7 @@ fn a_bound_is_kept_and_what_fits_is_chosen_by_contents() {
     assert!((3700..4300).contains(&entered), "{entered} entered");
     let met = (0..pages)
         .filter(|&number| {
-            let other = Place {
+            let other = RegionPage {
                 region: RegionId(1 << 19),
                 page: 0,
             };
@@ -472,4 +472,4 @@ fn memory_is_what_was_asked_for_and_buckets_lie_on_cache_lines() {
     }
 }
 
-mod size;
+mod resize;

@@ -7,7 +7,7 @@ use crate::ids::RegionId;
 const OTHER: Finder = Finder::Other;
 
 fn page(number: u32, partial: u64) -> Colliding {
-    let place = Place {
+    let place = RegionPage {
         region: RegionId(1),
         page: number,
     };
@@ -31,7 +31,7 @@ fn only_pages_of_a_hash_that_collides_wait_and_each_once() {
 }
 
 #[test]
-fn hashes_of_one_bit_of_the_filter_are_told_apart() {
+fn hashes_of_one_bit_of_the_filter_are_distinguished() {
     let mut collisions = Collisions::default();
     (0..1000).for_each(|hash| assert!(collisions.collides(hash)));
     assert!((0..1000).all(|hash| collisions.has(hash)));

@@ -23,9 +23,9 @@ fn size(slot: SpaceSlot, mappings: u64) -> SpaceSize {
 }
 
 /// Spaces in slots 0.., whose first sizes and lists came back at 0.
-fn known(count: u32, told: Told) -> Discovery {
+fn known(count: u32, event_source: EventSource) -> Discovery {
     let mut discovery = discovery();
-    discovery.processes_listed(false, false, told, 0);
+    discovery.processes_listed(false, false, event_source, 0);
     (0..count).for_each(|slot| discovery.add(SpaceSlot(slot), 0, 0));
     while discovery.sizes.due_at() == 0 {
         assert_eq!(discovery.next(0), Some(Discover::Sizes));
@@ -49,7 +49,7 @@ fn calm(discovery: &mut Discovery, from: Nanos, to: Nanos) -> [u32; 3] {
         match discovery.next(now) {
             Some(Discover::Processes) => {
                 counts[0] += 1;
-                discovery.processes_listed(false, false, discovery.told, now);
+                discovery.processes_listed(false, false, discovery.event_source, now);
             }
             Some(Discover::Sizes) => {
                 counts[1] += 1;
@@ -70,7 +70,7 @@ fn calm(discovery: &mut Discovery, from: Nanos, to: Nanos) -> [u32; 3] {
 #[test]
 fn the_newest_space_is_listed_first_and_after_it_was_measured() {
     let mut discovery = discovery();
-    discovery.processes_listed(true, false, Told::Processes, SECOND);
+    discovery.processes_listed(true, false, EventSource::Processes, SECOND);
     for (slot, born) in [(0, 5), (1, 900), (2, 70)] {
         discovery.add(SpaceSlot(slot), born, SECOND);
     }
@@ -90,7 +90,7 @@ fn the_newest_space_is_listed_first_and_after_it_was_measured() {
 
 #[test]
 fn first_lists_and_waiting_processes_get_what_nobody_else_uses() {
-    let mut discovery = known(1, Told::Processes);
+    let mut discovery = known(1, EventSource::Processes);
     assert_eq!(
         discovery.next_spare(),
         None,
@@ -99,20 +99,20 @@ fn first_lists_and_waiting_processes_get_what_nobody_else_uses() {
     discovery.add(SpaceSlot(1), 0, SECOND);
     discovery.charge(List::Sizes, SECOND, SECOND);
     discovery.charge(List::First, SECOND, SECOND);
-    discovery.charge(List::Told, SECOND, SECOND);
+    discovery.charge(List::Events, SECOND, SECOND);
     assert_eq!(discovery.next(SECOND), None, "all shares are used up");
     let first = Some(Discover::Mappings(SpaceSlot(1)));
     assert_eq!(discovery.next_spare(), first);
     assert_eq!(discovery.payer(), Payer::List(List::Spare));
     assert_eq!(discovery.due_at(SECOND), SECOND);
-    discovery.processes_listed(true, true, Told::Processes, SECOND);
+    discovery.processes_listed(true, true, EventSource::Processes, SECOND);
     assert_eq!(discovery.next_spare(), Some(Discover::Processes));
 }
 
 #[test]
 fn a_space_of_another_size_is_listed_soon_and_no_other() {
-    for told in [Told::Processes, Told::Nothing] {
-        let mut discovery = known(3, told);
+    for event_source in [EventSource::Processes, EventSource::Nothing] {
+        let mut discovery = known(3, event_source);
         calm(&mut discovery, 0, 20 * SECOND);
         let now = 20 * SECOND;
         discovery.sizes.choose(now + SECOND);
@@ -123,7 +123,7 @@ fn a_space_of_another_size_is_listed_soon_and_no_other() {
         ];
         discovery.measured(&sizes, now);
         let queue: Vec<_> = discovery.changed.iter().copied().collect();
-        assert_eq!(queue, [(now, SpaceSlot(1))], "told: {told:?}");
+        assert_eq!(queue, [(now, SpaceSlot(1))], "{event_source:?}");
         // Fewer mappings than before are a change as well.
         discovery.mappings_listed(SpaceSlot(1), true, (now, 0), now);
         discovery.sizes.choose(now + SECOND);
@@ -135,7 +135,7 @@ fn a_space_of_another_size_is_listed_soon_and_no_other() {
 
 #[test]
 fn a_list_read_before_the_change_was_noticed_is_read_again() {
-    let mut discovery = known(1, Told::Processes);
+    let mut discovery = known(1, EventSource::Processes);
     let slot = SpaceSlot(0);
     discovery.list_mappings_soon(slot, 3 * SECOND);
     discovery.mappings_listed(slot, false, (2 * SECOND, 0), 3 * SECOND);
@@ -147,7 +147,7 @@ fn a_list_read_before_the_change_was_noticed_is_read_again() {
 
 #[test]
 fn a_dear_list_makes_its_space_rest_and_no_other() {
-    let mut discovery = known(2, Told::Processes);
+    let mut discovery = known(2, EventSource::Processes);
     let now = SECOND;
     discovery.list_mappings_soon(SpaceSlot(0), now);
     discovery.mappings_listed(SpaceSlot(0), true, (now, 30 * MS), now);
@@ -159,14 +159,14 @@ fn a_dear_list_makes_its_space_rest_and_no_other() {
 }
 
 #[test]
-fn calm_spaces_are_listed_seldom_if_told_and_as_often_as_may_be_if_not() {
+fn calm_spaces_are_listed_seldom_with_events_and_as_often_as_may_be_if_not() {
     let minute = 60 * SECOND;
-    let mut told = known(10, Told::Processes);
-    let [processes, sizes, lists] = calm(&mut told, 0, minute);
+    let mut notified = known(10, EventSource::Processes);
+    let [processes, sizes, lists] = calm(&mut notified, 0, minute);
     assert!((28..=36).contains(&processes), "{processes} process lists");
     assert!((28..=44).contains(&sizes), "{sizes} calls for sizes");
     assert!((10..=20).contains(&lists), "{lists} mapping lists");
-    let mut polls = known(10, Told::Nothing);
+    let mut polls = known(10, EventSource::Nothing);
     let [processes, sizes, lists] = calm(&mut polls, 0, minute);
     assert!((60..=80).contains(&processes), "{processes} process lists");
     assert!((28..=44).contains(&sizes), "{sizes} calls for sizes");
@@ -174,22 +174,22 @@ fn calm_spaces_are_listed_seldom_if_told_and_as_often_as_may_be_if_not() {
 }
 
 #[test]
-fn what_is_told_is_listed_at_once_but_no_more_often_than_what_changes() {
-    let mut discovery = known(10, Told::Processes);
+fn processes_with_events_are_listed_at_once_but_no_more_often_than_what_changes() {
+    let mut discovery = known(10, EventSource::Processes);
     calm(&mut discovery, 0, 10 * SECOND);
     let (listed, shortest) = (discovery.processes.listed, discovery.shortest);
-    assert_eq!(discovery.told_from(listed), listed + shortest);
-    discovery.told(listed + MS);
+    assert_eq!(discovery.events_wake_from(listed), listed + shortest);
+    discovery.events_arrived(listed + MS);
     assert_eq!(discovery.processes.due, listed + shortest);
     let late = listed + 2 * shortest;
     discovery.processes.due = late + SECOND;
-    discovery.told(late);
+    discovery.events_arrived(late);
     assert_eq!(discovery.next(late), Some(Discover::Processes));
 }
 
 #[test]
 fn a_space_that_comes_into_a_used_slot_is_measured_anew() {
-    let mut discovery = known(2, Told::Processes);
+    let mut discovery = known(2, EventSource::Processes);
     discovery.remove(SpaceSlot(1));
     assert_eq!(discovery.schedules.len(), 2);
     let now = SECOND - MS;
@@ -201,7 +201,7 @@ fn a_space_that_comes_into_a_used_slot_is_measured_anew() {
 
 #[test]
 fn a_space_that_is_gone_has_processes_listed_soon() {
-    let mut discovery = known(1, Told::Processes);
+    let mut discovery = known(1, EventSource::Processes);
     calm(&mut discovery, 0, 10 * SECOND);
     let before = discovery.processes.due;
     discovery.sizes.choose(20 * SECOND);
@@ -214,7 +214,7 @@ fn a_space_that_is_gone_has_processes_listed_soon() {
 
 #[test]
 fn slices_are_bounded_and_each_has_an_interval_of_its_own() {
-    let mut discovery = known(2500, Told::Processes);
+    let mut discovery = known(2500, EventSource::Processes);
     calm(&mut discovery, 0, 10 * SECOND);
     let mut seen = vec![];
     for _ in 0..3 {
@@ -237,9 +237,9 @@ fn slices_are_bounded_and_each_has_an_interval_of_its_own() {
 }
 
 #[test]
-fn a_space_that_is_told_to_have_grown_is_measured_at_once_and_soon_again_if_it_has() {
+fn a_space_that_is_reported_to_have_grown_is_measured_at_once_and_soon_again_if_it_has() {
     for has_grown in [false, true] {
-        let mut discovery = known(SLICES, Told::Processes);
+        let mut discovery = known(SLICES, EventSource::Processes);
         let now = 60 * SECOND + MS;
         calm(&mut discovery, 0, now);
         // All slices are calm, and nothing is due.
@@ -266,11 +266,11 @@ fn a_space_that_is_told_to_have_grown_is_measured_at_once_and_soon_again_if_it_h
 
 #[test]
 fn spaces_that_grow_all_the_time_do_not_hide_others() {
-    let mut discovery = known(SLICES, Told::Processes);
+    let mut discovery = known(SLICES, EventSource::Processes);
     let mut asked = 0;
     for turn in 1..100 {
         let now = turn * SECOND;
-        discovery.processes_listed(false, false, Told::Processes, now);
+        discovery.processes_listed(false, false, EventSource::Processes, now);
         discovery.measure_soon(SpaceSlot(1));
         assert_eq!(discovery.next(now), Some(Discover::Sizes));
         asked += usize::from(discovery.asked().contains(&SpaceSlot(SLICES - 1)));
@@ -286,7 +286,7 @@ fn spaces_that_grow_all_the_time_do_not_hide_others() {
 /// all the same.
 #[test]
 fn what_somebody_else_watches_is_repaired_from_a_small_share() {
-    let mut discovery = known(3, Told::Spaces);
+    let mut discovery = known(3, EventSource::Spaces);
     let params = Params {
         bottom_cpu: 0.000_01,
         ..Params::governor(Governor::Full)
@@ -300,7 +300,7 @@ fn what_somebody_else_watches_is_repaired_from_a_small_share() {
             discovery.charge(discovery.asked_for, now, 3 * MS);
             match list {
                 Discover::Processes => {
-                    discovery.processes_listed(false, false, Told::Spaces, now);
+                    discovery.processes_listed(false, false, EventSource::Spaces, now);
                 }
                 Discover::Sizes => {
                     let slots = discovery.asked().to_vec();
@@ -318,8 +318,8 @@ fn what_somebody_else_watches_is_repaired_from_a_small_share() {
     let share = used as f64 / (10 * 3600 * SECOND) as f64;
     // The first of each is paid from the saved budget; it was nine times that share.
     assert!(share < 2.0 * repairs, "{share} of {repairs}");
-    discovery.told(now);
-    assert_eq!(discovery.processes_payer(), List::Told);
+    discovery.events_arrived(now);
+    assert_eq!(discovery.processes_payer(), List::Events);
     assert_eq!(
         discovery.next(now + discovery.shortest()),
         Some(Discover::Processes)
@@ -328,9 +328,9 @@ fn what_somebody_else_watches_is_repaired_from_a_small_share() {
 
 #[test]
 fn a_list_during_which_the_machine_stood_still_makes_nobody_deaf() {
-    let mut discovery = known(10, Told::Spaces);
+    let mut discovery = known(10, EventSource::Spaces);
     let now = 60 * SECOND;
-    for list in [List::Told, List::Sizes, List::Changed] {
+    for list in [List::Events, List::Sizes, List::Changed] {
         discovery.charge(list, now, SECOND);
         let ready = discovery.budgets[list as usize].ready_at(now);
         assert!(ready > now, "it is owed for");

@@ -12,7 +12,7 @@
 //! # Source
 //! Cormen et al., *Introduction to Algorithms*, chapter 13; `lib/rbtree.c`.
 
-use crate::host::in_kernel::Place;
+use crate::memory::PageAddress;
 
 /// The leaf.
 pub(super) const NIL: u32 = 0;
@@ -37,7 +37,7 @@ impl Side {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node {
     /// The place of the page.
-    pub(super) place: Place,
+    pub(super) place: PageAddress,
     /// Its contents when it was inserted.
     pub(super) entered: u64,
     parent: u32,
@@ -82,7 +82,7 @@ impl Nodes {
     }
 
     /// All nodes that ever existed, with their places.
-    pub(super) fn places(&self) -> impl Iterator<Item = (u32, Place)> {
+    pub(super) fn places(&self) -> impl Iterator<Item = (u32, PageAddress)> {
         (1..).zip(self.nodes[1..].iter().map(|node| node.place))
     }
 
@@ -92,7 +92,13 @@ impl Nodes {
     }
 
     /// Inserts a node on the empty side of a parent; the leaf is the parent of the root.
-    pub(super) fn insert(&mut self, place: Place, entered: u64, parent: u32, side: Side) -> u32 {
+    pub(super) fn insert(
+        &mut self,
+        place: PageAddress,
+        entered: u64,
+        parent: u32,
+        side: Side,
+    ) -> u32 {
         let node = Node {
             place,
             entered,
@@ -260,7 +266,7 @@ impl Nodes {
 mod tests {
     use super::*;
     use uksm_policy::command::SpaceId;
-    use uksm_policy::hash::SplitMix64;
+    use uksm_policy::mix::SplitMix64;
 
     /// Black nodes on each path down, and the keys in order.
     fn walk(nodes: &Nodes, node: u32, keys: &mut Vec<u64>) -> u32 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::hash::mix;
+use crate::mix::mix;
 
 #[test]
 fn buckets_are_chosen_evenly_at_every_size() {
