@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const HEADER: &str = "hint_event.h";
-const SOURCES: [&str; 2] = ["hints", "moves"];
+const SOURCES: [&str; 2] = ["hints", "cgroup_moves"];
 
 fn main() {
     println!("cargo::rerun-if-changed={HEADER}");

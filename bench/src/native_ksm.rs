@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::json;
-use uksm_linux::ksm::before::Before;
+use uksm_linux::ksm::original_settings::Before;
 use uksm_linux::ksm::memory;
 use uksm_linux::ksm::sysfs::{KSM_PATH, Sysfs};
 use uksm_linux::proc::Proc;

@@ -1,7 +1,7 @@
 //! The programs that run in the kernel and tell of I/O, of growth and of moves, compiled, and what
 //! they tell.
 //!
-//! `hints.bpf.c` and `moves.bpf.c` say what is seen and how. `hint_event.h` is what it and the
+//! `hints.bpf.c` and `cgroup_moves.bpf.c` say what is seen and how. `hint_event.h` is what it and the
 //! daemon agree on; this crate holds Rust's side of that, made by bindgen, and the object files. It
 //! loads nothing.
 
@@ -37,7 +37,7 @@ static ALIGNED: &Aligned<[u8]> =
 pub static HINTS: &[u8] = &ALIGNED.0;
 
 static ALIGNED_MOVES: &Aligned<[u8]> =
-    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/moves.bpf.o")));
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/cgroup_moves.bpf.o")));
 
 /// The object file of the program that sees processes move between control groups.
 pub static MOVES: &[u8] = &ALIGNED_MOVES.0;

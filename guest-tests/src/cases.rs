@@ -75,7 +75,7 @@ mod mapping_kinds;
 mod mapping_lists;
 mod mappings;
 mod merging;
-mod moves;
+mod cgroup_move_events;
 mod negative_controls;
 pub(crate) mod nested_guest;
 mod numa;
@@ -119,7 +119,7 @@ pub fn all() -> Vec<TestCase> {
         folding::cases,
         frames::cases,
         merging::cases,
-        moves::cases,
+        cgroup_move_events::cases,
         mappings::cases,
         remote_writes::cases,
         pinned_pages::cases,

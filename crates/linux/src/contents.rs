@@ -44,12 +44,12 @@ use crate::smaps::{self, Entries, Entry, NameKind};
 
 mod pace;
 pub(crate) mod pagemap;
-mod sampled;
+mod page_sample;
 mod survey;
 
 use pace::Pace;
 use pagemap::Pagemap;
-pub use sampled::{Met, Now, Sampler};
+pub use page_sample::{Met, Now, Sampler};
 pub use survey::Survey;
 
 /// Pages that one page table maps.

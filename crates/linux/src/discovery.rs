@@ -6,7 +6,7 @@
 //!
 //! # Approach
 //! A machine uses a [`Discovery`]: [`Processes`](crate::processes::Processes) searches for
-//! processes; [`HandedOver`](crate::handed_over::HandedOver) has the spaces that a supervisor sent.
+//! processes; [`HandedOver`](crate::supervised_spaces::HandedOver) has the spaces that a supervisor sent.
 
 use std::os::fd::BorrowedFd;
 

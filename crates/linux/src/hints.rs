@@ -34,16 +34,16 @@ use uksm_bpf::{
 };
 use uksm_policy::command::SpaceId;
 
-use crate::heap;
+use crate::trim_heap;
 
 mod feed;
-mod handed_over;
-mod taken;
+mod socket;
+mod batch;
 
 pub use feed::Feed;
-pub use handed_over::{HandedHints, HintSender, pair};
-use taken::MAX_TAKEN;
-pub use taken::Taken;
+pub use socket::{HandedHints, HintSender, pair};
+use batch::MAX_TAKEN;
+pub use batch::Taken;
 
 /// A process's hints count as waiting until this number of hints, of all processes, has been read.
 const TURN: u64 = 512;
@@ -119,7 +119,7 @@ impl Hints {
     /// No BTF, no right (`CAP_BPF` and `CAP_PERFMON`), or a kernel without any of the functions.
     pub fn open() -> Result<Hints, Error> {
         let opened = Hints::load();
-        heap::trim();
+        trim_heap::trim();
         opened
     }
 
@@ -197,7 +197,7 @@ impl Hints {
                 grown.push(space);
                 continue;
             }
-            hints.push(handed_over::hint_of(&told));
+            hints.push(socket::hint_of(&told));
         }
         let mut taken = Taken {
             more: hints.len() == MAX_TAKEN,

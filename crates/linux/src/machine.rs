@@ -16,26 +16,26 @@
 
 use std::collections::BTreeMap;
 
-mod waiting;
+mod sleep_and_hints;
 
 use uksm_policy::command::{
     Command, FoldBatch, FoldEntry, FoldOutcome, FrameId, Lines, Nanos, Observation, Page,
     PageFlags, PageState, Reason, Run, SpaceId, SpaceSize, Status,
 };
 
-use crate::breaking::{BreakUp, break_up};
+use crate::unmerge::{BreakUp, break_up};
 use crate::discovery::Discovery;
 use crate::domain::Domain;
 use crate::driver::Machine;
-use crate::handed_over::{HandedOver, Supervisor};
+use crate::supervised_spaces::{HandedOver, Supervisor};
 use crate::hints::Feed;
-use crate::ksm::running::Running;
+use crate::ksm::activity::Running;
 use crate::locked::Locked;
 use crate::module::{self, raw};
 use crate::patrol::{Finding, Sharer, sharers_of};
 use crate::processes::Processes;
 use crate::selection::Selectors;
-use crate::wake::Sleeper;
+use crate::sleeper::Sleeper;
 use crate::{clock, mappings};
 
 /// A listing of this many frames works even if memory is short: it takes half a page.

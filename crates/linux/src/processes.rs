@@ -13,7 +13,7 @@
 //!   a new process shows as an id in `/proc` that was not there before.
 //! - A process is checked when it is old enough, the newest first; a list takes some milliseconds
 //!   at most, and returns whether more wait.
-//! - Moves between control groups come as events ([`moves`](crate::moves)), where BPF allows.
+//! - Moves between control groups come as events ([`moves`](crate::cgroup_move_events)), where BPF allows.
 //! - Known processes are checked again in turns, for changes without an event. An exec gives a
 //!   process another address space, so that attaching it again returns another space id. A new
 //!   name or another control group can change whether the process is chosen.
@@ -43,32 +43,32 @@ use crate::connector::Connector;
 use crate::domain::Domain;
 use crate::locked::Locked;
 use crate::module::{self, Attached, Verb};
-use crate::moves::MoveEvents;
+use crate::cgroup_move_events::MoveEvents;
 use crate::pidfd::{self, Exits};
 use crate::proc::{self, Proc, Stat};
 use crate::selection::{GroupId, Grouping, RuleWithGroups, Selection, Selectors};
 
-mod alone;
-mod arrivals;
+mod single_domain;
+mod process_events;
 mod attach_waits;
 mod failures;
 mod list;
-mod moved;
-mod named;
-mod newcomers;
+mod cgroup_moves;
+mod named_processes;
+mod young_processes;
 mod spaces;
-mod turns;
-mod whereabouts;
+mod recheck;
+mod process_state;
 
-use arrivals::Arrivals;
+use process_events::Arrivals;
 use attach_waits::AttachWaits;
-pub use named::ATTACH_WAIT;
+pub use named_processes::ATTACH_WAIT;
 
 use spaces::Spaces;
 pub use spaces::{Arrived, Left, News, Place};
-pub use turns::CHECKS_PER_LIST;
-use turns::Turns;
-pub use whereabouts::Whereabouts;
+pub use recheck::CHECKS_PER_LIST;
+use recheck::Turns;
+pub use process_state::Whereabouts;
 
 /// A process that is followed.
 #[derive(Debug)]

@@ -5,12 +5,12 @@
 //! opened here: the pages of an earlier daemon are orphans, which any domain may break.
 
 use anyhow::{Context as _, anyhow};
-use uksm_linux::breaking::BreakUp;
+use uksm_linux::unmerge::BreakUp;
 use uksm_linux::machine::LinuxMachine;
 use uksm_linux::proc::Proc;
 use uksm_linux::processes::Processes;
 use uksm_linux::selection::{Selection, Selectors};
-use uksm_linux::wake::Sleeper;
+use uksm_linux::sleeper::Sleeper;
 use uksm_policy::report::counted;
 
 use crate::cli::BreakArgs;

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
-use uksm_linux::ksm::running::Running;
+use uksm_linux::ksm::activity::Running;
 use uksm_linux::proc::{self, Proc, Stat};
 use uksm_linux::selection::Selectors;
 

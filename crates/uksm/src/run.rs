@@ -11,7 +11,7 @@ use anyhow::{Context as _, anyhow};
 use uksm_linux::proc::Proc;
 use uksm_linux::processes::Processes;
 use uksm_linux::selection::Selection;
-use uksm_linux::wake::Sleeper;
+use uksm_linux::sleeper::Sleeper;
 
 use crate::account::single_daemon::Own;
 use crate::cli::RunArgs;

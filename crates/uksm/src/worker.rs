@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use uksm_linux::breaking::BreakUp;
+use uksm_linux::unmerge::BreakUp;
 use uksm_linux::discovery::Discovery;
 use uksm_linux::domain::Domain;
 use uksm_linux::driver::{Driver, HostClocks};
-use uksm_linux::handed_over::{HandedOver, Supervisor};
+use uksm_linux::supervised_spaces::{HandedOver, Supervisor};
 use uksm_linux::hints::{Feed, HandedHints, Loading};
 use uksm_linux::machine::{FrameTotals, LinuxMachine};
 use uksm_linux::module;

@@ -17,7 +17,7 @@ use uksm_linux::module::Device;
 use uksm_linux::proc::Proc;
 use uksm_linux::processes::Processes;
 use uksm_linux::selection::Selection;
-use uksm_linux::wake::Sleeper;
+use uksm_linux::sleeper::Sleeper;
 use uksm_policy::command::{Command, Observation, SpaceId};
 
 /// Number of calls in a mean.

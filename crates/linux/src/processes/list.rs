@@ -10,8 +10,8 @@
 
 use uksm_policy::command::Nanos;
 
-use super::arrivals::Interest;
-use super::turns::{self, CHECKS_PER_LIST};
+use super::process_events::Interest;
+use super::recheck::{self, CHECKS_PER_LIST};
 use super::{Attach, News, Processes, Unfollowed};
 use crate::clock;
 use crate::module;
@@ -61,8 +61,8 @@ impl Processes {
         }
         let most = match (self.is_told(), self.grouping.depends_on_cgroups()) {
             (false, _) => CHECKS_PER_LIST,
-            (true, true) => turns::CHECKS_OF_GROUPS,
-            (true, false) => turns::CHECKS_IF_TOLD,
+            (true, true) => recheck::CHECKS_OF_GROUPS,
+            (true, false) => recheck::CHECKS_IF_TOLD,
         };
         if has_time() {
             let can_change = |why: &Unfollowed| *why != Unfollowed::KernelThread;

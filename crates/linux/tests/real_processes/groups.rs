@@ -12,7 +12,7 @@ use crate::processes::Program;
 use rustix::io::Errno;
 use uksm_linux::discovery::{Changes, Discovery as _};
 use uksm_linux::driver::Machine as _;
-use uksm_linux::handed_over::{HandedOver, SpaceNews, SpaceWord, Supervisor};
+use uksm_linux::supervised_spaces::{HandedOver, SpaceNews, SpaceWord, Supervisor};
 use uksm_linux::machine::LinuxMachine;
 use uksm_linux::module::{self, Attached, Error, Verb};
 use uksm_linux::proc::Proc;
@@ -345,7 +345,7 @@ fn what_is_broken_for_good_is_not_merged_again_also_if_it_was_not_heard_of() {
         spaces: handed_over,
         list,
     } = worker;
-    let sleeper = uksm_linux::wake::Sleeper::new().unwrap();
+    let sleeper = uksm_linux::sleeper::Sleeper::new().unwrap();
     let mut machine = LinuxMachine::new(domain, handed_over, sleeper);
     let processes = |machine: &mut LinuxMachine<Fake, HandedOver<Shared>>| match machine
         .perform(Command::ListProcesses)

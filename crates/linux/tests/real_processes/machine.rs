@@ -12,7 +12,7 @@ use uksm_linux::module::raw;
 use uksm_linux::proc::Proc;
 use uksm_linux::processes::Processes;
 use uksm_linux::selection::{Selection, Selectors};
-use uksm_linux::wake::Sleeper;
+use uksm_linux::sleeper::Sleeper;
 use uksm_policy::command::{
     Command, FoldBatch, FoldEntry, FoldKind, Lines, Mapping, Observation, PageState, Reason, Run,
     SpaceId, Status,

@@ -45,7 +45,7 @@ use uksm_linux::module::Info;
 use uksm_linux::proc::{OwnMemory, Proc};
 use uksm_linux::processes::Processes;
 use uksm_linux::selection::{GroupId, Grouping};
-use uksm_linux::wake::Sleeper;
+use uksm_linux::sleeper::Sleeper;
 use uksm_policy::command::Nanos;
 use uksm_policy::report::counted;
 use worker_events::WorkerEvents;

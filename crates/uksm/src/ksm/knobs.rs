@@ -29,7 +29,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use uksm_linux::ksm::before::Before;
+use uksm_linux::ksm::original_settings::Before;
 use uksm_linux::ksm::sysfs::{Counters, Sysfs};
 use uksm_linux::proc::Proc;
 

@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 use uksm_linux::clock;
 use uksm_linux::ksm::sysfs::Sysfs;
 use uksm_linux::selection::Selectors;
-use uksm_linux::wake::{Sleeper, Woken};
+use uksm_linux::sleeper::{Sleeper, Woken};
 use uksm_policy::advice::bursts::{Bursts, Reading, Turn};
 use uksm_policy::command::Nanos;
 

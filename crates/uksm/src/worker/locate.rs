@@ -1,7 +1,7 @@
 //! A machine's knowledge of processes: all of them, or none if a supervisor follows them.
 
 use uksm_linux::domain::Domain;
-use uksm_linux::handed_over::{HandedOver, Supervisor};
+use uksm_linux::supervised_spaces::{HandedOver, Supervisor};
 use uksm_linux::machine::LinuxMachine;
 use uksm_linux::processes::{Target, Whereabouts};
 

@@ -14,10 +14,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use uksm_linux::breaking::{BreakUp, break_up};
+use uksm_linux::unmerge::{BreakUp, break_up};
 use uksm_linux::module::Device;
 use uksm_linux::selection::GroupId;
-use uksm_linux::wake::Waker;
+use uksm_linux::sleeper::Waker;
 use uksm_policy::command::SpaceId;
 
 /// Maximum number of threads at once.

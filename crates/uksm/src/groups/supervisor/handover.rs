@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use uksm_linux::clock;
-use uksm_linux::handed_over::SpaceNews;
+use uksm_linux::supervised_spaces::SpaceNews;
 use uksm_linux::processes::{Arrived, Left};
 use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, SpaceSize};
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use uksm_linux::breaking::BreakUp;
+use uksm_linux::unmerge::BreakUp;
 use uksm_linux::selection::{GroupId, Selectors};
 use uksm_policy::command::{Nanos, SpaceId};
 

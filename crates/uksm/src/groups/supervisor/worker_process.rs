@@ -20,7 +20,7 @@ use std::process::{Child, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use uksm_linux::handed_over::SpaceWord;
+use uksm_linux::supervised_spaces::SpaceWord;
 use uksm_linux::hints::{self, HintSender, Taken};
 use uksm_linux::module::Device;
 use uksm_linux::pidfd;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use uksm_linux::handed_over::{SpaceNews, SpaceWord};
+use uksm_linux::supervised_spaces::{SpaceNews, SpaceWord};
 use uksm_policy::command::{SpaceArrival, SpaceId};
 
 use crate::control::{Answer, Request};

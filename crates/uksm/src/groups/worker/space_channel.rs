@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use rustix::event::{EventfdFlags, eventfd};
-use uksm_linux::handed_over::{SpaceNews, SpaceWord, Supervisor};
+use uksm_linux::supervised_spaces::{SpaceNews, SpaceWord, Supervisor};
 
 use crate::groups::wire::channel::Channel;
 use crate::groups::wire::messages::{SpaceAnswer, SpaceNote, WorkerMessage};

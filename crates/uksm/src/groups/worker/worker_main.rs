@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use uksm_linux::clock;
-use uksm_linux::handed_over::HandedOver;
+use uksm_linux::supervised_spaces::HandedOver;
 use uksm_linux::hints::HandedHints;
 use uksm_linux::module::Device;
 use uksm_linux::proc::Proc;
-use uksm_linux::wake::Sleeper;
+use uksm_linux::sleeper::Sleeper;
 
 use crate::failure::Failure;
 use crate::groups::wire::channel::Channel;

@@ -21,7 +21,7 @@ use uksm_linux::domain::Domain;
 use uksm_linux::module::{self, Attached, Verb, raw};
 use uksm_linux::processes::{Attach, News};
 use uksm_linux::selection::{GroupId, Selection};
-use uksm_linux::wake::Woken;
+use uksm_linux::sleeper::Woken;
 use uksm_policy::command::{Nanos, SpaceId};
 
 use crate::groups::supervisor::Supervisor;

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use uksm_linux::breaking::BreakUp;
+use uksm_linux::unmerge::BreakUp;
 use uksm_linux::selection::{GroupId, Selectors};
 use uksm_policy::command::SpaceId;
 use uksm_policy::report::counted;

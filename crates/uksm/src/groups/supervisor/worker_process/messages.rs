@@ -15,7 +15,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
 use uksm_input::plain;
-use uksm_linux::handed_over::SpaceWord;
+use uksm_linux::supervised_spaces::SpaceWord;
 
 use super::WorkerProcess;
 use super::state::{Question, State};

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use uksm_policy::command::{Nanos, SpaceId};
 
-use crate::breaking::{Range, break_range};
+use crate::unmerge::{Range, break_range};
 use crate::clock;
 use crate::domain::{Domain, Whose};
 use crate::locked::Locked;

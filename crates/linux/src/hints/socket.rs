@@ -25,7 +25,7 @@ use rustix::net::{
 use uksm_bpf::{UKSM_HINT_GROWTH, UKSM_HINT_LOST, UKSM_HINT_READ, UKSM_HINT_WRITE, uksm_hint};
 use uksm_policy::command::{FilePlace, Hint, HintSource, SpaceId};
 
-use super::taken::{MAX_TAKEN, Taken};
+use super::batch::{MAX_TAKEN, Taken};
 
 /// Maximum number of records in a message.
 const MESSAGE: usize = 512;

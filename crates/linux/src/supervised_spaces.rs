@@ -11,7 +11,7 @@
 //! there, or moved while there was no supervisor. Such a space waits until these frames are broken,
 //! before anything in it is merged here. Only the worker detaches, so that none of its calls is
 //! refused for a space that it still works on: at once if the process has ended, else when the
-//! space shares nothing any more ([`breaks`]). Then the worker reports it, and the process can be
+//! space shares nothing any more ([`pending_unmerge`]). Then the worker reports it, and the process can be
 //! attached elsewhere.
 //!
 //! Reports that the supervisor does not accept yet are sent with the next list.
@@ -26,9 +26,9 @@ use crate::discovery::{Changes, Discovery, Found, detach};
 use crate::domain::Domain;
 use crate::module;
 
-mod breaks;
+mod pending_unmerge;
 
-use breaks::{Breaks, Ended};
+use pending_unmerge::{Breaks, Ended};
 
 /// Once a list has taken this time, the remaining breaking waits for the next list; at least one
 /// stretch is broken in each.

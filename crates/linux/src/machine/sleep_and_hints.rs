@@ -9,7 +9,7 @@ use crate::clock;
 use crate::discovery::Discovery;
 use crate::domain::Domain;
 use crate::hints::Feed;
-use crate::wake::Woken;
+use crate::sleeper::Woken;
 
 impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
     /// Limits each sleep to this time: the caller of the loop may have other duties, such as a

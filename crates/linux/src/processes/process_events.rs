@@ -13,7 +13,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use uksm_policy::command::Nanos;
 
-use super::newcomers::Newcomers;
+use super::young_processes::Newcomers;
 use crate::clock;
 use crate::connector::{Connector, What};
 use crate::proc::{self, Proc};

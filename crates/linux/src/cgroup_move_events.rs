@@ -6,7 +6,7 @@
 //! in turn takes minutes where there are thousands.
 //!
 //! # Approach
-//! The program of `bpf/moves.bpf.c` writes the ids of moved processes into a ring. A process is in
+//! The program of `bpf/cgroup_moves.bpf.c` writes the ids of moved processes into a ring. A process is in
 //! the ring once, however often it is moved. Ids that find the ring full are counted, and the
 //! caller then checks all processes. A sleeping caller can poll the ring.
 //!
@@ -30,7 +30,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use rustix::event::{EventfdFlags, eventfd};
 use uksm_bpf::{MOVES_PROGRAM, UKSM_MOVE_COUNT_LOST, UKSM_MOVE_COUNT_MOVES};
 
-use crate::heap;
+use crate::trim_heap;
 use crate::hints::Error;
 
 /// Maximum number of processes of one [`Moves::take`].
@@ -81,7 +81,7 @@ impl Moves {
     /// No BTF, no right (`CAP_BPF` and `CAP_PERFMON`), or a kernel without the tracepoint.
     pub fn open() -> Result<Moves, Error> {
         let opened = Moves::load();
-        heap::trim();
+        trim_heap::trim();
         opened
     }
 
