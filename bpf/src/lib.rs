@@ -36,14 +36,16 @@ static ALIGNED: &Aligned<[u8]> =
 /// The object file of the hint programs.
 pub static HINTS: &[u8] = &ALIGNED.0;
 
-static ALIGNED_MOVES: &Aligned<[u8]> =
-    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/cgroup_moves.bpf.o")));
+static ALIGNED_CGROUP_MOVES: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(
+    env!("OUT_DIR"),
+    "/cgroup_moves.bpf.o"
+)));
 
 /// The object file of the program that sees processes move between control groups.
-pub static MOVES: &[u8] = &ALIGNED_MOVES.0;
+pub static CGROUP_MOVES: &[u8] = &ALIGNED_CGROUP_MOVES.0;
 
 /// That program, and the tracepoint of the kernel that it runs at.
-pub const MOVES_PROGRAM: (&str, &str) = ("moves", "cgroup_attach_task");
+pub const CGROUP_MOVES_PROGRAM: (&str, &str) = ("moves", "cgroup_attach_task");
 
 /// Of its programs those that see I/O, and the function of the kernel at whose end each runs.
 pub const IO_PROGRAMS: &[(&str, &str)] = &[
@@ -152,7 +154,7 @@ mod tests {
     #[test]
     fn the_objects_are_elf_files_for_bpf() {
         const EM_BPF: u16 = 247;
-        for object in [HINTS, MOVES] {
+        for object in [HINTS, CGROUP_MOVES] {
             assert_eq!(&object[..4], b"\x7fELF");
             assert_eq!(u16::from_le_bytes([object[18], object[19]]), EM_BPF);
         }

@@ -10,7 +10,7 @@
 //! the ring once, however often it is moved. Ids that find the ring full are counted, and the
 //! caller then checks all processes. A sleeping caller can poll the ring.
 //!
-//! A separate thread loads the program when events of moves are first wanted ([`MoveEvents`]).
+//! A separate thread loads the program when events of moves are first wanted ([`CgroupMoveEvents`]).
 //! Without the program, processes are checked in turn.
 //!
 //! # Units
@@ -28,25 +28,17 @@ use aya::maps::{Array, HashMap, MapData, RingBuf};
 use aya::programs::RawTracePoint;
 use aya::{Btf, Ebpf, EbpfLoader};
 use rustix::event::{EventfdFlags, eventfd};
-use uksm_bpf::{MOVES_PROGRAM, UKSM_MOVE_COUNT_LOST, UKSM_MOVE_COUNT_MOVES};
+use uksm_bpf::{CGROUP_MOVES, CGROUP_MOVES_PROGRAM, UKSM_MOVE_COUNT_LOST, UKSM_MOVE_COUNT_MOVES};
 
-use crate::trim_heap;
+use crate::connector::ReadSummary;
 use crate::hints::Error;
+use crate::trim_heap;
 
-/// Maximum number of processes of one [`Moves::take`].
+/// Maximum number of processes of one [`CgroupMoves::take`].
 const MAX_TAKEN: usize = 1024;
 
-/// The result of [`Moves::take`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Taken {
-    /// Some moves were not reported.
-    pub lost: bool,
-    /// More moves wait.
-    pub more: bool,
-}
-
 /// The loaded program. Dropping this unloads it.
-pub struct Moves {
+pub struct CgroupMoves {
     ring: RingBuf<MapData>,
     waiting: HashMap<MapData, u32, u8>,
     counts: Array<MapData, u64>,
@@ -55,14 +47,14 @@ pub struct Moves {
     _program: Ebpf,
 }
 
-impl std::fmt::Debug for Moves {
+impl std::fmt::Debug for CgroupMoves {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Moves").finish_non_exhaustive()
+        f.debug_struct("CgroupMoves").finish_non_exhaustive()
     }
 }
 
 /// Readable when processes have moved.
-impl AsFd for Moves {
+impl AsFd for CgroupMoves {
     fn as_fd(&self) -> BorrowedFd<'_> {
         let fd = self.ring.as_raw_fd();
         // SAFETY: the ring owns the descriptor and lives as long as the borrow.
@@ -74,24 +66,24 @@ fn load(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Load(Box::new(error))
 }
 
-impl Moves {
+impl CgroupMoves {
     /// Loads and attaches the program.
     ///
     /// # Errors
     /// No BTF, no right (`CAP_BPF` and `CAP_PERFMON`), or a kernel without the tracepoint.
-    pub fn open() -> Result<Moves, Error> {
-        let opened = Moves::load();
+    pub fn open() -> Result<CgroupMoves, Error> {
+        let opened = CgroupMoves::load();
         trim_heap::trim();
         opened
     }
 
-    fn load() -> Result<Moves, Error> {
+    fn load() -> Result<CgroupMoves, Error> {
         let btf = Btf::from_sys_fs().map_err(Error::Btf)?;
         let mut programs = EbpfLoader::new()
             .btf(Some(&btf))
-            .load(uksm_bpf::MOVES)
+            .load(CGROUP_MOVES)
             .map_err(load)?;
-        let (name, tracepoint) = MOVES_PROGRAM;
+        let (name, tracepoint) = CGROUP_MOVES_PROGRAM;
         let program = programs.program_mut(name);
         let program: &mut RawTracePoint = program.expect("bpf/ has it").try_into().map_err(load)?;
         program.load().map_err(load)?;
@@ -104,7 +96,7 @@ impl Moves {
                 load(std::io::Error::other(what))
             })
         };
-        Ok(Moves {
+        Ok(CgroupMoves {
             ring: map("moved")?.try_into().map_err(load)?,
             waiting: map("waiting")?.try_into().map_err(load)?,
             counts: map("move_counts")?.try_into().map_err(load)?,
@@ -113,9 +105,9 @@ impl Moves {
         })
     }
 
-    /// Calls `tell` for each process that has moved, a bounded number.
-    pub fn take(&mut self, mut tell: impl FnMut(u32)) -> Taken {
-        let mut taken = Taken::default();
+    /// Calls `each` for each process that has moved, a bounded number.
+    pub fn take(&mut self, mut each: impl FnMut(u32)) -> ReadSummary {
+        let mut taken = ReadSummary::default();
         for _ in 0..MAX_TAKEN {
             let Some(record) = self.ring.next() else {
                 // Without a loss, the ring was never full.
@@ -131,7 +123,7 @@ impl Moves {
             // Removed before the check, so that later moves of the process are reported again. The
             // process may be missing if the table was full.
             let _missing = self.waiting.remove(&pid);
-            tell(pid);
+            each(pid);
         }
         taken.more = true;
         taken
@@ -150,22 +142,22 @@ impl Moves {
 
 /// The program, from the first demand on.
 #[derive(Debug, Default)]
-pub enum MoveEvents {
+pub enum CgroupMoveEvents {
     /// Events of moves are not wanted.
     #[default]
     Unwanted,
     /// A thread loads the program, and makes this descriptor readable when it is done.
-    Loading(JoinHandle<Result<Moves, Error>>, Arc<OwnedFd>),
+    Loading(JoinHandle<Result<CgroupMoves, Error>>, Arc<OwnedFd>),
     /// The program runs.
-    Told(Box<Moves>),
+    Running(Box<CgroupMoves>),
     /// The program cannot be used, for this reason.
-    Untold(String),
+    Unavailable(String),
 }
 
-impl MoveEvents {
+impl CgroupMoveEvents {
     /// Asks for events of moves.
     pub fn want(&mut self) {
-        if !matches!(self, MoveEvents::Unwanted) {
+        if !matches!(self, CgroupMoveEvents::Unwanted) {
             return;
         }
         *self = match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
@@ -173,14 +165,14 @@ impl MoveEvents {
                 let done = Arc::new(done);
                 let ours = Arc::clone(&done);
                 let thread = std::thread::spawn(move || {
-                    let loaded = Moves::open();
+                    let loaded = CgroupMoves::open();
                     // A full counter is readable.
                     let _full = rustix::io::write(&ours, &1u64.to_ne_bytes());
                     loaded
                 });
-                MoveEvents::Loading(thread, done)
+                CgroupMoveEvents::Loading(thread, done)
             }
-            Err(errno) => MoveEvents::Untold(errno.to_string()),
+            Err(errno) => CgroupMoveEvents::Unavailable(errno.to_string()),
         };
     }
 
@@ -188,44 +180,43 @@ impl MoveEvents {
     #[must_use]
     pub fn events(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            MoveEvents::Loading(_, done) => Some(done.as_fd()),
-            MoveEvents::Told(moves) => Some(moves.as_fd()),
-            MoveEvents::Unwanted | MoveEvents::Untold(_) => None,
+            CgroupMoveEvents::Loading(_, done) => Some(done.as_fd()),
+            CgroupMoveEvents::Running(moves) => Some(moves.as_fd()),
+            CgroupMoveEvents::Unwanted | CgroupMoveEvents::Unavailable(_) => None,
         }
     }
 
     /// Whether moves are reported.
     #[must_use]
-    pub fn are_told(&self) -> bool {
-        matches!(self, MoveEvents::Told(_))
+    pub fn is_running(&self) -> bool {
+        matches!(self, CgroupMoveEvents::Running(_))
     }
 
-    /// Reads moves as [`Moves::take`] does. Moves before the program ran were not reported, so
+    /// Reads moves as [`CgroupMoves::take`] does. Moves before the program ran were not reported, so
     /// loading it counts as a loss.
-    pub fn take(&mut self, tell: impl FnMut(u32)) -> Taken {
-        if let MoveEvents::Told(moves) = self {
-            return moves.take(tell);
+    pub fn take(&mut self, each: impl FnMut(u32)) -> ReadSummary {
+        if let CgroupMoveEvents::Running(moves) = self {
+            return moves.take(each);
         }
-        let is_done = |events: &MoveEvents| matches!(events, MoveEvents::Loading(thread, _) if thread.is_finished());
-        if !is_done(self) {
-            return Taken::default();
+        if !matches!(self, CgroupMoveEvents::Loading(thread, _) if thread.is_finished()) {
+            return ReadSummary::default();
         }
-        let MoveEvents::Loading(thread, _) = std::mem::take(self) else {
-            return Taken::default();
+        let CgroupMoveEvents::Loading(thread, _) = std::mem::take(self) else {
+            return ReadSummary::default();
         };
         let failed = |_| Err(load(std::io::Error::other("the loader failed")));
         match thread.join().unwrap_or_else(failed) {
             Ok(moves) => {
-                *self = MoveEvents::Told(Box::new(moves));
-                Taken {
+                *self = CgroupMoveEvents::Running(Box::new(moves));
+                ReadSummary {
                     lost: true,
                     more: false,
                 }
             }
             Err(error) => {
-                tracing::info!("moves between control groups are told by no event: {error}");
-                *self = MoveEvents::Untold(error.to_string());
-                Taken::default()
+                tracing::info!("no event reports moves between control groups: {error}");
+                *self = CgroupMoveEvents::Unavailable(error.to_string());
+                ReadSummary::default()
             }
         }
     }

@@ -34,7 +34,7 @@ mod filter;
 mod message;
 
 use message::Message;
-pub use message::{Event, What};
+pub use message::{Event, EventKind};
 
 /// The multicast group of process events (`CN_IDX_PROC`), as a mask.
 const GROUP: u32 = 1;
@@ -51,9 +51,9 @@ const CONFIRMED_WITHIN: Timespec = Timespec {
     tv_nsec: 100_000_000,
 };
 
-/// The result of [`Connector::take`].
+/// The result of reading events that wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Taken {
+pub struct ReadSummary {
     /// Events were lost before or between those that were read.
     pub lost: bool,
     /// More events wait.
@@ -118,12 +118,12 @@ impl Connector {
         }
     }
 
-    /// Calls `tell` for the events that have come, in their order; a bounded number.
-    pub fn take(&self, mut tell: impl FnMut(Event)) -> Taken {
-        let mut taken = Taken::default();
+    /// Calls `each` for the events that have come, in their order; a bounded number.
+    pub fn take(&self, mut each: impl FnMut(Event)) -> ReadSummary {
+        let mut taken = ReadSummary::default();
         for _ in 0..MAX_TAKEN {
             match self.receive() {
-                Ok(Some(Message::Event(event))) => tell(event),
+                Ok(Some(Message::Event(event))) => each(event),
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return taken,
                 Err(Errno::INTR) => {}

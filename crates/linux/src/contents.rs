@@ -40,16 +40,16 @@ use uksm_sketch::content::{PAGE_BYTES, Salt};
 use uksm_sketch::sketch::Sketch;
 
 use crate::proc::{self, Proc, Stat};
-use crate::smaps::{self, Entries, Entry, NameKind};
+use crate::smaps::{self, NameKind, SmapsEntries, SmapsEntry};
 
 mod pace;
-pub(crate) mod pagemap;
 mod page_sample;
+pub(crate) mod pagemap;
 mod survey;
 
 use pace::Pace;
+pub use page_sample::{PresentState, SampledPage, Sampler};
 use pagemap::Pagemap;
-pub use page_sample::{Met, Now, Sampler};
 pub use survey::Survey;
 
 /// Pages that one page table maps.
@@ -97,7 +97,7 @@ pub struct Page<'a> {
 
 /// A process that cannot be mistaken for another any more.
 #[derive(Debug)]
-struct Opened {
+struct OpenProcess {
     memory: File,
     pagemap: Pagemap,
     mappings: Vec<Mapping>,
@@ -105,7 +105,7 @@ struct Opened {
 
 /// A part of a mapping, with its number of present pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stretch {
+struct MappingPart {
     start: u64,
     end: u64,
     present: u64,
@@ -128,11 +128,11 @@ impl Reader {
     /// # Errors
     /// It ended, or became another program; or there is no right to read it.
     pub fn read(&mut self, proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<Contents> {
-        let Opened {
+        let OpenProcess {
             memory,
             pagemap,
             mappings,
-        } = Opened::of(proc, pid, stat)?;
+        } = OpenProcess::of(proc, pid, stat)?;
         let (stretches, is_cut) = self.stretches(&pagemap, &mappings)?;
         let present = stretches.iter().map(|stretch| stretch.present).sum();
         let chosen = chosen(stretches, self.most_pages, |start| {
@@ -170,7 +170,7 @@ impl Reader {
         stat: &Stat,
         see: &mut dyn FnMut(Page<'_>),
     ) -> proc::Result<(Vec<Mapping>, bool)> {
-        let opened = Opened::of(proc, pid, stat)?;
+        let opened = OpenProcess::of(proc, pid, stat)?;
         let (stretches, is_cut) = self.stretches(&opened.pagemap, &opened.mappings)?;
         for stretch in stretches {
             self.read_stretch(&opened.memory, &opened.pagemap, stretch, see)?;
@@ -183,7 +183,7 @@ impl Reader {
         &mut self,
         pagemap: &Pagemap,
         mappings: &[Mapping],
-    ) -> proc::Result<(Vec<Stretch>, bool)> {
+    ) -> proc::Result<(Vec<MappingPart>, bool)> {
         let mut stretches = Vec::new();
         let mut looked_at = 0;
         for mapping in mappings {
@@ -196,7 +196,7 @@ impl Reader {
                 let end = after(start, TABLE_PAGES).min(mapping.end);
                 let present = pagemap.private(start, end)?.count() as u64;
                 if present > 0 {
-                    stretches.push(Stretch {
+                    stretches.push(MappingPart {
                         start,
                         end,
                         present,
@@ -214,7 +214,7 @@ impl Reader {
         &mut self,
         memory: &File,
         pagemap: &Pagemap,
-        stretch: Stretch,
+        stretch: MappingPart,
         see: &mut dyn FnMut(Page<'_>),
     ) -> proc::Result<()> {
         let mut start = stretch.start;
@@ -245,10 +245,10 @@ impl Reader {
     }
 }
 
-impl Opened {
+impl OpenProcess {
     /// Opens the process of which `stat` was read.
-    fn of(proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<Opened> {
-        let opened = Opened {
+    fn of(proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<OpenProcess> {
+        let opened = OpenProcess {
             memory: proc.open(pid, "mem")?,
             pagemap: Pagemap::of(proc, pid)?,
             mappings: private(proc, pid)?,
@@ -277,7 +277,11 @@ fn after(start: u64, pages: u64) -> u64 {
 }
 
 /// Stretches with at most `most` pages in total, chosen by their lowest numbers, ascending.
-fn chosen(mut stretches: Vec<Stretch>, most: u64, number: impl Fn(u64) -> u64) -> Vec<Stretch> {
+fn chosen(
+    mut stretches: Vec<MappingPart>,
+    most: u64,
+    number: impl Fn(u64) -> u64,
+) -> Vec<MappingPart> {
     stretches.sort_by_key(|stretch| (number(stretch.start), stretch.start));
     let mut pages = 0;
     let enough = stretches.iter().position(|stretch| {
@@ -305,11 +309,11 @@ fn private(proc: &Proc, pid: u32) -> proc::Result<Vec<Mapping>> {
 pub(crate) fn mappings(
     proc: &Proc,
     pid: u32,
-    is_so: fn(&Entry) -> bool,
+    is_so: fn(&SmapsEntry) -> bool,
 ) -> proc::Result<Vec<Mapping>> {
     let file = proc.open(pid, "maps")?;
     let mut mappings = Vec::new();
-    for entry in Entries::of(BufReader::new(file)) {
+    for entry in SmapsEntries::of(BufReader::new(file)) {
         let entry = entry.map_err(|fault| unreadable(proc, pid, "maps", fault))?;
         if is_so(&entry) {
             mappings.push(Mapping {
@@ -338,7 +342,7 @@ fn unreadable(proc: &Proc, pid: u32, file: &str, fault: smaps::Fault) -> proc::E
 }
 
 /// Whether a mapping is private, and its pages can be merged.
-fn holds_pages(entry: &Entry) -> bool {
+fn holds_pages(entry: &SmapsEntry) -> bool {
     let can_differ = match entry.name_kind() {
         // The kernel puts this into every process.
         NameKind::Kernel => false,
@@ -364,8 +368,8 @@ mod tests {
 
     #[test]
     fn no_more_is_chosen_than_the_bound_and_all_that_fits_below_it() {
-        let stretches: Vec<Stretch> = (0..100)
-            .map(|n| Stretch {
+        let stretches: Vec<MappingPart> = (0..100)
+            .map(|n| MappingPart {
                 start: n << 21,
                 end: (n + 1) << 21,
                 present: 10,

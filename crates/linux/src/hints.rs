@@ -36,14 +36,14 @@ use uksm_policy::command::SpaceId;
 
 use crate::trim_heap;
 
+mod batch;
 mod feed;
 mod socket;
-mod batch;
 
-pub use feed::Feed;
-pub use socket::{HandedHints, HintSender, pair};
 use batch::MAX_TAKEN;
-pub use batch::Taken;
+pub use batch::HintBatch;
+pub use feed::Feed;
+pub use socket::{HintReceiver, HintSender, pair};
 
 /// A process's hints count as waiting until this number of hints, of all processes, has been read.
 const TURN: u64 = 512;
@@ -183,7 +183,7 @@ impl Hints {
     }
 
     /// Reads the hints that wait, a bounded number.
-    pub fn take(&mut self) -> Taken {
+    pub fn take(&mut self) -> HintBatch {
         let (mut hints, mut grown) = (vec![], vec![]);
         while hints.len() < MAX_TAKEN {
             let Some(record) = self.ring.next() else {
@@ -199,11 +199,11 @@ impl Hints {
             }
             hints.push(socket::hint_of(&told));
         }
-        let mut taken = Taken {
+        let mut taken = HintBatch {
             more: hints.len() == MAX_TAKEN,
             hints,
             grown,
-            ..Taken::default()
+            ..HintBatch::default()
         };
         self.taken_in_turn += (taken.hints.len() + taken.grown.len()) as u64;
         // At a low rate of hints none is lost.
@@ -214,7 +214,7 @@ impl Hints {
     }
 
     /// Reports to the programs that the hints were read, and collects the losses.
-    fn end_turn(&mut self, taken: &mut Taken) {
+    fn end_turn(&mut self, taken: &mut HintBatch) {
         self.taken_in_turn = 0;
         self.turns = self.turns.wrapping_add(1);
         if let Err(error) = self.turn.set(0, self.turns, 0) {

@@ -18,8 +18,8 @@
 //! # Source
 //! Documentation/admin-guide/mm/ksm.rst, `mm/ksm.c`.
 
-pub mod agents;
-pub mod original_settings;
-pub mod memory;
 pub mod activity;
+pub mod agents;
+pub mod memory;
+pub mod original_settings;
 pub mod sysfs;

@@ -24,7 +24,7 @@
 //! Addresses are bytes, times nanoseconds, pages 4 KiB.
 
 pub mod boundary;
-pub mod unmerge;
+pub mod cgroup_move_events;
 pub mod clock;
 pub mod connector;
 pub mod contents;
@@ -32,8 +32,6 @@ pub mod copies;
 pub mod discovery;
 pub mod domain;
 pub mod driver;
-pub mod supervised_spaces;
-mod trim_heap;
 pub mod hints;
 pub mod ksm;
 pub mod locked;
@@ -41,14 +39,16 @@ pub mod machine;
 pub mod mappings;
 pub mod maps;
 pub mod module;
-pub mod cgroup_move_events;
 pub mod patrol;
 pub mod pidfd;
 pub mod proc;
 pub mod processes;
 pub mod regular_file;
 pub mod selection;
+pub mod sleeper;
 pub mod smaps;
 pub mod socket_file;
+pub mod supervised_spaces;
+mod trim_heap;
+pub mod unmerge;
 mod wait_budget;
-pub mod sleeper;

@@ -27,7 +27,7 @@ const LONG: Nanos = 5 * SECOND;
 
 /// A target whose locks were held at every try since `first`.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct LockWait {
     first: Nanos,
     last: Nanos,
     pause: Nanos,
@@ -38,7 +38,7 @@ struct Held {
 /// Targets by their key, a space or a process id.
 #[derive(Debug)]
 pub struct Locked<K> {
-    targets: BTreeMap<K, Held>,
+    targets: BTreeMap<K, LockWait>,
     given_up: u64,
 }
 
@@ -66,8 +66,8 @@ impl<K: Ord + Copy> Locked<K> {
         self.seen(target, now);
     }
 
-    fn seen(&mut self, target: K, now: Nanos) -> &mut Held {
-        let held = self.targets.entry(target).or_insert(Held {
+    fn seen(&mut self, target: K, now: Nanos) -> &mut LockWait {
+        let held = self.targets.entry(target).or_insert(LockWait {
             first: now,
             last: now,
             pause: 0,

@@ -23,19 +23,19 @@ use uksm_policy::command::{
     PageFlags, PageState, Reason, Run, SpaceId, SpaceSize, Status,
 };
 
-use crate::unmerge::{BreakUp, break_up};
 use crate::discovery::Discovery;
 use crate::domain::Domain;
 use crate::driver::Machine;
-use crate::supervised_spaces::{HandedOver, Supervisor};
 use crate::hints::Feed;
-use crate::ksm::activity::Running;
+use crate::ksm::activity::KsmActivity;
 use crate::locked::Locked;
 use crate::module::{self, raw};
 use crate::patrol::{Finding, Sharer, sharers_of};
 use crate::processes::Processes;
 use crate::selection::Selectors;
 use crate::sleeper::Sleeper;
+use crate::supervised_spaces::{SupervisedSpaces, Supervisor};
+use crate::unmerge::{UnmergeSummary, unmerge_spaces};
 use crate::{clock, mappings};
 
 /// A listing of this many frames works even if memory is short: it takes half a page.
@@ -67,7 +67,7 @@ pub struct LinuxMachine<D, P = Processes> {
     sleeper: Sleeper,
     longest_sleep: Nanos,
     /// In-kernel KSM.
-    ksm: Running,
+    ksm: KsmActivity,
     hints: Option<Feed>,
     /// The processes with hints, by their spaces.
     hinted: BTreeMap<SpaceId, u32>,
@@ -88,7 +88,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
             processes,
             sleeper,
             longest_sleep: Nanos::MAX,
-            ksm: Running::of_host(),
+            ksm: KsmActivity::of_host(),
             hints: None,
             hinted: BTreeMap::new(),
             dry: false,
@@ -106,7 +106,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
 
     /// Replaces the state of in-kernel KSM by this one.
     #[must_use]
-    pub fn beside(mut self, ksm: Running) -> LinuxMachine<D, P> {
+    pub fn beside(mut self, ksm: KsmActivity) -> LinuxMachine<D, P> {
         self.ksm = ksm;
         self
     }
@@ -144,20 +144,20 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
     /// Failed reads of processes that live: the known state of these processes was kept.
     #[must_use]
     pub fn unread(&self) -> u64 {
-        self.processes.found().unread
+        self.processes.counts().unread
     }
 
     /// Calls that the kernel had no memory for; each was tried again later, or will be.
     #[must_use]
     pub fn shortages(&self) -> u64 {
-        self.shortages + self.processes.found().shortages
+        self.shortages + self.processes.counts().shortages
     }
 
     /// Processes that hold their own locks, so that nothing can be read or merged there, with the
     /// duration; by id.
     #[must_use]
     pub fn locked(&self) -> Vec<(u32, Nanos)> {
-        let mut locked = self.processes.found().locked;
+        let mut locked = self.processes.counts().locked;
         let pid = |space| self.processes.process_of(space);
         let spaces = self.locked.long();
         locked.extend(spaces.filter_map(|(space, time)| Some((pid(space)?, time))));
@@ -176,7 +176,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
     /// be.
     #[must_use]
     pub fn given_up(&self) -> u64 {
-        self.locked.given_up() + self.processes.found().given_up
+        self.locked.given_up() + self.processes.counts().given_up
     }
 
     /// The source of processes.
@@ -495,21 +495,21 @@ impl<D: Domain> LinuxMachine<D> {
     ///
     /// # Errors
     /// The module fails.
-    pub fn break_up(
+    pub fn unmerge_spaces(
         &mut self,
         selectors: &Selectors,
         alive: &mut dyn FnMut(),
-    ) -> module::Result<BreakUp> {
+    ) -> module::Result<UnmergeSummary> {
         let targets = self.processes.chosen(selectors);
         let targets: Vec<SpaceId> = targets.iter().map(|target| target.space).collect();
-        let done = break_up(&mut self.domain, &targets, alive)?;
+        let done = unmerge_spaces(&mut self.domain, &targets, alive)?;
         self.processes
             .exclude(selectors.clone(), &mut self.domain)?;
         Ok(done)
     }
 }
 
-impl<D: Domain, S: Supervisor> LinuxMachine<D, HandedOver<S>> {
+impl<D: Domain, S: Supervisor> LinuxMachine<D, SupervisedSpaces<S>> {
     /// Unmerges every page of these spaces, which are excluded from now on. Calls `alive`
     /// regularly.
     ///
@@ -519,10 +519,10 @@ impl<D: Domain, S: Supervisor> LinuxMachine<D, HandedOver<S>> {
         &mut self,
         spaces: &[SpaceId],
         alive: &mut dyn FnMut(),
-    ) -> module::Result<BreakUp> {
+    ) -> module::Result<UnmergeSummary> {
         // Excluded before they are broken: pages merged meanwhile would stay merged.
         self.processes.set_aside(spaces);
-        break_up(&mut self.domain, spaces, alive)
+        unmerge_spaces(&mut self.domain, spaces, alive)
     }
 }
 

@@ -28,7 +28,7 @@ pub use group_id::GroupId;
 pub use grouping::{Grouping, RuleWithGroups};
 pub use labels::Labels;
 pub use libvirt::LibvirtDomain;
-pub use rule::{By, Formed, Rule, Value};
+pub use rule::{By, FormedGroup, Rule, Value};
 pub use selector::{Cgroup, Comm, ProcessName, Unit};
 
 /// Processes by id, control group or name.

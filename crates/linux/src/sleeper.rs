@@ -29,7 +29,7 @@ pub struct Sleeper {
 
 /// The reason for the end of a sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Woken {
+pub enum WakeCause {
     /// Its time is over.
     InTime,
     /// A [`Waker`], or a signal.
@@ -116,11 +116,11 @@ impl Sleeper {
 
     /// Sleeps until `until` on [`clock::now`], until woken, or until one of `others` is readable;
     /// the caller reads it.
-    pub fn sleep(&mut self, until: Nanos, others: &[BorrowedFd<'_>]) -> Woken {
+    pub fn sleep(&mut self, until: Nanos, others: &[BorrowedFd<'_>]) -> WakeCause {
         loop {
             let left = until.saturating_sub(clock::now());
             if left == 0 {
-                return Woken::InTime;
+                return WakeCause::InTime;
             }
             let timeout = Timespec {
                 tv_sec: i64::try_from(left / 1_000_000_000).unwrap_or(i64::MAX),
@@ -136,20 +136,20 @@ impl Sleeper {
                 continue;
             };
             if count == 0 {
-                return Woken::InTime;
+                return WakeCause::InTime;
             }
             if !watched[0].revents().is_empty() {
                 break;
             }
             let others = &watched[1..];
             if let Some(which) = others.iter().position(|fd| !fd.revents().is_empty()) {
-                return Woken::Readable(which);
+                return WakeCause::Readable(which);
             }
         }
         let mut bytes = [0; 64];
         // Emptied, so that the next sleep does not end as well.
         while matches!(self.receiver.read(&mut bytes), Ok(1..)) {}
-        Woken::Called
+        WakeCause::Called
     }
 }
 
@@ -179,10 +179,10 @@ mod tests {
         let waker = sleeper.waker().unwrap();
         (0..1000).for_each(|_| waker.wake());
         let start = clock::now();
-        assert_eq!(sleeper.sleep(start + MINUTE, &[]), Woken::Called);
+        assert_eq!(sleeper.sleep(start + MINUTE, &[]), WakeCause::Called);
         assert!(clock::now() - start < MINUTE / 2);
         let start = clock::now();
-        assert_eq!(sleeper.sleep(start + 20_000_000, &[]), Woken::InTime);
+        assert_eq!(sleeper.sleep(start + 20_000_000, &[]), WakeCause::InTime);
         assert!(
             clock::now() - start >= 20_000_000,
             "one wake ends one sleep"
@@ -215,15 +215,15 @@ mod tests {
         let (mut there, here) = UnixStream::pair().unwrap();
         let start = clock::now();
         let woken = sleeper.sleep(start + 20_000_000, &[here.as_fd()]);
-        assert_eq!(woken, Woken::InTime);
+        assert_eq!(woken, WakeCause::InTime);
         there.write_all(&[1]).unwrap();
         for _ in 0..2 {
             let woken = sleeper.sleep(start + MINUTE, &[here.as_fd()]);
-            assert_eq!(woken, Woken::Readable(0));
+            assert_eq!(woken, WakeCause::Readable(0));
         }
         sleeper.waker().unwrap().wake();
         let woken = sleeper.sleep(start + MINUTE, &[here.as_fd()]);
-        assert_eq!(woken, Woken::Called);
+        assert_eq!(woken, WakeCause::Called);
         assert!(clock::now() - start < MINUTE / 2);
     }
 }

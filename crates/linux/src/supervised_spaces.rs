@@ -22,13 +22,13 @@ use std::os::fd::BorrowedFd;
 use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, Told};
 
 use crate::clock;
-use crate::discovery::{Changes, Discovery, Found, detach};
+use crate::discovery::{Changes, Discovery, DiscoveryCounts, detach};
 use crate::domain::Domain;
 use crate::module;
 
 mod pending_unmerge;
 
-use pending_unmerge::{Breaks, Ended};
+use pending_unmerge::{PendingUnmerges, UnmergeEnd};
 
 /// Once a list has taken this time, the remaining breaking waits for the next list; at least one
 /// stretch is broken in each.
@@ -36,7 +36,7 @@ const MAX_LIST: Nanos = 4_000_000;
 
 /// A report of the supervisor about one space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SpaceNews {
+pub enum SpaceNotice {
     /// A space was attached.
     Arrived {
         /// A process that has it, for messages and hints.
@@ -59,19 +59,19 @@ pub enum SpaceNews {
 
 /// A report of the worker about one space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SpaceWord {
+pub enum SpaceReport {
     /// A space that had left is detached and shares nothing with the group.
     Detached(SpaceId),
     /// According to the module, no process uses this space any more.
     Dead(SpaceId),
 }
 
-impl SpaceWord {
+impl SpaceReport {
     /// The space that the report is about.
     #[must_use]
     pub fn space(&self) -> SpaceId {
         match *self {
-            SpaceWord::Detached(space) | SpaceWord::Dead(space) => space,
+            SpaceReport::Detached(space) | SpaceReport::Dead(space) => space,
         }
     }
 }
@@ -79,10 +79,10 @@ impl SpaceWord {
 /// The supervisor as its worker uses it.
 pub trait Supervisor {
     /// The next report, if there is one.
-    fn take(&mut self) -> Option<SpaceNews>;
+    fn receive(&mut self) -> Option<SpaceNotice>;
 
     /// Sends these reports; returns false if that was not possible.
-    fn tell(&mut self, words: &[SpaceWord]) -> bool;
+    fn send(&mut self, reports: &[SpaceReport]) -> bool;
 
     /// Readable when there are reports.
     fn events(&self) -> BorrowedFd<'_>;
@@ -90,7 +90,7 @@ pub trait Supervisor {
 
 /// The spaces that were handed over.
 #[derive(Debug)]
-pub struct HandedOver<S> {
+pub struct SupervisedSpaces<S> {
     supervisor: S,
     /// Each space with one of its processes.
     spaces: BTreeMap<SpaceId, u32>,
@@ -100,22 +100,22 @@ pub struct HandedOver<S> {
     aside: BTreeSet<SpaceId>,
     /// Spaces of `aside` whose removal the policy has not received yet.
     set_aside: Vec<SpaceId>,
-    breaks: Breaks,
+    unmerges: PendingUnmerges,
     /// Reports that the supervisor has not received yet.
-    untold: Vec<SpaceWord>,
+    unsent: Vec<SpaceReport>,
 }
 
-impl<S: Supervisor> HandedOver<S> {
+impl<S: Supervisor> SupervisedSpaces<S> {
     /// No spaces yet.
-    pub fn new(supervisor: S) -> HandedOver<S> {
-        HandedOver {
+    pub fn new(supervisor: S) -> SupervisedSpaces<S> {
+        SupervisedSpaces {
             supervisor,
             spaces: BTreeMap::new(),
             waiting: BTreeMap::new(),
             aside: BTreeSet::new(),
             set_aside: Vec::new(),
-            breaks: Breaks::default(),
-            untold: Vec::new(),
+            unmerges: PendingUnmerges::default(),
+            unsent: Vec::new(),
         }
     }
 
@@ -124,7 +124,7 @@ impl<S: Supervisor> HandedOver<S> {
         for &space in spaces {
             self.aside.insert(space);
             if self.waiting.remove(&space).is_some() {
-                self.breaks.forget(space);
+                self.unmerges.forget(space);
             }
             if self.spaces.remove(&space).is_some() {
                 self.set_aside.push(space);
@@ -132,45 +132,45 @@ impl<S: Supervisor> HandedOver<S> {
         }
     }
 
-    fn take_news<D: Domain>(&mut self, domain: &mut D) -> module::Result<Changes> {
+    fn receive_notices<D: Domain>(&mut self, domain: &mut D) -> module::Result<Changes> {
         let mut changes = Changes {
             left: std::mem::take(&mut self.set_aside),
             ..Changes::default()
         };
-        while let Some(news) = self.supervisor.take() {
-            match news {
-                SpaceNews::Arrived { arrival, .. } if self.aside.contains(&arrival.space) => {}
-                SpaceNews::Arrived {
+        while let Some(notice) = self.supervisor.receive() {
+            match notice {
+                SpaceNotice::Arrived { arrival, .. } if self.aside.contains(&arrival.space) => {}
+                SpaceNotice::Arrived {
                     pid,
                     arrival,
                     is_mixed: true,
                 } => {
                     self.waiting.insert(arrival.space, (pid, arrival));
-                    self.breaks.has_foreign(arrival.space, pid);
+                    self.unmerges.has_foreign(arrival.space, pid);
                 }
-                SpaceNews::Arrived { pid, arrival, .. } => {
+                SpaceNotice::Arrived { pid, arrival, .. } => {
                     self.spaces.insert(arrival.space, pid);
                     changes.arrived.push(arrival);
                 }
-                SpaceNews::Resized(space) => {
+                SpaceNotice::Resized(space) => {
                     if self.has(space) {
                         changes.resized.push(space);
                     }
                 }
-                SpaceNews::Left { space, lives } => {
+                SpaceNotice::Left { space, lives } => {
                     let waited = self.waiting.remove(&space).map(|(pid, _)| pid);
                     let known = self.spaces.remove(&space);
-                    let told = changes.arrived.len();
+                    let before = changes.arrived.len();
                     changes.arrived.retain(|arrival| arrival.space != space);
-                    if changes.arrived.len() == told && known.is_some() {
+                    if changes.arrived.len() == before && known.is_some() {
                         changes.left.push(space);
                     }
                     let pid = known.or(waited);
                     self.aside.remove(&space);
                     if lives {
-                        self.breaks.leave(space, pid.unwrap_or(0));
+                        self.unmerges.leave(space, pid.unwrap_or(0));
                     } else {
-                        self.breaks.forget(space);
+                        self.unmerges.forget(space);
                         self.detach(space, domain)?;
                     }
                 }
@@ -181,22 +181,22 @@ impl<S: Supervisor> HandedOver<S> {
 
     fn detach<D: Domain>(&mut self, space: SpaceId, domain: &mut D) -> module::Result<()> {
         detach(space, domain)?;
-        self.untold.push(SpaceWord::Detached(space));
+        self.unsent.push(SpaceReport::Detached(space));
         Ok(())
     }
 
     /// Breaks pages that must not be shared: at least one stretch, and more while there is time.
     /// Detaches the spaces that have left.
-    fn go_on_breaking<D: Domain>(
+    fn break_due<D: Domain>(
         &mut self,
         domain: &mut D,
         changes: &mut Changes,
     ) -> module::Result<()> {
         let begun = clock::now();
-        while self.breaks.due().is_some_and(|due| due <= clock::now()) {
-            match self.breaks.go_on(domain)? {
-                Some(Ended::Left(space)) => self.detach(space, domain)?,
-                Some(Ended::Clean(space)) => {
+        while self.unmerges.due().is_some_and(|due| due <= clock::now()) {
+            match self.unmerges.break_next(domain)? {
+                Some(UnmergeEnd::Left(space)) => self.detach(space, domain)?,
+                Some(UnmergeEnd::Clean(space)) => {
                     if let Some((pid, arrival)) = self.waiting.remove(&space) {
                         self.spaces.insert(space, pid);
                         changes.arrived.push(arrival);
@@ -211,19 +211,19 @@ impl<S: Supervisor> HandedOver<S> {
         Ok(())
     }
 
-    fn tell(&mut self) {
-        if !self.untold.is_empty() && self.supervisor.tell(&self.untold) {
-            self.untold.clear();
+    fn send_reports(&mut self) {
+        if !self.unsent.is_empty() && self.supervisor.send(&self.unsent) {
+            self.unsent.clear();
         }
     }
 }
 
-impl<S: Supervisor> Discovery for HandedOver<S> {
+impl<S: Supervisor> Discovery for SupervisedSpaces<S> {
     fn list<D: Domain>(&mut self, domain: &mut D) -> module::Result<Changes> {
-        let mut changes = self.take_news(domain)?;
-        self.go_on_breaking(domain, &mut changes)?;
-        self.tell();
-        changes.more = self.breaks.due().is_some_and(|due| due <= clock::now());
+        let mut changes = self.receive_notices(domain)?;
+        self.break_due(domain, &mut changes)?;
+        self.send_reports();
+        changes.more = self.unmerges.due().is_some_and(|due| due <= clock::now());
         Ok(changes)
     }
 
@@ -240,16 +240,16 @@ impl<S: Supervisor> Discovery for HandedOver<S> {
     }
 
     fn note_dead(&mut self, space: SpaceId) {
-        let word = SpaceWord::Dead(space);
-        if self.has(space) && !self.untold.contains(&word) {
-            self.untold.push(word);
-            self.tell();
+        let report = SpaceReport::Dead(space);
+        if self.has(space) && !self.unsent.contains(&report) {
+            self.unsent.push(report);
+            self.send_reports();
         }
     }
 
     fn note_foreign(&mut self, space: SpaceId) {
         if let Some(&pid) = self.spaces.get(&space) {
-            self.breaks.has_foreign(space, pid);
+            self.unmerges.has_foreign(space, pid);
         }
     }
 
@@ -262,18 +262,18 @@ impl<S: Supervisor> Discovery for HandedOver<S> {
     }
 
     fn ready_at(&self) -> Option<Nanos> {
-        let words = (!self.untold.is_empty()).then_some(0);
-        words.or(self.breaks.due())
+        let unsent = (!self.unsent.is_empty()).then_some(0);
+        unsent.or(self.unmerges.due())
     }
 
-    fn found(&self) -> Found {
-        Found {
+    fn counts(&self) -> DiscoveryCounts {
+        DiscoveryCounts {
             processes: (self.spaces.len() + self.waiting.len()) as u64,
-            parted: self.breaks.pages(),
-            locked: self.breaks.locked().collect(),
-            given_up: self.breaks.given_up(),
-            told: true,
-            ..Found::default()
+            parted: self.unmerges.pages(),
+            locked: self.unmerges.locked().collect(),
+            given_up: self.unmerges.given_up(),
+            has_events: true,
+            ..DiscoveryCounts::default()
         }
     }
 }

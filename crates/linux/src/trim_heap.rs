@@ -17,7 +17,7 @@
 use std::fs::File;
 use std::io::BufReader;
 
-use crate::smaps::{Entries, NameKind};
+use crate::smaps::{NameKind, SmapsEntries};
 
 /// Returns the free pages of all heaps to the kernel. The heap of this thread gets no huge pages
 /// from now on, if it is its own.
@@ -39,7 +39,7 @@ fn forbid_huge_pages() {
     let Ok(maps) = File::open("/proc/self/maps") else {
         return;
     };
-    let mut entries = Entries::of(BufReader::new(maps)).map_while(Result::ok);
+    let mut entries = SmapsEntries::of(BufReader::new(maps)).map_while(Result::ok);
     let own = entries.find(|entry| {
         (entry.start..entry.end).contains(&address) && entry.name_kind() == NameKind::Anonymous
     });

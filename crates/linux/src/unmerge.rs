@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use rustix::io::Errno;
 use uksm_policy::command::SpaceId;
 
-use crate::domain::{Domain, Whose};
+use crate::domain::{Domain, FrameOwner};
 use crate::{mappings, module};
 
 /// Maximum number of bytes of a process between two calls of `alive`: a fifth of a second of
@@ -29,7 +29,7 @@ const MAX_CALLS: u32 = 32;
 
 /// The result of unmerging whole processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct BreakUp {
+pub struct UnmergeSummary {
     /// Number of processes.
     pub processes: u64,
     /// Pages that got their own copy.
@@ -40,8 +40,8 @@ pub struct BreakUp {
     pub locked: u64,
 }
 
-impl std::ops::AddAssign for BreakUp {
-    fn add_assign(&mut self, other: BreakUp) {
+impl std::ops::AddAssign for UnmergeSummary {
+    fn add_assign(&mut self, other: UnmergeSummary) {
         self.processes += other.processes;
         self.pages += other.pages;
         self.stopped += other.stopped;
@@ -51,7 +51,7 @@ impl std::ops::AddAssign for BreakUp {
 
 /// The progress of a BREAK.
 #[derive(Debug, Default)]
-pub(crate) struct Range {
+pub(crate) struct BreakProgress {
     pub(crate) pages: u64,
     /// Pages remain because memory is short.
     pub(crate) stopped: bool,
@@ -59,7 +59,7 @@ pub(crate) struct Range {
     pub(crate) locked: bool,
 }
 
-impl Range {
+impl BreakProgress {
     /// Whether pages remain.
     pub(crate) fn is_left(&self) -> bool {
         self.stopped || self.locked
@@ -74,9 +74,9 @@ pub(crate) fn break_range(
     domain: &mut impl Domain,
     space: SpaceId,
     (mut start, end): (u64, u64),
-    whose: Whose,
-) -> module::Result<Range> {
-    let mut range = Range::default();
+    whose: FrameOwner,
+) -> module::Result<BreakProgress> {
+    let mut range = BreakProgress::default();
     for _ in 0..MAX_CALLS {
         if start >= end || range.is_left() {
             return Ok(range);
@@ -105,12 +105,12 @@ pub(crate) fn break_range(
 ///
 /// # Errors
 /// The module fails.
-pub fn break_up(
+pub fn unmerge_spaces(
     domain: &mut impl Domain,
     spaces: &[SpaceId],
     alive: &mut dyn FnMut(),
-) -> module::Result<BreakUp> {
-    let mut done = BreakUp::default();
+) -> module::Result<UnmergeSummary> {
+    let mut done = UnmergeSummary::default();
     let mut seen = BTreeSet::new();
     let mut locked = Vec::new();
     for &space in spaces {
@@ -142,8 +142,8 @@ fn break_space(
     domain: &mut impl Domain,
     space: SpaceId,
     alive: &mut dyn FnMut(),
-) -> module::Result<Range> {
-    let mut sum = Range::default();
+) -> module::Result<BreakProgress> {
+    let mut sum = BreakProgress::default();
     let ranges = match mappings::breakable(domain, space) {
         Err(error) if error.is_short() => {
             sum.stopped = true;
@@ -161,7 +161,7 @@ fn break_space(
         while start < end {
             alive();
             let stretch = end.min(start.saturating_add(BREAK_STRETCH));
-            let range = break_range(domain, space, (start, stretch), Whose::Own)?;
+            let range = break_range(domain, space, (start, stretch), FrameOwner::Own)?;
             sum.pages += range.pages;
             sum.stopped |= range.stopped;
             sum.locked |= range.locked;

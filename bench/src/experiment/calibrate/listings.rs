@@ -131,7 +131,7 @@ fn machine(told: bool) -> Result<LinuxMachine<Device>> {
     let mut processes = Processes::new(Proc::at(Path::new("/proc")), selection)?;
     if told {
         let connector = Connector::open().context("this kernel tells of no processes")?;
-        processes = processes.told_by(connector);
+        processes = processes.with_connector(connector);
     }
     Ok(LinuxMachine::new(
         Device::open()?,

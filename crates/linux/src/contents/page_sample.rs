@@ -31,7 +31,7 @@ use uksm_sketch::content::{Content, PAGE_BYTES, Salt};
 
 use super::pace::Pace;
 use super::pagemap::{FILE, PRESENT, Pagemap, SWAPPED};
-use super::survey::{Place, Survey};
+use super::survey::{Survey, SurveyedMapping};
 use super::{BATCH, TABLE_PAGES, after, check_still};
 use crate::proc::{self, Proc, Stat};
 
@@ -44,7 +44,7 @@ const UNTIMED: u32 = 16;
 
 /// An own page of a process that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Met {
+pub struct SampledPage {
     /// Its address, in bytes.
     pub address: u64,
     /// Its content.
@@ -55,7 +55,7 @@ pub struct Met {
 
 /// The present state of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Now {
+pub enum PresentState {
     /// It is in memory, with this content.
     Holds(Content),
     /// It is swapped out, or on its way to another frame: its content cannot be read without
@@ -123,7 +123,7 @@ impl Sampler {
         stat: &Stat,
         survey: &Survey,
         rate: f64,
-        see: &mut dyn FnMut(Met),
+        see: &mut dyn FnMut(SampledPage),
     ) -> proc::Result<u64> {
         let memory = proc.open(pid, "mem")?;
         let pagemap = Pagemap::of(proc, pid)?;
@@ -132,15 +132,15 @@ impl Sampler {
         let mut passed = 0;
         let mut taken = 0;
         let mut addresses = Vec::new();
-        for &Place {
+        for &SurveyedMapping {
             start,
             end,
             is_offered,
-        } in &survey.places
+        } in &survey.mappings
         {
             let places = (end - start) / PAGE_SIZE;
             let mut see = |address, content| {
-                see(Met {
+                see(SampledPage {
                     address,
                     content,
                     is_offered,
@@ -175,7 +175,7 @@ impl Sampler {
         pid: u32,
         stat: &Stat,
         addresses: &[u64],
-        see: &mut dyn FnMut(Now),
+        see: &mut dyn FnMut(PresentState),
     ) -> proc::Result<()> {
         let opened = || {
             let opened = (proc.open(pid, "mem")?, Pagemap::of(proc, pid)?);
@@ -188,13 +188,13 @@ impl Sampler {
         };
         for &address in addresses {
             let now = match &opened {
-                None => Ok(Now::Gone),
+                None => Ok(PresentState::Gone),
                 Some((memory, pagemap)) => self.now(memory, pagemap, address),
             };
             let now = match now {
                 Err(proc::Error::Gone { .. }) => {
                     opened = None;
-                    Now::Gone
+                    PresentState::Gone
                 }
                 now => now?,
             };
@@ -204,7 +204,12 @@ impl Sampler {
     }
 
     /// The present state of a page.
-    fn now(&mut self, memory: &File, pagemap: &Pagemap, address: u64) -> proc::Result<Now> {
+    fn now(
+        &mut self,
+        memory: &File,
+        pagemap: &Pagemap,
+        address: u64,
+    ) -> proc::Result<PresentState> {
         // Before it, so that the caller has the time of reading.
         self.untimed += 1;
         if self.untimed >= UNTIMED {
@@ -213,17 +218,17 @@ impl Sampler {
         }
         let word = pagemap.word(address)?;
         if word & PRESENT == 0 && word & SWAPPED != 0 {
-            return Ok(Now::SwappedOut);
+            return Ok(PresentState::SwappedOut);
         }
         if word & PRESENT == 0 || word & FILE != 0 {
-            return Ok(Now::Gone);
+            return Ok(PresentState::Gone);
         }
         let bytes = &mut self.buffer[..PAGE_BYTES];
         // It went away since the kernel was asked.
         let is_read = memory.read_exact_at(bytes, address).is_ok();
         let now = match is_read {
-            true => Now::Holds(self.salt.content(bytes)),
-            false => Now::Gone,
+            true => PresentState::Holds(self.salt.content(bytes)),
+            false => PresentState::Gone,
         };
         Ok(now)
     }
@@ -307,7 +312,7 @@ mod tests {
         (root, proc)
     }
 
-    fn again(proc: &Proc, stat: &Stat, pages: &[u64]) -> Vec<Now> {
+    fn again(proc: &Proc, stat: &Stat, pages: &[u64]) -> Vec<PresentState> {
         let addresses: Vec<u64> = pages.iter().map(|page| page * PAGE_SIZE).collect();
         let mut found = Vec::new();
         let mut sampler = Sampler::new(Salt::new(1), 1.0);
@@ -328,21 +333,24 @@ mod tests {
         ];
         let (_root, proc) = process(&words, 55);
         let stat = proc.stat(7).unwrap();
-        let holds = |page| Now::Holds(Salt::new(1).content(&[page; PAGE_BYTES]));
+        let holds = |page| PresentState::Holds(Salt::new(1).content(&[page; PAGE_BYTES]));
         assert_eq!(
             again(&proc, &stat, &[0, 1, 2, 3, 4, 5]),
             [
-                Now::Holds(Content::Zero),
-                Now::SwappedOut,
-                Now::Gone,
-                Now::Gone,
+                PresentState::Holds(Content::Zero),
+                PresentState::SwappedOut,
+                PresentState::Gone,
+                PresentState::Gone,
                 holds(4),
                 // Merged or forked meanwhile.
                 holds(5),
             ]
         );
         // The address space ends before.
-        assert_eq!(again(&proc, &stat, &[4, 9, 4])[1..], [Now::Gone, Now::Gone]);
+        assert_eq!(
+            again(&proc, &stat, &[4, 9, 4])[1..],
+            [PresentState::Gone, PresentState::Gone]
+        );
     }
 
     #[test]
@@ -350,8 +358,11 @@ mod tests {
         let (root, proc) = process(&[PRESENT | EXCLUSIVE], 55);
         let mut stat = proc.stat(7).unwrap();
         stat.start_ticks -= 1;
-        assert_eq!(again(&proc, &stat, &[0]), [Now::Gone]);
+        assert_eq!(again(&proc, &stat, &[0]), [PresentState::Gone]);
         std::fs::remove_dir_all(root.path().join("7")).unwrap();
-        assert_eq!(again(&proc, &stat, &[0, 0]), [Now::Gone, Now::Gone]);
+        assert_eq!(
+            again(&proc, &stat, &[0, 0]),
+            [PresentState::Gone, PresentState::Gone]
+        );
     }
 }

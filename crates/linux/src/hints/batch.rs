@@ -7,7 +7,7 @@ pub(super) const MAX_TAKEN: usize = 4096;
 
 /// The result of one read.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub struct HintBatch {
     /// Hints in the order in which they came.
     pub hints: Vec<Hint>,
     /// Lost hints since the previous known count.

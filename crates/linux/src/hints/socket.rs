@@ -25,7 +25,7 @@ use rustix::net::{
 use uksm_bpf::{UKSM_HINT_GROWTH, UKSM_HINT_LOST, UKSM_HINT_READ, UKSM_HINT_WRITE, uksm_hint};
 use uksm_policy::command::{FilePlace, Hint, HintSource, SpaceId};
 
-use super::batch::{MAX_TAKEN, Taken};
+use super::batch::{HintBatch, MAX_TAKEN};
 
 /// Maximum number of records in a message.
 const MESSAGE: usize = 512;
@@ -55,12 +55,12 @@ pub struct HintSender {
 
 /// The worker's end.
 #[derive(Debug)]
-pub struct HandedHints {
+pub struct HintReceiver {
     socket: OwnedFd,
     lost: u64,
 }
 
-/// Both ends; the second is for [`HandedHints::of`] in the worker.
+/// Both ends; the second is for [`HintReceiver::of`] in the worker.
 ///
 /// # Errors
 /// No more file descriptors.
@@ -122,7 +122,7 @@ pub(super) fn hint_of(told: &uksm_hint) -> Hint {
 impl HintSender {
     /// Sends these hints as far as the worker has room. The rest waits for [`HintSender::flush`];
     /// if too many wait, the oldest are lost.
-    pub fn send(&mut self, taken: &Taken) {
+    pub fn send(&mut self, taken: &HintBatch) {
         self.lost += taken.lost;
         for &space in &taken.lost_of {
             self.note_lost(space);
@@ -198,16 +198,16 @@ impl HintSender {
     }
 }
 
-impl HandedHints {
+impl HintReceiver {
     /// The worker's end, from its socket.
     #[must_use]
-    pub fn of(socket: OwnedFd) -> HandedHints {
-        HandedHints { socket, lost: 0 }
+    pub fn of(socket: OwnedFd) -> HintReceiver {
+        HintReceiver { socket, lost: 0 }
     }
 
     /// Reads the hints that wait, a bounded number.
-    pub fn take(&mut self) -> Taken {
-        let mut taken = Taken::default();
+    pub fn take(&mut self) -> HintBatch {
+        let mut taken = HintBatch::default();
         let mut bytes = vec![0; MESSAGE * RECORD];
         while taken.hints.len() < MAX_TAKEN {
             let length = match recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
@@ -243,7 +243,7 @@ impl HandedHints {
 }
 
 /// Readable when hints wait.
-impl AsFd for HandedHints {
+impl AsFd for HintReceiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -269,8 +269,8 @@ mod tests {
     #[test]
     fn what_is_handed_over_arrives_as_it_was() {
         let (mut sender, theirs) = pair().unwrap();
-        let mut hints = HandedHints::of(theirs);
-        let told = Taken {
+        let mut hints = HintReceiver::of(theirs);
+        let told = HintBatch {
             hints: (0..1000).map(|n| hint(n << 12)).collect(),
             lost: 3,
             lost_of: vec![SpaceId(9)],
@@ -288,10 +288,10 @@ mod tests {
     #[test]
     fn what_a_slow_worker_does_not_take_is_lost_and_told_later() {
         let (mut sender, theirs) = pair().unwrap();
-        let mut hints = HandedHints::of(theirs);
-        let told = Taken {
+        let mut hints = HintReceiver::of(theirs);
+        let told = HintBatch {
             hints: (0..1000).map(hint).collect(),
-            ..Taken::default()
+            ..HintBatch::default()
         };
         let sent = 100;
         assert!(!sender.is_behind());

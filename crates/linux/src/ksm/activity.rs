@@ -19,21 +19,21 @@ use super::sysfs::KSM_PATH;
 
 /// The state of in-kernel KSM.
 #[derive(Debug)]
-pub struct Running {
+pub struct KsmActivity {
     file: Option<File>,
 }
 
-impl Running {
+impl KsmActivity {
     /// The state on this host.
     #[must_use]
-    pub fn of_host() -> Running {
-        Running::at(Path::new(KSM_PATH))
+    pub fn of_host() -> KsmActivity {
+        KsmActivity::at(Path::new(KSM_PATH))
     }
 
     /// The state in this folder.
     #[must_use]
-    pub fn at(root: &Path) -> Running {
-        Running {
+    pub fn at(root: &Path) -> KsmActivity {
+        KsmActivity {
             file: File::open(root.join("run")).ok(),
         }
     }
@@ -54,10 +54,10 @@ mod tests {
     #[test]
     fn ksm_runs_while_its_file_says_1() {
         let root = tempfile::tempdir().unwrap();
-        assert!(!Running::at(root.path()).now(), "a kernel without KSM");
+        assert!(!KsmActivity::at(root.path()).now(), "a kernel without KSM");
         let file = root.path().join("run");
         std::fs::write(&file, "0\n").unwrap();
-        let ksm = Running::at(root.path());
+        let ksm = KsmActivity::at(root.path());
         for (text, runs) in [("0\n", false), ("1\n", true), ("2\n", false), ("1\n", true)] {
             std::fs::write(&file, text).unwrap();
             assert_eq!(ksm.now(), runs, "{text}");

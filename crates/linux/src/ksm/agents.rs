@@ -38,8 +38,8 @@ use crate::socket_file::{self, SocketFile};
 mod connection;
 mod peer;
 
+pub use connection::AgentLost;
 use connection::Connection;
-pub use connection::Lost;
 use peer::Peer;
 
 /// Connections that wait to be accepted.
@@ -99,7 +99,7 @@ pub struct Agents {
 
 /// Messages and losses of agents.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Collected {
+pub struct AgentEvents {
     /// Outcomes of the oldest unanswered ranges of a space, in order.
     pub answers: Vec<(SpaceId, Vec<u32>)>,
     /// Spaces without an agent from now on.
@@ -247,7 +247,7 @@ impl Agents {
     /// Collects the answers that have arrived, and disconnects agents that have ended, sent
     /// something unasked, or are overdue. A bounded number at a time: [`Agents::events`] stays
     /// readable if there are more.
-    pub fn collect(&mut self, now: Nanos) -> Collected {
+    pub fn collect(&mut self, now: Nanos) -> AgentEvents {
         let mut events = Vec::with_capacity(MAX_EVENTS);
         let buffer = rustix::buffer::spare_capacity(&mut events);
         if epoll::wait(&self.events, buffer, Some(&NOW)).is_err() {
@@ -268,10 +268,10 @@ impl Agents {
                 Ok(_) if !agent.peer.is_alive() => self.let_go(space),
                 Ok(outcomes) if outcomes.is_empty() => {}
                 Ok(outcomes) => answers.push((space, outcomes)),
-                Err(Lost) => self.let_go(space),
+                Err(AgentLost) => self.let_go(space),
             }
         }
-        Collected {
+        AgentEvents {
             answers,
             lost: std::mem::take(&mut self.lost),
         }
@@ -347,8 +347,8 @@ impl Agents {
         advice: Advice,
         ranges: &[Range],
         now: Nanos,
-    ) -> Result<(), Lost> {
-        let agent = self.agents.get_mut(&space).ok_or(Lost)?;
+    ) -> Result<(), AgentLost> {
+        let agent = self.agents.get_mut(&space).ok_or(AgentLost)?;
         let added = agent.add(advice, ranges, now);
         if added.is_err() {
             self.let_go(space);

@@ -26,16 +26,16 @@ const NEWER: &str = "advisor_mode";
 
 /// The settings before the change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Before {
+pub struct OriginalSettings {
     values: BTreeMap<String, String>,
 }
 
-impl Before {
+impl OriginalSettings {
     /// The present settings.
     ///
     /// # Errors
     /// One cannot be read.
-    pub fn of(sysfs: &Sysfs) -> Result<Before> {
+    pub fn of(sysfs: &Sysfs) -> Result<OriginalSettings> {
         let mut values = BTreeMap::new();
         for name in FILES {
             if name == NEWER && !sysfs.has(name) {
@@ -48,16 +48,16 @@ impl Before {
             };
             values.insert(name.to_owned(), value);
         }
-        Ok(Before { values })
+        Ok(OriginalSettings { values })
     }
 
     /// The settings from stored values.
     #[must_use]
-    pub fn from_values(values: BTreeMap<String, String>) -> Option<Before> {
+    pub fn from_values(values: BTreeMap<String, String>) -> Option<OriginalSettings> {
         let has = |name: &&str| *name == NEWER || values.contains_key(*name);
         let is_known = |name: &String| FILES.contains(&name.as_str());
         let is_whole = FILES.iter().all(has) && values.keys().all(is_known);
-        is_whole.then_some(Before { values })
+        is_whole.then_some(OriginalSettings { values })
     }
 
     /// The values to store.
@@ -137,12 +137,12 @@ mod tests {
                 ("sleep_millisecs", "45"),
                 ("advisor_mode", mode),
             ]);
-            let before = Before::of(&sysfs).unwrap();
+            let before = OriginalSettings::of(&sysfs).unwrap();
             assert_eq!(before.ran(), run == "1");
-            Before::begin(&sysfs).unwrap();
+            OriginalSettings::begin(&sysfs).unwrap();
             sysfs.write("pages_to_scan", 5000).unwrap();
             assert_eq!(all(&sysfs), ["5000", "0", "none", "0"]);
-            let kept = Before::from_values(before.values().clone()).unwrap();
+            let kept = OriginalSettings::from_values(before.values().clone()).unwrap();
             kept.put_back(&sysfs).unwrap();
             assert_eq!(all(&sysfs), ["123", "45", chosen, run]);
         }
@@ -156,8 +156,8 @@ mod tests {
             ("sleep_millisecs", "20"),
         ];
         let (root, sysfs) = fake(&files);
-        let before = Before::of(&sysfs).unwrap();
-        Before::begin(&sysfs).unwrap();
+        let before = OriginalSettings::of(&sysfs).unwrap();
+        OriginalSettings::begin(&sysfs).unwrap();
         before.put_back(&sysfs).unwrap();
         assert!(!root.path().join("advisor_mode").exists());
         assert_eq!(
@@ -174,15 +174,19 @@ mod tests {
             ("pages_to_scan", "1"),
             ("sleep_millisecs", "2"),
         ]);
-        let values = Before::of(&sysfs).unwrap().values().clone();
+        let values = OriginalSettings::of(&sysfs).unwrap().values().clone();
         for missing in ["run", "pages_to_scan", "sleep_millisecs"] {
             let mut values = values.clone();
             values.remove(missing);
-            assert_eq!(Before::from_values(values), None, "{missing}");
+            assert_eq!(OriginalSettings::from_values(values), None, "{missing}");
         }
         let mut more = values;
         more.insert("../../x".to_owned(), "1".to_owned());
-        assert_eq!(Before::from_values(more), None, "no other file is written");
+        assert_eq!(
+            OriginalSettings::from_values(more),
+            None,
+            "no other file is written"
+        );
     }
 
     #[test]
@@ -192,8 +196,8 @@ mod tests {
             ("pages_to_scan", "1"),
             ("sleep_millisecs", "2"),
         ]);
-        let before = Before::of(&sysfs).unwrap();
-        Before::begin(&sysfs).unwrap();
+        let before = OriginalSettings::of(&sysfs).unwrap();
+        OriginalSettings::begin(&sysfs).unwrap();
         std::fs::remove_file(root.path().join("pages_to_scan")).unwrap();
         let error = before.put_back(&sysfs).unwrap_err().to_string();
         assert!(error.contains("/pages_to_scan: "), "{error}");

@@ -9,7 +9,7 @@ use crate::clock;
 use crate::discovery::Discovery;
 use crate::domain::Domain;
 use crate::hints::Feed;
-use crate::sleeper::Woken;
+use crate::sleeper::WakeCause;
 
 impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
     /// Limits each sleep to this time: the caller of the loop may have other duties, such as a
@@ -68,11 +68,11 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
             let next = next.into_iter().filter(|&at| at > now).min();
             let end = next.unwrap_or(Nanos::MAX).min(until);
             match self.sleeper.sleep(end, &watched) {
-                Woken::Called => return Observation::Woke,
-                Woken::Readable(0) if events.is_some() => return Observation::Told,
-                Woken::Readable(_) => return Observation::Hinted,
-                Woken::InTime if end >= until => return Observation::Woke,
-                Woken::InTime => {}
+                WakeCause::Called => return Observation::Woke,
+                WakeCause::Readable(0) if events.is_some() => return Observation::Told,
+                WakeCause::Readable(_) => return Observation::Hinted,
+                WakeCause::InTime if end >= until => return Observation::Woke,
+                WakeCause::InTime => {}
             }
         }
     }

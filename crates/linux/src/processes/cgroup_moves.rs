@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 
 use uksm_policy::command::Nanos;
 
-use super::{Processes, Unfollowed};
+use super::{Processes, UnfollowedReason};
 
 impl Processes {
     /// Asks for events of moves, if moves can change anything.
@@ -31,8 +31,8 @@ impl Processes {
 
     /// Whether moves between control groups are reported.
     #[must_use]
-    pub fn are_moves_told(&self) -> bool {
-        self.moves.are_told()
+    pub fn has_move_events(&self) -> bool {
+        self.moves.is_running()
     }
 
     /// Whether a move to another control group can change a process's group.
@@ -49,26 +49,26 @@ impl Processes {
 
     /// Reads the events of moves; returns whether more wait.
     pub(super) fn take_moves(&mut self, now: Nanos) -> bool {
-        let were_told = self.moves.are_told();
+        let was_running = self.moves.is_running();
         let (followed, unfollowed) = (&self.followed, &self.unfollowed);
-        let arrivals = &mut self.arrivals;
+        let process_events = &mut self.process_events;
         let mut is_room = true;
         let taken = self.moves.take(|pid| {
             let is_known = followed.contains_key(&pid) || unfollowed.contains_key(&pid);
-            if is_known || !arrivals.has(pid) {
-                is_room &= arrivals.moved(pid, if is_known { 0 } else { now });
+            if is_known || !process_events.has(pid) {
+                is_room &= process_events.moved(pid, if is_known { 0 } else { now });
             }
         });
         if taken.lost || !is_room {
-            let can_move = |(&pid, why): (&u32, &Unfollowed)| {
-                (*why != Unfollowed::KernelThread).then_some(pid)
+            let can_move = |(&pid, why): (&u32, &UnfollowedReason)| {
+                (*why != UnfollowedReason::KernelThread).then_some(pid)
             };
             let unfollowed = unfollowed.iter().filter_map(can_move);
             for pid in followed.keys().copied().chain(unfollowed) {
-                self.arrivals.put(pid);
+                self.process_events.put(pid);
             }
             // While the program does not run yet, it reports nothing.
-            if were_told {
+            if was_running {
                 self.moves_lost += 1;
                 tracing::debug!(
                     "moves between control groups were lost: all processes are looked at"

@@ -12,7 +12,7 @@ use uksm_policy::command::Nanos;
 
 use super::process_events::Interest;
 use super::recheck::{self, CHECKS_PER_LIST};
-use super::{Attach, News, Processes, Unfollowed};
+use super::{Attach, Processes, SpaceChanges, UnfollowedReason};
 use crate::clock;
 use crate::module;
 
@@ -30,7 +30,7 @@ impl Processes {
     ///
     /// # Errors
     /// The module fails altogether, not for one process.
-    pub fn look(&mut self, to: &mut impl Attach) -> module::Result<News> {
+    pub fn discover(&mut self, to: &mut impl Attach) -> module::Result<SpaceChanges> {
         self.started = true;
         let begun = clock::now();
         for pid in self.exits.take() {
@@ -38,7 +38,7 @@ impl Processes {
         }
         for pid in self.spaces.take_dead() {
             self.unfollow(pid, false);
-            self.arrivals.put(pid);
+            self.process_events.put(pid);
         }
         self.take_events(begun);
         let are_moves_waiting = self.take_moves(begun);
@@ -55,35 +55,35 @@ impl Processes {
                 && clock::now().saturating_sub(searched) < MAX_WAITING * most
         };
         while has_time()
-            && let Some(pid) = self.arrivals.next(begun)
+            && let Some(pid) = self.process_events.next(begun)
         {
             self.check(pid, to)?;
         }
-        let most = match (self.is_told(), self.grouping.depends_on_cgroups()) {
+        let most = match (self.has_events(), self.grouping.depends_on_cgroups()) {
             (false, _) => CHECKS_PER_LIST,
-            (true, true) => recheck::CHECKS_OF_GROUPS,
-            (true, false) => recheck::CHECKS_IF_TOLD,
+            (true, true) => recheck::CHECKS_OF_CGROUPS,
+            (true, false) => recheck::CHECKS_WITH_EVENTS,
         };
         if has_time() {
-            let can_change = |why: &Unfollowed| *why != Unfollowed::KernelThread;
+            let can_change = |why: &UnfollowedReason| *why != UnfollowedReason::KernelThread;
             let (followed, unfollowed) = (&self.followed, &self.unfollowed);
-            for pid in self.turns.next(most, followed, unfollowed, can_change) {
+            for pid in self.recheck.next(most, followed, unfollowed, can_change) {
                 self.check(pid, to)?;
             }
         }
-        let mut news = self.spaces.take_news();
-        news.more = are_moves_waiting || self.arrivals.is_more(begun);
-        Ok(news)
+        let mut changes = self.spaces.take_changes();
+        changes.more = are_moves_waiting || self.process_events.is_more(begun);
+        Ok(changes)
     }
 
     fn take_events(&mut self, now: Nanos) {
         let (followed, unfollowed) = (&self.followed, &self.unfollowed);
         let interest = Interest {
             known: &|pid| followed.contains_key(&pid) || unfollowed.contains_key(&pid),
-            newcomers: self.grouping.need_search(),
+            unknown: self.grouping.need_search(),
             names: self.grouping.depends_on_names(),
         };
-        for pid in self.arrivals.take_events(now, &interest) {
+        for pid in self.process_events.take_events(now, &interest) {
             self.unfollowed.remove(&pid);
             self.locked.clear(pid);
             self.proc.forget(pid);
@@ -96,8 +96,8 @@ impl Processes {
         if !self.grouping.need_search() {
             pids.clear();
             pids.extend(self.grouping.named().map(|name| name.pid));
-        } else if self.arrivals.is_search_due(now) {
-            match self.arrivals.search(&self.proc, &mut pids) {
+        } else if self.process_events.is_search_due(now) {
+            match self.process_events.search(&self.proc, &mut pids) {
                 Ok(()) => {
                     let is_there = |pid: u32| pids.binary_search(&pid).is_ok();
                     self.unfollowed.retain(|&pid, _| is_there(pid));
@@ -116,8 +116,8 @@ impl Processes {
         }
         for &pid in &pids {
             let is_known = self.followed.contains_key(&pid) || self.unfollowed.contains_key(&pid);
-            if !is_known && !self.arrivals.has(pid) {
-                self.arrivals.put(pid);
+            if !is_known && !self.process_events.has(pid) {
+                self.process_events.put(pid);
             }
         }
         self.pids = pids;

@@ -6,7 +6,7 @@
 
 use rustix::io::Errno;
 
-use super::{Attach, Processes, Unfollowed};
+use super::{Attach, Processes, UnfollowedReason};
 use crate::module::{self, Verb};
 
 /// Maximum time for which the start waits until another domain releases a process, or until there
@@ -33,7 +33,8 @@ impl Processes {
                 if let Err(error) = self.check(name.pid, domain) {
                     return Err((name.pid, error));
                 }
-                let Some(&Unfollowed::Failed(_, errno)) = self.unfollowed.get(&name.pid) else {
+                let Some(&UnfollowedReason::Failed(_, errno)) = self.unfollowed.get(&name.pid)
+                else {
                     break;
                 };
                 let error = module::Error::Call {

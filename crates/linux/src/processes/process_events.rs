@@ -13,9 +13,9 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use uksm_policy::command::Nanos;
 
-use super::young_processes::Newcomers;
+use super::check_queue::CheckQueue;
 use crate::clock;
-use crate::connector::{Connector, What};
+use crate::connector::{Connector, EventKind};
 use crate::proc::{self, Proc};
 
 /// Time between two searches if there are events.
@@ -29,16 +29,16 @@ pub(super) struct Interest<'a> {
     /// Whether a process was checked before.
     pub(super) known: &'a dyn Fn(u32) -> bool,
     /// Whether unknown processes may be chosen.
-    pub(super) newcomers: bool,
+    pub(super) unknown: bool,
     /// Whether a name can change the choice.
     pub(super) names: bool,
 }
 
 /// Processes that must be checked.
 #[derive(Debug, Default)]
-pub(super) struct Arrivals {
+pub(super) struct ProcessEvents {
     connector: Option<Connector>,
-    newcomers: Newcomers,
+    queue: CheckQueue,
     search_due: Nanos,
     /// More events wait.
     more: bool,
@@ -46,14 +46,14 @@ pub(super) struct Arrivals {
     lost: u64,
 }
 
-impl Arrivals {
+impl ProcessEvents {
     /// Uses the events of this connector.
     pub(super) fn set_connector(&mut self, connector: Connector) {
         self.connector = Some(connector);
     }
 
     /// Whether there are events.
-    pub(super) fn is_told(&self) -> bool {
+    pub(super) fn has_events(&self) -> bool {
         self.connector.is_some()
     }
 
@@ -72,7 +72,7 @@ impl Arrivals {
         if self.more {
             return Some(0);
         }
-        self.newcomers.ready_at()
+        self.queue.ready_at()
     }
 
     /// Reads the events that have come; returns the processes that exited.
@@ -81,25 +81,25 @@ impl Arrivals {
         let Some(connector) = &self.connector else {
             return exited;
         };
-        let newcomers = &mut self.newcomers;
+        let queue = &mut self.queue;
         let mut overflow = false;
         let taken = connector.take(|event| {
-            let is_waiting = newcomers.has(event.pid);
-            let is_looked_at = match event.what {
-                What::Forked => {
-                    newcomers.born(event.pid, event.at);
-                    interest.newcomers
+            let is_waiting = queue.has(event.pid);
+            let is_looked_at = match event.kind {
+                EventKind::Forked => {
+                    queue.born(event.pid, event.at);
+                    interest.unknown
                 }
-                What::Execed => interest.newcomers || is_waiting || (interest.known)(event.pid),
-                What::Renamed => interest.names && (interest.known)(event.pid),
-                What::Exited => {
-                    newcomers.exited(event.pid, event.at);
+                EventKind::Execed => interest.unknown || is_waiting || (interest.known)(event.pid),
+                EventKind::Renamed => interest.names && (interest.known)(event.pid),
+                EventKind::Exited => {
+                    queue.exited(event.pid, event.at);
                     exited.push(event.pid);
                     false
                 }
             };
             if is_looked_at {
-                overflow |= !newcomers.put(event.pid, event.at);
+                overflow |= !queue.put(event.pid, event.at);
             }
         });
         self.more = taken.more;
@@ -110,7 +110,7 @@ impl Arrivals {
                 tracing::info!("events of processes were lost: all processes are searched");
             }
         }
-        self.newcomers.advance(now);
+        self.queue.advance(now);
         exited
     }
 
@@ -139,32 +139,32 @@ impl Arrivals {
 
     /// A process must be checked at once.
     pub(super) fn put(&mut self, pid: u32) {
-        self.newcomers.put(pid, 0);
+        self.queue.put(pid, 0);
     }
 
     /// A process must be checked soon after this time.
     pub(super) fn put_at(&mut self, pid: u32, at: Nanos) {
-        self.newcomers.put(pid, at);
+        self.queue.put(pid, at);
     }
 
     /// A process was moved at this time, or must be checked at once if that is 0. Returns whether
     /// there is room.
     pub(super) fn moved(&mut self, pid: u32, at: Nanos) -> bool {
-        self.newcomers.put(pid, at)
+        self.queue.put(pid, at)
     }
 
     /// Whether a process waits to be checked.
     pub(super) fn has(&self, pid: u32) -> bool {
-        self.newcomers.has(pid)
+        self.queue.has(pid)
     }
 
     /// The process to check next.
     pub(super) fn next(&mut self, now: Nanos) -> Option<u32> {
-        self.newcomers.next(now)
+        self.queue.next(now)
     }
 
     /// Whether events or processes wait.
     pub(super) fn is_more(&self, now: Nanos) -> bool {
-        self.more || self.newcomers.is_waiting(now)
+        self.more || self.queue.is_waiting(now)
     }
 }

@@ -11,12 +11,12 @@
 use rustix::io::Errno;
 use uksm_policy::command::SpaceId;
 
-use super::{Processes, Unfollowed};
+use super::{Processes, UnfollowedReason};
 use crate::selection::GroupId;
 
 /// The state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whereabouts {
+pub enum ProcessState {
     /// It is followed: in this group, with this space.
     Followed(GroupId, SpaceId),
     /// It is this program.
@@ -42,48 +42,48 @@ pub enum Whereabouts {
 impl Processes {
     /// The state of a process.
     #[must_use]
-    pub fn whereabouts(&self, pid: u32) -> Whereabouts {
+    pub fn state_of(&self, pid: u32) -> ProcessState {
         if let Some(followed) = self.followed.get(&pid) {
-            return Whereabouts::Followed(followed.group, followed.space);
+            return ProcessState::Followed(followed.group, followed.space);
         }
         let own = std::process::id();
         let Ok(stat) = self.proc.stat(pid) else {
-            return Whereabouts::Gone;
+            return ProcessState::Gone;
         };
         if pid == own || (self.is_supervisor && stat.parent == own) {
-            return Whereabouts::Itself;
+            return ProcessState::Itself;
         }
         if stat.is_kernel_thread() {
-            return Whereabouts::KernelThread;
+            return ProcessState::KernelThread;
         }
         if !stat.has_memory() {
-            return Whereabouts::Ended;
+            return ProcessState::Ended;
         }
         match self.unfollowed.get(&pid) {
-            Some(&Unfollowed::Failed(group, errno)) => Whereabouts::Failed(group, errno),
-            Some(&Unfollowed::Leaving((group, _))) => Whereabouts::Leaving(group),
+            Some(&UnfollowedReason::Failed(group, errno)) => ProcessState::Failed(group, errno),
+            Some(&UnfollowedReason::Leaving((group, _))) => ProcessState::Leaving(group),
             // It was not checked yet, so the result of a check is predicted here.
             found if self.is_looked_for(pid, found) => {
                 match self.grouping.may_choose(&self.proc, pid, &stat) {
-                    true => Whereabouts::Waiting,
+                    true => ProcessState::Waiting,
                     false => self.unchosen(pid, &stat),
                 }
             }
-            Some(Unfollowed::NotChosen | Unfollowed::KernelThread) | None => {
+            Some(UnfollowedReason::NotChosen | UnfollowedReason::KernelThread) | None => {
                 self.unchosen(pid, &stat)
             }
         }
     }
 
     /// Whether a process is new. Without a search, only processes named by id are known.
-    fn is_looked_for(&self, pid: u32, found: Option<&Unfollowed>) -> bool {
-        self.arrivals.has(pid) || (found.is_none() && self.grouping.need_search())
+    fn is_looked_for(&self, pid: u32, found: Option<&UnfollowedReason>) -> bool {
+        self.process_events.has(pid) || (found.is_none() && self.grouping.need_search())
     }
 
-    fn unchosen(&self, pid: u32, stat: &crate::proc::Stat) -> Whereabouts {
+    fn unchosen(&self, pid: u32, stat: &crate::proc::Stat) -> ProcessState {
         match self.grouping.excludes(&self.proc, pid, stat) {
-            true => Whereabouts::Excluded,
-            false => Whereabouts::NotChosen,
+            true => ProcessState::Excluded,
+            false => ProcessState::NotChosen,
         }
     }
 }

@@ -23,8 +23,8 @@ pub const CHECKS_PER_LIST: usize = 64;
 
 /// [`CHECKS_PER_LIST`] if events report execs and names: for lost events, and for control groups,
 /// whose changes have no event.
-pub(super) const CHECKS_IF_TOLD: usize = 1;
-pub(super) const CHECKS_OF_GROUPS: usize = 8;
+pub(super) const CHECKS_WITH_EVENTS: usize = 1;
+pub(super) const CHECKS_OF_CGROUPS: usize = 8;
 
 /// A process that is not chosen and is younger than this may exec a program that is.
 const YOUNG_AGE: Nanos = 5_000_000_000;
@@ -37,7 +37,7 @@ const MAX_YOUNG: usize = 256;
 
 /// The turns of known processes.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct Recheck {
     young: BTreeSet<u32>,
     /// The last id that had its turn; 0 starts from the beginning.
     checked_to: u32,
@@ -45,7 +45,7 @@ pub(super) struct Turns {
     laps: u32,
 }
 
-impl Turns {
+impl Recheck {
     /// A process that is not chosen was read.
     pub(super) fn note_unchosen(&mut self, pid: u32, stat: &Stat) {
         if self.young.len() < MAX_YOUNG && stat.age(clock::since_boot()) < YOUNG_AGE {
@@ -90,11 +90,11 @@ mod tests {
     #[test]
     fn what_cannot_change_has_one_turn_in_many() {
         let unfollowed: BTreeMap<u32, bool> = (1..=100).map(|pid| (pid, pid > 98)).collect();
-        let mut turns = Turns::default();
+        let mut recheck = Recheck::default();
         let nobody = BTreeMap::<u32, ()>::new();
         let mut counts = [0; 101];
         for _ in 0..LAPS {
-            for pid in turns.next(10, &nobody, &unfollowed, |&can_change| can_change) {
+            for pid in recheck.next(10, &nobody, &unfollowed, |&can_change| can_change) {
                 counts[pid as usize] += 1;
             }
         }
@@ -107,13 +107,13 @@ mod tests {
         let known = |pids: std::ops::RangeInclusive<u32>| pids.map(|pid| (pid, 'x')).collect();
         let followed: BTreeMap<u32, char> = known(1..=100);
         let unfollowed: BTreeMap<u32, char> = known(101..=150);
-        let mut turns = Turns::default();
+        let mut recheck = Recheck::default();
         let mut seen = Vec::new();
         for _ in 0..3 {
-            seen.extend(turns.next(CHECKS_PER_LIST, &followed, &unfollowed, |_| true));
+            seen.extend(recheck.next(CHECKS_PER_LIST, &followed, &unfollowed, |_| true));
         }
         assert_eq!(seen, (1..=150).collect::<Vec<u32>>());
-        let mut again = turns.next(CHECKS_PER_LIST, &followed, &unfollowed, |_| true);
+        let mut again = recheck.next(CHECKS_PER_LIST, &followed, &unfollowed, |_| true);
         assert_eq!(again.next(), Some(1));
     }
 }

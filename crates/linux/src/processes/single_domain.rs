@@ -4,14 +4,14 @@ use std::os::fd::BorrowedFd;
 
 use uksm_policy::command::{Nanos, SpaceId, Told};
 
-use super::{Place, Processes};
-use crate::discovery::{self, Changes, Discovery, Found};
+use super::{GroupSpace, Processes};
+use crate::discovery::{self, Changes, Discovery, DiscoveryCounts};
 use crate::domain::Domain;
 use crate::module;
 use crate::selection::GroupId;
 
 /// The only group.
-fn place(space: SpaceId) -> Place {
+fn place(space: SpaceId) -> GroupSpace {
     (GroupId::default(), space)
 }
 
@@ -22,16 +22,16 @@ impl Processes {
     /// # Errors
     /// The module fails altogether, not for one process.
     pub fn list<D: Domain>(&mut self, domain: &mut D) -> module::Result<Changes> {
-        let news = self.look(domain)?;
-        for left in &news.left {
+        let changes = self.discover(domain)?;
+        for left in &changes.left {
             discovery::detach(left.space, domain)?;
         }
-        let told = news.left.iter().filter(|left| left.was_told);
+        let reported = changes.left.iter().filter(|left| left.was_reported);
         Ok(Changes {
-            arrived: news.arrived.iter().map(|new| new.arrival).collect(),
-            left: told.map(|left| left.space).collect(),
+            arrived: changes.arrived.iter().map(|new| new.arrival).collect(),
+            left: reported.map(|left| left.space).collect(),
             resized: vec![],
-            more: news.more,
+            more: changes.more,
         })
     }
 }
@@ -60,7 +60,7 @@ impl Discovery for Processes {
     fn note_foreign(&mut self, _: SpaceId) {}
 
     fn told(&self) -> Told {
-        match self.is_told() {
+        match self.has_events() {
             true => Told::Processes,
             false => Told::Nothing,
         }
@@ -74,9 +74,9 @@ impl Discovery for Processes {
         self.ready_at()
     }
 
-    fn found(&self) -> Found {
+    fn counts(&self) -> DiscoveryCounts {
         let failures = self.failures();
-        Found {
+        DiscoveryCounts {
             processes: self.followed.len() as u64,
             failed: failures.map(|(pid, _, errno)| (pid, errno)).collect(),
             unread: self.unread(),
@@ -84,7 +84,7 @@ impl Discovery for Processes {
             parted: 0,
             locked: self.locked().collect(),
             given_up: self.given_up(),
-            told: self.is_told(),
+            has_events: self.has_events(),
             events_lost: self.events_lost(),
         }
     }

@@ -11,8 +11,8 @@
 //! groups.
 
 use super::group_id::GroupId;
-use super::rule::{Forming, Word};
-use super::{Candidate, Formed, ProcessName, Rule, Selection, Selectors, Value};
+use super::rule::{RuleGroups, RuleResult};
+use super::{Candidate, FormedGroup, ProcessName, Rule, Selection, Selectors, Value};
 use crate::proc::{self, Proc, Stat};
 
 /// Groups of processes.
@@ -21,13 +21,13 @@ pub struct Grouping {
     /// In the order in which they are tried, except that groups of all processes come after the
     /// rules.
     groups: Vec<(GroupId, Selection)>,
-    rules: Vec<Forming>,
+    rules: Vec<RuleGroups>,
     /// Processes in no group.
     excluded: Selectors,
     /// The last id that was assigned.
     last: u32,
     /// Groups formed since the last `take_formed`.
-    formed: Vec<Formed>,
+    formed: Vec<FormedGroup>,
 }
 
 /// A rule and the groups that it has formed already.
@@ -55,7 +55,7 @@ impl Grouping {
         self.groups = groups;
         let rules = rules.into_iter();
         self.rules = rules
-            .map(|(rule, formed)| Forming::new(rule, formed))
+            .map(|(rule, formed)| RuleGroups::new(rule, formed))
             .collect();
         self.formed.clear();
     }
@@ -75,7 +75,7 @@ impl Grouping {
     }
 
     /// The groups that were formed since the last call.
-    pub fn take_formed(&mut self) -> Vec<Formed> {
+    pub fn take_formed(&mut self) -> Vec<FormedGroup> {
         std::mem::take(&mut self.formed)
     }
 
@@ -123,7 +123,7 @@ impl Grouping {
             let next = |value: &Value| {
                 self.last += 1;
                 let group = GroupId(self.last);
-                self.formed.push(Formed {
+                self.formed.push(FormedGroup {
                     group,
                     rule: name,
                     value: value.clone(),
@@ -131,9 +131,9 @@ impl Grouping {
                 group
             };
             match forming.word(&candidate, current, next)? {
-                Word::In(group) => return Ok(Some(group)),
-                Word::Full => return Ok(None),
-                Word::Other => {}
+                RuleResult::In(group) => return Ok(Some(group)),
+                RuleResult::Full => return Ok(None),
+                RuleResult::Other => {}
             }
         }
         for (id, selection) in self.groups.iter().filter(|(_, named)| named.all) {
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(of("/t"), Some(rest.0), "no rule tells it");
         assert_eq!(of("/t/b/y"), Some(3));
         let formed = grouping.take_formed();
-        let of = |formed: &Formed| {
+        let of = |formed: &FormedGroup| {
             (
                 formed.group.0,
                 formed.rule.clone(),

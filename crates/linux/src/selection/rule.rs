@@ -155,7 +155,7 @@ pub struct Rule {
 
 /// A group that a rule has formed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Formed {
+pub struct FormedGroup {
     /// The group.
     pub group: GroupId,
     /// The rule's name.
@@ -166,7 +166,7 @@ pub struct Formed {
 
 /// The result of a rule for a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum RuleResult {
     /// The process is in this group.
     In(GroupId),
     /// The process needs a new group, and the rule has its maximum number.
@@ -177,17 +177,20 @@ pub(super) enum Word {
 
 /// A rule and the groups that it has formed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Forming {
+pub(super) struct RuleGroups {
     pub(super) rule: Rule,
     formed: BTreeMap<Value, GroupId>,
-    /// The value of the first process without a group since the last [`Forming::take_left_out`].
+    /// The value of the first process without a group since the last [`RuleGroups::take_left_out`].
     left_out: Option<Value>,
 }
 
-impl Forming {
+impl RuleGroups {
     /// A rule that has formed these groups.
-    pub(super) fn new(rule: Rule, formed: impl IntoIterator<Item = (Value, GroupId)>) -> Forming {
-        Forming {
+    pub(super) fn new(
+        rule: Rule,
+        formed: impl IntoIterator<Item = (Value, GroupId)>,
+    ) -> RuleGroups {
+        RuleGroups {
             rule,
             formed: formed.into_iter().collect(),
             left_out: None,
@@ -201,29 +204,29 @@ impl Forming {
         candidate: &Candidate<'_>,
         current: Option<GroupId>,
         next: impl FnOnce(&Value) -> GroupId,
-    ) -> proc::Result<Word> {
+    ) -> proc::Result<RuleResult> {
         if !self.rule.selection.include_candidate(candidate)? {
-            return Ok(Word::Other);
+            return Ok(RuleResult::Other);
         }
         if self.rule.by.is_taken_once()
             && let Some(current) = current
             && self.formed.values().any(|&group| group == current)
         {
-            return Ok(Word::In(current));
+            return Ok(RuleResult::In(current));
         }
         let Some(value) = self.rule.by.value(candidate)? else {
-            return Ok(Word::Other);
+            return Ok(RuleResult::Other);
         };
         if let Some(&group) = self.formed.get(&value) {
-            return Ok(Word::In(group));
+            return Ok(RuleResult::In(group));
         }
         if self.formed.len() >= self.rule.most {
             self.left_out.get_or_insert(value);
-            return Ok(Word::Full);
+            return Ok(RuleResult::Full);
         }
         let group = next(&value);
         self.formed.insert(value, group);
-        Ok(Word::In(group))
+        Ok(RuleResult::In(group))
     }
 
     /// A group is gone.
@@ -327,7 +330,7 @@ mod tests {
         }
     }
 
-    fn forming(by: &str, most: usize) -> Forming {
+    fn forming(by: &str, most: usize) -> RuleGroups {
         let selection = Selection {
             all: true,
             ..Selection::default()
@@ -338,11 +341,11 @@ mod tests {
             selection,
             most,
         };
-        Forming::new(rule, [])
+        RuleGroups::new(rule, [])
     }
 
     /// The result for a process that has this variable, and is in this group.
-    fn word(forming: &mut Forming, tenant: &str, current: Option<u32>, next: u32) -> Word {
+    fn word(forming: &mut RuleGroups, tenant: &str, current: Option<u32>, next: u32) -> RuleResult {
         let root = tempfile::tempdir().unwrap();
         process(root.path(), "/", format!("T={tenant}\0").as_bytes());
         let proc = Proc::at(root.path());
@@ -355,26 +358,32 @@ mod tests {
     #[test]
     fn a_group_is_formed_for_each_value_until_there_are_too_many() {
         let mut forming = forming("env:T", 2);
-        assert_eq!(word(&mut forming, "a", None, 1), Word::In(GroupId(1)));
-        assert_eq!(word(&mut forming, "b", None, 2), Word::In(GroupId(2)));
-        assert_eq!(word(&mut forming, "a", None, 3), Word::In(GroupId(1)));
+        assert_eq!(word(&mut forming, "a", None, 1), RuleResult::In(GroupId(1)));
+        assert_eq!(word(&mut forming, "b", None, 2), RuleResult::In(GroupId(2)));
+        assert_eq!(word(&mut forming, "a", None, 3), RuleResult::In(GroupId(1)));
         assert_eq!(forming.take_left_out(), None);
-        assert_eq!(word(&mut forming, "c", None, 3), Word::Full);
-        assert_eq!(word(&mut forming, "d", None, 3), Word::Full);
+        assert_eq!(word(&mut forming, "c", None, 3), RuleResult::Full);
+        assert_eq!(word(&mut forming, "d", None, 3), RuleResult::Full);
         assert_eq!(forming.take_left_out().unwrap().text, "c");
         assert_eq!(forming.take_left_out(), None, "said once");
-        assert_eq!(word(&mut forming, "", None, 3), Word::Other);
+        assert_eq!(word(&mut forming, "", None, 3), RuleResult::Other);
         forming.dissolve(GroupId(1));
-        assert_eq!(word(&mut forming, "c", None, 3), Word::In(GroupId(3)));
+        assert_eq!(word(&mut forming, "c", None, 3), RuleResult::In(GroupId(3)));
     }
 
     #[test]
     fn who_writes_over_its_environment_stays_where_it_is() {
         let mut forming = forming("env:T", 2);
-        assert_eq!(word(&mut forming, "a", None, 1), Word::In(GroupId(1)));
-        assert_eq!(word(&mut forming, "b", Some(1), 2), Word::In(GroupId(1)));
+        assert_eq!(word(&mut forming, "a", None, 1), RuleResult::In(GroupId(1)));
+        assert_eq!(
+            word(&mut forming, "b", Some(1), 2),
+            RuleResult::In(GroupId(1))
+        );
         // The current group is of another rule, or of none.
-        assert_eq!(word(&mut forming, "b", Some(9), 2), Word::In(GroupId(2)));
+        assert_eq!(
+            word(&mut forming, "b", Some(9), 2),
+            RuleResult::In(GroupId(2))
+        );
     }
 
     #[test]
@@ -387,7 +396,7 @@ mod tests {
             let stat = proc.stat(7).unwrap();
             let candidate = Candidate::new(&proc, 7, &stat);
             let word = forming.word(&candidate, current.map(GroupId), |_| GroupId(group));
-            assert_eq!(word.unwrap(), Word::In(GroupId(group)), "{path}");
+            assert_eq!(word.unwrap(), RuleResult::In(GroupId(group)), "{path}");
         }
     }
 }

@@ -20,10 +20,10 @@ use std::collections::BTreeMap;
 
 use uksm_policy::command::{Nanos, SpaceId};
 
-use crate::unmerge::{Range, break_range};
 use crate::clock;
-use crate::domain::{Domain, Whose};
+use crate::domain::{Domain, FrameOwner};
 use crate::locked::Locked;
+use crate::unmerge::{BreakProgress, break_range};
 use crate::{mappings, module};
 
 /// Maximum number of bytes broken at once: some milliseconds of copying.
@@ -37,7 +37,7 @@ const MAX_PASSES: u32 = 8;
 
 /// A space whose breaking is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum UnmergeEnd {
     /// It has left, and shares nothing.
     Left(SpaceId),
     /// It holds no frames of another domain.
@@ -46,9 +46,9 @@ pub(super) enum Ended {
 
 /// A space whose pages are being broken.
 #[derive(Debug)]
-struct Break {
+struct PendingUnmerge {
     pid: u32,
-    whose: Whose,
+    whose: FrameOwner,
     /// It is leaving, and is detached at the end.
     is_leaving: bool,
     /// The remaining ranges of this pass, the last first.
@@ -62,8 +62,8 @@ struct Break {
 
 /// The spaces whose pages are being broken, by id.
 #[derive(Debug, Default)]
-pub(super) struct Breaks {
-    spaces: BTreeMap<SpaceId, Break>,
+pub(super) struct PendingUnmerges {
+    spaces: BTreeMap<SpaceId, PendingUnmerge>,
     /// The space that had the last turn.
     last: Option<SpaceId>,
     /// Pages broken since the start.
@@ -72,21 +72,21 @@ pub(super) struct Breaks {
     locked: Locked<SpaceId>,
 }
 
-impl Breaks {
+impl PendingUnmerges {
     /// A process leaves with its space.
     pub(super) fn leave(&mut self, space: SpaceId, pid: u32) {
-        self.add(space, pid, Whose::Own, true);
+        self.add(space, pid, FrameOwner::Own, true);
     }
 
     /// A space holds or can hold frames of another domain.
     pub(super) fn has_foreign(&mut self, space: SpaceId, pid: u32) {
         if !self.spaces.contains_key(&space) {
-            self.add(space, pid, Whose::Foreign, false);
+            self.add(space, pid, FrameOwner::Foreign, false);
         }
     }
 
-    fn add(&mut self, space: SpaceId, pid: u32, whose: Whose, is_leaving: bool) {
-        let fresh = Break {
+    fn add(&mut self, space: SpaceId, pid: u32, whose: FrameOwner, is_leaving: bool) {
+        let fresh = PendingUnmerge {
             pid,
             whose,
             is_leaving,
@@ -131,10 +131,13 @@ impl Breaks {
     ///
     /// # Errors
     /// The module fails.
-    pub(super) fn go_on(&mut self, domain: &mut impl Domain) -> module::Result<Option<Ended>> {
+    pub(super) fn break_next(
+        &mut self,
+        domain: &mut impl Domain,
+    ) -> module::Result<Option<UnmergeEnd>> {
         let now = clock::now();
         let last = self.last;
-        let is_due = |(_, space): &(&SpaceId, &Break)| space.due <= now;
+        let is_due = |(_, space): &(&SpaceId, &PendingUnmerge)| space.due <= now;
         let later = self.spaces.iter().filter(is_due);
         let next = later
             .clone()
@@ -181,16 +184,16 @@ impl Breaks {
         }
         let ended = self.spaces.remove(&id);
         Ok(ended.map(|space| match space.is_leaving {
-            true => Ended::Left(id),
-            false => Ended::Clean(id),
+            true => UnmergeEnd::Left(id),
+            false => UnmergeEnd::Clean(id),
         }))
     }
 }
 
-impl Break {
+impl PendingUnmerge {
     /// Breaks the next stretch; begins a pass if there is none.
-    fn stretch(&mut self, id: SpaceId, domain: &mut impl Domain) -> module::Result<Range> {
-        let mut range = Range::default();
+    fn stretch(&mut self, id: SpaceId, domain: &mut impl Domain) -> module::Result<BreakProgress> {
+        let mut range = BreakProgress::default();
         if self.ranges.is_empty() {
             // An ended process has no mappings.
             self.ranges = match mappings::breakable(domain, id) {

@@ -12,12 +12,12 @@ use crate::processes::Program;
 use rustix::io::Errno;
 use uksm_linux::discovery::{Changes, Discovery as _};
 use uksm_linux::driver::Machine as _;
-use uksm_linux::supervised_spaces::{HandedOver, SpaceNews, SpaceWord, Supervisor};
 use uksm_linux::machine::LinuxMachine;
-use uksm_linux::module::{self, Attached, Error, Verb};
+use uksm_linux::module::{self, AttachAnswer, Error, Verb};
 use uksm_linux::proc::Proc;
-use uksm_linux::processes::{Attach, News, Processes};
+use uksm_linux::processes::{Attach, Processes, SpaceChanges};
 use uksm_linux::selection::{GroupId, Grouping};
+use uksm_linux::supervised_spaces::{SpaceNotice, SpaceReport, SupervisedSpaces, Supervisor};
 use uksm_policy::command::{Command, Observation, SpaceArrival, SpaceId};
 
 const A: GroupId = GroupId(1);
@@ -73,7 +73,7 @@ impl Drop for Others {
 struct Domains(BTreeMap<GroupId, Fake>);
 
 impl Attach for Domains {
-    fn attach(&mut self, group: GroupId, process: BorrowedFd<'_>) -> module::Result<Attached> {
+    fn attach(&mut self, group: GroupId, process: BorrowedFd<'_>) -> module::Result<AttachAnswer> {
         match self.0.get_mut(&group) {
             Some(domain) => uksm_linux::domain::Domain::attach(domain, process),
             None => Err(Error::Call {
@@ -87,15 +87,15 @@ impl Attach for Domains {
 fn followed(first: &Program, second: &Program) -> Processes {
     let groups = vec![(A, first.selection()), (B, second.selection())];
     let processes = Processes::of_groups(Proc::default(), Grouping::of(groups));
-    processes.unwrap().for_others()
+    processes.unwrap().for_supervisor()
 }
 
 /// One list; on a busy machine its milliseconds may be over before it has begun, so the rest of it
 /// follows.
-fn looked(processes: &mut Processes, domains: &mut Domains) -> News {
-    let mut all = News::default();
+fn looked(processes: &mut Processes, domains: &mut Domains) -> SpaceChanges {
+    let mut all = SpaceChanges::default();
     loop {
-        let news = processes.look(domains).unwrap();
+        let news = processes.discover(domains).unwrap();
         all.arrived.extend(news.arrived);
         all.left.extend(news.left);
         if !news.more {
@@ -150,7 +150,7 @@ fn who_moves_is_attached_only_when_it_has_parted() {
         domains.0[&B].seen.is_empty(),
         "it shares pages with A still"
     );
-    processes.have_parted(&[(A, space)].into());
+    processes.note_detached(&[(A, space)].into());
     let news = looked(&mut processes, &mut domains);
     assert_eq!((news.arrived[0].group, news.arrived[0].pid), (B, pid));
     // A group without a domain has no processes.
@@ -164,14 +164,17 @@ fn who_moves_is_attached_only_when_it_has_parted() {
         std::thread::yield_now();
     }
     let left = looked(&mut processes, &mut domains).left[0];
-    assert_eq!((left.group, left.lives, left.was_told), (B, false, true));
+    assert_eq!(
+        (left.group, left.lives, left.was_reported),
+        (B, false, true)
+    );
 }
 
 /// A supervisor that is a list; the test has it, too.
 #[derive(Debug, Default)]
 struct List {
-    news: VecDeque<SpaceNews>,
-    said: Vec<SpaceWord>,
+    news: VecDeque<SpaceNotice>,
+    said: Vec<SpaceReport>,
     is_deaf: bool,
 }
 
@@ -179,11 +182,11 @@ struct List {
 struct Shared(Rc<RefCell<List>>, OwnedFd);
 
 impl Supervisor for Shared {
-    fn take(&mut self) -> Option<SpaceNews> {
+    fn take(&mut self) -> Option<SpaceNotice> {
         self.0.borrow_mut().news.pop_front()
     }
 
-    fn tell(&mut self, words: &[SpaceWord]) -> bool {
+    fn tell(&mut self, words: &[SpaceReport]) -> bool {
         let mut list = self.0.borrow_mut();
         if !list.is_deaf {
             list.said.extend(words);
@@ -199,7 +202,7 @@ impl Supervisor for Shared {
 /// A worker to which the spaces of these processes were handed over.
 struct Worker {
     domain: Fake,
-    spaces: HandedOver<Shared>,
+    spaces: SupervisedSpaces<Shared>,
     list: Rc<RefCell<List>>,
 }
 
@@ -210,7 +213,7 @@ impl Worker {
         let supervisor = Shared(Rc::clone(&list), file.into());
         let mut worker = Worker {
             domain: Fake::mapped(),
-            spaces: HandedOver::new(supervisor),
+            spaces: SupervisedSpaces::new(supervisor),
             list,
         };
         let spaces = pids.iter().map(|&pid| worker.arrive(pid)).collect();
@@ -226,7 +229,7 @@ impl Worker {
         let attached = uksm_linux::domain::Domain::attach(&mut self.domain, pidfd.as_fd());
         let (space, kind, age) = (attached.unwrap().space, 1, 2);
         let arrival = SpaceArrival { space, kind, age };
-        let news = SpaceNews::Arrived {
+        let news = SpaceNotice::Arrived {
             pid,
             arrival,
             is_mixed,
@@ -236,7 +239,7 @@ impl Worker {
     }
 
     fn leave(&self, space: SpaceId, lives: bool) {
-        let news = SpaceNews::Left { space, lives };
+        let news = SpaceNotice::Left { space, lives };
         self.list.borrow_mut().news.push_back(news);
     }
 
@@ -244,7 +247,7 @@ impl Worker {
         self.spaces.list(&mut self.domain).unwrap()
     }
 
-    fn said(&self) -> Vec<SpaceWord> {
+    fn said(&self) -> Vec<SpaceReport> {
         self.list.borrow().said.clone()
     }
 }
@@ -265,7 +268,7 @@ fn only_the_worker_detaches_and_says_so() {
     );
     assert_eq!(worker.list().left, [spaces[0]]);
     assert_eq!(worker.domain.attached, [spaces[1]].into());
-    assert_eq!(worker.said(), [SpaceWord::Detached(spaces[0])]);
+    assert_eq!(worker.said(), [SpaceReport::Detached(spaces[0])]);
     assert_eq!(
         worker.domain.broken, 0,
         "a process that ended has nothing to break"
@@ -297,7 +300,7 @@ fn who_leaves_alive_is_detached_only_when_its_pages_are_broken() {
     }
     assert!(worker.domain.broken > 0);
     assert_eq!(worker.spaces.found().parted, worker.domain.broken);
-    assert_eq!(worker.said(), [SpaceWord::Detached(space)]);
+    assert_eq!(worker.said(), [SpaceReport::Detached(space)]);
     assert_eq!(worker.spaces.ready_at(), None);
 }
 
@@ -332,7 +335,7 @@ fn who_can_have_frames_of_another_group_is_merged_only_when_they_are_broken() {
     while worker.domain.attached.contains(&space) {
         assert!(worker.list().arrived.is_empty());
     }
-    assert_eq!(worker.said(), [SpaceWord::Detached(space)]);
+    assert_eq!(worker.said(), [SpaceReport::Detached(space)]);
 }
 
 #[test]
@@ -347,7 +350,7 @@ fn what_is_broken_for_good_is_not_merged_again_also_if_it_was_not_heard_of() {
     } = worker;
     let sleeper = uksm_linux::sleeper::Sleeper::new().unwrap();
     let mut machine = LinuxMachine::new(domain, handed_over, sleeper);
-    let processes = |machine: &mut LinuxMachine<Fake, HandedOver<Shared>>| match machine
+    let processes = |machine: &mut LinuxMachine<Fake, SupervisedSpaces<Shared>>| match machine
         .perform(Command::ListProcesses)
         .unwrap()
     {
@@ -383,7 +386,7 @@ fn what_a_supervisor_does_not_hear_is_said_again() {
     worker.list();
     assert_eq!(
         worker.said(),
-        [SpaceWord::Dead(spaces[0])],
+        [SpaceReport::Dead(spaces[0])],
         "once, and of its own"
     );
     assert_eq!(worker.spaces.ready_at(), None);

@@ -97,9 +97,9 @@ pub(crate) fn run(
     let proc = proc.with_deadlines();
     let processes =
         Processes::of_groups(proc, Grouping::default()).context("cannot watch processes")?;
-    let mut processes = processes.for_others();
+    let mut processes = processes.for_supervisor();
     if let Some(connector) = startup::process_events() {
-        processes = processes.told_by(connector);
+        processes = processes.with_connector(connector);
     }
     let worker_events = WorkerEvents::new().context("cannot watch workers")?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;

@@ -73,19 +73,19 @@ fn ranges(count: u64) -> Vec<Range> {
 }
 
 /// The first result of collecting that is not empty.
-fn collected(agents: &mut Agents) -> Collected {
+fn collected(agents: &mut Agents) -> AgentEvents {
     let begun = clock::now();
     loop {
         let collected = agents.collect(clock::now());
-        if collected != Collected::default() || clock::now() - begun > 30 * SECOND {
+        if collected != AgentEvents::default() || clock::now() - begun > 30 * SECOND {
             return collected;
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
 
-fn lost(spaces: &[SpaceId]) -> Collected {
-    Collected {
+fn lost(spaces: &[SpaceId]) -> AgentEvents {
+    AgentEvents {
         answers: vec![],
         lost: spaces.to_vec(),
     }
@@ -160,7 +160,7 @@ fn who_answers_wrongly_is_let_go() {
         let now = clock::now();
         assert_eq!(
             agents.advise(space, Advice::Merge, &ranges(1), now),
-            Err(Lost)
+            Err(AgentLost)
         );
     }
 }
@@ -184,7 +184,7 @@ fn a_silent_agent_is_waited_for_by_nobody_and_let_go_in_time() {
             .unwrap();
     }
     agents.expire(begun + SECOND);
-    assert_eq!(agents.collect(begun + SECOND), Collected::default());
+    assert_eq!(agents.collect(begun + SECOND), AgentEvents::default());
     agents.expire(begun + 10 * SECOND);
     assert_eq!(agents.collect(begun + 10 * SECOND), lost(&spaces));
     let taken = clock::now() - begun;
@@ -217,7 +217,7 @@ fn who_speaks_unasked_is_let_go() {
     let (folder, mut agents) = agents();
     let socket = connected(&folder);
     let space = accept(&mut agents)[0].0;
-    assert_eq!(agents.collect(0), Collected::default());
+    assert_eq!(agents.collect(0), AgentEvents::default());
     send(&socket, b"hello", SendFlags::NOSIGNAL).unwrap();
     assert_eq!(agents.collect(0), lost(&[space]));
 }
@@ -234,7 +234,7 @@ fn more_than_can_wait_for_an_answer_lets_the_agent_go() {
         .expect("as many as are out");
     assert_eq!(
         agents.advise(space, Advice::Merge, &ranges(1), 0),
-        Err(Lost)
+        Err(AgentLost)
     );
     assert_eq!(agents.collect(0), lost(&[space]));
 }
@@ -346,7 +346,7 @@ fn a_connection_whose_process_has_ended_is_none_though_its_socket_is_held() {
     assert!(!agents.is_still_itself(space, &proc).unwrap_or(false));
     assert_eq!(
         agents.advise(space, Advice::Merge, &ranges(1), 0),
-        Err(Lost)
+        Err(AgentLost)
     );
     assert_eq!(agents.collect(0), lost(&[space]));
     let mut bytes = [0; 1024];

@@ -20,8 +20,8 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use uksm_linux::clock;
-use uksm_linux::hints::{Hints, Loading, Taken};
-use uksm_linux::processes::Place;
+use uksm_linux::hints::{HintBatch, Hints, Loading};
+use uksm_linux::processes::GroupSpace;
 use uksm_linux::selection::GroupId;
 use uksm_policy::command::{Nanos, SpaceId};
 
@@ -207,8 +207,8 @@ impl HintDispatch {
 
 /// Sorts taken hints by group, and names spaces as in the group's domain. Lost hints are known by
 /// number for all groups together: they are counted for the groups of whose spaces some were lost.
-fn by_group(taken: Taken, places: &BTreeMap<u32, Place>) -> BTreeMap<GroupId, Taken> {
-    let mut of: BTreeMap<GroupId, Taken> = BTreeMap::new();
+fn by_group(taken: HintBatch, places: &BTreeMap<u32, Place>) -> BTreeMap<GroupId, HintBatch> {
+    let mut of: BTreeMap<GroupId, HintBatch> = BTreeMap::new();
     let place = |number: SpaceId| places.get(&number.0).copied();
     for mut hint in taken.hints {
         // Its space may have been forgotten meanwhile.
@@ -256,7 +256,7 @@ mod tests {
         dispatch.follow(100, (a, SpaceId(5)));
         dispatch.follow(200, (b, SpaceId(5)));
         dispatch.follow(300, (b, SpaceId(6)));
-        let taken = |numbers: &[u32]| Taken {
+        let taken = |numbers: &[u32]| HintBatch {
             hints: numbers.iter().map(|&number| hint(number)).collect(),
             grown: vec![SpaceId(2)],
             lost_of: vec![SpaceId(1)],

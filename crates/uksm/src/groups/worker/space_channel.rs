@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use rustix::event::{EventfdFlags, eventfd};
-use uksm_linux::supervised_spaces::{SpaceNews, SpaceWord, Supervisor};
+use uksm_linux::supervised_spaces::{SpaceNotice, SpaceReport, Supervisor};
 
 use crate::groups::wire::channel::Channel;
 use crate::groups::wire::messages::{SpaceAnswer, SpaceNote, WorkerMessage};
@@ -21,14 +21,14 @@ const MAX_BATCH: usize = 512;
 /// The end for the thread that reads the channel.
 #[derive(Debug)]
 pub(crate) struct SpaceInbox {
-    news: Sender<SpaceNews>,
+    news: Sender<SpaceNotice>,
     event: Arc<OwnedFd>,
 }
 
 /// The end for the machine.
 #[derive(Debug)]
 pub(crate) struct SpaceChannel {
-    news: Receiver<SpaceNews>,
+    news: Receiver<SpaceNotice>,
     event: Arc<OwnedFd>,
     channel: Channel,
 }
@@ -65,7 +65,7 @@ impl SpaceInbox {
 }
 
 impl Supervisor for SpaceChannel {
-    fn take(&mut self) -> Option<SpaceNews> {
+    fn take(&mut self) -> Option<SpaceNotice> {
         if let Ok(news) = self.news.try_recv() {
             return Some(news);
         }
@@ -74,7 +74,7 @@ impl Supervisor for SpaceChannel {
         self.news.try_recv().ok()
     }
 
-    fn tell(&mut self, words: &[SpaceWord]) -> bool {
+    fn tell(&mut self, words: &[SpaceReport]) -> bool {
         words.chunks(MAX_BATCH).all(|words| {
             let words = words.iter().map(|&word| SpaceAnswer::from(word)).collect();
             self.channel
@@ -109,7 +109,7 @@ mod tests {
         let (ours, theirs) = Channel::pair().unwrap();
         let (inbox, mut spaces) = space_channel(ours).unwrap();
         assert!(!is_readable(&spaces) && spaces.take().is_none());
-        let left = |space| SpaceNews::Left {
+        let left = |space| SpaceNotice::Left {
             space: SpaceId(space),
             lives: true,
         };
@@ -120,12 +120,15 @@ mod tests {
             [Some(left(1)), Some(left(2)), None]
         );
         assert!(!is_readable(&spaces));
-        let words = [SpaceWord::Dead(SpaceId(3)), SpaceWord::Detached(SpaceId(4))];
+        let words = [
+            SpaceReport::Dead(SpaceId(3)),
+            SpaceReport::Detached(SpaceId(4)),
+        ];
         assert!(spaces.tell(&words));
         let Some((WorkerMessage::Spaces(said), _)) = theirs.receive(None).unwrap() else {
             panic!("nothing of spaces was said");
         };
-        let said: Vec<SpaceWord> = said.into_iter().map(Into::into).collect();
+        let said: Vec<SpaceReport> = said.into_iter().map(Into::into).collect();
         assert_eq!(said, words);
         drop(theirs);
         assert!(!spaces.tell(&words));

@@ -30,7 +30,7 @@ const MAX_REMEMBERED: usize = 1 << 17;
 
 /// The waiting processes.
 #[derive(Debug, Default)]
-pub(super) struct Newcomers {
+pub(super) struct CheckQueue {
     /// The time since when each waits.
     since: BTreeMap<u32, Nanos>,
     by_time: BTreeSet<(Nanos, u32)>,
@@ -44,7 +44,7 @@ pub(super) struct Newcomers {
     were_many: bool,
 }
 
-impl Newcomers {
+impl CheckQueue {
     /// A process was born.
     pub(super) fn born(&mut self, pid: u32, at: Nanos) {
         if self.by_birth.len() < MAX_REMEMBERED {
@@ -148,92 +148,92 @@ mod tests {
 
     #[test]
     fn the_newest_that_is_old_enough_comes_first() {
-        let mut newcomers = Newcomers::default();
+        let mut queue = CheckQueue::default();
         for (pid, at) in [(1, 0), (2, 10 * MS), (3, 30 * MS), (4, 90 * MS)] {
-            assert!(newcomers.put(pid, at));
+            assert!(queue.put(pid, at));
         }
         let now = 130 * MS;
-        let order: Vec<u32> = std::iter::from_fn(|| newcomers.next(now)).collect();
+        let order: Vec<u32> = std::iter::from_fn(|| queue.next(now)).collect();
         assert_eq!(order, [3, 2, 1]);
-        assert!(newcomers.has(4) && !newcomers.is_waiting(189 * MS));
-        assert!(newcomers.is_waiting(190 * MS));
+        assert!(queue.has(4) && !queue.is_waiting(189 * MS));
+        assert!(queue.is_waiting(190 * MS));
     }
 
     #[test]
     fn what_exits_while_it_waits_is_never_looked_at() {
-        let mut newcomers = Newcomers::default();
-        newcomers.put(1, 10 * MS);
-        newcomers.exited(1, 20 * MS);
-        newcomers.exited(2, 20 * MS);
-        assert_eq!(newcomers.next(SECOND), None);
+        let mut queue = CheckQueue::default();
+        queue.put(1, 10 * MS);
+        queue.exited(1, 20 * MS);
+        queue.exited(2, 20 * MS);
+        assert_eq!(queue.next(SECOND), None);
     }
 
     #[test]
     fn an_exec_does_not_make_a_process_wait_anew_and_one_at_once_does_not_wait() {
-        let mut newcomers = Newcomers::default();
-        newcomers.put(1, 10 * MS);
-        newcomers.put(1, 100 * MS);
-        assert!(newcomers.is_waiting(110 * MS));
-        newcomers.put(2, 110 * MS);
-        newcomers.put(2, 0);
-        assert_eq!(newcomers.next(110 * MS), Some(1));
-        assert_eq!(newcomers.next(110 * MS), Some(2));
-        assert_eq!(newcomers.next(SECOND), None, "each once");
+        let mut queue = CheckQueue::default();
+        queue.put(1, 10 * MS);
+        queue.put(1, 100 * MS);
+        assert!(queue.is_waiting(110 * MS));
+        queue.put(2, 110 * MS);
+        queue.put(2, 0);
+        assert_eq!(queue.next(110 * MS), Some(1));
+        assert_eq!(queue.next(110 * MS), Some(2));
+        assert_eq!(queue.next(SECOND), None, "each once");
     }
 
     /// Creates 200 a second that live for 0.2 s, in this period; returns the number of checks.
-    fn storm(newcomers: &mut Newcomers, from: Nanos, to: Nanos) -> usize {
+    fn storm(queue: &mut CheckQueue, from: Nanos, to: Nanos) -> usize {
         let mut looked_at = 0;
         let mut dying = VecDeque::new();
         for (pid, at) in (1_000_000..).zip((from..to).step_by(5_000_000)) {
-            newcomers.born(pid, at);
-            newcomers.put(pid, at);
+            queue.born(pid, at);
+            queue.put(pid, at);
             dying.push_back((at + 200 * MS, pid));
             while let Some(&(dies, pid)) = dying.front()
                 && dies <= at
             {
-                newcomers.exited(pid, dies);
+                queue.exited(pid, dies);
                 dying.pop_front();
             }
-            newcomers.advance(at);
-            looked_at += std::iter::from_fn(|| newcomers.next(at)).count();
+            queue.advance(at);
+            looked_at += std::iter::from_fn(|| queue.next(at)).count();
         }
         for (dies, pid) in dying {
-            newcomers.exited(pid, dies);
+            queue.exited(pid, dies);
         }
         looked_at
     }
 
     #[test]
     fn in_a_storm_of_short_lived_processes_only_what_stays_is_looked_at() {
-        let mut newcomers = Newcomers::default();
-        let first = storm(&mut newcomers, SECOND, 2 * SECOND);
+        let mut queue = CheckQueue::default();
+        let first = storm(&mut queue, SECOND, 2 * SECOND);
         assert!(first < 80, "{first} before it is known to be a storm");
-        assert_eq!(storm(&mut newcomers, 2 * SECOND, 10 * SECOND), 0);
+        assert_eq!(storm(&mut queue, 2 * SECOND, 10 * SECOND), 0);
         // One that stays is delayed by no more than the long wait.
-        newcomers.put(7, 10 * SECOND);
-        newcomers.advance(10 * SECOND + LONG_WAIT);
-        assert_eq!(newcomers.next(10 * SECOND + LONG_WAIT), Some(7));
+        queue.put(7, 10 * SECOND);
+        queue.advance(10 * SECOND + LONG_WAIT);
+        assert_eq!(queue.next(10 * SECOND + LONG_WAIT), Some(7));
         // After the storm no process waits for long.
-        newcomers.advance(12 * SECOND);
-        newcomers.advance(13 * SECOND);
-        newcomers.put(8, 13 * SECOND);
-        assert_eq!(newcomers.next(13 * SECOND + SHORT_WAIT), Some(8));
-        newcomers.advance(20 * SECOND);
-        assert!(newcomers.births.is_empty() && newcomers.by_birth.is_empty());
+        queue.advance(12 * SECOND);
+        queue.advance(13 * SECOND);
+        queue.put(8, 13 * SECOND);
+        assert_eq!(queue.next(13 * SECOND + SHORT_WAIT), Some(8));
+        queue.advance(20 * SECOND);
+        assert!(queue.births.is_empty() && queue.by_birth.is_empty());
     }
 
     #[test]
     fn a_flood_is_bounded() {
-        let mut newcomers = Newcomers::default();
+        let mut queue = CheckQueue::default();
         let most = u32::try_from(MAX_REMEMBERED).unwrap();
         for pid in 0..most {
-            newcomers.born(pid, 5);
-            assert!(newcomers.put(pid, 5));
+            queue.born(pid, 5);
+            assert!(queue.put(pid, 5));
         }
-        newcomers.born(most, 5);
-        assert!(!newcomers.put(most, 5) && newcomers.put(7, 5));
-        assert_eq!(newcomers.since.len(), MAX_REMEMBERED);
-        assert_eq!(newcomers.by_birth.len(), MAX_REMEMBERED);
+        queue.born(most, 5);
+        assert!(!queue.put(most, 5) && queue.put(7, 5));
+        assert_eq!(queue.since.len(), MAX_REMEMBERED);
+        assert_eq!(queue.by_birth.len(), MAX_REMEMBERED);
     }
 }
