@@ -23,7 +23,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::guard::Phase;
-use crate::share::{Claim, share};
+use crate::proportional_shares::{Claim, share};
 
 /// A page; memory is given in multiples of it.
 pub const PAGE: u64 = 4096;
@@ -42,7 +42,7 @@ pub enum Rule {
 
 /// A member of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Member {
+pub struct PoolMember {
     /// Its size without given memory, and its smallest size.
     pub base: u64,
     /// Its largest size.
@@ -63,7 +63,7 @@ pub struct Member {
     pub least: u64,
 }
 
-impl Member {
+impl PoolMember {
     /// The freed memory that it holds, when `asked` is asked of it.
     fn held(&self, asked: u64) -> u64 {
         asked.max(self.real).saturating_sub(self.base)
@@ -76,8 +76,8 @@ impl Member {
 
 /// The final sizes of the members of a pool, in their order: base and share.
 #[must_use]
-pub fn due(rule: Rule, members: &[Member]) -> Vec<u64> {
-    let claim = |member: &Member| Claim {
+pub fn due(rule: Rule, members: &[PoolMember]) -> Vec<u64> {
+    let claim = |member: &PoolMember| Claim {
         part: match rule {
             Rule::Equal => 1,
             Rule::Entitlement => member.freed,
@@ -87,12 +87,13 @@ pub fn due(rule: Rule, members: &[Member]) -> Vec<u64> {
     };
     let claims: Vec<Claim> = members.iter().map(claim).collect();
     let shares = share(freed(members), &claims);
-    let size = |(member, share): (&Member, u64)| member.base.saturating_add(share / PAGE * PAGE);
+    let size =
+        |(member, share): (&PoolMember, u64)| member.base.saturating_add(share / PAGE * PAGE);
     members.iter().zip(shares).map(size).collect()
 }
 
 /// The freed memory of a pool.
-fn freed(members: &[Member]) -> u64 {
+fn freed(members: &[PoolMember]) -> u64 {
     members
         .iter()
         .fold(0, |sum, member| sum.saturating_add(member.freed))
@@ -101,7 +102,7 @@ fn freed(members: &[Member]) -> u64 {
 /// The sizes that are now asked of the members of a pool, in their order: a step from the sizes
 /// asked before towards the final ones.
 #[must_use]
-pub fn asked(rule: Rule, members: &[Member], phase: Phase) -> Vec<u64> {
+pub fn asked(rule: Rule, members: &[PoolMember], phase: Phase) -> Vec<u64> {
     let due = match phase {
         Phase::TakingBack => members.iter().map(|member| member.base).collect(),
         Phase::Giving | Phase::Holding => due(rule, members),
@@ -135,7 +136,7 @@ pub fn asked(rule: Rule, members: &[Member], phase: Phase) -> Vec<u64> {
 }
 
 /// The rise of a member, if it is large enough.
-fn rise(member: &Member, asked: u64, due: u64) -> Claim {
+fn rise(member: &PoolMember, asked: u64, due: u64) -> Claim {
     let lack = due.saturating_sub(asked);
     if !member.answers || lack < member.least {
         return Claim { part: 0, most: 0 };

@@ -24,7 +24,7 @@ enum Order {
 
 /// The last report of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Report {
+pub(crate) struct MemberReport {
     /// Its size at the last successful look; none if it is gone.
     pub(crate) sizes: Option<Sizes>,
     /// Why the last order failed.
@@ -34,44 +34,44 @@ pub(crate) struct Report {
 }
 
 #[derive(Debug, Default)]
-struct Desk {
+struct Mailbox {
     order: Option<Order>,
     is_released: bool,
-    report: Report,
+    report: MemberReport,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    desk: Mutex<Desk>,
+    mailbox: Mutex<Mailbox>,
     change: Condvar,
 }
 
 impl Shared {
-    fn desk(&self) -> MutexGuard<'_, Desk> {
+    fn mailbox(&self) -> MutexGuard<'_, Mailbox> {
         // Every change under this lock is complete in itself.
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The thread of a member. When dropped, it puts back the original value, without a wait.
 #[derive(Debug)]
-pub(crate) struct Hand {
+pub(crate) struct MemberThread {
     shared: Arc<Shared>,
 }
 
-impl Hand {
+impl MemberThread {
     /// Begins with a look.
     ///
     /// # Errors
     /// No more threads.
-    pub(crate) fn new(actuator: Box<dyn Actuator>) -> std::io::Result<Hand> {
+    pub(crate) fn new(actuator: Box<dyn Actuator>) -> std::io::Result<MemberThread> {
         let shared = Arc::new(Shared::default());
-        shared.desk().order = Some(Order::Look);
+        shared.mailbox().order = Some(Order::Look);
         let theirs = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("uksm-member".to_owned())
             .spawn(move || work(actuator, &theirs))?;
-        Ok(Hand { shared })
+        Ok(MemberThread { shared })
     }
 
     /// Asks for a size, and a look at the result.
@@ -85,13 +85,13 @@ impl Hand {
     }
 
     fn order(&self, order: Order) {
-        self.shared.desk().order = Some(order);
+        self.shared.mailbox().order = Some(order);
         self.shared.change.notify_all();
     }
 
     /// The last report.
-    pub(crate) fn report(&self) -> Report {
-        self.shared.desk().report.clone()
+    pub(crate) fn report(&self) -> MemberReport {
+        self.shared.mailbox().report.clone()
     }
 
     /// Orders to put back the original value.
@@ -99,32 +99,32 @@ impl Hand {
         self.order(Order::Release);
     }
 
-    /// The result of [`Hand::release`], once it is known.
+    /// The result of [`MemberThread::release`], once it is known.
     pub(crate) fn released(&self) -> Option<Result<(), String>> {
-        let desk = self.shared.desk();
-        let error = || desk.report.error.clone().map_or(Ok(()), Err);
-        desk.is_released.then(error)
+        let mailbox = self.shared.mailbox();
+        let error = || mailbox.report.error.clone().map_or(Ok(()), Err);
+        mailbox.is_released.then(error)
     }
 
     /// Waits until the original value is put back, or until the deadline, and returns why it was
     /// not.
     pub(crate) fn await_release(&self, deadline: Instant) -> Result<(), String> {
-        let mut desk = self.shared.desk();
-        while !desk.is_released {
+        let mut mailbox = self.shared.mailbox();
+        while !mailbox.is_released {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err("it does not answer".to_owned());
             }
             let left = left.min(Duration::from_secs(1));
-            let waited = self.shared.change.wait_timeout(desk, left);
-            desk = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.shared.change.wait_timeout(mailbox, left);
+            mailbox = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        drop(desk);
+        drop(mailbox);
         self.released().unwrap_or(Ok(()))
     }
 }
 
-impl Drop for Hand {
+impl Drop for MemberThread {
     fn drop(&mut self) {
         self.release();
     }
@@ -138,25 +138,25 @@ fn work(mut actuator: Box<dyn Actuator>, shared: &Shared) {
             Order::Set(bytes) => set(&mut *actuator, bytes).map(Some),
             Order::Release => actuator.release().map(|()| None),
         };
-        let mut desk = shared.desk();
-        desk.report.done += 1;
-        desk.report.error = match done {
+        let mut mailbox = shared.mailbox();
+        mailbox.report.done += 1;
+        mailbox.report.error = match done {
             Ok(sizes) => {
                 if sizes.is_some() {
-                    desk.report.sizes = sizes;
+                    mailbox.report.sizes = sizes;
                 }
                 None
             }
             Err(error) => {
                 if error.is_gone() {
-                    desk.report.sizes = None;
+                    mailbox.report.sizes = None;
                 }
                 Some(error.to_string())
             }
         };
-        desk.is_released = order == Order::Release;
+        mailbox.is_released = order == Order::Release;
         shared.change.notify_all();
-        if desk.is_released {
+        if mailbox.is_released {
             return;
         }
     }
@@ -169,13 +169,13 @@ fn set(actuator: &mut dyn Actuator, bytes: u64) -> Result<Sizes, Error> {
 
 /// Waits for an order.
 fn next(shared: &Shared) -> Order {
-    let mut desk = shared.desk();
+    let mut mailbox = shared.mailbox();
     loop {
-        if let Some(order) = desk.order.take() {
+        if let Some(order) = mailbox.order.take() {
             return order;
         }
-        let waited = shared.change.wait(desk);
-        desk = waited.unwrap_or_else(PoisonError::into_inner);
+        let waited = shared.change.wait(mailbox);
+        mailbox = waited.unwrap_or_else(PoisonError::into_inner);
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
     /// An actuator that waits for a message before each set, and reports the size asked.
     struct Slow {
         go: Receiver<()>,
-        told: Sender<u64>,
+        asked: Sender<u64>,
     }
 
     impl Actuator for Slow {
@@ -200,7 +200,7 @@ mod tests {
         }
 
         fn set(&mut self, bytes: u64) -> Result<(), Error> {
-            self.told.send(bytes).unwrap();
+            self.asked.send(bytes).unwrap();
             self.go.recv().unwrap();
             Err(Error::wrong(std::path::Path::new("/x"), "refused"))
         }
@@ -210,51 +210,51 @@ mod tests {
         }
     }
 
-    fn slow() -> (Hand, Sender<()>, Receiver<u64>) {
-        let ((go, theirs), (tell, told)) = (channel(), channel());
+    fn slow() -> (MemberThread, Sender<()>, Receiver<u64>) {
+        let ((go, theirs), (sender, asked)) = (channel(), channel());
         let slow = Slow {
             go: theirs,
-            told: tell,
+            asked: sender,
         };
-        (Hand::new(Box::new(slow)).unwrap(), go, told)
+        (MemberThread::new(Box::new(slow)).unwrap(), go, asked)
     }
 
-    fn wait_for(hand: &Hand, done: u64) -> Report {
-        let mut desk = hand.shared.desk();
-        while desk.report.done < done {
-            desk = hand.shared.change.wait(desk).unwrap();
+    fn wait_for(thread: &MemberThread, done: u64) -> MemberReport {
+        let mut mailbox = thread.shared.mailbox();
+        while mailbox.report.done < done {
+            mailbox = thread.shared.change.wait(mailbox).unwrap();
         }
-        desk.report.clone()
+        mailbox.report.clone()
     }
 
     #[test]
     fn orders_that_nobody_has_begun_are_replaced_by_the_last() {
-        let (hand, go, told) = slow();
-        assert_eq!(wait_for(&hand, 1).sizes.unwrap().real, 7);
-        hand.set(1);
-        assert_eq!(told.recv().unwrap(), 1);
-        hand.set(2);
-        hand.set(3);
+        let (thread, go, asked) = slow();
+        assert_eq!(wait_for(&thread, 1).sizes.unwrap().real, 7);
+        thread.set(1);
+        assert_eq!(asked.recv().unwrap(), 1);
+        thread.set(2);
+        thread.set(3);
         go.send(()).unwrap();
-        assert_eq!(told.recv().unwrap(), 3);
+        assert_eq!(asked.recv().unwrap(), 3);
         go.send(()).unwrap();
-        let report = wait_for(&hand, 3);
+        let report = wait_for(&thread, 3);
         assert_eq!(report.error.as_deref(), Some("/x: refused"));
         assert_eq!(report.sizes.unwrap().real, 7, "what was seen stays known");
     }
 
     #[test]
     fn a_member_that_hangs_is_not_waited_for_at_the_end() {
-        let (hand, go, told) = slow();
-        wait_for(&hand, 1);
-        hand.set(1);
-        told.recv().unwrap();
-        hand.release();
+        let (thread, go, asked) = slow();
+        wait_for(&thread, 1);
+        thread.set(1);
+        asked.recv().unwrap();
+        thread.release();
         let begin = Instant::now();
-        let left = hand.await_release(begin + Duration::from_millis(30));
+        let left = thread.await_release(begin + Duration::from_millis(30));
         assert_eq!(left, Err("it does not answer".to_owned()));
         go.send(()).unwrap();
         let bound = Instant::now() + Duration::from_secs(30);
-        assert_eq!(hand.await_release(bound), Ok(()));
+        assert_eq!(thread.await_release(bound), Ok(()));
     }
 }

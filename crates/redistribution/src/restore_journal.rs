@@ -22,28 +22,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
-use uksm_input::own_file::{self, Bar};
+use uksm_input::own_file::{self, ForbiddenAccess};
 
 use crate::actuator::Error;
-use crate::settings::Place;
+use crate::settings::SizeControl;
 
 /// The longest file that is read: some 300,000 limits, more than a host has control groups.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// The identity of an object among those that existed at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Identity {
+pub(crate) struct ObjectIdentity {
     inode: u64,
     /// Birth in nanoseconds since 1970, where the file system records it.
     born: Option<u64>,
 }
 
-impl Identity {
+impl ObjectIdentity {
     /// The identity of the object found at a path.
-    pub(crate) fn of(found: &fs::Metadata) -> Identity {
+    pub(crate) fn of(found: &fs::Metadata) -> ObjectIdentity {
         let born = found.created().ok();
         let born = born.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        Identity {
+        ObjectIdentity {
             inode: found.ino(),
             born: born.and_then(|since| u64::try_from(since.as_nanos()).ok()),
         }
@@ -52,48 +52,51 @@ impl Identity {
 
 /// One limit or balloon that was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry {
-    pub(crate) place: Place,
-    identity: Identity,
+pub(crate) struct JournalEntry {
+    pub(crate) place: SizeControl,
+    identity: ObjectIdentity,
     pub(crate) value: String,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct JournalState {
     file: Option<PathBuf>,
-    entries: Vec<Entry>,
+    entries: Vec<JournalEntry>,
 }
 
 /// All changes that were not put back.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Book(Arc<Mutex<Inner>>);
+pub(crate) struct RestoreJournal(Arc<Mutex<JournalState>>);
 
-impl Book {
+impl RestoreJournal {
     /// The entries in this file. A file that cannot be used is replaced at the first change; the
     /// reason is returned, too.
-    pub(crate) fn of(file: &Path) -> (Book, Option<Error>) {
+    pub(crate) fn of(file: &Path) -> (RestoreJournal, Option<Error>) {
         let (entries, error) = match read(file) {
             Ok(entries) => (entries, None),
             Err(error) => (Vec::new(), Some(error)),
         };
         let file = Some(file.to_owned());
-        (Book(Arc::new(Mutex::new(Inner { file, entries }))), error)
+        (
+            RestoreJournal(Arc::new(Mutex::new(JournalState { file, entries }))),
+            error,
+        )
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn state(&self) -> MutexGuard<'_, JournalState> {
         // Entries are changed in one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All entries.
-    pub(crate) fn entries(&self) -> Vec<Entry> {
-        self.inner().entries.clone()
+    pub(crate) fn entries(&self) -> Vec<JournalEntry> {
+        self.state().entries.clone()
     }
 
     /// The value before the first change of this place, if it was changed.
-    pub(crate) fn find(&self, place: &Place, identity: Identity) -> Option<String> {
-        let inner = self.inner();
-        let mut entries = inner.entries.iter();
+    pub(crate) fn find(&self, place: &SizeControl, identity: ObjectIdentity) -> Option<String> {
+        let state = self.state();
+        let mut entries = state.entries.iter();
         let entry = entries.find(|entry| entry.place == *place && entry.identity == identity)?;
         Some(entry.value.clone())
     }
@@ -102,38 +105,43 @@ impl Book {
     ///
     /// # Errors
     /// It cannot be recorded, and must not be changed.
-    pub(crate) fn note(&self, place: &Place, identity: Identity, value: &str) -> Result<(), Error> {
+    pub(crate) fn note(
+        &self,
+        place: &SizeControl,
+        identity: ObjectIdentity,
+        value: &str,
+    ) -> Result<(), Error> {
         if self.find(place, identity).is_some() {
             return Ok(());
         }
-        let mut inner = self.inner();
-        let mut entries = inner.entries.clone();
+        let mut state = self.state();
+        let mut entries = state.entries.clone();
         entries.retain(|entry| entry.place != *place);
-        entries.push(Entry {
+        entries.push(JournalEntry {
             place: place.clone(),
             identity,
             value: value.to_owned(),
         });
-        inner.replace(entries)
+        state.replace(entries)
     }
 
     /// Removes an entry that was put back, or whose place is gone.
     ///
     /// # Errors
     /// The entry cannot be removed, and may be put back once more.
-    pub(crate) fn forget(&self, place: &Place) -> Result<(), Error> {
-        let mut inner = self.inner();
-        let mut entries = inner.entries.clone();
+    pub(crate) fn forget(&self, place: &SizeControl) -> Result<(), Error> {
+        let mut state = self.state();
+        let mut entries = state.entries.clone();
         entries.retain(|entry| entry.place != *place);
-        if entries.len() == inner.entries.len() {
+        if entries.len() == state.entries.len() {
             return Ok(());
         }
-        inner.replace(entries)
+        state.replace(entries)
     }
 }
 
-impl Inner {
-    fn replace(&mut self, entries: Vec<Entry>) -> Result<(), Error> {
+impl JournalState {
+    fn replace(&mut self, entries: Vec<JournalEntry>) -> Result<(), Error> {
         if let Some(file) = &self.file {
             // Not as a missing file, which would mean that the member is gone.
             write(file, &entries).map_err(|error| Error::wrong(file, error.to_string()))?;
@@ -143,21 +151,21 @@ impl Inner {
     }
 }
 
-fn read(file: &Path) -> Result<Vec<Entry>, Error> {
+fn read(file: &Path) -> Result<Vec<JournalEntry>, Error> {
     let lost = |what: &dyn std::fmt::Display| {
         Error::wrong(
             file,
             format!("{what}: what an earlier daemon changed is not put back"),
         )
     };
-    match own_file::read(file, Bar::Write, MAX_BYTES) {
+    match own_file::read(file, ForbiddenAccess::Write, MAX_BYTES) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(lost(&error)),
         Ok(text) => serde_json::from_slice(&text).map_err(|error| lost(&error)),
     }
 }
 
-fn write(file: &Path, entries: &[Entry]) -> std::io::Result<()> {
+fn write(file: &Path, entries: &[JournalEntry]) -> std::io::Result<()> {
     let remove = |path: &Path| match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -186,14 +194,14 @@ mod tests {
     use super::*;
     use crate::settings::Limit;
 
-    fn place(name: &str) -> Place {
-        Place::Cgroup {
+    fn place(name: &str) -> SizeControl {
+        SizeControl::Cgroup {
             folder: PathBuf::from(name),
             limit: Limit::High,
         }
     }
 
-    const ONE: Identity = Identity {
+    const ONE: ObjectIdentity = ObjectIdentity {
         inode: 1,
         born: Some(5),
     };
@@ -202,20 +210,20 @@ mod tests {
     fn what_was_noted_is_known_to_the_next_one_and_what_was_put_back_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("limits");
-        let (book, error) = Book::of(&file);
-        assert!(error.is_none() && book.entries().is_empty());
-        book.note(&place("/a"), ONE, "max").unwrap();
-        book.note(&place("/a"), ONE, "77").unwrap();
-        book.note(&place("/b"), ONE, "5").unwrap();
-        let (next, error) = Book::of(&file);
+        let (journal, error) = RestoreJournal::of(&file);
+        assert!(error.is_none() && journal.entries().is_empty());
+        journal.note(&place("/a"), ONE, "max").unwrap();
+        journal.note(&place("/a"), ONE, "77").unwrap();
+        journal.note(&place("/b"), ONE, "5").unwrap();
+        let (next, error) = RestoreJournal::of(&file);
         assert!(error.is_none());
-        assert_eq!(next.entries(), book.entries());
+        assert_eq!(next.entries(), journal.entries());
         assert_eq!(
             next.find(&place("/a"), ONE).as_deref(),
             Some("max"),
             "the first"
         );
-        let other = Identity { inode: 2, ..ONE };
+        let other = ObjectIdentity { inode: 2, ..ONE };
         assert_eq!(next.find(&place("/a"), other), None, "made anew");
         next.note(&place("/a"), other, "9").unwrap();
         assert_eq!(next.find(&place("/a"), ONE), None);
@@ -231,18 +239,18 @@ mod tests {
     fn a_file_that_others_may_write_or_that_is_none_is_not_believed() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("limits");
-        let (book, _) = Book::of(&file);
-        book.note(&place("/a"), ONE, "max").unwrap();
+        let (journal, _) = RestoreJournal::of(&file);
+        journal.note(&place("/a"), ONE, "max").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o622)).unwrap();
-        let (book, error) = Book::of(&file);
+        let (journal, error) = RestoreJournal::of(&file);
         let error = error.unwrap().to_string();
         assert!(
-            book.entries().is_empty() && error.contains("/limits: others may write it"),
+            journal.entries().is_empty() && error.contains("/limits: others may write it"),
             "{error}"
         );
         fs::write(&file, "{").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-        let error = Book::of(&file).1.unwrap().to_string();
+        let error = RestoreJournal::of(&file).1.unwrap().to_string();
         assert!(error.contains("/limits: invalid type"), "{error}");
     }
 
@@ -250,23 +258,26 @@ mod tests {
     fn a_file_of_another_user_is_not_believed() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("limits");
-        let (book, _) = Book::of(&file);
-        book.note(&place("/a"), ONE, "max").unwrap();
+        let (journal, _) = RestoreJournal::of(&file);
+        journal.note(&place("/a"), ONE, "max").unwrap();
         // Only root can give a file away; the rule itself is tested where it stands.
         if chown(&file, Some(54_321), None).is_ok() {
-            let (book, error) = Book::of(&file);
+            let (journal, error) = RestoreJournal::of(&file);
             let error = error.unwrap().to_string();
-            assert!(book.entries().is_empty(), "{error}");
+            assert!(journal.entries().is_empty(), "{error}");
             assert!(error.contains("/limits: it is another user's"), "{error}");
         }
     }
 
     #[test]
     fn what_cannot_be_written_down_is_refused() {
-        let (book, _) = Book::of(Path::new("/nonexistent/limits"));
-        let error = book.note(&place("/a"), ONE, "max").unwrap_err().to_string();
+        let (journal, _) = RestoreJournal::of(Path::new("/nonexistent/limits"));
+        let error = journal
+            .note(&place("/a"), ONE, "max")
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with("/nonexistent/limits: "), "{error}");
-        assert!(book.entries().is_empty());
+        assert!(journal.entries().is_empty());
     }
 
     #[test]
@@ -274,7 +285,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
         fs::create_dir(&path).unwrap();
-        let identity = || Identity::of(&fs::metadata(&path).unwrap());
+        let identity = || ObjectIdentity::of(&fs::metadata(&path).unwrap());
         let first = identity();
         assert_eq!(identity(), first);
         fs::rename(&path, folder.path().join("y")).unwrap();

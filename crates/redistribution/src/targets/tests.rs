@@ -6,8 +6,8 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-fn member(base: u64, freed: u64) -> Member {
-    Member {
+fn member(base: u64, freed: u64) -> PoolMember {
+    PoolMember {
         base: base * MIB,
         ceiling: u64::MAX,
         weight: 1,
@@ -21,7 +21,7 @@ fn member(base: u64, freed: u64) -> Member {
 }
 
 /// Asks once, and all members do as they are asked.
-fn turn(rule: Rule, members: &mut [Member], phase: Phase) -> Vec<u64> {
+fn turn(rule: Rule, members: &mut [PoolMember], phase: Phase) -> Vec<u64> {
     let asked = asked(rule, members, phase);
     for (member, &asked) in members.iter_mut().zip(&asked) {
         (member.asked, member.real) = (asked, asked);
@@ -29,7 +29,7 @@ fn turn(rule: Rule, members: &mut [Member], phase: Phase) -> Vec<u64> {
     asked
 }
 
-fn given(members: &[Member]) -> u64 {
+fn given(members: &[PoolMember]) -> u64 {
     members.iter().map(|member| member.held(member.asked)).sum()
 }
 
@@ -107,10 +107,10 @@ prop_compose! {
         base in 1..4000_u64, room in 0..4000_u64, weight in 0..5_u64, freed in 0..2000_u64,
         asked in 0..1000_u64, late in 0..200_u64, answers in prop::bool::weighted(0.9),
         step in 1..500_u64, least in 0..16_u64,
-    ) -> Member {
+    ) -> PoolMember {
         let ceiling = (base + room) * MIB;
         let asked = ((base + asked) * MIB).min(ceiling);
-        Member {
+        PoolMember {
             base: base * MIB, ceiling, weight, freed: freed * MIB, asked,
             real: asked + late * MIB, answers, step: step.max(least) * MIB, least: least * MIB,
         }
@@ -133,7 +133,7 @@ fn any_phase() -> impl Strategy<Value = Phase> {
     ]
 }
 
-fn any_pool() -> impl Strategy<Value = Vec<Member>> {
+fn any_pool() -> impl Strategy<Value = Vec<PoolMember>> {
     prop::collection::vec(any_member(), 1..8)
 }
 
@@ -177,7 +177,7 @@ proptest! {
         rule in any_rule(), phase in any_phase(),
     ) {
         let sizes = asked(rule, &pool, phase);
-        let shuffled: Vec<Member> = order.iter().map(|&at| pool[at]).collect();
+        let shuffled: Vec<PoolMember> = order.iter().map(|&at| pool[at]).collect();
         let expected: Vec<u64> = order.iter().map(|&at| sizes[at]).collect();
         prop_assert_eq!(asked(rule, &shuffled, phase), expected);
     }
