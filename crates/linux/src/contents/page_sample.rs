@@ -6,10 +6,10 @@
 //!
 //! # Approach
 //! All places of a process's mappings that have anonymous pages are numbered, and each is chosen
-//! with the same probability ([`uksm_sketch::chosen`]); a place without a page is skipped. If one
-//! stretch of address space has many chosen places, the kernel is asked for them together, and
-//! neighbouring pages are read together. Only the process's *own* pages are read, which no other
-//! process maps: others are shared already, by fork or because they were merged.
+//! with the same probability ([`uksm_sketch::bernoulli_sample`]); a place without a page is
+//! skipped. If one stretch of address space has many chosen places, the kernel is asked for them
+//! together, and neighbouring pages are read together. Only the process's *own* pages are read,
+//! which no other process maps: others are shared already, by fork or because they were merged.
 //!
 //! Some of them can be read again later, one by one: for a page that is no longer in memory, the
 //! same entry of the pagemap shows whether it is swapped out or gone, and it is not touched.
@@ -26,21 +26,21 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use uksm_policy::command::PAGE_SIZE;
-use uksm_sketch::chosen::Chosen;
+use uksm_sketch::bernoulli_sample::BernoulliSample;
 use uksm_sketch::content::{Content, PAGE_BYTES, Salt};
 
 use super::pace::Pace;
 use super::pagemap::{FILE, PRESENT, Pagemap, SWAPPED};
 use super::survey::{Survey, SurveyedMapping};
-use super::{BATCH, TABLE_PAGES, after, check_still};
+use super::{BATCH_PAGES, TABLE_PAGES, after, check_still};
 use crate::proc::{self, Proc, Stat};
 
 /// From this number of chosen places in a stretch on, the kernel is asked for them together: asking
 /// for one takes as long as for some dozens beside it.
-const TOGETHER: usize = 8;
+const MIN_JOINT_PAGES: usize = 8;
 
 /// Batches between two checks of the clock.
-const UNTIMED: u32 = 16;
+const BATCHES_PER_CLOCK_READ: u32 = 16;
 
 /// An own page of a process that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Sampler {
             salt,
             pace: Pace::of_process(share),
             untimed: 0,
-            buffer: vec![0; PAGE_BYTES * usize::try_from(BATCH).unwrap_or(1)],
+            buffer: vec![0; PAGE_BYTES * usize::try_from(BATCH_PAGES).unwrap_or(1)],
         }
     }
 
@@ -128,7 +128,7 @@ impl Sampler {
         let memory = proc.open(pid, "mem")?;
         let pagemap = Pagemap::of(proc, pid)?;
         check_still(proc, pid, stat)?;
-        let mut chosen = Chosen::new(self.salt, u64::from(pid), rate).peekable();
+        let mut chosen = BernoulliSample::new(self.salt, u64::from(pid), rate).peekable();
         let mut passed = 0;
         let mut taken = 0;
         let mut addresses = Vec::new();
@@ -212,7 +212,7 @@ impl Sampler {
     ) -> proc::Result<PresentState> {
         // Before it, so that the caller has the time of reading.
         self.untimed += 1;
-        if self.untimed >= UNTIMED {
+        if self.untimed >= BATCHES_PER_CLOCK_READ {
             self.untimed = 0;
             self.pace.keep();
         }
@@ -259,7 +259,7 @@ impl Sampler {
                 self.untimed += 1;
             }
         }
-        if self.untimed >= UNTIMED {
+        if self.untimed >= BATCHES_PER_CLOCK_READ {
             self.untimed = 0;
             self.pace.keep();
         }
@@ -278,7 +278,9 @@ fn own(pagemap: &Pagemap, chosen: &[u64]) -> proc::Result<Vec<u64>> {
         Ok(())
     };
     match *chosen {
-        [first, .., last] if chosen.len() >= TOGETHER => ask(first, last + PAGE_SIZE, chosen)?,
+        [first, .., last] if chosen.len() >= MIN_JOINT_PAGES => {
+            ask(first, last + PAGE_SIZE, chosen)?;
+        }
         _ => {
             for &address in chosen {
                 ask(address, address + PAGE_SIZE, &[address])?;

@@ -23,12 +23,12 @@ use std::io::{BufReader, Read as _};
 
 use uksm_policy::command::PAGE_SIZE;
 
-use super::{MAX_LOOKED_AT, holds_pages, unreadable};
+use super::{MAX_EXAMINED_PAGES, holds_pages, unreadable};
 use crate::proc::{self, Proc};
 use crate::smaps::{SmapsEntries, SmapsEntry};
 
 /// Mappings between two calls that ask whether to go on.
-const AT_A_TIME: usize = 64;
+const MAPPINGS_PER_CHECK: usize = 64;
 
 /// A mapping that has anonymous pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,8 +72,8 @@ impl Survey {
         let file = BufReader::new(proc.open(pid, "smaps")?);
         for (number, entry) in SmapsEntries::of(file).enumerate() {
             let entry = entry.map_err(|fault| unreadable(proc, pid, "smaps", fault))?;
-            let is_asked = number > 0 && number % AT_A_TIME == 0;
-            if is_asked && (survey.mappings() >= MAX_LOOKED_AT || !go_on()) {
+            let is_asked = number > 0 && number % MAPPINGS_PER_CHECK == 0;
+            if is_asked && (survey.mappings() >= MAX_EXAMINED_PAGES || !go_on()) {
                 survey.is_cut = true;
                 break;
             }

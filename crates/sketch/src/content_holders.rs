@@ -15,28 +15,28 @@
 use std::collections::HashMap;
 
 use crate::content::Hash;
-use crate::estimate::{Estimate, Sampled};
-use crate::sharing::{Joint, Kept};
+use crate::estimate::{Estimate, SampledSum};
+use crate::sharing::{Joint, KeptContent};
 use crate::sketch::{lower, probability};
 
 /// A set that has a content.
 #[derive(Debug, Clone, Copy)]
 struct Holder {
     set: usize,
-    kept: Kept,
+    kept: KeptContent,
 }
 
 /// The properties of a set besides its contents.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct SetFacts {
     bound: Option<Hash>,
     part: f64,
     pages: f64,
 }
 
-impl From<&Joint> for Known {
-    fn from(joint: &Joint) -> Known {
-        Known {
+impl From<&Joint> for SetFacts {
+    fn from(joint: &Joint) -> SetFacts {
+        SetFacts {
             bound: joint.bound(),
             part: joint.part(),
             pages: joint.pages(),
@@ -46,7 +46,7 @@ impl From<&Joint> for Known {
 
 /// The overlap of a set with another.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Common {
+pub(crate) struct Overlap {
     /// The other set.
     pub(crate) set: usize,
     /// Contents that both have: the gain of joining them.
@@ -61,20 +61,20 @@ pub(crate) struct Common {
 struct Sum {
     set: usize,
     probability: f64,
-    gain: Sampled,
+    gain: SampledSum,
     /// Pages of the new set and of the recorded one that have a partner on the other side.
     partners: [f64; 2],
 }
 
 /// The sets by content.
 #[derive(Debug, Default)]
-pub(crate) struct Holders {
+pub(crate) struct ContentHolders {
     /// Used for lookups only: its order decides nothing.
     of: HashMap<Hash, Vec<Holder>>,
-    sets: HashMap<usize, Known>,
+    sets: HashMap<usize, SetFacts>,
 }
 
-impl Holders {
+impl ContentHolders {
     /// Adds a set.
     pub(crate) fn enter(&mut self, set: usize, joint: &Joint) {
         self.sets.insert(set, joint.into());
@@ -97,8 +97,8 @@ impl Holders {
     }
 
     /// The overlaps of a set that was not added with those that were, without empty ones.
-    pub(crate) fn common(&self, joint: &Joint) -> Vec<Common> {
-        let own = Known::from(joint);
+    pub(crate) fn common(&self, joint: &Joint) -> Vec<Overlap> {
+        let own = SetFacts::from(joint);
         let mut sums: Vec<Sum> = Vec::new();
         let mut places: HashMap<usize, usize> = HashMap::new();
         for (hash, kept) in joint.kept() {
@@ -109,7 +109,7 @@ impl Holders {
                     sums.push(Sum {
                         set: holder.set,
                         probability,
-                        gain: Sampled::new(probability * own.part * there.part),
+                        gain: SampledSum::new(probability * own.part * there.part),
                         partners: [0.0; 2],
                     });
                     sums.len() - 1
@@ -129,7 +129,7 @@ impl Holders {
             } else {
                 (there, sum.partners[1])
             };
-            Common {
+            Overlap {
                 set: sum.set,
                 gain: sum.gain.estimate().at_most(pages),
                 share: partners / pages.max(1.0),
@@ -157,13 +157,13 @@ mod tests {
     #[test]
     fn what_is_in_common_is_added_up_until_a_set_leaves() {
         let (a, b, c) = (joint(0..100), joint(50..250), joint(240..280));
-        let mut holders = Holders::default();
+        let mut holders = ContentHolders::default();
         holders.enter(0, &a);
         holders.enter(1, &b);
-        let common = |holders: &Holders, joint: &Joint| -> Vec<(usize, f64, f64)> {
+        let common = |holders: &ContentHolders, joint: &Joint| -> Vec<(usize, f64, f64)> {
             let mut common = holders.common(joint);
-            common.sort_by_key(|common| common.set);
-            let row = |common: &Common| (common.set, common.gain.pages, common.share);
+            common.sort_by_key(|overlap| overlap.set);
+            let row = |overlap: &Overlap| (overlap.set, overlap.gain.pages, overlap.share);
             common.iter().map(row).collect()
         };
         assert_eq!(common(&holders, &c), [(1, 10.0, 0.25)]);

@@ -16,7 +16,7 @@ use crate::content::Salt;
 
 /// The numbers of the chosen pages, ascending, without an end.
 #[derive(Debug, Clone)]
-pub struct Chosen {
+pub struct BernoulliSample {
     salt: Salt,
     /// The owner of the pages.
     of: u64,
@@ -25,15 +25,15 @@ pub struct Chosen {
     next: u64,
 }
 
-impl Chosen {
+impl BernoulliSample {
     /// Chooses each page of an owner with this probability.
     ///
     /// # Panics
     /// The rate is not above 0, or above 1.
     #[must_use]
-    pub fn new(salt: Salt, of: u64, rate: f64) -> Chosen {
+    pub fn new(salt: Salt, of: u64, rate: f64) -> BernoulliSample {
         assert!(rate > 0.0 && rate <= 1.0, "a probability: {rate}");
-        Chosen {
+        BernoulliSample {
             salt,
             of,
             draws: 0,
@@ -62,7 +62,7 @@ impl Chosen {
     }
 }
 
-impl Iterator for Chosen {
+impl Iterator for BernoulliSample {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     fn below(end: u64, of: u64, rate: f64) -> Vec<u64> {
-        let chosen = Chosen::new(Salt::new(3), of, rate);
+        let chosen = BernoulliSample::new(Salt::new(3), of, rate);
         chosen.take_while(|&page| page < end).collect()
     }
 
