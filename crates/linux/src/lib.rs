@@ -16,9 +16,9 @@
 //! Without the module, [`ksm`] drives in-kernel KSM.
 //!
 //! In addition, [`contents`] reads pages of processes into sketches, and [`boundary`] decides which
-//! of them may be compared. [`smaps`] parses mappings as `/proc` lists them; [`socket_file`] is the
-//! file of a listening socket, and [`regular_file`] reads files of an operator. This crate never
-//! decides what to merge, and reads no page of another process in order to merge it.
+//! of them may be compared. [`smaps`] parses mappings as `/proc` lists them, and [`socket_file`] is
+//! the file of a listening socket. This crate never decides what to merge, and reads no page of
+//! another process in order to merge it.
 //!
 //! # Units
 //! Addresses are bytes, times nanoseconds, pages 4 KiB.
@@ -43,7 +43,6 @@ pub mod patrol;
 pub mod pidfd;
 pub mod proc;
 pub mod processes;
-pub mod regular_file;
 pub mod selection;
 pub mod sleeper;
 pub mod smaps;

@@ -5,7 +5,8 @@
 //! If such a path names a pipe or a device, opening or reading it waits for ever.
 //!
 //! # Approach
-//! The file is opened without waiting, and read only if it is a regular file, up to a bound.
+//! The file is opened without waiting, and read only if it is a regular file, up to a bound. A file
+//! of an earlier daemon is opened in the same way ([`own_file`](crate::own_file)).
 //!
 //! # Units
 //! Bytes.
@@ -13,10 +14,12 @@
 //! # Source
 //! open(2), `O_NONBLOCK`; fifo(7).
 
-use std::fs::{File, FileType};
+use std::fs::{File, FileType, Metadata};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, open};
 
 /// Maximum length of a file.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -26,9 +29,8 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 /// # Errors
 /// It cannot be opened or read, is no regular file, is longer than 16 MiB, or is no UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
-    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = File::options().read(true).custom_flags(flags).open(path)?;
-    let kind = file.metadata()?.file_type();
+    let (file, metadata) = open_at_once(path, OFlags::empty())?;
+    let kind = metadata.file_type();
     if !kind.is_file() {
         return Err(io::Error::other(refusal(kind)));
     }
@@ -39,6 +41,15 @@ pub fn read_text(path: &Path) -> io::Result<String> {
         return Err(io::Error::other(what));
     }
     Ok(text)
+}
+
+/// Opens a file of any kind for reading, without waiting. The metadata are of the opened file,
+/// which cannot be exchanged in between.
+pub(crate) fn open_at_once(path: &Path, more: OFlags) -> io::Result<(File, Metadata)> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | more;
+    let file = File::from(open(path, flags, Mode::empty())?);
+    let metadata = file.metadata()?;
+    Ok((file, metadata))
 }
 
 /// The kind of file, and the remedy.
@@ -57,7 +68,7 @@ fn refusal(kind: FileType) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use rustix::fs::{CWD, FileType, mknodat};
 
     #[test]
     fn only_a_regular_file_is_read() {
