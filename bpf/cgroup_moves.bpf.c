@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
 /*
- * Sees processes move between control groups.
+ * Reports moves of processes between control groups.
  *
- * Problem: no event of the proc connector tells that a process is in another control group now, and to
- * look at each process takes the longer the more there are.
+ * Problem: no event of the proc connector reports a move, and checking every process takes time in
+ * proportion to their number.
  *
- * Approach: the kernel's tracepoint cgroup_attach_task comes once for each process (or thread) that was moved, when
- * it is where it was moved to; a fork into a control group is told as a fork. The id of its process goes into a ring. A process
- * that waits there is not told again, so that one that is moved over and over takes one place; where there is no room, that
- * is counted, and whoever reads looks at all of them.
+ * Approach: the kernel's tracepoint cgroup_attach_task runs once for each moved process or thread,
+ * after the move; a fork into a control group is reported as a fork only. The process id is written
+ * into a ring. A process that waits in the ring is not written again, so that a process
+ * that is moved repeatedly takes one entry. Moves that find the ring full are counted, and the
+ * reader then checks all processes.
  *
- * Threads are told as their process: who reads knows that a process is where its first thread is. Moves in hierarchies of
- * version 1 are told, too, and change nothing.
+ * A thread is reported by its process's id: the reader takes the first thread's control group for
+ * the process's. Moves in version 1 hierarchies are reported as well, and change nothing.
  *
- * Source: include/trace/events/cgroup.h of the kernel, and cgroup_attach_task() in kernel/cgroup/cgroup.c.
+ * Source: include/trace/events/cgroup.h of the kernel, and cgroup_attach_task() in
+ * kernel/cgroup/cgroup.c.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -24,7 +26,7 @@
 
 char _license[] SEC("license") = "GPL";
 
-/* Bytes of the ring, and processes that wait in it: a place takes 16 bytes with the kernel's header. */
+/* Bytes of the ring, and its maximum of processes: 16 bytes each, with the kernel's header. */
 #define RING (1 << 17)
 #define MAX_WAITING (RING / 16)
 
@@ -37,7 +39,7 @@ struct {
 	__uint(max_entries, RING);
 } moved SEC(".maps");
 
-/* Who waits in the ring. The daemon takes a process out before it looks at it. */
+/* Processes that wait in the ring. The daemon removes a process before it checks it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_WAITING);
@@ -60,26 +62,26 @@ static __always_inline void count(__u32 which)
 		__sync_fetch_and_add(sum, 1);
 }
 
-/* Its arguments: the control group, its path, the task, whether all threads were moved. */
+/* Arguments: the control group, its path, the task, whether all threads were moved. */
 SEC("raw_tp/cgroup_attach_task")
 int moves(struct bpf_raw_tracepoint_args *context)
 {
 	struct task_struct *task = (struct task_struct *)context->args[2];
 	__u32 pid = BPF_CORE_READ(task, tgid);
 	__u8 is_waiting = 1;
-	__u32 *place;
+	__u32 *record;
 
 	count(UKSM_MOVE_COUNT_MOVES);
 	if (bpf_map_lookup_elem(&waiting, &pid))
 		return 0;
-	place = bpf_ringbuf_reserve(&moved, sizeof(*place), 0);
-	if (!place) {
+	record = bpf_ringbuf_reserve(&moved, sizeof(*record), 0);
+	if (!record) {
 		count(UKSM_MOVE_COUNT_LOST);
 		return 0;
 	}
-	*place = pid;
-	/* If the table is full, it is told again. */
+	*record = pid;
+	/* If the table is full, further moves of the process are reported again. */
 	bpf_map_update_elem(&waiting, &pid, &is_waiting, BPF_ANY);
-	bpf_ringbuf_submit(place, 0);
+	bpf_ringbuf_submit(record, 0);
 	return 0;
 }
