@@ -6,12 +6,12 @@
 //! in turn takes minutes where there are thousands.
 //!
 //! # Approach
-//! The program of `bpf/cgroup_moves.bpf.c` writes the ids of moved processes into a ring. A process is in
-//! the ring once, however often it is moved. Ids that find the ring full are counted, and the
+//! The program of `bpf/cgroup_moves.bpf.c` writes the ids of moved processes into a ring. A process
+//! is in the ring once, however often it is moved. Ids that find the ring full are counted, and the
 //! caller then checks all processes. A sleeping caller can poll the ring.
 //!
-//! A separate thread loads the program when events of moves are first wanted ([`CgroupMoveEvents`]).
-//! Without the program, processes are checked in turn.
+//! A separate thread loads the program when events of moves are first wanted
+//! ([`CgroupMoveEvents`]). Without the program, processes are checked in turn.
 //!
 //! # Units
 //! Process ids. The ring holds 8,192; one take returns at most 1,024, with a call of a microsecond
@@ -35,7 +35,7 @@ use crate::hints::Error;
 use crate::trim_heap;
 
 /// Maximum number of processes of one [`CgroupMoves::take`].
-const MAX_TAKEN: usize = 1024;
+const MAX_MOVES_PER_READ: usize = 1024;
 
 /// The loaded program. Dropping this unloads it.
 pub struct CgroupMoves {
@@ -108,7 +108,7 @@ impl CgroupMoves {
     /// Calls `each` for each process that has moved, a bounded number.
     pub fn take(&mut self, mut each: impl FnMut(u32)) -> ReadSummary {
         let mut taken = ReadSummary::default();
-        for _ in 0..MAX_TAKEN {
+        for _ in 0..MAX_MOVES_PER_READ {
             let Some(record) = self.ring.next() else {
                 // Without a loss, the ring was never full.
                 let lost = self.count(UKSM_MOVE_COUNT_LOST);
@@ -192,8 +192,8 @@ impl CgroupMoveEvents {
         matches!(self, CgroupMoveEvents::Running(_))
     }
 
-    /// Reads moves as [`CgroupMoves::take`] does. Moves before the program ran were not reported, so
-    /// loading it counts as a loss.
+    /// Reads moves as [`CgroupMoves::take`] does. Moves before the program ran were not reported,
+    /// so loading it counts as a loss.
     pub fn take(&mut self, each: impl FnMut(u32)) -> ReadSummary {
         if let CgroupMoveEvents::Running(moves) = self {
             return moves.take(each);

@@ -56,11 +56,11 @@ pub use survey::Survey;
 const TABLE_PAGES: u64 = 512;
 
 /// Pages read at a time; they and the sketch's data stay in the cache.
-const BATCH: u64 = 64;
+const BATCH_PAGES: u64 = 64;
 
 /// Maximum number of pages of address space examined in one process: 256 GiB, for which finding the
 /// present pages takes some 2 s.
-const MAX_LOOKED_AT: u64 = 1 << 26;
+const MAX_EXAMINED_PAGES: u64 = 1 << 26;
 
 /// The result of reading a process.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl Reader {
             salt,
             most_pages,
             pace: Pace::of_thread(share),
-            buffer: vec![0; PAGE_BYTES * usize::try_from(BATCH).unwrap_or(1)],
+            buffer: vec![0; PAGE_BYTES * usize::try_from(BATCH_PAGES).unwrap_or(1)],
         }
     }
 
@@ -188,7 +188,7 @@ impl Reader {
         let mut looked_at = 0;
         for mapping in mappings {
             looked_at += (mapping.end - mapping.start) / PAGE_SIZE;
-            if looked_at > MAX_LOOKED_AT {
+            if looked_at > MAX_EXAMINED_PAGES {
                 return Ok((stretches, true));
             }
             let mut start = mapping.start;
@@ -219,7 +219,7 @@ impl Reader {
     ) -> proc::Result<()> {
         let mut start = stretch.start;
         while start < stretch.end {
-            let end = after(start, BATCH).min(stretch.end);
+            let end = after(start, BATCH_PAGES).min(stretch.end);
             let pages: Vec<(u64, bool)> = pagemap.private(start, end)?.collect();
             for run in pages.chunk_by(|one, next| one.0 + PAGE_SIZE == next.0) {
                 let mut run = run;

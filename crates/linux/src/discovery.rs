@@ -6,7 +6,8 @@
 //!
 //! # Approach
 //! A machine uses a [`Discovery`]: [`Processes`](crate::processes::Processes) searches for
-//! processes; [`SupervisedSpaces`](crate::supervised_spaces::SupervisedSpaces) has the spaces that a supervisor sent.
+//! processes; [`SupervisedSpaces`](crate::supervised_spaces::SupervisedSpaces) has the spaces that
+//! a supervisor sent.
 
 use std::os::fd::BorrowedFd;
 

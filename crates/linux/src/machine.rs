@@ -39,11 +39,11 @@ use crate::unmerge::{UnmergeSummary, unmerge_spaces};
 use crate::{clock, mappings};
 
 /// A listing of this many frames works even if memory is short: it takes half a page.
-const FEW_FRAMES: u32 = 64;
+const SHORT_LISTING_FRAMES: u32 = 64;
 
 /// Maximum number of changed frames per check whose sharers are logged: finding them takes a search
 /// of all memory for each frame.
-const MAX_NAMED: usize = 16;
+const MAX_LOGGED_FRAMES: usize = 16;
 
 /// No lines: states only.
 const STATES: Lines = Lines { from: 0, to: 0 };
@@ -210,7 +210,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         loop {
             let listing = match self.domain.frames(cursor, most, STATES, false) {
                 // When memory is short, the kernel is asked for fewer frames.
-                Err(error) if error.is_short() && most > FEW_FRAMES => {
+                Err(error) if error.is_short() && most > SHORT_LISTING_FRAMES => {
                     self.shortages += 1;
                     most /= 2;
                     continue;
@@ -396,14 +396,14 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
     fn check_frames(&mut self, cursor: u32, count: u32) -> module::Result<()> {
         let changed = self.try_call(|domain| domain.changed_frames(cursor, count))?;
         let changed = changed.unwrap_or_default();
-        if changed.len() > MAX_NAMED {
+        if changed.len() > MAX_LOGGED_FRAMES {
             tracing::error!(
                 "patrol: {} more frames have changed, and are given up; who shares them is not looked for",
-                changed.len() - MAX_NAMED
+                changed.len() - MAX_LOGGED_FRAMES
             );
         }
         for (number, frame) in changed.into_iter().enumerate() {
-            if number < MAX_NAMED {
+            if number < MAX_LOGGED_FRAMES {
                 self.name_sharers(frame)?;
             }
             self.try_call(|domain| domain.retire(frame))?;
@@ -495,7 +495,7 @@ impl<D: Domain> LinuxMachine<D> {
     ///
     /// # Errors
     /// The module fails.
-    pub fn unmerge_spaces(
+    pub fn unmerge_selected(
         &mut self,
         selectors: &Selectors,
         alive: &mut dyn FnMut(),

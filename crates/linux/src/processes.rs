@@ -13,7 +13,8 @@
 //!   a new process shows as an id in `/proc` that was not there before.
 //! - A process is checked when it is old enough, the newest first; a list takes some milliseconds
 //!   at most, and returns whether more wait.
-//! - Moves between control groups come as events ([`moves`](crate::cgroup_move_events)), where BPF allows.
+//! - Moves between control groups come as events
+//!   ([`cgroup_move_events`](crate::cgroup_move_events)), where BPF allows.
 //! - Known processes are checked again in turns, for changes without an event. An exec gives a
 //!   process another address space, so that attaching it again returns another space id. A new
 //!   name or another control group can change whether the process is chosen.
@@ -59,6 +60,7 @@ mod process_state;
 mod recheck;
 mod single_domain;
 mod spaces;
+mod targets;
 
 use attach_waits::AttachWaits;
 pub use named_processes::ATTACH_WAIT;
@@ -69,6 +71,7 @@ pub use recheck::CHECKS_PER_LIST;
 use recheck::Recheck;
 use spaces::Spaces;
 pub use spaces::{ArrivedSpace, GroupSpace, LeftSpace, SpaceChanges};
+pub use targets::Target;
 
 /// A process that is followed.
 #[derive(Debug)]
@@ -80,19 +83,6 @@ struct FollowedProcess {
     pidfd: OwnedFd,
     /// It has called exec since its group was determined.
     has_execed: bool,
-}
-
-/// A followed process, for reports.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    /// Its id.
-    pub pid: u32,
-    /// Its name.
-    pub comm: String,
-    /// Its group.
-    pub group: GroupId,
-    /// Its address space.
-    pub space: SpaceId,
 }
 
 /// Attaches processes to the domains of their groups.
@@ -287,37 +277,6 @@ impl Processes {
     pub fn dissolve(&mut self, group: GroupId) {
         self.grouping.dissolve(group);
         self.look_again_at(|why| matches!(why, UnfollowedReason::Failed(of, _) if *of == group));
-    }
-
-    /// The followed processes, by id.
-    #[must_use]
-    pub fn targets(&self) -> Vec<Target> {
-        let target = |(&pid, f): (&u32, &FollowedProcess)| Target {
-            pid,
-            comm: f.comm.clone(),
-            group: f.group,
-            space: f.space,
-        };
-        self.followed.iter().map(target).collect()
-    }
-
-    /// Followed processes, with their spaces, that the selectors select. Processes for which that
-    /// cannot be read are included: unmerging too many is safe, too few is not.
-    #[must_use]
-    pub fn chosen(&self, selectors: &Selectors) -> Vec<Target> {
-        let mut targets = self.targets();
-        targets.retain(|target| {
-            let stat = self.proc.stat(target.pid);
-            let chosen = stat.and_then(|stat| selectors.select(&self.proc, target.pid, &stat));
-            chosen.unwrap_or_else(|error| {
-                let lives = !matches!(error, proc::Error::Gone { .. });
-                if lives {
-                    tracing::warn!("process {}: {error}: it is unmerged, too", target.pid);
-                }
-                lives
-            })
-        });
-        targets
     }
 
     /// Whether events report processes. Otherwise only searches find them.

@@ -7,12 +7,12 @@
 //! fails at some names, and then one process keeps the daemon from reading any.
 //!
 //! # Approach
-//! [`SmapsEntries`] reads one line at a time. A line that is longer than [`MAX_LINE_BYTES`] is cut there
-//! and its rest is skipped, so memory is bounded by one line and one mapping. Only the fixed fields
-//! before a name are parsed; the name stays bytes, and [`SmapsEntry::name_kind`] compares it with the
-//! few names of the kernel, which have no inode. The kernel writes a newline in a name as `\012`,
-//! so a name cannot begin a line of its own. A malformed line is an error with its number; the
-//! caller may go on with the next mapping.
+//! [`SmapsEntries`] reads one line at a time. A line that is longer than [`MAX_LINE_BYTES`] is cut
+//! there and its rest is skipped, so memory is bounded by one line and one mapping. Only the fixed
+//! fields before a name are parsed; the name stays bytes, and [`SmapsEntry::name_kind`] compares it
+//! with the few names of the kernel, which have no inode. The kernel writes a newline in a name as
+//! `\012`, so a name cannot begin a line of its own. A malformed line is an error with its number;
+//! the caller may go on with the next mapping.
 //!
 //! The daemon parses these files here only; `xtask/tests/layering/imports.rs` forbids the parsers
 //! of other crates.

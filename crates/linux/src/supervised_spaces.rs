@@ -11,8 +11,8 @@
 //! there, or moved while there was no supervisor. Such a space waits until these frames are broken,
 //! before anything in it is merged here. Only the worker detaches, so that none of its calls is
 //! refused for a space that it still works on: at once if the process has ended, else when the
-//! space shares nothing any more ([`pending_unmerge`]). Then the worker reports it, and the process can be
-//! attached elsewhere.
+//! space shares nothing any more ([`pending_unmerge`]). Then the worker reports it, and the process
+//! can be attached elsewhere.
 //!
 //! Reports that the supervisor does not accept yet are sent with the next list.
 
@@ -32,7 +32,7 @@ use pending_unmerge::{PendingUnmerges, UnmergeEnd};
 
 /// Once a list has taken this time, the remaining breaking waits for the next list; at least one
 /// stretch is broken in each.
-const MAX_LIST: Nanos = 4_000_000;
+const MAX_LIST_NS: Nanos = 4_000_000;
 
 /// A report of the supervisor about one space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,7 +204,7 @@ impl<S: Supervisor> SupervisedSpaces<S> {
                 }
                 None => {}
             }
-            if clock::now().saturating_sub(begun) >= MAX_LIST {
+            if clock::now().saturating_sub(begun) >= MAX_LIST_NS {
                 break;
             }
         }

@@ -21,7 +21,7 @@ use crate::{mappings, module};
 
 /// Maximum number of bytes of a process between two calls of `alive`: a fifth of a second of
 /// copying.
-const BREAK_STRETCH: u64 = 256 << 20;
+const MAX_STRETCH_BYTES: u64 = 256 << 20;
 
 /// Maximum number of calls for one range: each continues to its end, unless a signal or the
 /// target's locks prevent it.
@@ -160,7 +160,7 @@ fn break_space(
     for (mut start, end) in ranges {
         while start < end {
             alive();
-            let stretch = end.min(start.saturating_add(BREAK_STRETCH));
+            let stretch = end.min(start.saturating_add(MAX_STRETCH_BYTES));
             let range = break_range(domain, space, (start, stretch), FrameOwner::Own)?;
             sum.pages += range.pages;
             sum.stopped |= range.stopped;

@@ -90,5 +90,5 @@ fn alone(args: &BreakArgs, proc: Proc, selectors: &Selectors) -> anyhow::Result<
         crate::log::say(&format!("process {pid} is left as it is: {errno}"));
     }
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
-    Ok(LinuxMachine::new(device, processes, sleeper).break_up(selectors, &mut || {})?)
+    Ok(LinuxMachine::new(device, processes, sleeper).unmerge_selected(selectors, &mut || {})?)
 }

@@ -459,7 +459,7 @@ impl<D: Domain> Unmerge for LinuxMachine<D> {
         };
         let selectors = texts.try_into()?;
         self.may_break(&selectors)?;
-        Ok(self.break_up(&selectors, alive))
+        Ok(self.unmerge_selected(&selectors, alive))
     }
 }
 

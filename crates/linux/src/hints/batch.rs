@@ -3,7 +3,7 @@
 use uksm_policy::command::{Hint, SpaceId};
 
 /// Maximum number of hints of one [`Hints::take`](super::Hints::take): some hundred microseconds.
-pub(super) const MAX_TAKEN: usize = 4096;
+pub(super) const MAX_BATCH_HINTS: usize = 4096;
 
 /// The result of one read.
 #[derive(Debug, Default)]

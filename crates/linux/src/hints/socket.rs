@@ -25,19 +25,19 @@ use rustix::net::{
 use uksm_bpf::{UKSM_HINT_GROWTH, UKSM_HINT_LOST, UKSM_HINT_READ, UKSM_HINT_WRITE, uksm_hint};
 use uksm_policy::command::{FilePlace, Hint, HintSource, SpaceId};
 
-use super::batch::{HintBatch, MAX_TAKEN};
+use super::batch::{HintBatch, MAX_BATCH_HINTS};
 
 /// Maximum number of records in a message.
-const MESSAGE: usize = 512;
-const RECORD: usize = size_of::<uksm_hint>();
+const MAX_MESSAGE_RECORDS: usize = 512;
+const RECORD_BYTES: usize = size_of::<uksm_hint>();
 
 /// Maximum number of records that wait for a worker, beside those in the socket: 640 KiB. About as
 /// many arrive during a sleep of some seconds.
-const MAX_WAITING: usize = 1 << 14;
+const MAX_WAITING_RECORDS: usize = 1 << 14;
 
 /// Maximum number of spaces whose lost hints are remembered by space; further losses are reported
 /// without a space.
-const MAX_LOST: usize = 1024;
+const MAX_LOST_SPACES: usize = 1024;
 
 /// The record counts lost hints, of no particular space.
 const NO_SPACE: u32 = u32::MAX;
@@ -103,18 +103,18 @@ fn of_hint(hint: &Hint) -> uksm_hint {
 }
 
 /// The hint in a record of I/O.
-pub(super) fn hint_of(told: &uksm_hint) -> Hint {
+pub(super) fn hint_of(record: &uksm_hint) -> Hint {
     Hint {
-        start: told.start,
-        length: told.length,
-        space: SpaceId(told.space),
-        source: match told.source {
+        start: record.start,
+        length: record.length,
+        space: SpaceId(record.space),
+        source: match record.source {
             UKSM_HINT_WRITE => HintSource::Write,
             _ => HintSource::Read,
         },
-        place: (told.file_size > 0).then_some(FilePlace {
-            file_size: told.file_size,
-            offset: told.offset,
+        place: (record.file_size > 0).then_some(FilePlace {
+            file_size: record.file_size,
+            offset: record.offset,
         }),
     }
 }
@@ -131,7 +131,7 @@ impl HintSender {
         let grown = grown.map(|space| record(space.0, UKSM_HINT_GROWTH));
         self.waiting.extend(grown);
         self.waiting.extend(taken.hints.iter().map(of_hint));
-        while self.waiting.len() > MAX_WAITING
+        while self.waiting.len() > MAX_WAITING_RECORDS
             && let Some(oldest) = self.waiting.pop_front()
         {
             self.drop_record(&oldest);
@@ -146,11 +146,11 @@ impl HintSender {
             self.waiting.push_front(loss);
         }
         while !self.waiting.is_empty() {
-            let message = self.waiting.iter().take(MESSAGE);
+            let message = self.waiting.iter().take(MAX_MESSAGE_RECORDS);
             let bytes: Vec<u8> = message.flat_map(uksm_hint::bytes).collect();
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             match send(&self.socket, &bytes, flags) {
-                Ok(_) => drop(self.waiting.drain(..bytes.len() / RECORD)),
+                Ok(_) => drop(self.waiting.drain(..bytes.len() / RECORD_BYTES)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN | Errno::NOBUFS) => return,
                 // The worker has ended: the next one starts with an empty queue.
@@ -192,7 +192,7 @@ impl HintSender {
     }
 
     fn note_lost(&mut self, space: SpaceId) {
-        if self.lost_of.len() < MAX_LOST {
+        if self.lost_of.len() < MAX_LOST_SPACES {
             self.lost_of.insert(space);
         }
     }
@@ -208,26 +208,27 @@ impl HintReceiver {
     /// Reads the hints that wait, a bounded number.
     pub fn take(&mut self) -> HintBatch {
         let mut taken = HintBatch::default();
-        let mut bytes = vec![0; MESSAGE * RECORD];
-        while taken.hints.len() < MAX_TAKEN {
+        let mut bytes = vec![0; MAX_MESSAGE_RECORDS * RECORD_BYTES];
+        while taken.hints.len() < MAX_BATCH_HINTS {
             let length = match recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
                 Ok((_, length)) if length > 0 => length,
                 Err(Errno::INTR) => continue,
                 // Nothing waits, or the supervisor has ended, which the channel reports.
                 _ => return taken,
             };
-            let records = bytes[..length.min(MESSAGE * RECORD)].chunks_exact(RECORD);
-            for told in records.filter_map(uksm_hint::read) {
-                match told.source {
-                    UKSM_HINT_GROWTH => taken.grown.push(SpaceId(told.space)),
+            let records =
+                bytes[..length.min(MAX_MESSAGE_RECORDS * RECORD_BYTES)].chunks_exact(RECORD_BYTES);
+            for record in records.filter_map(uksm_hint::read) {
+                match record.source {
+                    UKSM_HINT_GROWTH => taken.grown.push(SpaceId(record.space)),
                     UKSM_HINT_LOST => {
-                        taken.lost += told.length;
-                        self.lost += told.length;
-                        if told.space != NO_SPACE {
-                            taken.lost_of.push(SpaceId(told.space));
+                        taken.lost += record.length;
+                        self.lost += record.length;
+                        if record.space != NO_SPACE {
+                            taken.lost_of.push(SpaceId(record.space));
                         }
                     }
-                    _ => taken.hints.push(hint_of(&told)),
+                    _ => taken.hints.push(hint_of(&record)),
                 }
             }
         }
@@ -270,32 +271,35 @@ mod tests {
     fn what_is_handed_over_arrives_as_it_was() {
         let (mut sender, theirs) = pair().unwrap();
         let mut hints = HintReceiver::of(theirs);
-        let told = HintBatch {
+        let sent_batch = HintBatch {
             hints: (0..1000).map(|n| hint(n << 12)).collect(),
             lost: 3,
             lost_of: vec![SpaceId(9)],
             grown: vec![SpaceId(8)],
             more: false,
         };
-        sender.send(&told);
+        sender.send(&sent_batch);
         let taken = hints.take();
-        assert_eq!(taken.hints, told.hints);
+        assert_eq!(taken.hints, sent_batch.hints);
         assert_eq!((taken.lost, hints.lost()), (3, 3));
-        assert_eq!((taken.lost_of, taken.grown), (told.lost_of, told.grown));
+        assert_eq!(
+            (taken.lost_of, taken.grown),
+            (sent_batch.lost_of, sent_batch.grown)
+        );
         assert!(hints.take().hints.is_empty());
     }
 
     #[test]
-    fn what_a_slow_worker_does_not_take_is_lost_and_told_later() {
+    fn what_a_slow_worker_does_not_take_is_lost_and_reported_later() {
         let (mut sender, theirs) = pair().unwrap();
         let mut hints = HintReceiver::of(theirs);
-        let told = HintBatch {
+        let sent_batch = HintBatch {
             hints: (0..1000).map(hint).collect(),
             ..HintBatch::default()
         };
         let sent = 100;
         assert!(!sender.is_behind());
-        (0..sent).for_each(|_| sender.send(&told));
+        (0..sent).for_each(|_| sender.send(&sent_batch));
         assert!(sender.is_behind());
         let (mut came, mut newest) = (0, 0);
         loop {
@@ -307,7 +311,10 @@ mod tests {
             came += taken.hints.len() as u64;
             newest = last.start;
         }
-        assert!((MAX_WAITING as u64..sent * 1000).contains(&came), "{came}");
+        assert!(
+            (MAX_WAITING_RECORDS as u64..sent * 1000).contains(&came),
+            "{came}"
+        );
         assert_eq!(came + hints.lost(), sent * 1000);
         assert_eq!(newest, 999, "the newest is never dropped");
     }

@@ -46,10 +46,10 @@ use peer::Peer;
 const BACKLOG: i32 = 128;
 
 /// Maximum number that can wait: the kernel compares the length of the queue before it adds one.
-const MAX_WAITING: u32 = BACKLOG.unsigned_abs() + 1;
+const MAX_WAITING_CONNECTIONS: u32 = BACKLOG.unsigned_abs() + 1;
 
 /// Maximum number of connections accepted at a time; others wait.
-const MAX_ACCEPTED: usize = 128;
+const MAX_ACCEPTED_AT_ONCE: usize = 128;
 
 /// Maximum number of connections. Each takes two descriptors, and two more where the process is a
 /// target.
@@ -142,7 +142,7 @@ impl Agents {
             by_process: BTreeMap::new(),
             next: 1,
             drained_at,
-            draining: (drained_at, MAX_WAITING),
+            draining: (drained_at, MAX_WAITING_CONNECTIONS),
             lost: Vec::new(),
         })
     }
@@ -166,14 +166,14 @@ impl Agents {
         for agent in self.agents.values() {
             *of_users.entry(agent.peer.user).or_default() += 1;
         }
-        for _ in 0..MAX_ACCEPTED {
+        for _ in 0..MAX_ACCEPTED_AT_ONCE {
             let asked_at = clock::since_boot();
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = match accept_with(&self.listener, flags) {
                 Ok(socket) => socket,
                 Err(rustix::io::Errno::AGAIN) => {
                     self.drained_at = asked_at;
-                    self.draining = (asked_at, MAX_WAITING);
+                    self.draining = (asked_at, MAX_WAITING_CONNECTIONS);
                     break;
                 }
                 // No descriptor, or the connection was closed before: continued next time.
@@ -214,7 +214,7 @@ impl Agents {
         *left -= 1;
         if *left == 0 {
             self.drained_at = *since;
-            self.draining = (now, MAX_WAITING);
+            self.draining = (now, MAX_WAITING_CONNECTIONS);
         }
     }
 
@@ -264,7 +264,7 @@ impl Agents {
             let Some(agent) = self.agents.get_mut(&space) else {
                 continue;
             };
-            match agent.hear(now) {
+            match agent.receive(now) {
                 Ok(_) if !agent.peer.is_alive() => self.let_go(space),
                 Ok(outcomes) if outcomes.is_empty() => {}
                 Ok(outcomes) => answers.push((space, outcomes)),

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_pages_are_told_from_others_and_zeros_and_forks_are_none() {
+    fn merged_pages_are_distinguished_from_others_and_zeros_and_forks_are_none() {
         let words = [
             PRESENT | EXCLUSIVE | 1,
             PRESENT | 2,

@@ -22,7 +22,7 @@ use super::sysfs::{Error, Result, Sysfs};
 const FILES: [&str; 4] = ["pages_to_scan", "sleep_millisecs", "advisor_mode", "run"];
 
 /// Files of `FILES` that not every kernel has.
-const NEWER: &str = "advisor_mode";
+const OPTIONAL_FILE: &str = "advisor_mode";
 
 /// The settings before the change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl OriginalSettings {
     pub fn of(sysfs: &Sysfs) -> Result<OriginalSettings> {
         let mut values = BTreeMap::new();
         for name in FILES {
-            if name == NEWER && !sysfs.has(name) {
+            if name == OPTIONAL_FILE && !sysfs.has(name) {
                 continue;
             }
             let value = sysfs.text(name)?;
@@ -54,7 +54,7 @@ impl OriginalSettings {
     /// The settings from stored values.
     #[must_use]
     pub fn from_values(values: BTreeMap<String, String>) -> Option<OriginalSettings> {
-        let has = |name: &&str| *name == NEWER || values.contains_key(*name);
+        let has = |name: &&str| *name == OPTIONAL_FILE || values.contains_key(*name);
         let is_known = |name: &String| FILES.contains(&name.as_str());
         let is_whole = FILES.iter().all(has) && values.keys().all(is_known);
         is_whole.then_some(OriginalSettings { values })
@@ -79,8 +79,8 @@ impl OriginalSettings {
     /// One cannot be set.
     pub fn begin(sysfs: &Sysfs) -> Result<()> {
         sysfs.write_text("run", "0")?;
-        if sysfs.has(NEWER) {
-            sysfs.write_text(NEWER, "none")?;
+        if sysfs.has(OPTIONAL_FILE) {
+            sysfs.write_text(OPTIONAL_FILE, "none")?;
         }
         sysfs.write_text("sleep_millisecs", "0")
     }
@@ -91,8 +91,8 @@ impl OriginalSettings {
     /// The first file that could not be restored.
     pub fn put_back(&self, sysfs: &Sysfs) -> Result<()> {
         // Another program may have turned the advisor on since; then pages_to_scan cannot be set.
-        let advisor_off = match sysfs.has(NEWER) {
-            true => sysfs.write_text(NEWER, "none"),
+        let advisor_off = match sysfs.has(OPTIONAL_FILE) {
+            true => sysfs.write_text(OPTIONAL_FILE, "none"),
             false => Ok(()),
         };
         let put = |name: &&str| match self.values.get(*name) {

@@ -287,8 +287,8 @@ impl Device {
         })
     }
 
-    /// Counts the pages of `start..end` by state, as far as one call goes; [`CountAnswer::next`] is the
-    /// address to continue at.
+    /// Counts the pages of `start..end` by state, as far as one call goes; [`CountAnswer::next`] is
+    /// the address to continue at.
     ///
     /// # Errors
     /// No such space; a bad range; the target holds its locks.

@@ -19,11 +19,11 @@ use crate::module;
 /// Processor time of a list before the rest waits for the next one; at most one more process is
 /// checked after that. A daemon that merges as well must return sooner than a supervisor, which
 /// hundreds of workers wait for.
-const MAX_CPU: Nanos = 4_000_000;
-const MAX_CPU_FOR_OTHERS: Nanos = 50_000_000;
+const MAX_CPU_NS: Nanos = 4_000_000;
+const MAX_SUPERVISOR_CPU_NS: Nanos = 50_000_000;
 /// A list takes at most this multiple of its processor time in real time: processes may make their
 /// readers wait, and on a busy machine most of the elapsed time is not its own.
-const MAX_WAITING: Nanos = 10;
+const MAX_REAL_TIME_FACTOR: Nanos = 10;
 
 impl Processes {
     /// Changes since the last process list, within some milliseconds.
@@ -47,12 +47,12 @@ impl Processes {
         // prevent all checks.
         let (searched, used) = (clock::now(), clock::thread_cpu());
         let most = match self.is_supervisor {
-            true => MAX_CPU_FOR_OTHERS,
-            false => MAX_CPU,
+            true => MAX_SUPERVISOR_CPU_NS,
+            false => MAX_CPU_NS,
         };
         let has_time = || {
             clock::thread_cpu().saturating_sub(used) < most
-                && clock::now().saturating_sub(searched) < MAX_WAITING * most
+                && clock::now().saturating_sub(searched) < MAX_REAL_TIME_FACTOR * most
         };
         while has_time()
             && let Some(pid) = self.process_events.next(begun)

@@ -6,8 +6,8 @@
 //!
 //! # Approach
 //! With a [`Connector`], events report new processes, and a search only repairs: there is one at
-//! the start, after a loss, and then every [`SEARCH_INTERVAL`], or less often if it costs more than
-//! its share. Without a connector, each process list searches.
+//! the start, after a loss, and then every [`SEARCH_INTERVAL_NS`], or less often if it costs more
+//! than its share. Without a connector, each process list searches.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -19,10 +19,10 @@ use crate::connector::{Connector, EventKind};
 use crate::proc::{self, Proc};
 
 /// Time between two searches if there are events.
-const SEARCH_INTERVAL: Nanos = 30_000_000_000;
+const SEARCH_INTERVAL_NS: Nanos = 30_000_000_000;
 
-/// Searches use at most 1/`SEARCH_SHARE` of one core.
-const SEARCH_SHARE: Nanos = 2000;
+/// Searches use at most 1/`SEARCH_SHARE_DIVISOR` of one core.
+const SEARCH_SHARE_DIVISOR: Nanos = 2000;
 
 /// Selects the events that lead to a check.
 pub(super) struct Interest<'a> {
@@ -133,7 +133,7 @@ impl ProcessEvents {
         let begun = clock::thread_cpu();
         let listed = proc.list(pids);
         let cost = clock::thread_cpu().saturating_sub(begun);
-        self.search_due = clock::now() + SEARCH_INTERVAL.max(cost * SEARCH_SHARE);
+        self.search_due = clock::now() + SEARCH_INTERVAL_NS.max(cost * SEARCH_SHARE_DIVISOR);
         listed
     }
 

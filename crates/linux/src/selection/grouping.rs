@@ -130,7 +130,7 @@ impl Grouping {
                 });
                 group
             };
-            match forming.word(&candidate, current, next)? {
+            match forming.result(&candidate, current, next)? {
                 RuleResult::In(group) => return Ok(Some(group)),
                 RuleResult::Full => return Ok(None),
                 RuleResult::Other => {}
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(of("/u"), Some(4));
         assert_eq!(of("/t/c/x"), Some(5));
         assert_eq!(of("/t/d"), None, "with nobody, rather than with strangers");
-        assert_eq!(of("/t"), Some(rest.0), "no rule tells it");
+        assert_eq!(of("/t"), Some(rest.0), "no rule applies");
         assert_eq!(of("/t/b/y"), Some(3));
         let formed = grouping.take_formed();
         let of = |formed: &FormedGroup| {
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_be_chosen_is_told_from_who_is_left_alone_and_from_strangers() {
+    fn a_process_that_may_be_chosen_is_distinguished_from_excluded_and_unknown_ones() {
         let root = tempfile::tempdir().unwrap();
         let mut grouping = Grouping::default();
         let mut named = selection(Some("/a"));
@@ -350,7 +350,7 @@ mod tests {
         let under_t = (rule("tenants", "cgroup:2", Some("/t")), vec![]);
         grouping.regroup(named.clone(), vec![under_t]);
         grouping.exclude(selection(Some("/t/x")).chosen, &Proc::at(root.path()));
-        let told = |grouping: &mut Grouping, cgroup: &str| {
+        let chosen = |grouping: &mut Grouping, cgroup: &str| {
             let _group = group_of(grouping, root.path(), cgroup);
             let proc = Proc::at(root.path());
             let stat = proc.stat(7).unwrap();
@@ -364,11 +364,11 @@ mod tests {
             ("/t/x", (false, true)),
             ("/elsewhere", (false, false)),
         ] {
-            assert_eq!(told(&mut grouping, cgroup), is, "{cgroup}");
+            assert_eq!(chosen(&mut grouping, cgroup), is, "{cgroup}");
         }
         // A rule without named processes is for all.
         grouping.regroup(named, vec![(rule("users", "user", None), vec![])]);
-        assert_eq!(told(&mut grouping, "/elsewhere"), (true, false));
+        assert_eq!(chosen(&mut grouping, "/elsewhere"), (true, false));
         std::fs::remove_file(root.path().join("7/cgroup")).unwrap();
         let proc = Proc::at(root.path());
         let stat = proc.stat(7).unwrap();

@@ -42,7 +42,7 @@ fn names_of_files_are_bytes_whatever_they_look_like() {
 }
 
 #[test]
-fn the_kernels_names_are_told_apart() {
+fn the_kernels_names_are_distinguished() {
     for (name, kind) in [
         (&b""[..], NameKind::Anonymous),
         (b"[heap]", NameKind::Heap),

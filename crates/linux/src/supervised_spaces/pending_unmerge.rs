@@ -30,7 +30,7 @@ use crate::{mappings, module};
 const MAX_BROKEN_BYTES: u64 = 8 << 20;
 
 /// Time until the next try where memory was short.
-const PAUSE: Nanos = 1_000_000_000;
+const SHORTAGE_RETRY_INTERVAL_NS: Nanos = 1_000_000_000;
 
 /// Maximum number of passes over a process that keeps moving its memory.
 const MAX_PASSES: u32 = 8;
@@ -172,7 +172,7 @@ impl PendingUnmerges {
                     space.pid
                 );
             }
-            space.due = now + PAUSE;
+            space.due = now + SHORTAGE_RETRY_INTERVAL_NS;
             return Ok(None);
         }
         if !space.ranges.is_empty() {

@@ -38,7 +38,7 @@ const MAX_PAGES: u64 = 16_384;
 const MIN_PAGES: u64 = 32;
 
 /// Evidence on a process that is not followed; none for a followed one.
-pub(crate) fn unfollowed(whereabouts: ProcessState) -> Option<Evidence> {
+pub(crate) fn unfollowed(state: ProcessState) -> Option<Evidence> {
     let place = match state {
         ProcessState::Followed(..) => return None,
         ProcessState::Failed(_, errno) => {

@@ -95,7 +95,7 @@ impl Connection {
 
     /// Reads the answer if it has arrived, and sends waiting ranges. An agent that sent something
     /// unasked, or has closed, is lost.
-    pub(super) fn hear(&mut self, now: Nanos) -> Result<Vec<u32>, AgentLost> {
+    pub(super) fn receive(&mut self, now: Nanos) -> Result<Vec<u32>, AgentLost> {
         let mut bytes = [0; LONGEST + 1];
         let length = match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
             Ok((0, _)) => return Err(AgentLost),

@@ -316,7 +316,7 @@ fn a_flood_of_connections_is_taken_in_bounded_parts() {
     });
     let mut rounds = 0;
     while !flood.is_finished() {
-        assert!(accept(&mut agents).len() <= MAX_ACCEPTED);
+        assert!(accept(&mut agents).len() <= MAX_ACCEPTED_AT_ONCE);
         agents.collect(clock::now());
         rounds += 1;
     }
@@ -351,7 +351,7 @@ fn a_connection_whose_process_has_ended_is_none_though_its_socket_is_held() {
     assert_eq!(agents.collect(0), lost(&[space]));
     let mut bytes = [0; 1024];
     let (length, _) = recv(&held, &mut bytes, RecvFlags::DONTWAIT).unwrap();
-    assert_eq!(length, 0, "closed, and nothing was told");
+    assert_eq!(length, 0, "closed, and nothing was sent");
 }
 
 #[test]
@@ -440,8 +440,8 @@ fn a_socket_at_which_some_wait_all_the_time_is_drained_too() {
     let mut sockets = Vec::new();
     for _ in 0..4 {
         // The maximum accepted at a time: the call does not notice that none is left.
-        sockets.extend((0..MAX_ACCEPTED).map(|_| connected(&folder)));
-        assert_eq!(accept(&mut agents).len(), MAX_ACCEPTED);
+        sockets.extend((0..MAX_ACCEPTED_AT_ONCE).map(|_| connected(&folder)));
+        assert_eq!(accept(&mut agents).len(), MAX_ACCEPTED_AT_ONCE);
     }
     assert!(agents.drained_at >= before && agents.drained_at > begun);
 }

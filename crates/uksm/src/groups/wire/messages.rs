@@ -75,8 +75,8 @@ pub(crate) enum SpaceAnswer {
 }
 
 impl From<SpaceNotice> for SpaceNote {
-    fn from(news: SpaceNotice) -> SpaceNote {
-        match news {
+    fn from(notice: SpaceNotice) -> SpaceNote {
+        match notice {
             SpaceNotice::Arrived {
                 pid,
                 arrival,
@@ -112,8 +112,8 @@ impl From<SpaceNote> for SpaceNotice {
 }
 
 impl From<SpaceReport> for SpaceAnswer {
-    fn from(word: SpaceReport) -> SpaceAnswer {
-        match word {
+    fn from(report: SpaceReport) -> SpaceAnswer {
+        match report {
             SpaceReport::Detached(space) => SpaceAnswer::Detached(space.0),
             SpaceReport::Dead(space) => SpaceAnswer::Dead(space.0),
         }

@@ -221,7 +221,7 @@ impl Supervisor<'_> {
         };
         let mut workers = self.workers.iter_mut();
         let answered = workers.find_map(|worker| Some((worker.id, worker.take_answer()?)));
-        let mut evidence = match (whereabouts, answered) {
+        let mut evidence = match (state, answered) {
             (ProcessState::Followed(of, _), Some((asked, answer))) if of == asked => match answer {
                 Ok(Answer::Explained(evidence)) => evidence,
                 Ok(Answer::Error(line)) | Err(line) => {
