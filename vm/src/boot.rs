@@ -122,7 +122,7 @@ impl<'a> Outputs<'a> {
 /// Boots a machine and stays with it until it is gone.
 ///
 /// An emulated machine that dies before its first program starts is booted again, up to
-/// [`MAX_BOOTS`] times in all: several emulated processors patching code at boot occasionally kill
+/// `MAX_BOOTS` times in all: several emulated processors patching code at boot occasionally kill
 /// a stock kernel in that moment, and nothing of ours has run by then. A machine that is lost later
 /// is booted again only with [`Boot::again_if_lost`].
 ///

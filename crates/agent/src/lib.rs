@@ -6,8 +6,8 @@
 //!
 //! # Approach
 //! The library starts one thread, with all signals blocked, so that no handler of the program ever
-//! runs on it. The thread connects to the daemon ([`connection`]), receives advice about ranges,
-//! checks that they are anonymous memory ([`own_memory`]), and passes them to the kernel. It
+//! runs on it. The thread connects to the daemon (`connection`), receives advice about ranges,
+//! checks that they are anonymous memory (`own_memory`), and passes them to the kernel. It
 //! allocates nothing, prints nothing, and has a table of file descriptors of its own, so that
 //! neither the program nor a child that it forks has the connection. Without a daemon it searches
 //! for one at intervals. It ends for good if a message is malformed, if the process gets a system

@@ -6,14 +6,14 @@
 //! keeping a core busy. Processes end, exec, and change their memory meanwhile.
 //!
 //! # Approach
-//! [`pagemap`] shows which pages of a mapping are present and private. Only these are read, right
+//! `pagemap` shows which pages of a mapping are present and private. Only these are read, right
 //! afterwards, through `/proc/PID/mem`: an open file of it names one address space for good, so
 //! that another process is never read in place of one that ended. After the files are opened, the
 //! start time of the process is checked; from then on it cannot be another. A page that goes away
 //! between the two calls could be brought in: that takes a process that gives back or swaps out the
 //! page within some 100 µs, and is the only such case.
 //!
-//! A process with more pages than a bound is read in stretches of [`TABLE_PAGES`] pages, chosen by
+//! A process with more pages than a bound is read in stretches of `TABLE_PAGES` pages, chosen by
 //! a random number and not by their contents, for each process separately. A stretch is read whole,
 //! so that neighbouring pages are read or left out together: where memory is uneven, the error of
 //! estimates is larger than stated. Mappings beyond a bound of address space are not read, because
@@ -22,7 +22,7 @@
 //! If even that takes too long, [`Survey`] asks the kernel for amounts, and [`Sampler`] reads
 //! randomly chosen pages.
 //!
-//! After some pages [`pace`] sleeps. Reading counts as use: the kernel considers the pages recently
+//! After some pages `pace` sleeps. Reading counts as use: the kernel considers the pages recently
 //! used.
 //!
 //! # Units

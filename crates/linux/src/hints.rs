@@ -10,7 +10,7 @@
 //! up in a table that is kept here, and write the touched range into a ring that both sides have
 //! mapped; reading from it is no system call. A process may fill only a part of the ring, so that
 //! its heavy I/O does not cause the loss of hints of others. The kernel counts the hints that it
-//! drops, by space. It learns in batches of [`TURN_HINTS`] that hints were read. If a kernel lacks
+//! drops, by space. It learns in batches of `TURN_HINTS` that hints were read. If a kernel lacks
 //! one of the functions, the others are used, and [`Hints::missing`] names it.
 //!
 //! Loading the programs takes a tenth of a second of one core, mostly for reading the kernel's BTF.

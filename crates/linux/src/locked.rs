@@ -7,8 +7,8 @@
 //!
 //! # Approach
 //! Each locked target is left alone for a second, and for twice as long each time that it is still
-//! locked, up to [`MAX_PAUSE_NS`]: so one target takes 1/600 of its caller's time. If its locks
-//! were held at every try for [`MIN_REPORTED_NS`], it is reported: a shorter time is normal for a
+//! locked, up to `MAX_PAUSE_NS`: so one target takes 1/600 of its caller's time. If its locks
+//! were held at every try for `MIN_REPORTED_NS`, it is reported: a shorter time is normal for a
 //! process that maps much.
 //!
 //! # Units

@@ -11,7 +11,7 @@
 //! the policy itself asks more rarely where a list is long.
 //!
 //! A process can hold its locks so that each call advances only a little. Then the list ends after
-//! [`MAX_CALLS`] calls and [`MAX_LIST_NS`], with the error of a call that does not advance at all
+//! `MAX_CALLS` calls and `MAX_LIST_NS`, with the error of a call that does not advance at all
 //! (`EAGAIN`).
 //!
 //! # Source

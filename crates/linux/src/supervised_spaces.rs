@@ -11,7 +11,7 @@
 //! there, or moved while there was no supervisor. Such a space waits until these frames are broken,
 //! before anything in it is merged here. Only the worker detaches, so that none of its calls is
 //! refused for a space that it still works on: at once if the process has ended, else when the
-//! space shares nothing any more ([`pending_unmerge`]). Then the worker reports it, and the process
+//! space shares nothing any more (`pending_unmerge`). Then the worker reports it, and the process
 //! can be attached elsewhere.
 //!
 //! Reports that the supervisor does not accept yet are sent with the next list.

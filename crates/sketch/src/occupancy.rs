@@ -13,12 +13,12 @@
 //! m, r)`, and the number of contents met `j` times has the mean `Σ g(m) B(j; m, r)`, where `g(m)`
 //! is the number of contents with `m` pages. That is linear in the unknown `g`. So:
 //!
-//! 1. Contents that were met are counted in [`BINS`] bins of `j`. There is a confidence interval
+//! 1. Contents that were met are counted in `BINS` bins of `j`. There is a confidence interval
 //!    for the mean of each count, and one for the number of all pages.
 //! 2. A linear programme finds the fewest and the most copies, `Σ (m - 1) g(m)`, of all `g` whose
 //!    means lie in all the intervals. The true `g` is one of these unless an interval fails, so the
 //!    true number lies between the two with at least the probability that all intervals hold
-//!    together. The intervals share [`DOUBT`] (Bonferroni): half for all pages, half for the bins.
+//!    together. The intervals share `DOUBT` (Bonferroni): half for all pages, half for the bins.
 //!    They are Poisson's: the counts are sums of independent indicators, whose tails are no heavier
 //!    (Hoeffding).
 //! 3. The estimate is that of the `g` whose means are nearest to the counts, by the sum of

@@ -6,8 +6,8 @@
 //!
 //! # Approach
 //! A connection *is* an address space: the agent's descriptor is closed by exec and by the end of
-//! the process. [`peer`] identifies the process that made it. Nothing here waits: advice is queued,
-//! answers are collected when they have arrived ([`connection`]), and an agent that does not answer
+//! the process. `peer` identifies the process that made it. Nothing here waits: advice is queued,
+//! answers are collected when they have arrived (`connection`), and an agent that does not answer
 //! in time, or breaks the contract, is disconnected. An agent's messages are trusted only about its
 //! own memory: the answers only report which advice was taken.
 //!
