@@ -1,11 +1,11 @@
-//! Compiles the hint programs with clang, and makes Rust's side of `hint_event.h`.
+//! Compiles the BPF programs with clang, and makes the Rust side of `hint_event.h`.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const HEADER: &str = "hint_event.h";
-const SOURCES: [&str; 2] = ["hints", "moves"];
+const SOURCES: [&str; 2] = ["hints", "cgroup_moves"];
 
 fn main() {
     println!("cargo::rerun-if-changed={HEADER}");
@@ -36,7 +36,7 @@ fn compile(clang: &str, folder: &Path, name: &str) {
     let compiled = Command::new(clang)
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g"])
         .args(["-Wall", "-Wextra", "-Werror", "-fdebug-prefix-map=.=bpf"])
-        // Where Debian keeps the headers of the machine, which clang does not look for itself.
+        // Debian's folder of headers of the machine, in which clang does not search by itself.
         .args(["-I/usr/include/x86_64-linux-gnu", "-c", &source, "-o"])
         .arg(folder.join(format!("{name}.bpf.o")))
         .status();

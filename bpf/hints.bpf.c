@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0
 /*
- * Sees data of files and block devices arrive in memory of followed processes, or leave from it
- * (XLH section 4.1), and such processes grow.
+ * Reports memory of followed processes that reads filled or writes took their data from (XLH
+ * section 4.1), and growth of such processes.
  *
- * Problem: a read can be asked for by read, pread64, readv, preadv2, libaio or io_uring, by the
- * process itself or by a worker thread of the kernel's. System calls would have to be watched one by
- * one, and while one is, every system call of every process takes a slower way.
+ * Problem: a read can be requested by read, pread64, readv, preadv2, libaio or io_uring, by the
+ * process itself or by a worker thread of the kernel. Watching system calls would need a program
+ * for each of them, and while one is watched, every system call of every process is slower.
  *
- * Approach: all of them meet where the page cache copies to the caller, in filemap_read and
- * generic_perform_write (iomap_file_buffered_write on xfs), and where a direct request takes the
- * caller's pages, in bio_iov_iter_get_pages. A program at the end of each sees the iterator as it was
- * left: what was touched ends there, so it is walked backwards. Kernel workers of io_uring run as
- * the process, so that its id is that of the process in all cases. A call of another process costs
- * one lookup.
+ * Approach: all requests pass the functions in which the page cache copies to the caller,
+ * filemap_read and generic_perform_write (iomap_file_buffered_write on xfs), and those in which a
+ * direct request takes the caller's pages, bio_iov_iter_get_pages. A program at the end of each
+ * reads the iterator as the function left it: the touched memory ends there, so the segments are
+ * walked backwards. Kernel workers of io_uring run as the process, so the current process id is
+ * right in all cases. A call of an unfollowed process costs one lookup.
  *
- * What is not seen: requests whose memory is given by pages (splice, registered buffers of io_uring,
- * whose pages are pinned and cannot be merged), vhost and network; file systems that read by
- * themselves (btrfs writes, fuse without page cache).
+ * Not reported: requests with memory named by pages (splice, registered buffers of io_uring, whose
+ * pages are pinned and cannot be merged), vhost and network; file systems with their own reads
+ * (btrfs writes, fuse without page cache).
  *
- * A process that does very much I/O must not fill the ring for all others: each may have as many hints
- * waiting as bounds it to a part of what is still free, as a switch divides its memory among queues
+ * A process with very much I/O must not fill the ring for all others. The waiting hints of each
+ * process are limited to a part of the free space, as a switch divides its memory among queues
  * (Choudhury and Hahne, Dynamic queue length thresholds for shared-memory packet switches, 1998).
- * Of which processes hints were lost is told.
+ * The spaces that lost hints are reported.
  *
- * A direct request has not arrived yet when it is told, and does not say of which file it is.
+ * A direct request is reported before its data arrive, and without its file.
  *
- * That a process grows could be seen at each page fault, which would make faults dearer for all processes
- * by a tenth. It is looked at where a fault takes a page table, once in 2 MiB that were not mapped
- * before, for huge pages, get_user_pages and the processor of a guest, too: by how many
- * anonymous pages the process has more than when it was told last. What is filled again in
- * place takes no table, and is not seen.
+ * Growth could be measured at each page fault, which would make faults of all processes slower by a
+ * tenth. Instead it is measured when a fault allocates a page table: once in 2 MiB that were not
+ * mapped before, also for huge pages, get_user_pages and the processor of a guest. The growth is
+ * the number of anonymous pages beyond those of the last record. Memory that is filled again in
+ * place needs no page table, and is not reported.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -40,29 +40,29 @@
 
 char _license[] SEC("license") = "GPL";
 
-/* Fewer bytes fill no page. */
+/* Fewer bytes fill no page, and are not reported. */
 #define MIN_BYTES 1024
-/* UIO_MAXIOV of the kernel: a request has no more segments. */
+/* Maximum number of segments of a request: UIO_MAXIOV of the kernel. */
 #define MAX_SEGMENTS 1024
-/* One run of so many is timed, drawn at random so that no pattern of calls escapes. */
+/* One run of TIMED is timed, chosen at random so that no pattern of calls is missed. */
 #define TIMED 64
-/* Bytes of the ring, and what a hint takes of it, with the kernel's header. */
+/* Bytes of the ring, and of a hint in it with the kernel's header. */
 #define RING (1 << 20)
 #define HINT_BYTES (sizeof(struct uksm_hint) + 8)
-/* A process may have hints waiting that take so many times what is free. */
+/* The waiting hints of a process take at most this multiple of the free space. */
 #define PART_OF_FREE 2
-/* A process has grown if it has so many anonymous pages more. It is told once in so long. */
+/* Minimum growth that is reported, and minimum time in ns between two records of a process. */
 #define GROWN_PAGES 256
 #define GROWN_ONCE_IN 1000000000ULL
 #define PAGE_BYTES 4096
 /* MM_ANONPAGES of the kernel. */
 #define ANON_PAGES 1
-/* REQ_OP_READ of the kernel, and the bits that tell. */
+/* Bits of bi_opf with the operation; REQ_OP_READ is 0. */
 #define OP_MASK 0xff
 
 typedef __u64 address_t;
 
-/* Of the kernel's structures the fields that are used; where they are is resolved at load. */
+/* The fields in use of the kernel's structures; their offsets are resolved at load. */
 struct iovec {
 	void *iov_base;
 	__u64 iov_len;
@@ -136,7 +136,7 @@ struct task_struct {
 	struct mm_struct *mm;
 } __attribute__((preserve_access_index));
 
-/* Which processes are followed, by process id. */
+/* The followed processes, by process id. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -150,7 +150,7 @@ struct {
 	__uint(max_entries, RING);
 } hints SEC(".maps");
 
-/* How often the daemon has taken hints in numbers. */
+/* Number of the daemon's reads of hints. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -158,7 +158,7 @@ struct {
 	__type(value, __u32);
 } turn SEC(".maps");
 
-/* Spaces of which hints were lost, until the daemon takes them out. If it is full, that is not told. */
+/* Spaces that lost hints, until the daemon removes them. Further spaces are not reported. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -186,39 +186,39 @@ static __always_inline void count(__u32 which)
 	add(which, 1);
 }
 
-/* When a run begins that is timed; 0 if it is not. */
+/* The start time of a timed run; 0 for a run that is not timed. */
 static __always_inline __u64 begin(void)
 {
 	return bpf_get_prandom_u32() % TIMED ? 0 : bpf_ktime_get_ns();
 }
 
-/* A run that began then ends. It stands for those that are not timed. */
+/* The end of a run. A timed run also stands for those that are not timed. */
 static __always_inline void end(__u64 begun)
 {
 	if (begun)
 		add(UKSM_HINT_COUNT_NANOSECONDS, (bpf_ktime_get_ns() - begun) * TIMED);
 }
 
-/* Bytes of a file, from where they end backwards. A size of 0 is that of no file. */
+/* Bytes of a file, by their end. A size of 0 means that there is no file. */
 struct place {
 	__u64 file_size;
 	__u64 end;
 };
 
-/* Whether one more hint of it leaves room for those of others. */
+/* Whether one more hint of this process leaves room for those of others. */
 static __always_inline int has_room(struct uksm_follower *of)
 {
 	__u32 zero = 0;
 	__u32 *now = bpf_map_lookup_elem(&turn, &zero);
 	__u64 waiting = bpf_ringbuf_query(&hints, BPF_RB_AVAIL_DATA);
 
-	/* What was told before has been taken. Two threads may do this at once, and count one too few. */
+	/* Earlier hints have been read. Two threads may do this at once, and count one too few. */
 	if (now && of->turn != *now) {
 		of->turn = *now;
-		of->told = 0;
+		of->sent = 0;
 		of->lost = 0;
 	}
-	return waiting < RING && of->told * HINT_BYTES < PART_OF_FREE * (RING - waiting);
+	return waiting < RING && of->sent * HINT_BYTES < PART_OF_FREE * (RING - waiting);
 }
 
 static __always_inline void lose(struct uksm_follower *of)
@@ -232,7 +232,7 @@ static __always_inline void lose(struct uksm_follower *of)
 	bpf_map_update_elem(&lost, &space, &space, BPF_ANY);
 }
 
-static __always_inline void tell(struct uksm_follower *of, __u32 source, address_t start,
+static __always_inline void send(struct uksm_follower *of, __u32 source, address_t start,
 				 __u64 length, struct place place)
 {
 	struct uksm_hint *hint;
@@ -244,7 +244,7 @@ static __always_inline void tell(struct uksm_follower *of, __u32 source, address
 		lose(of);
 		return;
 	}
-	of->told++;
+	of->sent++;
 	hint->start = start;
 	hint->length = length;
 	hint->file_size = place.file_size;
@@ -255,24 +255,25 @@ static __always_inline void tell(struct uksm_follower *of, __u32 source, address
 }
 
 /*
- * Zero, which the verifier must not know: before 6.7 it tries the function that bpf_loop() calls once,
- * and leaves out what that one time does not reach. So a walk begins with nothing that it knows.
+ * Zero, but unknown to the verifier. Before 6.7 the verifier simulates the function that bpf_loop()
+ * calls only once, and removes the code that this one call does not reach. So a walk starts with
+ * values unknown to the verifier.
  */
 __u64 nothing;
 
-/* A walk over the segments of a request, from where its iterator stands backwards. */
+/* A walk over the segments of a request, backwards from the position of its iterator. */
 struct walk {
-	const struct iovec *at; /* the segment that was looked at last, or the one behind the last */
-	__u64 offset;           /* bytes of it that were touched; 0: it begins behind what was */
-	__u64 done;             /* bytes that are still to be looked at */
-	address_t start;        /* memory that is not told yet, since more may join it */
+	const struct iovec *at; /* the last segment read, or the one behind all */
+	__u64 offset;           /* touched bytes of it; 0: the previous one is touched as a whole */
+	__u64 done;             /* touched bytes that remain */
+	address_t start;        /* memory that is not reported yet, since more may join it */
 	__u64 length;
-	struct place place; /* where the memory that is not told yet ends */
+	struct place place; /* the place in the file of the end of that memory */
 	struct uksm_follower *of;
 	__u32 source;
 };
 
-/* Looks at one segment; 1 ends the walk. Guests' requests have a segment a page. */
+/* Handles one segment; 1 ends the walk. Guests' requests have a segment for each page. */
 static long step(__u32 index __attribute__((unused)), void *context)
 {
 	struct walk *walk = context;
@@ -291,7 +292,7 @@ static long step(__u32 index __attribute__((unused)), void *context)
 	if (walk->length && start + part == walk->start) {
 		walk->length += part;
 	} else {
-		tell(walk->of, walk->source, walk->start, walk->length, walk->place);
+		send(walk->of, walk->source, walk->start, walk->length, walk->place);
 		walk->place.end -= walk->length;
 		walk->length = part;
 	}
@@ -301,8 +302,8 @@ static long step(__u32 index __attribute__((unused)), void *context)
 	return !walk->done;
 }
 
-/* The segments of which done bytes were touched. */
-static __always_inline void tell_segments(struct iov_iter *iter, struct uksm_follower *of,
+/* Reports the segments, of which done bytes were touched. */
+static __always_inline void send_segments(struct iov_iter *iter, struct uksm_follower *of,
 					  __u32 source, __u64 done, struct place place)
 {
 	struct iov_iter___before *before = (void *)iter;
@@ -321,13 +322,13 @@ static __always_inline void tell_segments(struct iov_iter *iter, struct uksm_fol
 	else
 		walk.at = BPF_CORE_READ(iter, __iov);
 	bpf_loop(MAX_SEGMENTS, step, &walk, 0);
-	tell(of, source, walk.start, walk.length, walk.place);
+	send(of, source, walk.start, walk.length, walk.place);
 }
 
 /*
- * The place in its file at which a request ended, if it is one of a file. The functions that write leave the
- * position behind what was written, as those that read do, from 6.5 on and in the 6.1 of Debian. Where
- * one does not, its places are too low by what it wrote, for all processes alike.
+ * The end of a request in its file, if it has one. Functions that read leave the position behind
+ * the data. So do functions that write, from 6.5 on and in Debian's 6.1. On other kernels the places
+ * of writes are too low by their length, for all processes alike.
  */
 static __always_inline struct place place_of(struct kiocb *iocb)
 {
@@ -357,15 +358,15 @@ static __always_inline void touched(struct kiocb *iocb, struct iov_iter *iter, _
 		address_t end = (address_t)BPF_CORE_READ(iter, ubuf) +
 				BPF_CORE_READ(iter, iov_offset);
 
-		tell(of, source, end - done, done, place);
+		send(of, source, end - done, done, place);
 	} else if (type == bpf_core_enum_value(enum iter_type, ITER_IOVEC)) {
-		tell_segments(iter, of, source, done, place);
+		send_segments(iter, of, source, done, place);
 	} else {
 		count(UKSM_HINT_COUNT_OTHER);
 	}
 }
 
-/* What a function of (iocb, iter, ...) returned: the number of its arguments differs by kernel. */
+/* A function of (iocb, iter, ...) has returned. Its number of arguments depends on the kernel. */
 static __always_inline void returned(__u64 *arguments, __u32 source)
 {
 	__u64 begun = begin();
@@ -376,7 +377,7 @@ static __always_inline void returned(__u64 *arguments, __u32 source)
 	end(begun);
 }
 
-/* Anonymous pages, without what processors have not added up yet. */
+/* Anonymous pages, without those that processors have not added up yet. */
 static __always_inline __s64 anon_pages(struct mm_struct *mm)
 {
 	struct mm_struct___before *before = (void *)mm;
@@ -389,7 +390,7 @@ static __always_inline __s64 anon_pages(struct mm_struct *mm)
 	return pages;
 }
 
-/* A followed process takes a page table: tells if it has grown. Two threads may both tell it. */
+/* A followed process gets a page table: reports growth. Two threads may both report it. */
 static __always_inline void grows(struct uksm_follower *of, struct mm_struct *mm)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
@@ -397,7 +398,7 @@ static __always_inline void grows(struct uksm_follower *of, struct mm_struct *mm
 	__s64 pages;
 	__u64 now;
 
-	/* That of its child, or one that it reads or writes. */
+	/* The memory of its child, or of a process that it reads or writes. */
 	if (BPF_CORE_READ(task, mm) != mm)
 		return;
 	pages = anon_pages(mm);
@@ -408,7 +409,7 @@ static __always_inline void grows(struct uksm_follower *of, struct mm_struct *mm
 	now = bpf_ktime_get_ns();
 	if (now - of->grown_at < GROWN_ONCE_IN)
 		return;
-	tell(of, UKSM_HINT_GROWTH, 0, (pages - of->anon_pages) * PAGE_BYTES, nowhere);
+	send(of, UKSM_HINT_GROWTH, 0, (pages - of->anon_pages) * PAGE_BYTES, nowhere);
 	of->grown_at = now;
 	of->anon_pages = pages;
 }

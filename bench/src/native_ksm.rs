@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::json;
-use uksm_linux::ksm::before::Before;
 use uksm_linux::ksm::memory;
+use uksm_linux::ksm::original_settings::OriginalSettings;
 use uksm_linux::ksm::sysfs::{KSM_PATH, Sysfs};
 use uksm_linux::proc::Proc;
 
@@ -134,7 +134,7 @@ struct KsmHost {
 
 /// The former knobs, which the watcher restores if this program does not.
 struct RestoredKnobs {
-    before: Before,
+    before: OriginalSettings,
     sysfs: Sysfs,
     file: PathBuf,
     watcher: Child,
@@ -142,7 +142,7 @@ struct RestoredKnobs {
 
 impl RestoredKnobs {
     fn new(options: &Options, place: &KsmHost) -> Result<RestoredKnobs> {
-        let before = Before::of(&place.sysfs)?;
+        let before = OriginalSettings::of(&place.sysfs)?;
         let file = place.folder.join("before.json");
         let kept = json!({ "folder": KSM_PATH, "knobs": before.values() });
         std::fs::write(&file, kept.to_string()).with_context(|| file.display().to_string())?;

@@ -1,9 +1,8 @@
-//! The programs that run in the kernel and tell of I/O, of growth and of moves, compiled, and what
-//! they tell.
+//! The BPF programs for hints of I/O, for growth and for moves between control groups, compiled.
 //!
-//! `hints.bpf.c` and `moves.bpf.c` say what is seen and how. `hint_event.h` is what it and the
-//! daemon agree on; this crate holds Rust's side of that, made by bindgen, and the object files. It
-//! loads nothing.
+//! `hints.bpf.c` and `cgroup_moves.bpf.c` document their events. `hint_event.h` has the records and
+//! tables that the programs and the daemon share; this crate has their Rust side, made by bindgen,
+//! and the object files. It loads nothing.
 
 use std::mem::offset_of;
 
@@ -26,7 +25,7 @@ pub use event::{
     UKSM_MOVE_COUNT_LOST, UKSM_MOVE_COUNT_MOVES, uksm_follower, uksm_hint,
 };
 
-/// An object file, where a loader may read its words.
+/// An object file, aligned as a loader needs it.
 #[repr(C, align(16))]
 struct Aligned<T: ?Sized>(T);
 
@@ -36,16 +35,19 @@ static ALIGNED: &Aligned<[u8]> =
 /// The object file of the hint programs.
 pub static HINTS: &[u8] = &ALIGNED.0;
 
-static ALIGNED_MOVES: &Aligned<[u8]> =
-    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/moves.bpf.o")));
+static ALIGNED_CGROUP_MOVES: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(
+    env!("OUT_DIR"),
+    "/cgroup_moves.bpf.o"
+)));
 
-/// The object file of the program that sees processes move between control groups.
-pub static MOVES: &[u8] = &ALIGNED_MOVES.0;
+/// The object file of the program that reports moves between control groups.
+pub static CGROUP_MOVES: &[u8] = &ALIGNED_CGROUP_MOVES.0;
 
-/// That program, and the tracepoint of the kernel that it runs at.
-pub const MOVES_PROGRAM: (&str, &str) = ("moves", "cgroup_attach_task");
+/// That program, and its tracepoint.
+pub const CGROUP_MOVES_PROGRAM: (&str, &str) = ("moves", "cgroup_attach_task");
 
-/// Of its programs those that see I/O, and the function of the kernel at whose end each runs.
+/// The programs of [`HINTS`] that report I/O, each with the function of the kernel that it runs
+/// after.
 pub const IO_PROGRAMS: &[(&str, &str)] = &[
     ("filemap_read", "filemap_read"),
     ("shmem_read", "shmem_file_read_iter"),
@@ -54,30 +56,31 @@ pub const IO_PROGRAMS: &[(&str, &str)] = &[
     ("direct", "bio_iov_iter_get_pages"),
 ];
 
-/// The program that sees processes grow, and the function at whose beginning it runs.
+/// The program of [`HINTS`] that reports growth, and the function of the kernel that it runs
+/// before.
 pub const GROWTH_PROGRAM: (&str, &str) = ("page_table", "pte_alloc_one");
 
 impl uksm_follower {
-    /// A process that is followed from this turn on, of which nothing was told.
+    /// A process that is followed from this turn on, without hints yet.
     #[must_use]
     pub fn new(space: u32, turn: u32) -> uksm_follower {
         uksm_follower {
             space,
             turn,
-            // Its first page table says how many it has.
+            // Replaced at its first page table.
             anon_pages: i64::MAX,
             ..uksm_follower::default()
         }
     }
 
-    /// It as the programs' table has it.
+    /// The entry of the programs' table.
     #[must_use]
     pub fn bytes(self) -> [u8; size_of::<uksm_follower>()] {
         let mut all = [0; size_of::<uksm_follower>()];
         let mut put = |at: usize, field: &[u8]| all[at..at + field.len()].copy_from_slice(field);
         put(offset_of!(uksm_follower, space), &self.space.to_ne_bytes());
         put(offset_of!(uksm_follower, turn), &self.turn.to_ne_bytes());
-        put(offset_of!(uksm_follower, told), &self.told.to_ne_bytes());
+        put(offset_of!(uksm_follower, sent), &self.sent.to_ne_bytes());
         put(offset_of!(uksm_follower, lost), &self.lost.to_ne_bytes());
         put(
             offset_of!(uksm_follower, grown_at),
@@ -123,7 +126,7 @@ impl uksm_hint {
     }
 }
 
-/// So many bytes of a record from there on, if it has them.
+/// `N` bytes of a record from `at` on, if it has them.
 fn bytes<const N: usize>(record: &[u8], at: usize) -> Option<[u8; N]> {
     record.get(at..)?.first_chunk().copied()
 }
@@ -152,7 +155,7 @@ mod tests {
     #[test]
     fn the_objects_are_elf_files_for_bpf() {
         const EM_BPF: u16 = 247;
-        for object in [HINTS, MOVES] {
+        for object in [HINTS, CGROUP_MOVES] {
             assert_eq!(&object[..4], b"\x7fELF");
             assert_eq!(u16::from_le_bytes([object[18], object[19]]), EM_BPF);
         }

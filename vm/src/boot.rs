@@ -27,16 +27,16 @@ use uksm_vm_protocol::machine::{MODULE, Machine};
 use uksm_vm_protocol::messages::{Event, MODULE_DIR, ModuleFile, PLAN_PATH, Plan, Work};
 
 /// Time in which a dying kernel may print.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+const LAST_OUTPUT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time in which the machine must power off after its verdict.
-const POWER_OFF: Duration = Duration::from_secs(20);
+const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time in which a machine must report a test's result, beyond the test's own bound: its processes
 /// have two minutes to end. A machine whose clock or processors stand still reports nothing.
 const TEST_GRACE: Duration = Duration::from_secs(150);
 /// Maximum number of boots of a machine.
-const BOOTS: u32 = 3;
+const MAX_BOOTS: u32 = 3;
 /// Lines of the console that are shown when a run did not pass.
-const CONSOLE_TAIL: usize = 60;
+const CONSOLE_TAIL_LINES: usize = 60;
 
 /// What to boot, and the work there.
 pub struct Boot<'a> {
@@ -121,10 +121,10 @@ impl<'a> Outputs<'a> {
 
 /// Boots a machine and stays with it until it is gone.
 ///
-/// An emulated machine that dies before its first program starts is booted again, up to [`BOOTS`]
-/// times in all: several emulated processors patching code at boot occasionally kill a stock kernel
-/// in that moment, and nothing of ours has run by then. A machine that is lost later is booted
-/// again only with [`Boot::again_if_lost`].
+/// An emulated machine that dies before its first program starts is booted again, up to
+/// `MAX_BOOTS` times in all: several emulated processors patching code at boot occasionally kill
+/// a stock kernel in that moment, and nothing of ours has run by then. A machine that is lost later
+/// is booted again only with [`Boot::again_if_lost`].
 ///
 /// # Errors
 /// It could not be started: something is missing or does not build.
@@ -141,9 +141,9 @@ pub fn run(mut boot: Boot, outputs: Outputs) -> Result<Report> {
         let place = folder.path().join(attempt.to_string());
         fs::create_dir(&place).with_context(|| place.display().to_string())?;
         let mut booted = false;
-        let mut event = |told: &Event| {
-            booted |= matches!(told, Event::Booted { .. });
-            (outputs.event)(told);
+        let mut event = |event: &Event| {
+            booted |= matches!(event, Event::Booted { .. });
+            (outputs.event)(event);
         };
         let attempted = Outputs {
             stdout: Box::new(stdout.clone()),
@@ -163,11 +163,11 @@ pub fn run(mut boot: Boot, outputs: Outputs) -> Result<Report> {
             }
             _ => return Ok(report),
         };
-        if attempt == BOOTS || !boot.accel.is_emulated() {
+        if attempt == MAX_BOOTS || !boot.accel.is_emulated() {
             return Ok(report);
         }
         eprintln!(
-            "{}: booting again ({attempt} of {BOOTS} machines are gone): {why}",
+            "{}: booting again ({attempt} of {MAX_BOOTS} machines are gone): {why}",
             boot.label
         );
     }
@@ -225,11 +225,11 @@ fn once(boot: &Boot, initramfs: &Path, place: &Path, outputs: Outputs) -> Result
             error.to_string()
         }
     };
-    let said = fs::read_to_string(&complaints).unwrap_or_default();
-    let gone = if said.trim().is_empty() {
+    let text = fs::read_to_string(&complaints).unwrap_or_default();
+    let gone = if text.trim().is_empty() {
         gone
     } else {
-        format!("{gone}; QEMU said: {}", said.trim())
+        format!("{gone}; QEMU said: {}", text.trim())
     };
     Ok(Report {
         ending: collector.ending(&gone),
@@ -244,36 +244,7 @@ pub fn console_tail(log: &Path) -> String {
     let text = fs::read(log)
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         .unwrap_or_default();
-    crate::tool::last_lines(&text, CONSOLE_TAIL)
-}
-
-/// Boots a machine that only has to send one report.
-///
-/// # Errors
-/// It cannot be started.
-pub fn probe(kernel: &Kernel, accel: Accel, bound: Duration) -> Result<Ending> {
-    let boot = Boot {
-        label: "probe".into(),
-        kernel,
-        accel,
-        machine: Machine::Stock,
-        memory_mib: 256,
-        cpus: 1,
-        preallocate: false,
-        work: Work::Probe,
-        variant: None,
-        load: false,
-        load_too: Vec::new(),
-        again_if_lost: false,
-        kernel_modules: &[],
-        files: Initramfs::new(),
-        parameters: Vec::new(),
-        plugin: None,
-        seed: 1,
-        time_factor: 1,
-        bound,
-    };
-    Ok(run(boot, Outputs::events_only(&mut |_| {}))?.ending)
+    crate::tool::last_lines(&text, CONSOLE_TAIL_LINES)
 }
 
 fn log_path(boot: &Boot) -> Result<PathBuf> {
@@ -351,18 +322,18 @@ fn follow(
                 break "QEMU ended".to_owned();
             }
             Ok(message) => {
-                if let Message::Event(told) = &message {
-                    event(told);
-                    test_end = end_of_test(told, test_end);
+                if let Message::Event(received) = &message {
+                    event(received);
+                    test_end = end_of_test(received, test_end);
                 }
                 collector.take(&message);
                 if !closing && (collector.is_fatal() || collector.has_verdict()) {
                     closing = true;
                     deadline = Instant::now()
                         + if collector.is_fatal() {
-                            LAST_WORDS
+                            LAST_OUTPUT_TIMEOUT
                         } else {
-                            POWER_OFF
+                            POWER_OFF_TIMEOUT
                         };
                 }
             }
@@ -392,8 +363,8 @@ fn follow(
     end(child);
     // Messages still in transit.
     while let Ok(message) = streams.messages.recv_timeout(Duration::from_secs(5)) {
-        if let Message::Event(told) = &message {
-            event(told);
+        if let Message::Event(received) = &message {
+            event(received);
         }
         collector.take(&message);
     }

@@ -22,7 +22,7 @@ const AT_RUN_TIME: [(&str, &[&str]); 1] = [("zram", &["lzo_rle", "lz4"])];
 
 /// A module to be packed.
 #[derive(Debug, Clone)]
-pub struct Packed {
+pub struct PackedModule {
     /// The module's entry in the guest's plan.
     pub entry: ModuleFile,
     /// Contents, unpacked; none if it is built in.
@@ -68,8 +68,8 @@ impl ModuleIndex {
     ///
     /// # Errors
     /// The kernel has no such module, or a file cannot be unpacked.
-    pub fn pack(&self, names: &[&str]) -> Result<Vec<Packed>> {
-        let mut packed: BTreeMap<String, Packed> = BTreeMap::new();
+    pub fn pack(&self, names: &[&str]) -> Result<Vec<PackedModule>> {
+        let mut packed: BTreeMap<String, PackedModule> = BTreeMap::new();
         for name in names {
             self.add(name, &mut packed)?;
         }
@@ -82,7 +82,7 @@ impl ModuleIndex {
             || self.builtin.iter().any(|b| b == name)
     }
 
-    fn add(&self, name: &str, packed: &mut BTreeMap<String, Packed>) -> Result<()> {
+    fn add(&self, name: &str, packed: &mut BTreeMap<String, PackedModule>) -> Result<()> {
         if packed.contains_key(name) {
             return Ok(());
         }
@@ -100,7 +100,7 @@ impl ModuleIndex {
             };
             packed.insert(
                 name.to_owned(),
-                Packed {
+                PackedModule {
                     entry,
                     contents: None,
                 },
@@ -121,7 +121,7 @@ impl ModuleIndex {
             needs: needs.clone(),
         };
         let contents = Some(unpacked(&self.folder.join(path))?);
-        packed.insert(name.to_owned(), Packed { entry, contents });
+        packed.insert(name.to_owned(), PackedModule { entry, contents });
         for needed in needs {
             self.add(&needed, packed)?;
         }

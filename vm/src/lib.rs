@@ -11,11 +11,11 @@
 //! without a verdict is lost, which is never the same as a failed test.
 //!
 //! Each file is one step, and passes plain paths to the next one:
-//! - the kernel: [`packages`] (the machine's package sources) → [`kernel`],
-//!   [`headers`], [`kernel_modules`]; [`source`] → [`built_kernel`];
+//! - the kernel: [`packages`] (the machine's package sources) → [`stock_kernel`], [`headers`],
+//!   [`kernel_modules`]; [`source`] → [`built_kernel`]; both by name in [`kernel_names`];
 //! - the contents of the initramfs: [`module_build`], [`programs`], [`libraries`], [`redis`],
 //!   [`python`], [`java`], [`postgres`], [`criu`], [`nested`] → [`initramfs`];
-//! - the machine: [`machine`] (its shape), [`accel`], [`qemu`] → [`boot`];
+//! - the machine: [`machine`] (its shape), [`accel`], [`qemu`] → [`boot`] → [`kvm_probe`];
 //! - its messages: [`channel`] → [`verdict`];
 //! - one program or a shell in it: [`program_run`], [`exit_status`];
 //! - a profile of its instructions: [`plugin`].
@@ -35,6 +35,8 @@ pub mod initramfs;
 pub mod java;
 pub mod kernel;
 pub mod kernel_modules;
+pub mod kernel_names;
+pub mod kvm_probe;
 pub mod libraries;
 pub mod machine;
 pub mod module_build;
@@ -50,5 +52,6 @@ pub mod qemu;
 pub mod redis;
 pub mod seed;
 pub mod source;
+pub mod stock_kernel;
 pub mod tool;
 pub mod verdict;

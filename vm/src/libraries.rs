@@ -34,15 +34,15 @@ pub fn needed_by(program: &Path, search: &[PathBuf]) -> Result<Vec<Library>> {
     let mut command = tool::command("ldd");
     command.arg(program).env("LD_LIBRARY_PATH", paths);
     let output = command.output().context("ldd")?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !output.status.success() || said.contains("statically linked") {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() || text.contains("statically linked") {
         let complaint = String::from_utf8_lossy(&output.stderr);
-        if complaint.contains("not a dynamic executable") || said.contains("statically linked") {
+        if complaint.contains("not a dynamic executable") || text.contains("statically linked") {
             return Ok(Vec::new());
         }
         bail!("ldd {}: {complaint}", program.display());
     }
-    parse(&said).with_context(|| format!("ldd {}", program.display()))
+    parse(&text).with_context(|| format!("ldd {}", program.display()))
 }
 
 fn parse(text: &str) -> Result<Vec<Library>> {

@@ -14,7 +14,7 @@ use uksm_vm::exit_status::{self, COMPLAINED, FAILED, LOST};
 use uksm_vm::module_build::{self, Variant};
 use uksm_vm::program_run::{self, Request};
 use uksm_vm::verdict::Ending;
-use uksm_vm::{kernel, seed};
+use uksm_vm::{kernel_names, seed};
 use uksm_vm_protocol::machine::Machine;
 
 #[derive(Parser)]
@@ -156,7 +156,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
             timeout,
             arguments,
         } => {
-            let kernel = kernel::named(&guest.kernel)?;
+            let kernel = kernel_names::named(&guest.kernel)?;
             let mut request = request(guest)?;
             request.program = program;
             request.results = results;
@@ -177,7 +177,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
             Ok(program_status(&report))
         }
         Verb::Shell { guest } => {
-            let kernel = kernel::named(&guest.kernel)?;
+            let kernel = kernel_names::named(&guest.kernel)?;
             let mut request = request(guest)?;
             request.bins.insert(0, "uksm".into());
             request.bound = Duration::from_secs(24 * 3600);
@@ -185,8 +185,8 @@ fn carry_out(verb: Verb) -> Result<u8> {
             Ok(program_status(&report))
         }
         Verb::Fetch { kernel } => {
-            for name in kernel::or_stock(kernel) {
-                let kernel = kernel::named(&name)?;
+            for name in kernel_names::or_stock(kernel) {
+                let kernel = kernel_names::named(&name)?;
                 println!("{name}: {} {}", kernel.release, kernel.version);
                 println!("  image   {}", kernel.image.display());
                 println!("  headers {}", kernel.build.display());

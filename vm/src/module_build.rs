@@ -28,7 +28,7 @@ pub enum Variant {
 
 /// A module that was built.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Built {
+pub struct BuiltModule {
     /// Its name.
     pub name: &'static str,
     /// Its file.
@@ -57,7 +57,7 @@ const fn sources(variant: Variant) -> &'static [Source] {
 ///
 /// # Errors
 /// They do not compile.
-pub fn build(kernel: &Kernel, variant: Variant) -> Result<Vec<Built>> {
+pub fn build(kernel: &Kernel, variant: Variant) -> Result<Vec<BuiltModule>> {
     let tree = tool::tree();
     let mut files = Vec::new();
     for folder in ["kernel", "interface", "guest-tests/kernel"] {
@@ -90,7 +90,7 @@ pub fn build(kernel: &Kernel, variant: Variant) -> Result<Vec<Built>> {
     .with_context(|| format!("building the modules for {}", kernel.release))?;
     let modules = sources(variant).iter().flat_map(|(_, modules)| *modules);
     Ok(modules
-        .map(|&(name, needs)| Built {
+        .map(|&(name, needs)| BuiltModule {
             name,
             file: built.join(format!("{name}.ko")),
             needs,

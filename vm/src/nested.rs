@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
-use crate::kernel_modules::{ModuleIndex, Packed};
+use crate::kernel_modules::{ModuleIndex, PackedModule};
 use crate::{cache, qemu, tool};
 
 /// The guest's folder of the parts of its own guests.
@@ -94,11 +94,11 @@ fn initramfs(kernel: &Kernel, init: &Path) -> Result<Initramfs> {
 
 /// Modules, each after its dependencies.
 #[must_use]
-pub fn in_order(mut left: Vec<Packed>) -> Vec<Packed> {
-    let mut ordered: Vec<Packed> = Vec::new();
+pub fn in_order(mut left: Vec<PackedModule>) -> Vec<PackedModule> {
+    let mut ordered: Vec<PackedModule> = Vec::new();
     while !left.is_empty() {
         let has = |name: &String| ordered.iter().any(|module| module.entry.name == *name);
-        let ready = |module: &Packed| module.entry.needs.iter().all(has);
+        let ready = |module: &PackedModule| module.entry.needs.iter().all(has);
         // A circle is impossible: the kernel would load none of it. It would stay in the given
         // order.
         let next = left.iter().position(ready).unwrap_or(0);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn modules_come_behind_what_they_need() {
-        let module = |name: &str, needs: &[&str]| Packed {
+        let module = |name: &str, needs: &[&str]| PackedModule {
             entry: ModuleFile {
                 name: name.to_owned(),
                 file: None,

@@ -17,7 +17,7 @@ use crate::boot::{self, Boot, Outputs, Report};
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
 use crate::module_build::Variant;
-use crate::{accel, criu, java, nested, plugin, postgres, programs, python, redis};
+use crate::{criu, java, kvm_probe, nested, plugin, postgres, programs, python, redis};
 use uksm_vm_protocol::machine::Machine;
 use uksm_vm_protocol::messages::{Event, Work};
 
@@ -181,7 +181,7 @@ fn boot(
     plugin: Option<OsString>,
     outputs: Outputs,
 ) -> Result<Report> {
-    let mut accel = accel::detect(kernel, request.clock)?;
+    let mut accel = kvm_probe::detect(kernel, request.clock)?;
     let mut load_too = request.kernel_modules.clone();
     if request.nested {
         accel = accel.nested();

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 
 /// Number of last lines of a failed tool's output in the error.
-const LAST_WORDS: usize = 25;
+const MAX_ERROR_LINES: usize = 25;
 
 /// A command in the C locale, without standard input.
 #[must_use]
@@ -35,12 +35,12 @@ pub fn output(command: &mut Command) -> Result<String> {
         )
     })?;
     if !output.status.success() {
-        let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
-        said.push_str(&String::from_utf8_lossy(&output.stderr));
+        let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.push_str(&String::from_utf8_lossy(&output.stderr));
         bail!(
             "{shown}: {}\n{}",
             output.status,
-            last_lines(&said, LAST_WORDS)
+            last_lines(&text, MAX_ERROR_LINES)
         );
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

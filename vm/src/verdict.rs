@@ -105,7 +105,7 @@ impl Collector {
                     !self
                         .complaints
                         .iter()
-                        .any(|heard| heard.contains(line.as_str()))
+                        .any(|received| received.contains(line.as_str()))
                 };
                 let unheard: Vec<String> = complaints
                     .iter()

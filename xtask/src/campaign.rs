@@ -15,10 +15,11 @@ use anyhow::{Result, bail};
 use uksm_guest_tests::case::{Kind, TestCase};
 use uksm_guest_tests::cases as table;
 use uksm_guest_tests::cases::fuzz::{CALLS as FULL_RUN, CALLS_VARIABLE as FUZZ_CALLS};
-use uksm_vm::accel::{self, Accel, Clock};
+use uksm_vm::accel::{Accel, Clock};
 use uksm_vm::boot::{self, Boot, Outputs, Report};
 use uksm_vm::initramfs::Initramfs;
 use uksm_vm::kernel::Kernel;
+use uksm_vm::kvm_probe;
 use uksm_vm::machine::{lacking, shape};
 use uksm_vm::programs;
 use uksm_vm::verdict::{Collector, Ending};
@@ -161,7 +162,7 @@ pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Outcome> {
     if cases.is_empty() {
         bail!("no test has a name with {}", selection.filters.join(" or "));
     }
-    let accel = accel::detect(kernel, Clock::Time)?;
+    let accel = kvm_probe::detect(kernel, Clock::Time)?;
     println!(
         "kernel {} ({}), {accel}, seed {}",
         kernel.release, kernel.version, selection.seed

@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use uksm_guest_tests::foreign::schedule::Arm;
 use uksm_vm::exit_status::{self, FAILED, LOST};
-use uksm_vm::{kernel, seed};
+use uksm_vm::{kernel_names, seed};
 use xtask::campaign::{self, Outcome, Part, Selection, TestCounts};
 use xtask::foreign::campaign as foreign;
 use xtask::suite::{self, Scope};
@@ -105,8 +105,8 @@ fn carry_out(verb: Verb) -> Result<u8> {
                 return Ok(0);
             }
             let mut outcome = Outcome::default();
-            for name in kernel::or_stock(kernel) {
-                outcome.add(campaign::run(&kernel::named(&name)?, &selection)?);
+            for name in kernel_names::or_stock(kernel) {
+                outcome.add(campaign::run(&kernel_names::named(&name)?, &selection)?);
             }
             outcome.print_failures();
             let counts = outcome.counts;
@@ -121,7 +121,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
                 seed: seed::or_new(seed)?,
                 ..Selection::default()
             };
-            let kernels = kernel::or_stock(kernel);
+            let kernels = kernel_names::or_stock(kernel);
             let counts = suite::run(&Scope { kernels, selection }).counts;
             if counts.lost > 0 {
                 println!(
@@ -148,8 +148,8 @@ fn carry_out(verb: Verb) -> Result<u8> {
                 seed: seed::or_new(seed)?,
             };
             let mut equal = true;
-            for name in kernel::or_stock(kernel) {
-                equal &= foreign::run(&kernel::named(&name)?, &selection)?;
+            for name in kernel_names::or_stock(kernel) {
+                equal &= foreign::run(&kernel_names::named(&name)?, &selection)?;
             }
             Ok(if equal { 0 } else { FAILED })
         }

@@ -20,8 +20,8 @@ use anyhow::{Context as _, Result, bail};
 
 use super::campaign::{self, Outcome, Part, Selection, TestCounts};
 use super::own_files;
-use uksm_vm::accel::{self, Clock};
-use uksm_vm::{kernel, programs, source, tool};
+use uksm_vm::accel::Clock;
+use uksm_vm::{kernel_names, kvm_probe, programs, source, tool};
 
 /// The selection of checks.
 #[derive(Debug, Clone, Default)]
@@ -126,7 +126,8 @@ fn guest_tests(scope: &Scope) -> Vec<Step> {
         let job = format!("guest tests of what any kernel shows, on {last}");
         jobs.push((job, last.clone(), Part::Policy));
         // The accelerator is detected once for all jobs; an error occurs again in each.
-        let _known = kernel::named(last).and_then(|kernel| accel::detect(&kernel, Clock::Time));
+        let _known =
+            kernel_names::named(last).and_then(|kernel| kvm_probe::detect(&kernel, Clock::Time));
     }
     let run = |(job, kernel, part): &(String, String, Part)| {
         let selection = Selection {
@@ -134,7 +135,7 @@ fn guest_tests(scope: &Scope) -> Vec<Step> {
             ..scope.selection.clone()
         };
         Step::done(job, &mut || {
-            campaign::run(&kernel::named(kernel)?, &selection)
+            campaign::run(&kernel_names::named(kernel)?, &selection)
         })
     };
     std::thread::scope(|threads| {

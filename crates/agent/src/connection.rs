@@ -28,17 +28,18 @@ use rustix::process::geteuid;
 use uksm_interface::advice::{LONGEST, Message};
 
 use crate::own_memory;
+use crate::system_call_filter::is_filtered;
 
 /// Minimum number of the socket: the C library prints its last messages to 2, and the daemon must
 /// not receive them.
 const MIN_DESCRIPTOR: i32 = 3;
 
 /// Without a message, the agent checks at this interval whether it is still needed.
-const LOOK_SECONDS: i64 = 10;
+const CHECK_INTERVAL_SECONDS: i64 = 10;
 
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum ConnectionEnd {
     /// The daemon ended; another may start.
     Closed,
     /// The agent has no further work in this process.
@@ -78,37 +79,37 @@ impl Connection {
     }
 
     /// Performs requests until the end.
-    pub(crate) fn serve(&self) -> Ended {
+    pub(crate) fn serve(&self) -> ConnectionEnd {
         let look = Timespec {
-            tv_sec: LOOK_SECONDS,
+            tv_sec: CHECK_INTERVAL_SECONDS,
             tv_nsec: 0,
         };
         let mut bytes = [0u8; LONGEST + 1];
         loop {
             let mut watched = [PollFd::new(&self.socket, PollFlags::IN)];
             let ready = poll(&mut watched, Some(&look));
-            if crate::is_filtered() || own_memory::is_alone() {
-                return Ended::ForGood;
+            if is_filtered() || own_memory::is_alone() {
+                return ConnectionEnd::ForGood;
             }
             match ready {
                 Ok(0) => continue,
                 Ok(_) => {}
-                Err(_) => return Ended::ForGood,
+                Err(_) => return ConnectionEnd::ForGood,
             }
             let Ok((length, _)) = recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) else {
-                return Ended::Closed;
+                return ConnectionEnd::Closed;
             };
             if length == 0 {
-                return Ended::Closed;
+                return ConnectionEnd::Closed;
             }
             let received = bytes.get(..length).unwrap_or_default();
             let Ok(message) = Message::parse(received) else {
-                return Ended::ForGood;
+                return ConnectionEnd::ForGood;
             };
             let answer = own_memory::advise(&message).bytes();
             let flags = SendFlags::NOSIGNAL;
             if send(&self.socket, answer.as_slice(), flags).is_err() {
-                return Ended::Closed;
+                return ConnectionEnd::Closed;
             }
         }
     }

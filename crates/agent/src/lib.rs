@@ -6,8 +6,8 @@
 //!
 //! # Approach
 //! The library starts one thread, with all signals blocked, so that no handler of the program ever
-//! runs on it. The thread connects to the daemon ([`connection`]), receives advice about ranges,
-//! checks that they are anonymous memory ([`own_memory`]), and passes them to the kernel. It
+//! runs on it. The thread connects to the daemon (`connection`), receives advice about ranges,
+//! checks that they are anonymous memory (`own_memory`), and passes them to the kernel. It
 //! allocates nothing, prints nothing, and has a table of file descriptors of its own, so that
 //! neither the program nor a child that it forks has the connection. Without a daemon it searches
 //! for one at intervals. It ends for good if a message is malformed, if the process gets a system
@@ -29,17 +29,18 @@ use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use rustix::fs::{Mode, OFlags, open};
-use rustix::thread::{Timespec, nanosleep, secure_computing_mode, set_name};
+use rustix::thread::{Timespec, nanosleep, set_name};
 use uksm_interface::advice::SOCKET_VARIABLE;
 
 mod connection;
 mod own_memory;
+mod system_call_filter;
 
-use connection::{Connection, Ended};
+use connection::{Connection, ConnectionEnd};
+use system_call_filter::{is_filtered, starts_filtered};
 
 /// Size of the thread's stack: messages and lines of maps are some KiB.
-const STACK: usize = 256 << 10;
+const STACK_BYTES: usize = 256 << 10;
 
 /// Time between searches for a daemon, at first and at most.
 const RETRY_SECONDS: (i64, i64) = (1, 60);
@@ -93,7 +94,7 @@ fn create_thread() {
         return;
     }
     // SAFETY: the attributes were filled.
-    unsafe { libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK) };
+    unsafe { libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK_BYTES) };
     let detached = libc::PTHREAD_CREATE_DETACHED;
     // SAFETY: the attributes were filled.
     unsafe { libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), detached) };
@@ -131,9 +132,9 @@ fn take_advice(path: &CStr) {
     let mut wait = shortest;
     while !is_filtered() && !own_memory::is_alone() {
         if let Some(connection) = Connection::to(path) {
-            let ended = connection.serve();
+            let end = connection.serve();
             drop(connection);
-            if ended == Ended::ForGood {
+            if end == ConnectionEnd::ForGood {
                 return;
             }
             wait = shortest;
@@ -143,31 +144,6 @@ fn take_advice(path: &CStr) {
     }
 }
 
-/// Whether the program was started with a filter of system calls, or that is unknown. It uses only
-/// system calls that the dynamic linker has just made to load this library, which no such filter
-/// kills for.
-fn starts_filtered() -> bool {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let Ok(file) = open(c"/proc/self/status", flags, Mode::empty()) else {
-        return true;
-    };
-    let mut text = [0u8; 4096];
-    let length = rustix::io::read(&file, &mut text).unwrap_or(0);
-    has_filter(text.get(..length).unwrap_or_default())
-}
-
-/// Whether a process has a filter, by the beginning of its status, or the status lacks that line.
-fn has_filter(status: &[u8]) -> bool {
-    let mut lines = status.split(|&byte| byte == b'\n');
-    let mode = lines.find_map(|line| line.strip_prefix(b"Seccomp:"));
-    mode.is_none_or(|mode| mode.trim_ascii() != b"0")
-}
-
-/// Whether a filter of system calls is active for this thread: then nothing more is tried.
-fn is_filtered() -> bool {
-    !secure_computing_mode().is_ok_and(|mode| mode == rustix::thread::SecureComputingMode::Disabled)
-}
-
 fn sleep(seconds: i64) {
     let time = Timespec {
         tv_sec: seconds,
@@ -175,18 +151,4 @@ fn sleep(seconds: i64) {
     };
     // No signal ends it.
     let _slept = nanosleep(&time);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_filter_is_told_by_the_status_of_the_process() {
-        assert!(!starts_filtered() || is_filtered());
-        assert!(!has_filter(b"Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n"));
-        assert!(has_filter(b"Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n"));
-        assert!(has_filter(b"Name:\tSeccomp:\t0\nSeccomp:\t1\n"));
-        assert!(has_filter(b"Name:\tx\n"), "not known");
-    }
 }

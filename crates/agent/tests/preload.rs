@@ -339,7 +339,7 @@ fn built(name: &str, daemon: &Daemon) -> Command {
     preloaded(&program, &daemon.path())
 }
 
-fn said(command: &mut Command) -> String {
+fn output_of(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
@@ -349,7 +349,10 @@ fn said(command: &mut Command) -> String {
 fn a_child_whose_filter_kills_for_threads_lives() {
     let daemon = Daemon::new();
     let mut program = built("filtered_fork", &daemon);
-    assert_eq!(said(&mut program), "the child lives\nthe child exited: 0\n");
+    assert_eq!(
+        output_of(&mut program),
+        "the child lives\nthe child exited: 0\n"
+    );
     assert_eq!(daemon.accept().answer(), None, "the parent had an agent");
 }
 
@@ -357,8 +360,8 @@ fn a_child_whose_filter_kills_for_threads_lives() {
 fn a_program_that_is_started_with_a_filter_lives_without_an_agent() {
     let daemon = Daemon::new();
     let mut program = built("filtered_fork", &daemon);
-    let said = said(program.arg("exec"));
-    assert_eq!(said, "the program lives\n");
+    let output = output_of(program.arg("exec"));
+    assert_eq!(output, "the program lives\n");
     // The answers before and after the filter.
     assert_eq!(daemon.accept().answer(), None);
     assert!(daemon.nobody_comes_within(Duration::from_millis(100)));
@@ -368,7 +371,7 @@ fn a_program_that_is_started_with_a_filter_lives_without_an_agent() {
 fn fork_ends_in_a_program_whose_allocator_is_locked_meanwhile() {
     let daemon = Daemon::new();
     let mut program = built("allocator_fork", &daemon);
-    assert_eq!(said(&mut program), "the child exited: 0\n".repeat(3));
+    assert_eq!(output_of(&mut program), "the child exited: 0\n".repeat(3));
     assert_eq!(daemon.accept().answer(), None, "the parent had an agent");
 }
 
@@ -377,7 +380,7 @@ fn a_program_says_what_it_says_without_the_library_with_and_without_daemon() {
     let daemon = Daemon::new();
     let nowhere = daemon.folder.path().join("nobody");
     let script = "echo out; echo err >&2; trap 'echo caught' USR1; kill -USR1 $$; sleep 1; ls /proc/$$/fd; exit 3";
-    let say = |command: &mut Command| {
+    let output = |command: &mut Command| {
         let output = command.args(["-c", script]).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (
@@ -386,10 +389,13 @@ fn a_program_says_what_it_says_without_the_library_with_and_without_daemon() {
             text(output.stderr),
         )
     };
-    let plain = say(&mut Command::new("/bin/sh"));
+    let plain = output(&mut Command::new("/bin/sh"));
     assert_eq!(plain.0, Some(3));
-    assert_eq!(say(&mut preloaded(Path::new("/bin/sh"), &nowhere)), plain);
-    let served = say(&mut preloaded(Path::new("/bin/sh"), &daemon.path()));
+    assert_eq!(
+        output(&mut preloaded(Path::new("/bin/sh"), &nowhere)),
+        plain
+    );
+    let served = output(&mut preloaded(Path::new("/bin/sh"), &daemon.path()));
     assert_eq!(served, plain);
 }
 

@@ -8,7 +8,8 @@
 //! - [`plain`] makes one bounded line of any text, without anything that a terminal would obey;
 //! - [`names`] checks which parts of a path name a file;
 //! - [`copies`] finds the copies of merged pages among the kernel's events;
-//! - [`own_file`] reads a file that only this process's user or root could have written.
+//! - [`regular_file`] reads a file that an operator names, and [`own_file`] one that only this
+//!   process's user or root could have written.
 //!
 //! All others open no file: they map bytes to a result.
 
@@ -16,3 +17,4 @@ pub mod copies;
 pub mod names;
 pub mod own_file;
 pub mod plain;
+pub mod regular_file;

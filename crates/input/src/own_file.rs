@@ -11,34 +11,36 @@
 //! # Source
 //! open(2) (`O_NOFOLLOW`, `O_NONBLOCK`), fstat(2).
 
-use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::fs::OFlags;
 use rustix::process::geteuid;
+
+use crate::regular_file::open_at_once;
 
 /// The access that others must not have to the file, though its owner may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bar {
+pub enum ForbiddenAccess {
     /// Write it.
     Write,
     /// Write it or read it.
     ReadAndWrite,
 }
 
-impl Bar {
+impl ForbiddenAccess {
     fn mode(self) -> u32 {
         match self {
-            Bar::Write => 0o022,
-            Bar::ReadAndWrite => 0o077,
+            ForbiddenAccess::Write => 0o022,
+            ForbiddenAccess::ReadAndWrite => 0o077,
         }
     }
 
     fn fault(self) -> &'static str {
         match self {
-            Bar::Write => "others may write it",
-            Bar::ReadAndWrite => "others may read it",
+            ForbiddenAccess::Write => "others may write it",
+            ForbiddenAccess::ReadAndWrite => "others may read it",
         }
     }
 }
@@ -49,23 +51,20 @@ impl Bar {
 /// # Errors
 /// There is none (`NotFound`), it cannot be read, or it is refused (`InvalidData`): another user's,
 /// accessible to others, no regular file, or longer than `max_bytes`.
-pub fn read(path: &Path, bar: Bar, max_bytes: u64) -> io::Result<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = open(path, flags, Mode::empty())?;
-    let found = fstat(&file)?;
+pub fn read(path: &Path, forbidden: ForbiddenAccess, max_bytes: u64) -> io::Result<Vec<u8>> {
+    let (file, found) = open_at_once(path, OFlags::NOFOLLOW)?;
     let refuse = |what: &str| Err(io::Error::new(ErrorKind::InvalidData, what));
-    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+    if !found.is_file() {
         return refuse("no regular file");
     }
-    if !is_trusted(found.st_uid, geteuid().as_raw()) {
+    if !is_trusted(found.uid(), geteuid().as_raw()) {
         return refuse("it is another user's");
     }
-    if found.st_mode & bar.mode() != 0 {
-        return refuse(bar.fault());
+    if found.mode() & forbidden.mode() != 0 {
+        return refuse(forbidden.fault());
     }
     let mut bytes = Vec::new();
-    File::from(file)
-        .take(max_bytes.saturating_add(1))
+    file.take(max_bytes.saturating_add(1))
         .read_to_end(&mut bytes)?;
     match u64::try_from(bytes.len()) {
         Ok(length) if length <= max_bytes => Ok(bytes),
@@ -84,8 +83,10 @@ mod tests {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 
-    fn fault(path: &Path, bar: Bar) -> String {
-        read(path, bar, 4).unwrap_err().to_string()
+    use rustix::fs::{FileType, Mode};
+
+    fn fault(path: &Path, forbidden: ForbiddenAccess) -> String {
+        read(path, forbidden, 4).unwrap_err().to_string()
     }
 
     #[test]
@@ -94,13 +95,16 @@ mod tests {
         let path = folder.path().join("x");
         fs::write(&path, "text").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-        assert_eq!(read(&path, Bar::ReadAndWrite, 4).unwrap(), b"text");
+        assert_eq!(
+            read(&path, ForbiddenAccess::ReadAndWrite, 4).unwrap(),
+            b"text"
+        );
         assert!(is_trusted(0, 1000) && is_trusted(1000, 1000));
         assert!(!is_trusted(1000, 0) && !is_trusted(1001, 1000));
         // Only root can give a file away.
         if geteuid().is_root() {
             chown(&path, Some(54_321), None).unwrap();
-            assert_eq!(fault(&path, Bar::Write), "it is another user's");
+            assert_eq!(fault(&path, ForbiddenAccess::Write), "it is another user's");
         }
     }
 
@@ -111,11 +115,14 @@ mod tests {
         fs::write(&path, "text").unwrap();
         let set = |mode| fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
         set(0o644);
-        assert_eq!(read(&path, Bar::Write, 4).unwrap(), b"text");
-        assert_eq!(fault(&path, Bar::ReadAndWrite), "others may read it");
+        assert_eq!(read(&path, ForbiddenAccess::Write, 4).unwrap(), b"text");
+        assert_eq!(
+            fault(&path, ForbiddenAccess::ReadAndWrite),
+            "others may read it"
+        );
         for mode in [0o620, 0o602] {
             set(mode);
-            assert_eq!(fault(&path, Bar::Write), "others may write it");
+            assert_eq!(fault(&path, ForbiddenAccess::Write), "others may write it");
         }
     }
 
@@ -123,21 +130,27 @@ mod tests {
     fn links_pipes_folders_and_long_files_are_refused_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let missing = read(&path("none"), Bar::Write, 4).unwrap_err();
+        let missing = read(&path("none"), ForbiddenAccess::Write, 4).unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
         fs::write(path("long"), "12345").unwrap();
-        assert_eq!(fault(&path("long"), Bar::Write), "too long");
+        assert_eq!(fault(&path("long"), ForbiddenAccess::Write), "too long");
         fs::write(path("file"), "1234").unwrap();
         symlink(path("file"), path("link")).unwrap();
-        let link = read(&path("link"), Bar::Write, 4).unwrap_err();
+        let link = read(&path("link"), ForbiddenAccess::Write, 4).unwrap_err();
         assert_eq!(
             link.raw_os_error(),
             Some(rustix::io::Errno::LOOP.raw_os_error())
         );
-        assert_eq!(fault(folder.path(), Bar::Write), "no regular file");
+        assert_eq!(
+            fault(folder.path(), ForbiddenAccess::Write),
+            "no regular file"
+        );
         let mode = Mode::RUSR | Mode::WUSR;
         let kind = FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), kind, mode, 0).unwrap();
-        assert_eq!(fault(&path("pipe"), Bar::Write), "no regular file");
+        assert_eq!(
+            fault(&path("pipe"), ForbiddenAccess::Write),
+            "no regular file"
+        );
     }
 }

@@ -178,7 +178,7 @@ mod tests {
         )
         .unwrap();
         let proc = Proc::at(root.path());
-        for (rule, says) in [
+        for (rule, expected) in [
             ("all", Some("all")),
             ("user", Some("user 33")),
             ("cgroup:1", Some("/machine.slice")),
@@ -194,7 +194,11 @@ mod tests {
         ] {
             let boundary: Boundary = rule.parse().unwrap();
             assert_eq!(boundary.to_string(), rule);
-            assert_eq!(boundary.of(&proc, 7).unwrap().as_deref(), says, "{rule}");
+            assert_eq!(
+                boundary.of(&proc, 7).unwrap().as_deref(),
+                expected,
+                "{rule}"
+            );
         }
         assert_eq!(unit("/user.slice/x"), None);
     }

@@ -34,26 +34,26 @@ mod filter;
 mod message;
 
 use message::Message;
-pub use message::{Event, What};
+pub use message::{Event, EventKind};
 
 /// The multicast group of process events (`CN_IDX_PROC`), as a mask.
 const GROUP: u32 = 1;
 
 /// Room for events, in bytes of kernel memory: some ten thousand events.
-const BUFFER: usize = 4 << 20;
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// Maximum number of events of one [`Connector::take`]: a few milliseconds.
-const MAX_TAKEN: usize = 1024;
+const MAX_EVENTS_PER_READ: usize = 1024;
 
 /// Maximum time until the confirmation. The kernel sends it within the call that requests it.
-const CONFIRMED_WITHIN: Timespec = Timespec {
+const CONFIRMATION_TIMEOUT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
 
-/// The result of [`Connector::take`].
+/// The result of reading events that wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Taken {
+pub struct ReadSummary {
     /// Events were lost before or between those that were read.
     pub lost: bool,
     /// More events wait.
@@ -84,8 +84,8 @@ impl Connector {
         let socket = net::socket_with(family, SocketType::DGRAM, flags, protocol)?;
         filter::attach(&socket)?;
         // Without the right to exceed the system's limit, the socket holds fewer events.
-        if sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER).is_err() {
-            sockopt::set_socket_recv_buffer_size(&socket, BUFFER)?;
+        if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
+            sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES)?;
         }
         net::bind(&socket, &SocketAddrNetlink::new(0, GROUP))?;
         let token = std::process::id();
@@ -99,7 +99,7 @@ impl Connector {
     fn confirm(&self, token: u32) -> io::Result<()> {
         loop {
             let mut coming = [PollFd::new(&self.socket, PollFlags::IN)];
-            if poll(&mut coming, Some(&CONFIRMED_WITHIN))? == 0 {
+            if poll(&mut coming, Some(&CONFIRMATION_TIMEOUT))? == 0 {
                 let what = "no confirmation: it needs CAP_NET_ADMIN and the host's namespaces";
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
             }
@@ -118,12 +118,12 @@ impl Connector {
         }
     }
 
-    /// Calls `tell` for the events that have come, in their order; a bounded number.
-    pub fn take(&self, mut tell: impl FnMut(Event)) -> Taken {
-        let mut taken = Taken::default();
-        for _ in 0..MAX_TAKEN {
+    /// Calls `each` for the events that have come, in their order; a bounded number.
+    pub fn take(&self, mut each: impl FnMut(Event)) -> ReadSummary {
+        let mut taken = ReadSummary::default();
+        for _ in 0..MAX_EVENTS_PER_READ {
             match self.receive() {
-                Ok(Some(Message::Event(event))) => tell(event),
+                Ok(Some(Message::Event(event))) => each(event),
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return taken,
                 Err(Errno::INTR) => {}

@@ -6,14 +6,14 @@
 //! keeping a core busy. Processes end, exec, and change their memory meanwhile.
 //!
 //! # Approach
-//! [`pagemap`] shows which pages of a mapping are present and private. Only these are read, right
+//! `pagemap` shows which pages of a mapping are present and private. Only these are read, right
 //! afterwards, through `/proc/PID/mem`: an open file of it names one address space for good, so
 //! that another process is never read in place of one that ended. After the files are opened, the
 //! start time of the process is checked; from then on it cannot be another. A page that goes away
 //! between the two calls could be brought in: that takes a process that gives back or swaps out the
 //! page within some 100 µs, and is the only such case.
 //!
-//! A process with more pages than a bound is read in stretches of [`TABLE_PAGES`] pages, chosen by
+//! A process with more pages than a bound is read in stretches of `TABLE_PAGES` pages, chosen by
 //! a random number and not by their contents, for each process separately. A stretch is read whole,
 //! so that neighbouring pages are read or left out together: where memory is uneven, the error of
 //! estimates is larger than stated. Mappings beyond a bound of address space are not read, because
@@ -22,7 +22,7 @@
 //! If even that takes too long, [`Survey`] asks the kernel for amounts, and [`Sampler`] reads
 //! randomly chosen pages.
 //!
-//! After some pages [`pace`] sleeps. Reading counts as use: the kernel considers the pages recently
+//! After some pages `pace` sleeps. Reading counts as use: the kernel considers the pages recently
 //! used.
 //!
 //! # Units
@@ -40,27 +40,27 @@ use uksm_sketch::content::{PAGE_BYTES, Salt};
 use uksm_sketch::sketch::Sketch;
 
 use crate::proc::{self, Proc, Stat};
-use crate::smaps::{self, Entries, Entry, NameKind};
+use crate::smaps::{self, NameKind, SmapsEntries, SmapsEntry};
 
 mod pace;
+mod page_sample;
 pub(crate) mod pagemap;
-mod sampled;
 mod survey;
 
 use pace::Pace;
+pub use page_sample::{PresentState, SampledPage, Sampler};
 use pagemap::Pagemap;
-pub use sampled::{Met, Now, Sampler};
 pub use survey::Survey;
 
 /// Pages that one page table maps.
 const TABLE_PAGES: u64 = 512;
 
 /// Pages read at a time; they and the sketch's data stay in the cache.
-const BATCH: u64 = 64;
+const BATCH_PAGES: u64 = 64;
 
 /// Maximum number of pages of address space examined in one process: 256 GiB, for which finding the
 /// present pages takes some 2 s.
-const MAX_LOOKED_AT: u64 = 1 << 26;
+const MAX_EXAMINED_PAGES: u64 = 1 << 26;
 
 /// The result of reading a process.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ pub struct Page<'a> {
 
 /// A process that cannot be mistaken for another any more.
 #[derive(Debug)]
-struct Opened {
+struct OpenProcess {
     memory: File,
     pagemap: Pagemap,
     mappings: Vec<Mapping>,
@@ -105,7 +105,7 @@ struct Opened {
 
 /// A part of a mapping, with its number of present pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stretch {
+struct MappingPart {
     start: u64,
     end: u64,
     present: u64,
@@ -119,7 +119,7 @@ impl Reader {
             salt,
             most_pages,
             pace: Pace::of_thread(share),
-            buffer: vec![0; PAGE_BYTES * usize::try_from(BATCH).unwrap_or(1)],
+            buffer: vec![0; PAGE_BYTES * usize::try_from(BATCH_PAGES).unwrap_or(1)],
         }
     }
 
@@ -128,11 +128,11 @@ impl Reader {
     /// # Errors
     /// It ended, or became another program; or there is no right to read it.
     pub fn read(&mut self, proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<Contents> {
-        let Opened {
+        let OpenProcess {
             memory,
             pagemap,
             mappings,
-        } = Opened::of(proc, pid, stat)?;
+        } = OpenProcess::of(proc, pid, stat)?;
         let (stretches, is_cut) = self.stretches(&pagemap, &mappings)?;
         let present = stretches.iter().map(|stretch| stretch.present).sum();
         let chosen = chosen(stretches, self.most_pages, |start| {
@@ -170,7 +170,7 @@ impl Reader {
         stat: &Stat,
         see: &mut dyn FnMut(Page<'_>),
     ) -> proc::Result<(Vec<Mapping>, bool)> {
-        let opened = Opened::of(proc, pid, stat)?;
+        let opened = OpenProcess::of(proc, pid, stat)?;
         let (stretches, is_cut) = self.stretches(&opened.pagemap, &opened.mappings)?;
         for stretch in stretches {
             self.read_stretch(&opened.memory, &opened.pagemap, stretch, see)?;
@@ -183,12 +183,12 @@ impl Reader {
         &mut self,
         pagemap: &Pagemap,
         mappings: &[Mapping],
-    ) -> proc::Result<(Vec<Stretch>, bool)> {
+    ) -> proc::Result<(Vec<MappingPart>, bool)> {
         let mut stretches = Vec::new();
         let mut looked_at = 0;
         for mapping in mappings {
             looked_at += (mapping.end - mapping.start) / PAGE_SIZE;
-            if looked_at > MAX_LOOKED_AT {
+            if looked_at > MAX_EXAMINED_PAGES {
                 return Ok((stretches, true));
             }
             let mut start = mapping.start;
@@ -196,7 +196,7 @@ impl Reader {
                 let end = after(start, TABLE_PAGES).min(mapping.end);
                 let present = pagemap.private(start, end)?.count() as u64;
                 if present > 0 {
-                    stretches.push(Stretch {
+                    stretches.push(MappingPart {
                         start,
                         end,
                         present,
@@ -214,12 +214,12 @@ impl Reader {
         &mut self,
         memory: &File,
         pagemap: &Pagemap,
-        stretch: Stretch,
+        stretch: MappingPart,
         see: &mut dyn FnMut(Page<'_>),
     ) -> proc::Result<()> {
         let mut start = stretch.start;
         while start < stretch.end {
-            let end = after(start, BATCH).min(stretch.end);
+            let end = after(start, BATCH_PAGES).min(stretch.end);
             let pages: Vec<(u64, bool)> = pagemap.private(start, end)?.collect();
             for run in pages.chunk_by(|one, next| one.0 + PAGE_SIZE == next.0) {
                 let mut run = run;
@@ -245,10 +245,10 @@ impl Reader {
     }
 }
 
-impl Opened {
+impl OpenProcess {
     /// Opens the process of which `stat` was read.
-    fn of(proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<Opened> {
-        let opened = Opened {
+    fn of(proc: &Proc, pid: u32, stat: &Stat) -> proc::Result<OpenProcess> {
+        let opened = OpenProcess {
             memory: proc.open(pid, "mem")?,
             pagemap: Pagemap::of(proc, pid)?,
             mappings: private(proc, pid)?,
@@ -277,7 +277,11 @@ fn after(start: u64, pages: u64) -> u64 {
 }
 
 /// Stretches with at most `most` pages in total, chosen by their lowest numbers, ascending.
-fn chosen(mut stretches: Vec<Stretch>, most: u64, number: impl Fn(u64) -> u64) -> Vec<Stretch> {
+fn chosen(
+    mut stretches: Vec<MappingPart>,
+    most: u64,
+    number: impl Fn(u64) -> u64,
+) -> Vec<MappingPart> {
     stretches.sort_by_key(|stretch| (number(stretch.start), stretch.start));
     let mut pages = 0;
     let enough = stretches.iter().position(|stretch| {
@@ -305,11 +309,11 @@ fn private(proc: &Proc, pid: u32) -> proc::Result<Vec<Mapping>> {
 pub(crate) fn mappings(
     proc: &Proc,
     pid: u32,
-    is_so: fn(&Entry) -> bool,
+    is_so: fn(&SmapsEntry) -> bool,
 ) -> proc::Result<Vec<Mapping>> {
     let file = proc.open(pid, "maps")?;
     let mut mappings = Vec::new();
-    for entry in Entries::of(BufReader::new(file)) {
+    for entry in SmapsEntries::of(BufReader::new(file)) {
         let entry = entry.map_err(|fault| unreadable(proc, pid, "maps", fault))?;
         if is_so(&entry) {
             mappings.push(Mapping {
@@ -338,7 +342,7 @@ fn unreadable(proc: &Proc, pid: u32, file: &str, fault: smaps::Fault) -> proc::E
 }
 
 /// Whether a mapping is private, and its pages can be merged.
-fn holds_pages(entry: &Entry) -> bool {
+fn holds_pages(entry: &SmapsEntry) -> bool {
     let can_differ = match entry.name_kind() {
         // The kernel puts this into every process.
         NameKind::Kernel => false,
@@ -364,8 +368,8 @@ mod tests {
 
     #[test]
     fn no_more_is_chosen_than_the_bound_and_all_that_fits_below_it() {
-        let stretches: Vec<Stretch> = (0..100)
-            .map(|n| Stretch {
+        let stretches: Vec<MappingPart> = (0..100)
+            .map(|n| MappingPart {
                 start: n << 21,
                 end: (n + 1) << 21,
                 present: 10,

@@ -6,7 +6,8 @@
 //!
 //! # Approach
 //! A machine uses a [`Discovery`]: [`Processes`](crate::processes::Processes) searches for
-//! processes; [`HandedOver`](crate::handed_over::HandedOver) has the spaces that a supervisor sent.
+//! processes; [`SupervisedSpaces`](crate::supervised_spaces::SupervisedSpaces) has the spaces that
+//! a supervisor sent.
 
 use std::os::fd::BorrowedFd;
 
@@ -31,7 +32,7 @@ pub struct Changes {
 
 /// Counts, for reports.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Found {
+pub struct DiscoveryCounts {
     /// Processes followed.
     pub processes: u64,
     /// Processes that were chosen and could not be attached.
@@ -48,7 +49,7 @@ pub struct Found {
     /// Pages that were broken because their sharers must not share.
     pub parted: u64,
     /// Whether events report processes. Otherwise only searches find them.
-    pub told: bool,
+    pub has_events: bool,
     /// Number of losses of events; after each, all processes were searched.
     pub events_lost: u64,
 }
@@ -86,7 +87,7 @@ pub trait Discovery {
     fn ready_at(&self) -> Option<Nanos>;
 
     /// Counts.
-    fn found(&self) -> Found;
+    fn counts(&self) -> DiscoveryCounts;
 }
 
 /// Detaches a space, if the module still knows it.

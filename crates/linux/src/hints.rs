@@ -10,8 +10,8 @@
 //! up in a table that is kept here, and write the touched range into a ring that both sides have
 //! mapped; reading from it is no system call. A process may fill only a part of the ring, so that
 //! its heavy I/O does not cause the loss of hints of others. The kernel counts the hints that it
-//! drops, by space. It learns in batches of [`TURN`] that hints were read. If a kernel lacks one of
-//! the functions, the others are used, and [`Hints::missing`] names it.
+//! drops, by space. It learns in batches of `TURN_HINTS` that hints were read. If a kernel lacks
+//! one of the functions, the others are used, and [`Hints::missing`] names it.
 //!
 //! Loading the programs takes a tenth of a second of one core, mostly for reading the kernel's BTF.
 //! A separate thread does that, some time after the daemon's start, when it is less busy
@@ -34,19 +34,19 @@ use uksm_bpf::{
 };
 use uksm_policy::command::SpaceId;
 
-use crate::heap;
+use crate::trim_heap;
 
+mod batch;
 mod feed;
-mod handed_over;
-mod taken;
+mod socket;
 
+pub use batch::HintBatch;
+use batch::MAX_BATCH_HINTS;
 pub use feed::Feed;
-pub use handed_over::{HandedHints, HintSender, pair};
-use taken::MAX_TAKEN;
-pub use taken::Taken;
+pub use socket::{HintReceiver, HintSender, pair};
 
 /// A process's hints count as waiting until this number of hints, of all processes, has been read.
-const TURN: u64 = 512;
+const TURN_HINTS: u64 = 512;
 
 /// The reason why there are no hints.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +119,7 @@ impl Hints {
     /// No BTF, no right (`CAP_BPF` and `CAP_PERFMON`), or a kernel without any of the functions.
     pub fn open() -> Result<Hints, Error> {
         let opened = Hints::load();
-        heap::trim();
+        trim_heap::trim();
         opened
     }
 
@@ -183,42 +183,42 @@ impl Hints {
     }
 
     /// Reads the hints that wait, a bounded number.
-    pub fn take(&mut self) -> Taken {
+    pub fn take(&mut self) -> HintBatch {
         let (mut hints, mut grown) = (vec![], vec![]);
-        while hints.len() < MAX_TAKEN {
+        while hints.len() < MAX_BATCH_HINTS {
             let Some(record) = self.ring.next() else {
                 break;
             };
-            let Some(told) = uksm_hint::read(&record) else {
+            let Some(hint) = uksm_hint::read(&record) else {
                 continue;
             };
-            let space = SpaceId(told.space);
-            if told.source == UKSM_HINT_GROWTH {
+            let space = SpaceId(hint.space);
+            if hint.source == UKSM_HINT_GROWTH {
                 grown.push(space);
                 continue;
             }
-            hints.push(handed_over::hint_of(&told));
+            hints.push(socket::hint_of(&hint));
         }
-        let mut taken = Taken {
-            more: hints.len() == MAX_TAKEN,
+        let mut taken = HintBatch {
+            more: hints.len() == MAX_BATCH_HINTS,
             hints,
             grown,
-            ..Taken::default()
+            ..HintBatch::default()
         };
         self.taken_in_turn += (taken.hints.len() + taken.grown.len()) as u64;
         // At a low rate of hints none is lost.
-        if self.taken_in_turn >= TURN {
+        if self.taken_in_turn >= TURN_HINTS {
             self.end_turn(&mut taken);
         }
         taken
     }
 
     /// Reports to the programs that the hints were read, and collects the losses.
-    fn end_turn(&mut self, taken: &mut Taken) {
+    fn end_turn(&mut self, taken: &mut HintBatch) {
         self.taken_in_turn = 0;
         self.turns = self.turns.wrapping_add(1);
         if let Err(error) = self.turn.set(0, self.turns, 0) {
-            tracing::debug!("the hint programs were not told of a turn: {error}");
+            tracing::debug!("the hint programs did not receive a turn: {error}");
         }
         let lost = self.count(UKSM_HINT_COUNT_LOST);
         taken.lost = growth(&mut self.lost, lost);

@@ -8,18 +8,18 @@
 //!
 //! # Approach
 //! - [`sysfs`] reads and sets the files below `/sys/kernel/mm/ksm`;
-//! - [`before`] stores the previous settings, and restores them;
+//! - [`original_settings`] stores the previous settings, and restores them;
 //! - [`agents`] sends advice to processes that cooperate;
 //! - [`memory`] reads pages of processes, and finds the merged ones;
-//! - [`running`] checks whether ksmd merges now.
+//! - [`activity`] checks whether ksmd merges now.
 //!
 //! The policy (`uksm_policy::advice`) decides the advice and the times at which ksmd runs.
 //!
 //! # Source
 //! Documentation/admin-guide/mm/ksm.rst, `mm/ksm.c`.
 
+pub mod activity;
 pub mod agents;
-pub mod before;
 pub mod memory;
-pub mod running;
+pub mod original_settings;
 pub mod sysfs;

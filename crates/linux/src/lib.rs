@@ -7,24 +7,24 @@
 //! [`driver`] is the loop between the policy and a machine. [`machine`] performs the commands:
 //! - [`selection`] chooses the processes that may be merged, [`processes`] follows them by
 //!   [`pidfd`] and [`proc`], with events of new ones from the [`connector`]; a worker receives its
-//!   own as [`handed_over`], and both are a machine's [`discovery`];
+//!   own as [`supervised_spaces`], and both are a machine's [`discovery`];
 //! - [`mappings`] lists their mappings, and [`maps`] translates these for the policy;
 //! - [`domain`] is the interface of the kernel module to the machine, and [`module`] calls it;
-//! - [`breaking`] unmerges, and [`wake`] sleeps; [`locked`] keeps the targets that hold their own
+//! - [`unmerge`] unmerges, and [`sleeper`] sleeps; [`locked`] keeps the targets that hold their own
 //!   locks.
 //!
 //! Without the module, [`ksm`] drives in-kernel KSM.
 //!
 //! In addition, [`contents`] reads pages of processes into sketches, and [`boundary`] decides which
-//! of them may be compared. [`smaps`] parses mappings as `/proc` lists them; [`socket_file`] is the
-//! file of a listening socket, and [`regular_file`] reads files of an operator. This crate never
-//! decides what to merge, and reads no page of another process in order to merge it.
+//! of them may be compared. [`smaps`] parses mappings as `/proc` lists them, and [`socket_file`] is
+//! the file of a listening socket. This crate never decides what to merge, and reads no page of
+//! another process in order to merge it.
 //!
 //! # Units
 //! Addresses are bytes, times nanoseconds, pages 4 KiB.
 
 pub mod boundary;
-pub mod breaking;
+pub mod cgroup_move_events;
 pub mod clock;
 pub mod connector;
 pub mod contents;
@@ -32,8 +32,6 @@ pub mod copies;
 pub mod discovery;
 pub mod domain;
 pub mod driver;
-pub mod handed_over;
-mod heap;
 pub mod hints;
 pub mod ksm;
 pub mod locked;
@@ -41,14 +39,15 @@ pub mod machine;
 pub mod mappings;
 pub mod maps;
 pub mod module;
-pub mod moves;
 pub mod patrol;
 pub mod pidfd;
 pub mod proc;
 pub mod processes;
-pub mod regular_file;
 pub mod selection;
+pub mod sleeper;
 pub mod smaps;
 pub mod socket_file;
+pub mod supervised_spaces;
+mod trim_heap;
+pub mod unmerge;
 mod wait_budget;
-pub mod wake;

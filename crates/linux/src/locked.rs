@@ -7,9 +7,9 @@
 //!
 //! # Approach
 //! Each locked target is left alone for a second, and for twice as long each time that it is still
-//! locked, up to [`MAX_PAUSE`]: so one target takes 1/600 of its caller's time. If its locks were
-//! held at every try for [`LONG`], it is reported: a shorter time is normal for a process that maps
-//! much.
+//! locked, up to `MAX_PAUSE_NS`: so one target takes 1/600 of its caller's time. If its locks
+//! were held at every try for `MIN_REPORTED_NS`, it is reported: a shorter time is normal for a
+//! process that maps much.
 //!
 //! # Units
 //! [`Nanos`] of the monotonic clock.
@@ -20,14 +20,14 @@ use uksm_policy::command::Nanos;
 
 const SECOND: Nanos = 1_000_000_000;
 /// Pause after the first try that failed.
-const MIN_PAUSE: Nanos = SECOND;
-const MAX_PAUSE: Nanos = 64 * SECOND;
+const MIN_PAUSE_NS: Nanos = SECOND;
+const MAX_PAUSE_NS: Nanos = 64 * SECOND;
 /// Locks held for this time are reported.
-const LONG: Nanos = 5 * SECOND;
+const MIN_REPORTED_NS: Nanos = 5 * SECOND;
 
 /// A target whose locks were held at every try since `first`.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct LockWait {
     first: Nanos,
     last: Nanos,
     pause: Nanos,
@@ -38,7 +38,7 @@ struct Held {
 /// Targets by their key, a space or a process id.
 #[derive(Debug)]
 pub struct Locked<K> {
-    targets: BTreeMap<K, Held>,
+    targets: BTreeMap<K, LockWait>,
     given_up: u64,
 }
 
@@ -56,7 +56,7 @@ impl<K: Ord + Copy> Locked<K> {
     pub fn gave_up(&mut self, target: K, now: Nanos) -> Nanos {
         self.given_up += 1;
         let held = self.seen(target, now);
-        held.pause = (held.pause * 2).clamp(MIN_PAUSE, MAX_PAUSE);
+        held.pause = (held.pause * 2).clamp(MIN_PAUSE_NS, MAX_PAUSE_NS);
         held.due = now.saturating_add(held.pause);
         held.due
     }
@@ -66,8 +66,8 @@ impl<K: Ord + Copy> Locked<K> {
         self.seen(target, now);
     }
 
-    fn seen(&mut self, target: K, now: Nanos) -> &mut Held {
-        let held = self.targets.entry(target).or_insert(Held {
+    fn seen(&mut self, target: K, now: Nanos) -> &mut LockWait {
+        let held = self.targets.entry(target).or_insert(LockWait {
             first: now,
             last: now,
             pause: 0,
@@ -104,7 +104,7 @@ impl<K: Ord + Copy> Locked<K> {
     pub fn held(&self, target: K) -> Option<Nanos> {
         let held = self.targets.get(&target)?;
         let time = held.last.saturating_sub(held.first);
-        (time >= LONG).then_some(time)
+        (time >= MIN_REPORTED_NS).then_some(time)
     }
 
     /// The targets whose locks were held for long, with that time.
@@ -155,15 +155,18 @@ mod tests {
         let mut locked = Locked::default();
         locked.gave_up(1, 0);
         locked.met(2, 0);
-        locked.met(1, LONG - 1);
+        locked.met(1, MIN_REPORTED_NS - 1);
         assert_eq!(locked.long().count(), 0);
-        locked.met(1, LONG + 7);
-        assert_eq!(locked.long().collect::<Vec<_>>(), [(1, LONG + 7)]);
-        locked.met(2, LONG);
+        locked.met(1, MIN_REPORTED_NS + 7);
+        assert_eq!(
+            locked.long().collect::<Vec<_>>(),
+            [(1, MIN_REPORTED_NS + 7)]
+        );
+        locked.met(2, MIN_REPORTED_NS);
         locked.retain(|target| target != 1);
-        assert_eq!(locked.long().collect::<Vec<_>>(), [(2, LONG)]);
+        assert_eq!(locked.long().collect::<Vec<_>>(), [(2, MIN_REPORTED_NS)]);
         locked.clear(2);
-        locked.met(2, 2 * LONG);
+        locked.met(2, 2 * MIN_REPORTED_NS);
         assert_eq!(locked.held(2), None, "it was to be had in between");
     }
 }

@@ -16,34 +16,34 @@
 
 use std::collections::BTreeMap;
 
-mod waiting;
+mod sleep_and_hints;
 
 use uksm_policy::command::{
     Command, FoldBatch, FoldEntry, FoldOutcome, FrameId, Lines, Nanos, Observation, Page,
     PageFlags, PageState, Reason, Run, SpaceId, SpaceSize, Status,
 };
 
-use crate::breaking::{BreakUp, break_up};
 use crate::discovery::Discovery;
 use crate::domain::Domain;
 use crate::driver::Machine;
-use crate::handed_over::{HandedOver, Supervisor};
 use crate::hints::Feed;
-use crate::ksm::running::Running;
+use crate::ksm::activity::KsmActivity;
 use crate::locked::Locked;
 use crate::module::{self, raw};
 use crate::patrol::{Finding, Sharer, sharers_of};
 use crate::processes::Processes;
 use crate::selection::Selectors;
-use crate::wake::Sleeper;
+use crate::sleeper::Sleeper;
+use crate::supervised_spaces::{SupervisedSpaces, Supervisor};
+use crate::unmerge::{UnmergeSummary, unmerge_spaces};
 use crate::{clock, mappings};
 
 /// A listing of this many frames works even if memory is short: it takes half a page.
-const FEW_FRAMES: u32 = 64;
+const SHORT_LISTING_FRAMES: u32 = 64;
 
 /// Maximum number of changed frames per check whose sharers are logged: finding them takes a search
 /// of all memory for each frame.
-const MAX_NAMED: usize = 16;
+const MAX_LOGGED_FRAMES: usize = 16;
 
 /// No lines: states only.
 const STATES: Lines = Lines { from: 0, to: 0 };
@@ -67,7 +67,7 @@ pub struct LinuxMachine<D, P = Processes> {
     sleeper: Sleeper,
     longest_sleep: Nanos,
     /// In-kernel KSM.
-    ksm: Running,
+    ksm: KsmActivity,
     hints: Option<Feed>,
     /// The processes with hints, by their spaces.
     hinted: BTreeMap<SpaceId, u32>,
@@ -88,7 +88,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
             processes,
             sleeper,
             longest_sleep: Nanos::MAX,
-            ksm: Running::of_host(),
+            ksm: KsmActivity::of_host(),
             hints: None,
             hinted: BTreeMap::new(),
             dry: false,
@@ -106,7 +106,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
 
     /// Replaces the state of in-kernel KSM by this one.
     #[must_use]
-    pub fn beside(mut self, ksm: Running) -> LinuxMachine<D, P> {
+    pub fn beside(mut self, ksm: KsmActivity) -> LinuxMachine<D, P> {
         self.ksm = ksm;
         self
     }
@@ -144,20 +144,20 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
     /// Failed reads of processes that live: the known state of these processes was kept.
     #[must_use]
     pub fn unread(&self) -> u64 {
-        self.processes.found().unread
+        self.processes.counts().unread
     }
 
     /// Calls that the kernel had no memory for; each was tried again later, or will be.
     #[must_use]
     pub fn shortages(&self) -> u64 {
-        self.shortages + self.processes.found().shortages
+        self.shortages + self.processes.counts().shortages
     }
 
     /// Processes that hold their own locks, so that nothing can be read or merged there, with the
     /// duration; by id.
     #[must_use]
     pub fn locked(&self) -> Vec<(u32, Nanos)> {
-        let mut locked = self.processes.found().locked;
+        let mut locked = self.processes.counts().locked;
         let pid = |space| self.processes.process_of(space);
         let spaces = self.locked.long();
         locked.extend(spaces.filter_map(|(space, time)| Some((pid(space)?, time))));
@@ -176,7 +176,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
     /// be.
     #[must_use]
     pub fn given_up(&self) -> u64 {
-        self.locked.given_up() + self.processes.found().given_up
+        self.locked.given_up() + self.processes.counts().given_up
     }
 
     /// The source of processes.
@@ -210,7 +210,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         loop {
             let listing = match self.domain.frames(cursor, most, STATES, false) {
                 // When memory is short, the kernel is asked for fewer frames.
-                Err(error) if error.is_short() && most > FEW_FRAMES => {
+                Err(error) if error.is_short() && most > SHORT_LISTING_FRAMES => {
                     self.shortages += 1;
                     most /= 2;
                     continue;
@@ -396,14 +396,14 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
     fn check_frames(&mut self, cursor: u32, count: u32) -> module::Result<()> {
         let changed = self.try_call(|domain| domain.changed_frames(cursor, count))?;
         let changed = changed.unwrap_or_default();
-        if changed.len() > MAX_NAMED {
+        if changed.len() > MAX_LOGGED_FRAMES {
             tracing::error!(
                 "patrol: {} more frames have changed, and are given up; who shares them is not looked for",
-                changed.len() - MAX_NAMED
+                changed.len() - MAX_LOGGED_FRAMES
             );
         }
         for (number, frame) in changed.into_iter().enumerate() {
-            if number < MAX_NAMED {
+            if number < MAX_LOGGED_FRAMES {
                 self.name_sharers(frame)?;
             }
             self.try_call(|domain| domain.retire(frame))?;
@@ -495,21 +495,21 @@ impl<D: Domain> LinuxMachine<D> {
     ///
     /// # Errors
     /// The module fails.
-    pub fn break_up(
+    pub fn unmerge_selected(
         &mut self,
         selectors: &Selectors,
         alive: &mut dyn FnMut(),
-    ) -> module::Result<BreakUp> {
+    ) -> module::Result<UnmergeSummary> {
         let targets = self.processes.chosen(selectors);
         let targets: Vec<SpaceId> = targets.iter().map(|target| target.space).collect();
-        let done = break_up(&mut self.domain, &targets, alive)?;
+        let done = unmerge_spaces(&mut self.domain, &targets, alive)?;
         self.processes
             .exclude(selectors.clone(), &mut self.domain)?;
         Ok(done)
     }
 }
 
-impl<D: Domain, S: Supervisor> LinuxMachine<D, HandedOver<S>> {
+impl<D: Domain, S: Supervisor> LinuxMachine<D, SupervisedSpaces<S>> {
     /// Unmerges every page of these spaces, which are excluded from now on. Calls `alive`
     /// regularly.
     ///
@@ -519,10 +519,10 @@ impl<D: Domain, S: Supervisor> LinuxMachine<D, HandedOver<S>> {
         &mut self,
         spaces: &[SpaceId],
         alive: &mut dyn FnMut(),
-    ) -> module::Result<BreakUp> {
+    ) -> module::Result<UnmergeSummary> {
         // Excluded before they are broken: pages merged meanwhile would stay merged.
         self.processes.set_aside(spaces);
-        break_up(&mut self.domain, spaces, alive)
+        unmerge_spaces(&mut self.domain, spaces, alive)
     }
 }
 

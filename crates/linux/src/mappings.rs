@@ -11,7 +11,7 @@
 //! the policy itself asks more rarely where a list is long.
 //!
 //! A process can hold its locks so that each call advances only a little. Then the list ends after
-//! [`MAX_CALLS`] calls and [`MAX_LIST_NS`], with the error of a call that does not advance at all
+//! `MAX_CALLS` calls and `MAX_LIST_NS`, with the error of a call that does not advance at all
 //! (`EAGAIN`).
 //!
 //! # Source
@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use uksm_policy::command::{Mapping, Nanos, SpaceId};
 
 use crate::domain::Domain;
-use crate::module::{self, Listed, Verb, raw};
+use crate::module::{self, MappingsAnswer, Verb, raw};
 use crate::{clock, maps};
 
 /// Number of calls that any list may make: enough for 130,000 mappings.
@@ -69,9 +69,9 @@ fn list<T>(
         let listed = domain.mappings(space, start, &mut part)?;
         add(&part, &mut found);
         match listed {
-            Listed::Until(next) => start = next,
-            Listed::Through => return Ok(Some(found)),
-            Listed::Gone => return Ok(None),
+            MappingsAnswer::Until(next) => start = next,
+            MappingsAnswer::Through => return Ok(Some(found)),
+            MappingsAnswer::Gone => return Ok(None),
         }
         if calls >= MAX_CALLS && clock::now().saturating_sub(begun) >= MAX_LIST_NS {
             break;

@@ -27,7 +27,9 @@ mod answers;
 mod error;
 pub mod ioctl;
 
-pub use answers::{Attached, Broken, Configuration, Counted, Listed, Listing};
+pub use answers::{
+    AttachAnswer, BreakAnswer, Configuration, CountAnswer, FramesAnswer, MappingsAnswer,
+};
 pub use error::{Error, Result};
 pub use raw::{Verb, uksm_info as Info};
 

@@ -13,7 +13,8 @@
 //!   a new process shows as an id in `/proc` that was not there before.
 //! - A process is checked when it is old enough, the newest first; a list takes some milliseconds
 //!   at most, and returns whether more wait.
-//! - Moves between control groups come as events ([`moves`](crate::moves)), where BPF allows.
+//! - Moves between control groups come as events
+//!   ([`cgroup_move_events`](crate::cgroup_move_events)), where BPF allows.
 //! - Known processes are checked again in turns, for changes without an event. An exec gives a
 //!   process another address space, so that attaching it again returns another space id. A new
 //!   name or another control group can change whether the process is chosen.
@@ -21,9 +22,9 @@
 //!   once.
 //! - Each process is in a group, in whose domain it is attached ([`Attach`]). With one group and
 //!   one domain, this is a machine's [`Discovery`](crate::discovery::Discovery)
-//!   ([`Processes::list`]); a supervisor sends its findings to workers ([`Processes::look`]).
+//!   ([`Processes::list`]); a supervisor sends its findings to workers ([`Processes::discover`]).
 //! - A process that changes its group must share nothing with the old group before it is attached
-//!   in the new one ([`Processes::have_parted`]).
+//!   in the new one ([`Processes::note_detached`]).
 //!
 //! This process, the children of a supervisor, kernel threads and zombies are never followed. A
 //! failure of one process never stops the list. If a process cannot be read, its state is kept; if
@@ -38,41 +39,43 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use uksm_policy::command::{Nanos, SpaceId};
 
+use crate::cgroup_move_events::CgroupMoveEvents;
 use crate::clock;
 use crate::connector::Connector;
 use crate::domain::Domain;
 use crate::locked::Locked;
-use crate::module::{self, Attached, Verb};
-use crate::moves::MoveEvents;
+use crate::module::{self, AttachAnswer, Verb};
 use crate::pidfd::{self, Exits};
 use crate::proc::{self, Proc, Stat};
 use crate::selection::{GroupId, Grouping, RuleWithGroups, Selection, Selectors};
 
-mod alone;
-mod arrivals;
 mod attach_waits;
+mod cgroup_moves;
+mod check_queue;
 mod failures;
 mod list;
-mod moved;
-mod named;
-mod newcomers;
+mod named_processes;
+mod process_events;
+mod process_state;
+mod recheck;
+mod single_domain;
 mod spaces;
-mod turns;
-mod whereabouts;
+mod targets;
 
-use arrivals::Arrivals;
 use attach_waits::AttachWaits;
-pub use named::ATTACH_WAIT;
+pub use named_processes::ATTACH_WAIT;
+use process_events::ProcessEvents;
 
+pub use process_state::ProcessState;
+pub use recheck::CHECKS_PER_LIST;
+use recheck::Recheck;
 use spaces::Spaces;
-pub use spaces::{Arrived, Left, News, Place};
-pub use turns::CHECKS_PER_LIST;
-use turns::Turns;
-pub use whereabouts::Whereabouts;
+pub use spaces::{ArrivedSpace, GroupSpace, LeftSpace, SpaceChanges};
+pub use targets::Target;
 
 /// A process that is followed.
 #[derive(Debug)]
-struct Followed {
+struct FollowedProcess {
     group: GroupId,
     comm: String,
     start_ticks: u64,
@@ -82,48 +85,35 @@ struct Followed {
     has_execed: bool,
 }
 
-/// A followed process, for reports.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    /// Its id.
-    pub pid: u32,
-    /// Its name.
-    pub comm: String,
-    /// Its group.
-    pub group: GroupId,
-    /// Its address space.
-    pub space: SpaceId,
-}
-
 /// Attaches processes to the domains of their groups.
 pub trait Attach {
     /// Attaches the process to the group's domain.
     ///
     /// # Errors
     /// As [`Domain::attach`]; `ENXIO` if the group has no domain yet.
-    fn attach(&mut self, group: GroupId, process: BorrowedFd<'_>) -> module::Result<Attached>;
+    fn attach(&mut self, group: GroupId, process: BorrowedFd<'_>) -> module::Result<AttachAnswer>;
 }
 
 /// One domain for all groups.
 impl<D: Domain> Attach for D {
-    fn attach(&mut self, _: GroupId, process: BorrowedFd<'_>) -> module::Result<Attached> {
+    fn attach(&mut self, _: GroupId, process: BorrowedFd<'_>) -> module::Result<AttachAnswer> {
         Domain::attach(self, process)
     }
 }
 
 /// The reason why a process is not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unfollowed {
+enum UnfollowedReason {
     NotChosen,
     /// It never gets memory of its own.
     KernelThread,
     /// It shares pages with its former group.
-    Leaving(Place),
+    Leaving(GroupSpace),
     Failed(GroupId, Errno),
 }
 
 /// Facts about a process from `/proc`; without stat for this process itself.
-struct Reading {
+struct ProcessFacts {
     stat: Option<Stat>,
     group: Option<GroupId>,
 }
@@ -134,14 +124,14 @@ pub struct Processes {
     proc: Proc,
     grouping: Grouping,
     exits: Exits,
-    followed: BTreeMap<u32, Followed>,
-    unfollowed: BTreeMap<u32, Unfollowed>,
+    followed: BTreeMap<u32, FollowedProcess>,
+    unfollowed: BTreeMap<u32, UnfollowedReason>,
     spaces: Spaces,
-    arrivals: Arrivals,
-    moves: MoveEvents,
+    process_events: ProcessEvents,
+    moves: CgroupMoveEvents,
     /// Number of losses of moves.
     moves_lost: u64,
-    turns: Turns,
+    recheck: Recheck,
     /// This process is a supervisor: its children are not followed, and a process must be unmerged
     /// from its old group before it can join another.
     is_supervisor: bool,
@@ -180,10 +170,10 @@ impl Processes {
             followed: BTreeMap::new(),
             unfollowed: BTreeMap::new(),
             spaces: Spaces::default(),
-            arrivals: Arrivals::default(),
-            moves: MoveEvents::default(),
+            process_events: ProcessEvents::default(),
+            moves: CgroupMoveEvents::default(),
             moves_lost: 0,
-            turns: Turns::default(),
+            recheck: Recheck::default(),
             is_supervisor: false,
             pids: Vec::new(),
             started: false,
@@ -196,29 +186,29 @@ impl Processes {
 
     /// Uses the events of this connector from now on.
     #[must_use]
-    pub fn told_by(mut self, connector: Connector) -> Processes {
-        self.arrivals.set_connector(connector);
+    pub fn with_connector(mut self, connector: Connector) -> Processes {
+        self.process_events.set_connector(connector);
         self
     }
 
     /// The caller is a supervisor: its children merge the spaces found here, and break sharing that
-    /// is not permitted ([`Processes::have_parted`]).
+    /// is not permitted ([`Processes::note_detached`]).
     #[must_use]
-    pub fn for_others(mut self) -> Processes {
+    pub fn for_supervisor(mut self) -> Processes {
         self.is_supervisor = true;
         self
     }
 
     /// Notes that the module calls a space of a group's domain dead.
-    pub fn note_dead_in(&mut self, place: Place) {
+    pub fn note_dead_in(&mut self, place: GroupSpace) {
         self.spaces.note_dead(place);
     }
 
     /// These spaces left their groups, share nothing with them any more, and are detached: their
     /// processes can join other groups. One walk over all processes that are not followed.
-    pub fn have_parted(&mut self, places: &BTreeSet<Place>) {
+    pub fn note_detached(&mut self, places: &BTreeSet<GroupSpace>) {
         self.look_again_at(
-            |why| matches!(why, Unfollowed::Leaving(place) if places.contains(place)),
+            |why| matches!(why, UnfollowedReason::Leaving(place) if places.contains(place)),
         );
     }
 
@@ -229,22 +219,22 @@ impl Processes {
             if let Some(followed) = self.followed.remove(&pid) {
                 self.exits.forget(&followed.pidfd);
             }
-            self.arrivals.put(pid);
+            self.process_events.put(pid);
         }
-        self.look_again_at(|why| matches!(why, Unfollowed::Leaving((of, _)) if *of == group));
+        self.look_again_at(|why| matches!(why, UnfollowedReason::Leaving((of, _)) if *of == group));
     }
 
     /// The group has a domain now: processes that could not be attached are checked again.
     pub fn has_domain(&mut self, group: GroupId) {
-        self.look_again_at(|why| matches!(why, Unfollowed::Failed(of, _) if *of == group));
+        self.look_again_at(|why| matches!(why, UnfollowedReason::Failed(of, _) if *of == group));
     }
 
     /// Checks those unfollowed processes again for which `is_so` is true, as if they were new.
-    fn look_again_at(&mut self, is_so: impl Fn(&Unfollowed) -> bool) {
+    fn look_again_at(&mut self, is_so: impl Fn(&UnfollowedReason) -> bool) {
         self.unfollowed.retain(|&pid, why| {
             let again = is_so(why);
             if again {
-                self.arrivals.put(pid);
+                self.process_events.put(pid);
             }
             !again
         });
@@ -271,10 +261,10 @@ impl Processes {
     pub fn regroup(&mut self, groups: Vec<(GroupId, Selection)>, rules: Vec<RuleWithGroups>) {
         self.grouping.regroup(groups, rules);
         for &pid in self.followed.keys().chain(self.unfollowed.keys()) {
-            self.arrivals.put(pid);
+            self.process_events.put(pid);
         }
         // Perhaps no selection needed a search until now.
-        self.arrivals.search_now();
+        self.process_events.search_now();
     }
 
     /// The groups, including those that rules have formed.
@@ -286,62 +276,33 @@ impl Processes {
     /// not be attached, form another one.
     pub fn dissolve(&mut self, group: GroupId) {
         self.grouping.dissolve(group);
-        self.look_again_at(|why| matches!(why, Unfollowed::Failed(of, _) if *of == group));
-    }
-
-    /// The followed processes, by id.
-    #[must_use]
-    pub fn targets(&self) -> Vec<Target> {
-        let target = |(&pid, f): (&u32, &Followed)| Target {
-            pid,
-            comm: f.comm.clone(),
-            group: f.group,
-            space: f.space,
-        };
-        self.followed.iter().map(target).collect()
-    }
-
-    /// Followed processes, with their spaces, that the selectors select. Processes for which that
-    /// cannot be read are included: unmerging too many is safe, too few is not.
-    #[must_use]
-    pub fn chosen(&self, selectors: &Selectors) -> Vec<Target> {
-        let mut targets = self.targets();
-        targets.retain(|target| {
-            let stat = self.proc.stat(target.pid);
-            let chosen = stat.and_then(|stat| selectors.select(&self.proc, target.pid, &stat));
-            chosen.unwrap_or_else(|error| {
-                let lives = !matches!(error, proc::Error::Gone { .. });
-                if lives {
-                    tracing::warn!("process {}: {error}: it is unmerged, too", target.pid);
-                }
-                lives
-            })
-        });
-        targets
+        self.look_again_at(|why| matches!(why, UnfollowedReason::Failed(of, _) if *of == group));
     }
 
     /// Whether events report processes. Otherwise only searches find them.
     #[must_use]
-    pub fn is_told(&self) -> bool {
-        self.arrivals.is_told()
+    pub fn has_events(&self) -> bool {
+        self.process_events.has_events()
     }
 
     /// Readable when events have come, if there are any; the next list reads them.
     #[must_use]
     pub fn events(&self) -> Option<BorrowedFd<'_>> {
-        self.arrivals.events()
+        self.process_events.events()
     }
 
     /// Time at which a waiting process is old enough to be checked, if there are events.
     #[must_use]
     pub fn ready_at(&self) -> Option<Nanos> {
-        self.arrivals.events().and(self.arrivals.ready_at())
+        self.process_events
+            .events()
+            .and(self.process_events.ready_at())
     }
 
     /// Number of losses of events; after each, all processes were searched.
     #[must_use]
     pub fn events_lost(&self) -> u64 {
-        self.arrivals.lost()
+        self.process_events.lost()
     }
 
     /// The reader of `/proc` it uses.
@@ -362,19 +323,19 @@ impl Processes {
             false => Some(pidfd::open(pid)),
         };
         match self.read(pid) {
-            Ok(Reading {
+            Ok(ProcessFacts {
                 stat: Some(stat),
                 group: Some(group),
             }) => self.follow(pid, group, (stat, opened), to),
-            Ok(Reading { stat, .. }) => {
+            Ok(ProcessFacts { stat, .. }) => {
                 // No event will report an exec of a young process.
-                if let Some(stat) = stat.as_ref().filter(|_| !self.is_told()) {
-                    self.turns.note_unchosen(pid, stat);
+                if let Some(stat) = stat.as_ref().filter(|_| !self.has_events()) {
+                    self.recheck.note_unchosen(pid, stat);
                 }
                 let is_kernel_s = stat.as_ref().is_some_and(Stat::is_kernel_thread);
                 let why = match is_kernel_s {
-                    true => Unfollowed::KernelThread,
-                    false => Unfollowed::NotChosen,
+                    true => UnfollowedReason::KernelThread,
+                    false => UnfollowedReason::NotChosen,
                 };
                 self.unfollowed.insert(pid, why);
                 // A supervisor first waits until it is unmerged from its old group.
@@ -392,10 +353,12 @@ impl Processes {
                 self.unread += 1;
                 tracing::debug!("{error}: left as it is");
                 if let (proc::Error::Locked { .. }, Some(due)) = (&error, self.proc.due(pid)) {
-                    self.arrivals.put_at(pid, due);
+                    self.process_events.put_at(pid, due);
                 }
                 if !self.followed.contains_key(&pid) {
-                    self.unfollowed.entry(pid).or_insert(Unfollowed::NotChosen);
+                    self.unfollowed
+                        .entry(pid)
+                        .or_insert(UnfollowedReason::NotChosen);
                 }
                 Ok(())
             }
@@ -404,14 +367,17 @@ impl Processes {
 
     /// Whether a process still waits to be unmerged from its old group.
     fn is_leaving(&self, pid: u32) -> bool {
-        matches!(self.unfollowed.get(&pid), Some(Unfollowed::Leaving(_)))
+        matches!(
+            self.unfollowed.get(&pid),
+            Some(UnfollowedReason::Leaving(_))
+        )
     }
 
     /// Reads a process, unless it is this one.
-    fn read(&mut self, pid: u32) -> proc::Result<Reading> {
+    fn read(&mut self, pid: u32) -> proc::Result<ProcessFacts> {
         let own = std::process::id();
         if pid == own {
-            return Ok(Reading {
+            return Ok(ProcessFacts {
                 stat: None,
                 group: None,
             });
@@ -419,7 +385,7 @@ impl Processes {
         let stat = self.proc.stat(pid)?;
         let is_ours = self.is_supervisor && stat.parent == own;
         let held = self.followed.get(&pid);
-        let same = |f: &&Followed| f.start_ticks == stat.start_ticks && !f.has_execed;
+        let same = |f: &&FollowedProcess| f.start_ticks == stat.start_ticks && !f.has_execed;
         let current = held.filter(same).map(|f| f.group);
         let group = match stat.has_memory() && !is_ours {
             true => {
@@ -431,7 +397,7 @@ impl Processes {
         if let Some(held) = self.followed.get_mut(&pid) {
             held.has_execed = false;
         }
-        Ok(Reading {
+        Ok(ProcessFacts {
             stat: Some(stat),
             group,
         })
@@ -446,7 +412,7 @@ impl Processes {
         (stat, opened): (Stat, Option<Result<Option<OwnedFd>, Errno>>),
         to: &mut impl Attach,
     ) -> module::Result<()> {
-        let same = |f: &&Followed| f.start_ticks == stat.start_ticks;
+        let same = |f: &&FollowedProcess| f.start_ticks == stat.start_ticks;
         let held = self.followed.get(&pid).filter(same);
         if held.is_some_and(|f| f.group != group) {
             self.unfollow(pid, true);
@@ -467,7 +433,7 @@ impl Processes {
             let Some(opened) = opened else {
                 // It is in another group, or its id belongs to another process: it is checked as a
                 // new one.
-                self.arrivals.put(pid);
+                self.process_events.put(pid);
                 return Ok(());
             };
             match opened.and_then(|pidfd| self.hold(pid, pidfd)) {
@@ -482,9 +448,9 @@ impl Processes {
         let begun = clock::now();
         let locked_due = self.locked.due(pid, begun);
         if let Some(due) = locked_due.or_else(|| self.attach_waits.due(group, begun)) {
-            self.arrivals.put_at(pid, due);
+            self.process_events.put_at(pid, due);
             if !is_held {
-                let why = Unfollowed::Failed(group, Errno::AGAIN);
+                let why = UnfollowedReason::Failed(group, Errno::AGAIN);
                 self.unfollowed.insert(pid, why);
             }
             return Ok(());
@@ -508,7 +474,7 @@ impl Processes {
                 let now = clock::now();
                 self.attach_waits.waited(group, (begun, now));
                 let due = self.locked.gave_up(pid, now);
-                self.arrivals.put_at(pid, due);
+                self.process_events.put_at(pid, due);
                 if !is_held {
                     self.note_failure(pid, &stat.comm, (group, Errno::AGAIN));
                 }
@@ -538,7 +504,7 @@ impl Processes {
     }
 
     /// Records the space of a process; after an exec it is another one than before.
-    fn note_space(&mut self, pid: u32, stat: &Stat, pidfd: OwnedFd, place: Place) {
+    fn note_space(&mut self, pid: u32, stat: &Stat, pidfd: OwnedFd, place: GroupSpace) {
         self.unfollowed.remove(&pid);
         let comm = &stat.comm;
         let (group, space) = place;
@@ -549,7 +515,7 @@ impl Processes {
                 if self.grouping.depends_on_environments() {
                     // The environment is another one as well.
                     followed.has_execed = true;
-                    self.arrivals.put(pid);
+                    self.process_events.put(pid);
                 }
                 self.spaces.remove(pid, (group, old), false);
                 // Its memory is as old as its exec, not as the process.
@@ -559,7 +525,7 @@ impl Processes {
         }
         let age = stat.age(clock::since_boot());
         self.spaces.add(pid, place, comm, age);
-        let followed = Followed {
+        let followed = FollowedProcess {
             group,
             comm: comm.clone(),
             start_ticks: stat.start_ticks,
@@ -580,13 +546,14 @@ impl Processes {
         let place = (followed.group, followed.space);
         let is_last = self.spaces.remove(pid, place, lives);
         if is_last && lives && self.is_supervisor {
-            self.unfollowed.insert(pid, Unfollowed::Leaving(place));
+            self.unfollowed
+                .insert(pid, UnfollowedReason::Leaving(place));
         }
     }
 
     /// A chosen process could not be attached: that is logged once.
     fn note_failure(&mut self, pid: u32, comm: &str, (group, errno): (GroupId, Errno)) {
-        let why = Unfollowed::Failed(group, errno);
+        let why = UnfollowedReason::Failed(group, errno);
         let before = self.unfollowed.insert(pid, why);
         let is_news = before != Some(why) && !matches!(errno, Errno::SRCH | Errno::NXIO);
         if self.started && is_news {

@@ -28,7 +28,7 @@ pub use group_id::GroupId;
 pub use grouping::{Grouping, RuleWithGroups};
 pub use labels::Labels;
 pub use libvirt::LibvirtDomain;
-pub use rule::{By, Formed, Rule, Value};
+pub use rule::{By, FormedGroup, Rule, Value};
 pub use selector::{Cgroup, Comm, ProcessName, Unit};
 
 /// Processes by id, control group or name.
@@ -555,7 +555,7 @@ mod tests {
         let (root, proc) = processes();
         std::fs::write(root.path().join("12/status"), "Tgid:\t10\n").unwrap();
         let me = std::process::id();
-        for (pid, says) in [
+        for (pid, expected) in [
             (
                 13,
                 "--pid 13: a kernel thread: it has no memory to merge".to_owned(),
@@ -582,7 +582,7 @@ mod tests {
                 pid,
                 start_ticks: None,
             });
-            assert_eq!(selection.pin(&proc).unwrap_err().to_string(), says);
+            assert_eq!(selection.pin(&proc).unwrap_err().to_string(), expected);
         }
         assert!(matches!(Selection::default().pin(&proc), Err(Error::None)));
     }

@@ -7,12 +7,12 @@
 //! fails at some names, and then one process keeps the daemon from reading any.
 //!
 //! # Approach
-//! [`Entries`] reads one line at a time. A line that is longer than [`MAX_LINE_BYTES`] is cut there
-//! and its rest is skipped, so memory is bounded by one line and one mapping. Only the fixed fields
-//! before a name are parsed; the name stays bytes, and [`Entry::name_kind`] compares it with the
-//! few names of the kernel, which have no inode. The kernel writes a newline in a name as `\012`,
-//! so a name cannot begin a line of its own. A malformed line is an error with its number; the
-//! caller may go on with the next mapping.
+//! [`SmapsEntries`] reads one line at a time. A line that is longer than [`MAX_LINE_BYTES`] is cut
+//! there and its rest is skipped, so memory is bounded by one line and one mapping. Only the fixed
+//! fields before a name are parsed; the name stays bytes, and [`SmapsEntry::name_kind`] compares it
+//! with the few names of the kernel, which have no inode. The kernel writes a newline in a name as
+//! `\012`, so a name cannot begin a line of its own. A malformed line is an error with its number;
+//! the caller may go on with the next mapping.
 //!
 //! The daemon parses these files here only; `xtask/tests/layering/imports.rs` forbids the parsers
 //! of other crates.
@@ -33,7 +33,7 @@ const PAGE_KIB: u64 = 4;
 
 /// One mapping. Fields of `smaps` are zero or empty if they come from `maps`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Entry {
+pub struct SmapsEntry {
     /// First byte.
     pub start: u64,
     /// One past the last byte.
@@ -110,12 +110,12 @@ impl Fault {
 
 /// The mappings of a list, one after another.
 #[derive(Debug)]
-pub struct Entries<R> {
+pub struct SmapsEntries<R> {
     lines: R,
     line: Vec<u8>,
     number: u64,
     /// The mapping whose fields are being read.
-    begun: Option<Entry>,
+    begun: Option<SmapsEntry>,
     /// A fault that follows the mapping before it.
     waiting: Option<Fault>,
     /// A line was malformed: fields are skipped until a mapping begins.
@@ -123,10 +123,10 @@ pub struct Entries<R> {
     is_ended: bool,
 }
 
-impl<R: BufRead> Entries<R> {
+impl<R: BufRead> SmapsEntries<R> {
     /// The mappings of an open file, or of its contents.
-    pub fn of(lines: R) -> Entries<R> {
-        Entries {
+    pub fn of(lines: R) -> SmapsEntries<R> {
+        SmapsEntries {
             lines,
             line: Vec::new(),
             number: 0,
@@ -190,7 +190,7 @@ impl<R: BufRead> Entries<R> {
     }
 
     /// Processes the line that was read. Returns a mapping or fault that is ready.
-    fn take_line(&mut self) -> Option<Result<Entry, Fault>> {
+    fn take_line(&mut self) -> Option<Result<SmapsEntry, Fault>> {
         // A field of a mapping begins with a capital letter, a mapping with its address.
         if self.line.first().is_some_and(u8::is_ascii_uppercase) {
             let taken = match &mut self.begun {
@@ -224,8 +224,8 @@ impl<R: BufRead> Entries<R> {
     }
 }
 
-impl<R: BufRead> Iterator for Entries<R> {
-    type Item = Result<Entry, Fault>;
+impl<R: BufRead> Iterator for SmapsEntries<R> {
+    type Item = Result<SmapsEntry, Fault>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(fault) = self.waiting.take() {
@@ -251,7 +251,7 @@ impl<R: BufRead> Iterator for Entries<R> {
     }
 }
 
-impl Entry {
+impl SmapsEntry {
     /// Whether writes stay the process's own.
     #[must_use]
     pub fn is_private(&self) -> bool {
@@ -325,7 +325,7 @@ impl Entry {
 }
 
 /// The mapping of a line; none if its fixed fields are not those of one.
-fn head(line: &[u8]) -> Option<Entry> {
+fn head(line: &[u8]) -> Option<SmapsEntry> {
     let mut rest = line;
     let mut field = || {
         let start = rest.iter().position(|&byte| byte != b' ')?;
@@ -343,13 +343,13 @@ fn head(line: &[u8]) -> Option<Entry> {
     let (start, end) = (hexadecimal(start)?, hexadecimal(end)?);
     let name = rest.iter().position(|&byte| byte != b' ');
     let name = name.and_then(|at| rest.get(at..)).unwrap_or_default();
-    (start <= end).then(|| Entry {
+    (start <= end).then(|| SmapsEntry {
         start,
         end,
         permissions,
         inode,
         name: name.to_vec(),
-        ..Entry::default()
+        ..SmapsEntry::default()
     })
 }
 

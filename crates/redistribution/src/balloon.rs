@@ -27,8 +27,8 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use uksm_input::plain;
 
 use crate::actuator::{Actuator, Error, Sizes};
-use crate::before::{Book, Identity};
-use crate::settings::Place;
+use crate::restore_journal::{ObjectIdentity, RestoreJournal};
+use crate::settings::SizeControl;
 use answers::Answers;
 use socket_path::SocketFile;
 
@@ -46,10 +46,10 @@ pub(crate) struct Balloon {
     socket: PathBuf,
     timeout: Duration,
     connection: Option<Connection>,
-    place: Place,
-    book: Book,
+    place: SizeControl,
+    journal: RestoreJournal,
     /// The size before the first change, and the identity of its machine.
-    before: Option<(Identity, u64)>,
+    before: Option<(ObjectIdentity, u64)>,
     /// The size that was asked for last.
     asked: Option<u64>,
 }
@@ -63,12 +63,12 @@ struct Connection {
 
 impl Balloon {
     /// The balloon of the machine whose monitor listens at this socket.
-    pub(crate) fn new(socket: &Path, book: &Book) -> Balloon {
+    pub(crate) fn new(socket: &Path, journal: &RestoreJournal) -> Balloon {
         Balloon {
-            place: Place::Machine {
+            place: SizeControl::Machine {
                 socket: socket.to_owned(),
             },
-            book: book.clone(),
+            journal: journal.clone(),
             socket: socket.to_owned(),
             timeout: TIMEOUT,
             connection: None,
@@ -141,22 +141,22 @@ impl Balloon {
         })
     }
 
-    fn identity(&self) -> Result<Identity, Error> {
+    fn identity(&self) -> Result<ObjectIdentity, Error> {
         let found = SocketFile::open(&self.socket).and_then(|file| file.metadata());
         let found = found.map_err(|error| Error::file(&self.socket, error))?;
-        Ok(Identity::of(&found))
+        Ok(ObjectIdentity::of(&found))
     }
 
     /// The size before the first change: the present size, if there was no change; `now` if it is
     /// known already.
-    fn before(&mut self, now: Option<u64>) -> Result<(Identity, u64), Error> {
+    fn before(&mut self, now: Option<u64>) -> Result<(ObjectIdentity, u64), Error> {
         let identity = self.identity()?;
         if let Some(known) = self.before
             && known.0 == identity
         {
             return Ok(known);
         }
-        let found = self.book.find(&self.place, identity);
+        let found = self.journal.find(&self.place, identity);
         let before = match found.and_then(|text| text.parse().ok()).or(now) {
             Some(before) => before,
             None => self.actual()?,
@@ -168,7 +168,7 @@ impl Balloon {
         let identity = self.identity()?;
         // A machine that was started anew has its own size, and one without an entry was not
         // changed.
-        let before = self.book.find(&self.place, identity);
+        let before = self.journal.find(&self.place, identity);
         match before.and_then(|text| text.parse().ok()) {
             Some(before) => self.ask(before),
             None => Ok(()),
@@ -201,7 +201,8 @@ impl Actuator for Balloon {
 
     fn set(&mut self, bytes: u64) -> Result<(), Error> {
         let (identity, before) = self.before(None)?;
-        self.book.note(&self.place, identity, &before.to_string())?;
+        self.journal
+            .note(&self.place, identity, &before.to_string())?;
         // A machine that was started anew behind the same socket does not know the size.
         if self.asked == Some(bytes) && self.connection.is_some() {
             return Ok(());
@@ -215,7 +216,7 @@ impl Actuator for Balloon {
     fn release(&mut self) -> Result<(), Error> {
         let done = self.put_back();
         if done.is_ok() || self.is_gone() {
-            self.book.forget(&self.place)?;
+            self.journal.forget(&self.place)?;
         }
         (self.before, self.asked) = (None, None);
         self.connection = None;

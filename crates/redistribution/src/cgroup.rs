@@ -23,10 +23,10 @@
 use std::path::{Path, PathBuf};
 
 use crate::actuator::{Actuator, Error, Sizes};
-use crate::before::{Book, Identity};
 use crate::cgroup_tree::{CgroupTree, Folder};
 use crate::processes;
-use crate::settings::{Limit, Place};
+use crate::restore_journal::{ObjectIdentity, RestoreJournal};
+use crate::settings::{Limit, SizeControl};
 
 /// The distance that `memory.max` keeps above the memory in use while it is lowered.
 const MARGIN: u64 = 4 << 20;
@@ -37,24 +37,29 @@ pub(crate) struct Cgroup {
     tree: CgroupTree,
     folder: PathBuf,
     limit: Limit,
-    place: Place,
-    book: Book,
+    place: SizeControl,
+    journal: RestoreJournal,
     /// The limit before the first change, and the identity of its control group.
-    before: Option<(Identity, String)>,
+    before: Option<(ObjectIdentity, String)>,
 }
 
 impl Cgroup {
     /// The control group in this folder of the tree.
-    pub(crate) fn new(tree: &CgroupTree, folder: &Path, limit: Limit, book: &Book) -> Cgroup {
+    pub(crate) fn new(
+        tree: &CgroupTree,
+        folder: &Path,
+        limit: Limit,
+        journal: &RestoreJournal,
+    ) -> Cgroup {
         Cgroup {
             tree: tree.clone(),
             folder: folder.to_owned(),
             limit,
-            place: Place::Cgroup {
+            place: SizeControl::Cgroup {
                 folder: folder.to_owned(),
                 limit,
             },
-            book: book.clone(),
+            journal: journal.clone(),
             before: None,
         }
     }
@@ -103,21 +108,21 @@ impl Cgroup {
         }
     }
 
-    fn identity(&self, folder: &Folder) -> Result<Identity, Error> {
+    fn identity(&self, folder: &Folder) -> Result<ObjectIdentity, Error> {
         let found = folder.metadata();
         let found = found.map_err(|error| Error::file(&self.folder, error))?;
-        Ok(Identity::of(&found))
+        Ok(ObjectIdentity::of(&found))
     }
 
     /// The limit before the first change: the present one, if there was no change.
-    fn before(&mut self, folder: &Folder) -> Result<(Identity, String), Error> {
+    fn before(&mut self, folder: &Folder) -> Result<(ObjectIdentity, String), Error> {
         let identity = self.identity(folder)?;
         if let Some(known) = &self.before
             && known.0 == identity
         {
             return Ok(known.clone());
         }
-        let value = match self.book.find(&self.place, identity) {
+        let value = match self.journal.find(&self.place, identity) {
             Some(value) => value,
             None => self.limit(folder)?,
         };
@@ -144,7 +149,7 @@ impl Cgroup {
         let identity = self.identity(&folder)?;
         // Nothing is known of a control group that was made anew, and one without an entry was not
         // changed.
-        let Some(before) = self.book.find(&self.place, identity) else {
+        let Some(before) = self.journal.find(&self.place, identity) else {
             return Ok(());
         };
         match before.parse::<u64>() {
@@ -202,7 +207,7 @@ impl Actuator for Cgroup {
     fn set(&mut self, bytes: u64) -> Result<(), Error> {
         let folder = self.open()?;
         let (identity, value) = self.before(&folder)?;
-        self.book.note(&self.place, identity, &value)?;
+        self.journal.note(&self.place, identity, &value)?;
         self.lower_or_raise(&folder, bytes)
     }
 
@@ -210,7 +215,7 @@ impl Actuator for Cgroup {
         let done = self.put_back();
         if matches!(done, Ok(()) | Err(Error::Gone { .. })) {
             self.before = None;
-            self.book.forget(&self.place)?;
+            self.journal.forget(&self.place)?;
         }
         done
     }
@@ -235,7 +240,7 @@ mod tests {
             tree.write("memory.current", &format!("{used}\n"));
             tree.write(limit.file(), &format!("{value}\n"));
             let root = CgroupTree::fake(tree.0.path());
-            let cgroup = Cgroup::new(&root, tree.0.path(), limit, &Book::default());
+            let cgroup = Cgroup::new(&root, tree.0.path(), limit, &RestoreJournal::default());
             (tree, cgroup)
         }
 
@@ -334,8 +339,8 @@ mod tests {
             fs::remove_file(tree.0.path().join(name)).unwrap();
             std::os::unix::fs::symlink(secret.path(), tree.0.path().join(name)).unwrap();
             let errors = [cgroup.look().unwrap_err(), cgroup.set(MIB).unwrap_err()];
-            let said = errors.map(|error| error.to_string()).concat();
-            assert!(!said.contains("secrethash"), "{said}");
+            let text = errors.map(|error| error.to_string()).concat();
+            assert!(!text.contains("secrethash"), "{text}");
             let text = fs::read_to_string(secret.path()).unwrap();
             assert_eq!(text, "root:secrethash\n", "{name}");
         }

@@ -213,7 +213,7 @@ mod tests {
         for path in ["/tree", "/tree/a", "/tree/a/b"] {
             assert_eq!(open(path), Ok(()), "{path}");
         }
-        for (path, says) in [
+        for (path, expected) in [
             ("/tree/..", "'..' is no name of a control group"),
             ("/tree/../tree/a", "'..' is no name of a control group"),
             ("/tree/a/../a", "'..' is no name of a control group"),
@@ -225,7 +225,7 @@ mod tests {
             ("/tree/c", "No such file"),
         ] {
             let error = open(path).unwrap_err();
-            assert!(error.starts_with(says), "{path}: {error}");
+            assert!(error.starts_with(expected), "{path}: {error}");
         }
     }
 

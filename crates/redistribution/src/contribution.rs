@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::share::{Claim, share};
+use crate::proportional_shares::{Claim, share};
 
 /// The part of each member in the group's freed memory, from the part of each process and the
 /// processes of each member.

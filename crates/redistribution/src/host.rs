@@ -22,7 +22,7 @@ use procfs_core::{FromBufRead as _, Meminfo, MemoryPressure, PressureRecord, Pro
 
 use crate::actuator::Error;
 use crate::guard::{Observation, Pressure, Waiting};
-use crate::policy::PAGE;
+use crate::targets::PAGE;
 
 /// The error of opening a PSI file where PSI is turned off.
 const NOT_SUPPORTED: i32 = 95;
@@ -148,14 +148,14 @@ mod tests {
     fn a_kernel_without_psi_is_no_error_and_a_strange_file_is_one_that_names_it() {
         assert_eq!(observe(host(MEMINFO, None).path()).unwrap().pressure, None);
         let unavailable = MEMINFO.replace("MemAvailable:", "MemOther:");
-        for (meminfo, psi, says) in [
+        for (meminfo, psi, expected) in [
             (unavailable.as_str(), PSI, "/meminfo: no MemAvailable"),
             ("MemTotal: 1 kB\n", PSI, "/meminfo: "),
             (MEMINFO, "some avg10=1\n", "/pressure/memory: "),
             (MEMINFO, "", "/pressure/memory: "),
         ] {
             let error = observe(host(meminfo, Some(psi)).path()).unwrap_err();
-            assert!(error.to_string().contains(says), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
         }
     }
 

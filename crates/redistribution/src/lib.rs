@@ -7,7 +7,7 @@
 //! its own memory.
 //!
 //! # Approach
-//! [`policy`] decides the size of each member, and [`guard`] whether memory may be given now. They
+//! [`targets`] decides the size of each member, and [`guard`] whether memory may be given now. They
 //! are pure, use neither clock nor file, and the same input gives the same output.
 //! [`Redistribution`] is the loop between them and the [`Actuator`]s, each of which has a thread of
 //! its own, so that one that hangs does not delay others.
@@ -24,24 +24,24 @@
 
 mod actuator;
 mod balloon;
-mod before;
 mod cgroup;
 pub mod cgroup_tree;
 mod contribution;
 mod event;
 pub mod guard;
-mod hand;
 mod host;
-mod leftovers;
-mod place_actuator;
-pub mod policy;
+mod member_thread;
 pub mod pressure;
 mod processes;
+pub mod proportional_shares;
 pub mod rates;
 mod redistribution;
+mod restore_journal;
 pub mod settings;
-pub mod share;
+mod size_control_actuator;
+mod stale_limits;
 pub mod status;
+pub mod targets;
 
 pub use actuator::{Actuator, Error, Sizes};
 pub use event::Event;

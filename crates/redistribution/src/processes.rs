@@ -19,7 +19,7 @@ use crate::cgroup_tree::Folder;
 /// Limit of processes of a member that are read.
 const MAX_PROCESSES: usize = 4096;
 /// Depth to which control groups below a member are followed.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// Limit of control groups of a member that are read.
 const MAX_FOLDERS: usize = 4096;
@@ -39,7 +39,7 @@ fn collect(folder: &Folder, depth: usize, pids: &mut Vec<u32>, folders_left: &mu
             .filter_map(|line| line.parse::<u32>().ok())
             .take(left),
     );
-    if depth == DEEPEST {
+    if depth == MAX_DEPTH {
         return;
     }
     for name in folder.child_names() {

@@ -9,24 +9,24 @@
 //!
 //! # Approach
 //! The input of a turn is the work of each group since the last one. All of it is smoothed over
-//! [`MEMORY`], or over the time that a group has been seen, but processor use over
-//! [`MEMORY_OF_USE`].
+//! [`EVIDENCE_HALF_LIFE_NS`], or over the time that a group has been seen, but processor use over
+//! [`USE_HALF_LIFE_NS`].
 //!
-//! - *Yield*: pages freed per second of processor time. [`PRIOR`] seconds at the mean of all groups
-//!   are added to those of a group: one with little recent evidence counts as average, and gets
-//!   another try. No group gets less than its least.
-//! - *Need*: a group's part is its yield, and up to [`NEED`] times more, in proportion to the time
-//!   for which its tasks wait for memory.
+//! - *Yield*: pages freed per second of processor time. [`PRIOR_SECONDS`] seconds at the mean of
+//!   all groups are added to those of a group: one with little recent evidence counts as average,
+//!   and gets another try. No group gets less than its least.
+//! - *Need*: a group's part is its yield, and up to [`MAX_NEED_FACTOR`] times more, in proportion
+//!   to the time for which its tasks wait for memory.
 //! - *Giving way*: a group whose tasks wait for processors may have less than its most, down to its
 //!   least. Waits for memory are subtracted, because merging helps against them.
 //! - *Use*: a group should have at most twice its use, and at least an equal part divided by
-//!   [`LOOK`], if its limits allow: others get the unused rest, and a group that begins to use its
+//!   [`IDLE_SHARE_DIVISOR`], if its limits allow: others get the unused rest, and a group that begins to use its
 //!   share doubles it each turn. The remainder then goes to groups that can have more.
 //!
 //! A group is not sent every change. A fall or a rise is sent if it is at least the share divided
-//! by [`WORTH`], and a rise only to groups that use most of their share. Smaller falls are sent
-//! only if a rise needs them. The sum of the shares that were sent is therefore never more than the
-//! total.
+//! by [`MIN_CHANGE_DIVISOR`], and a rise only to groups that use most of their share. Smaller falls
+//! are sent only if a rise needs them. The sum of the shares that were sent is therefore never more
+//! than the total.
 //!
 //! # Units
 //! Shares are millionths of a core ([`Share`]), times nanoseconds, yields pages per second.
@@ -41,7 +41,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::guard::Nanos;
-use crate::share::{Claim, share};
+use crate::proportional_shares::{Claim, share};
 
 const SECOND: f64 = 1e9;
 
@@ -52,26 +52,26 @@ pub type Share = u64;
 pub const CORE: Share = 1_000_000;
 
 /// Evidence of this age counts half.
-pub const MEMORY: Nanos = 5_000_000_000;
+pub const EVIDENCE_HALF_LIFE_NS: Nanos = 5_000_000_000;
 /// Use of this age counts half: a group that begins to work should have more soon.
-pub const MEMORY_OF_USE: Nanos = 1_500_000_000;
+pub const USE_HALF_LIFE_NS: Nanos = 1_500_000_000;
 /// Seconds of processor time at the mean yield that are added to the evidence.
-pub const PRIOR: f64 = 0.05;
-/// The factor by which the yield of a group counts more if its tasks wait for memory for [`MUCH`]
-/// of the time or more.
-pub const NEED: f64 = 8.0;
+pub const PRIOR_SECONDS: f64 = 0.05;
+/// The factor by which the yield of a group counts more if its tasks wait for memory for
+/// [`FULL_NEED_PART`] of the time or more.
+pub const MAX_NEED_FACTOR: f64 = 8.0;
 /// The part of the time of waiting for memory at which the need is largest.
-pub const MUCH: f64 = 0.25;
+pub const FULL_NEED_PART: f64 = 0.25;
 /// A group that uses nothing keeps an equal share divided by this.
-pub const LOOK: u64 = 4;
+pub const IDLE_SHARE_DIVISOR: u64 = 4;
 /// A change by less than a share divided by this is not sent.
-pub const WORTH: u64 = 16;
+pub const MIN_CHANGE_DIVISOR: u64 = 16;
 /// Use of at most the time divided by this counts as none.
-pub const WORK: u64 = 1000;
+pub const MIN_USE_DIVISOR: u64 = 1000;
 
 /// The configuration of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
+pub struct RateTerms {
     /// Its smallest share.
     pub least: Share,
     /// Its largest share.
@@ -82,7 +82,7 @@ pub struct Terms {
 
 /// The work of a group since the last turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Seen {
+pub struct GroupWork {
     /// The time since the last turn.
     pub time: Nanos,
     /// Processor time that its worker used.
@@ -161,7 +161,7 @@ impl fmt::Display for Change {
 
 /// The status of a group.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Status {
+pub struct RateStatus {
     /// Share of a core that it may use now.
     pub share: f64,
     /// Its smallest share.
@@ -189,8 +189,8 @@ pub struct Rates {
 
 #[derive(Debug, Clone)]
 struct Group {
-    terms: Terms,
-    told: Share,
+    terms: RateTerms,
+    sent: Share,
     reason: Reason,
     /// Pages freed, and seconds used, as far as they still count.
     freed: f64,
@@ -210,7 +210,7 @@ impl Rates {
     /// # Panics
     /// If the least of all is more than the total, or a group's terms contradict each other: the
     /// configuration is checked for that.
-    pub fn follow(&mut self, total: Share, terms: &BTreeMap<String, Terms>) -> Vec<Change> {
+    pub fn follow(&mut self, total: Share, terms: &BTreeMap<String, RateTerms>) -> Vec<Change> {
         let same = |(name, own): (&String, &Group)| terms.get(name) == Some(&own.terms);
         if self.total == total && self.groups.len() == terms.len() && self.groups.iter().all(same) {
             return Vec::new();
@@ -236,27 +236,27 @@ impl Rates {
         let mut changes = Vec::new();
         for ((name, group), rest) in self.groups.iter_mut().zip(rest) {
             group.reason = Reason::Start;
-            changes.extend(group.tell(name, group.terms.least + rest));
+            changes.extend(group.send(name, group.terms.least + rest));
         }
         changes
     }
 
     /// One turn, with the work of each group; a group that is missing was not observed, and did
     /// nothing. Returns the changed shares.
-    pub fn turn(&mut self, seen: &BTreeMap<String, Seen>) -> Vec<Change> {
+    pub fn turn(&mut self, seen: &BTreeMap<String, GroupWork>) -> Vec<Change> {
         for (name, group) in &mut self.groups {
             if let Some(seen) = seen.get(name) {
                 group.see(seen);
             }
         }
         let due = self.due();
-        self.tell(&due)
+        self.send(&due)
     }
 
     /// The share of a group now.
     #[must_use]
     pub fn share(&self, group: &str) -> Option<Share> {
-        Some(self.groups.get(group)?.told)
+        Some(self.groups.get(group)?.sent)
     }
 
     /// Whether there are no groups.
@@ -267,7 +267,7 @@ impl Rates {
 
     /// The status of a group.
     #[must_use]
-    pub fn status(&self, group: &str) -> Option<Status> {
+    pub fn status(&self, group: &str) -> Option<RateStatus> {
         let mean = self.mean_yield();
         Some(self.groups.get(group)?.status(mean))
     }
@@ -289,7 +289,7 @@ impl Rates {
         let groups = || self.groups.values();
         let mean = self.mean_yield();
         let least: Share = groups().map(|group| group.terms.least).sum();
-        let look = self.total / LOOK / (self.groups.len().max(1) as u64);
+        let look = self.total / IDLE_SHARE_DIVISOR / (self.groups.len().max(1) as u64);
         let mut rest = self.total.saturating_sub(least);
         let mut has: Vec<Share> = groups().map(|group| group.terms.least).collect();
         // First by use, then the remainder.
@@ -324,11 +324,11 @@ impl Rates {
         why.collect()
     }
 
-    fn tell(&mut self, due: &[(Share, Reason)]) -> Vec<Change> {
-        let mut next: Vec<Share> = self.groups.values().map(|group| group.told).collect();
+    fn send(&mut self, due: &[(Share, Reason)]) -> Vec<Change> {
+        let mut next: Vec<Share> = self.groups.values().map(|group| group.sent).collect();
         let falls = |next: &mut Vec<Share>, worth: bool| {
             for (next, &(due, _)) in next.iter_mut().zip(due) {
-                if due < *next && (!worth || *next - due >= *next / WORTH) {
+                if due < *next && (!worth || *next - due >= *next / MIN_CHANGE_DIVISOR) {
                     *next = due;
                 }
             }
@@ -341,7 +341,7 @@ impl Rates {
             .zip(due)
             .map(|((group, &has), &(due, _))| {
                 let rise = due.saturating_sub(has);
-                let is_worth = rise >= (has / WORTH).max(1) && group.uses_most();
+                let is_worth = rise >= (has / MIN_CHANGE_DIVISOR).max(1) && group.uses_most();
                 Claim {
                     part: rise,
                     most: if is_worth { rise } else { 0 },
@@ -355,20 +355,21 @@ impl Rates {
         }
         let risen = share(left(&next), &rises);
         let next = next.into_iter().zip(risen).map(|(next, rise)| next + rise);
-        let told = self.groups.iter_mut().zip(next).zip(due);
-        told.filter_map(|(((name, group), next), &(_, reason))| {
-            group.reason = reason;
-            group.tell(name, next)
-        })
-        .collect()
+        let groups = self.groups.iter_mut().zip(next).zip(due);
+        groups
+            .filter_map(|(((name, group), next), &(_, reason))| {
+                group.reason = reason;
+                group.send(name, next)
+            })
+            .collect()
     }
 }
 
 impl Group {
-    fn new(terms: Terms) -> Group {
+    fn new(terms: RateTerms) -> Group {
         Group {
             terms,
-            told: terms.start.clamp(terms.least, terms.most),
+            sent: terms.start.clamp(terms.least, terms.most),
             reason: Reason::Start,
             freed: 0.0,
             seconds: 0.0,
@@ -379,7 +380,7 @@ impl Group {
         }
     }
 
-    fn see(&mut self, seen: &Seen) {
+    fn see(&mut self, seen: &GroupWork) {
         if seen.time == 0 {
             return;
         }
@@ -391,27 +392,31 @@ impl Group {
             let memory = memory.min(before) as f64;
             memory / (memory + time)
         };
-        let old = old_of(MEMORY);
+        let old = old_of(EVIDENCE_HALF_LIFE_NS);
         // These are sums, which do not decay at first.
-        let kept = if before < MEMORY { 1.0 } else { old };
+        let kept = if before < EVIDENCE_HALF_LIFE_NS {
+            1.0
+        } else {
+            old
+        };
         self.freed = self.freed * kept + seen.reclaimed as f64;
         self.seconds = self.seconds * kept + seen.cpu as f64 / SECOND;
         let part =
             |was: f64, now: Nanos, old: f64| was * old + (now as f64 / time).min(1.0) * (1.0 - old);
-        self.used = part(self.used, seen.cpu, old_of(MEMORY_OF_USE));
+        self.used = part(self.used, seen.cpu, old_of(USE_HALF_LIFE_NS));
         self.cpu_waited = part(self.cpu_waited, seen.cpu_waited, old);
         self.memory_waited = part(self.memory_waited, seen.memory_waited, old);
     }
 
     /// Estimated pages that it frees per second of processor time.
     fn yields(&self, mean: f64) -> f64 {
-        (self.freed + mean * PRIOR) / (self.seconds + PRIOR)
+        (self.freed + mean * PRIOR_SECONDS) / (self.seconds + PRIOR_SECONDS)
     }
 
     /// Its part, in proportion to the parts of others.
     fn part(&self, mean: f64) -> u64 {
-        let need = (self.memory_waited / MUCH).min(1.0);
-        let part = self.yields(mean).max(1.0) * (1.0 + NEED * need);
+        let need = (self.memory_waited / FULL_NEED_PART).min(1.0);
+        let part = self.yields(mean).max(1.0) * (1.0 + MAX_NEED_FACTOR * need);
         // Thousandths: small parts differ, too.
         whole(part * 1e3)
     }
@@ -430,11 +435,11 @@ impl Group {
     }
 
     fn uses_most(&self) -> bool {
-        2.0 * self.used * CORE as f64 > self.told as f64
+        2.0 * self.used * CORE as f64 > self.sent as f64
     }
 
-    fn tell(&mut self, name: &str, share: Share) -> Option<Change> {
-        let from = std::mem::replace(&mut self.told, share);
+    fn send(&mut self, name: &str, share: Share) -> Option<Change> {
+        let from = std::mem::replace(&mut self.sent, share);
         (from != share).then(|| Change {
             group: name.to_owned(),
             from,
@@ -443,10 +448,10 @@ impl Group {
         })
     }
 
-    fn status(&self, mean: f64) -> Status {
+    fn status(&self, mean: f64) -> RateStatus {
         let part = |share: Share| share as f64 / CORE as f64;
-        Status {
-            share: part(self.told),
+        RateStatus {
+            share: part(self.sent),
             least: part(self.terms.least),
             most: part(self.terms.most),
             reason: self.reason,

@@ -1,4 +1,4 @@
-//! The loop between policy, guard and members: one turn a second.
+//! The loop between guard, targets and members: one turn a second.
 //!
 //! # Problem
 //! Freed memory changes all the time; members answer late or not at all; groups come and go when a
@@ -6,10 +6,10 @@
 //!
 //! # Approach
 //! A turn takes the figures of freed memory, reads the last report of each member's thread, calls
-//! guard and policy, and leaves orders with the threads. It never waits. Freed memory counts for
-//! [`KNOWN_FOR`] if a group's worker does not answer: its frames still exist. Until a new member
-//! was seen, or could not be, no member of its pool is given more, because its size is unknown. A
-//! member that is removed from the configuration gets its original limit back.
+//! guard and targets, and leaves orders with the threads. It never waits. Freed memory counts for
+//! [`FREED_VALIDITY_NS`] if a group's worker does not answer: its frames still exist. Until a new
+//! member was seen, or could not be, no member of its pool is given more, because its size is
+//! unknown. A member that is removed from the configuration gets its original limit back.
 //!
 //! # Units
 //! Bytes, [`Nanos`].
@@ -21,30 +21,30 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::before::Book;
 use crate::cgroup_tree::CgroupTree;
 use crate::contribution::contributions;
 use crate::event::Event;
 use crate::guard::{Guard, Marks, Nanos, Phase};
-use crate::hand::{Hand, Report};
 use crate::host;
-use crate::leftovers::Leftovers;
-use crate::place_actuator::actuator;
-use crate::policy;
+use crate::member_thread::{MemberReport, MemberThread};
+use crate::restore_journal::RestoreJournal;
 use crate::settings::{Group, Member, Scope};
-use crate::status::{GroupStatus, MemberStatus, Status};
+use crate::size_control_actuator::actuator;
+use crate::stale_limits::StaleLimits;
+use crate::status::{GroupStatus, MemberStatus, RedistributionStatus};
+use crate::targets;
 
 const SECOND: Nanos = 1_000_000_000;
 
 /// The report of a group's freed memory is valid for this time.
-const KNOWN_FOR: Nanos = 60 * SECOND;
+const FREED_VALIDITY_NS: Nanos = 60 * SECOND;
 /// A member that has more than asked for this time is reported.
-const LATE_AFTER: Nanos = 30 * SECOND;
+const LATE_AFTER_NS: Nanos = 30 * SECOND;
 
 /// The shortest time between two reported failures of a member.
 const MIN_FAILURE_GAP_NS: Nanos = 60 * SECOND;
 /// The longest wait at the end for members to put back the original values.
-const RELEASE_TIME: Duration = Duration::from_secs(3);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The memory freed by each group, by name. For a missing group it is unknown now.
 pub type Freed = BTreeMap<String, FreedBy>;
@@ -73,12 +73,12 @@ pub struct Roots {
 /// Redistribution of all groups.
 #[derive(Debug)]
 pub struct Redistribution {
-    groups: Vec<Giving>,
+    groups: Vec<GroupState>,
     guard: Guard,
     roots: Roots,
-    book: Book,
+    journal: RestoreJournal,
     /// None before the first configuration.
-    leftovers: Option<Leftovers>,
+    stale_limits: Option<StaleLimits>,
     /// Events to return from the next turn.
     pending: Vec<Event>,
     available: u64,
@@ -86,19 +86,19 @@ pub struct Redistribution {
 
 /// One group.
 #[derive(Debug)]
-struct Giving {
+struct GroupState {
     settings: Group,
-    members: Vec<Held>,
+    members: Vec<MemberState>,
     /// Its freed memory, and the time of that report.
     freed: Option<(Nanos, FreedBy)>,
 }
 
 /// One member.
 #[derive(Debug)]
-struct Held {
+struct MemberState {
     settings: Member,
     /// None if there was no thread for it.
-    hand: Option<Hand>,
+    thread: Option<MemberThread>,
     /// The size that was asked last; none before it was seen, and while it is gone.
     asked: Option<u64>,
     freed: u64,
@@ -106,31 +106,31 @@ struct Held {
     /// The error of its last report, if it could not be seen or changed.
     error: Option<String>,
     /// The error of the last event, and the time of the last failure event.
-    told: Option<String>,
+    reported: Option<String>,
     failed_at: Option<Nanos>,
     /// The report of its thread at the beginning of this turn.
-    seen: Report,
-    late: Option<Late>,
+    report: MemberReport,
+    late: Option<LateMember>,
 }
 
 /// A member that has more than was asked, and since when.
 #[derive(Debug, Clone, Copy)]
-struct Late {
+struct LateMember {
     since: Nanos,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Redistribution {
     /// A redistribution without groups, whose guard has these marks.
     #[must_use]
     pub fn new(roots: Roots, marks: Marks) -> Redistribution {
-        let (book, error) = Book::of(&roots.before);
+        let (journal, error) = RestoreJournal::of(&roots.before);
         let error = error.map(|error| Event::Unkept {
             error: error.to_string(),
         });
         Redistribution {
-            book,
-            leftovers: None,
+            journal,
+            stale_limits: None,
             pending: error.into_iter().collect(),
             groups: Vec::new(),
             guard: Guard::new(marks),
@@ -144,9 +144,9 @@ impl Redistribution {
     pub fn follow(&mut self, groups: &[Group]) {
         let members = groups.iter().flat_map(|group| &group.members);
         let places: Vec<_> = members.map(|member| &member.place).collect();
-        let book = &self.book;
-        self.leftovers
-            .get_or_insert_with(|| Leftovers::of(book, &places))
+        let journal = &self.journal;
+        self.stale_limits
+            .get_or_insert_with(|| StaleLimits::of(journal, &places))
             .leave(&places);
         if self.groups.len() == groups.len()
             && self
@@ -160,7 +160,7 @@ impl Redistribution {
         let mut old = std::mem::take(&mut self.groups);
         self.groups = groups
             .iter()
-            .map(|group| take_over(group, &mut old, (&self.roots.cgroups, &self.book)))
+            .map(|group| take_over(group, &mut old, (&self.roots.cgroups, &self.journal)))
             .collect();
     }
 
@@ -169,7 +169,10 @@ impl Redistribution {
     pub fn is_idle(&self) -> bool {
         self.groups.is_empty()
             && self.pending.is_empty()
-            && self.leftovers.as_ref().is_some_and(Leftovers::is_empty)
+            && self
+                .stale_limits
+                .as_ref()
+                .is_some_and(StaleLimits::is_empty)
     }
 
     /// Undoes the changes that an earlier daemon left, and waits for that a bounded time: for a
@@ -179,9 +182,9 @@ impl Redistribution {
         let mut own = Redistribution::new(roots, Marks::standard());
         own.follow(&[]);
         let mut events = std::mem::take(&mut own.pending);
-        if let Some(leftovers) = &mut own.leftovers {
-            let deadline = Instant::now() + RELEASE_TIME;
-            events.extend(leftovers.await_all(deadline, (&own.roots.cgroups, &own.book)));
+        if let Some(stale_limits) = &mut own.stale_limits {
+            let deadline = Instant::now() + RELEASE_TIMEOUT;
+            events.extend(stale_limits.await_all(deadline, (&own.roots.cgroups, &own.journal)));
         }
         events
     }
@@ -189,8 +192,8 @@ impl Redistribution {
     /// One turn. Returns the events; never waits.
     pub fn turn(&mut self, now: Nanos, freed: &Freed) -> Vec<Event> {
         let mut events = std::mem::take(&mut self.pending);
-        if let Some(leftovers) = &mut self.leftovers {
-            events.extend(leftovers.turn(now, (&self.roots.cgroups, &self.book)));
+        if let Some(stale_limits) = &mut self.stale_limits {
+            events.extend(stale_limits.turn(now, (&self.roots.cgroups, &self.journal)));
         }
         if self.groups.is_empty() {
             return events;
@@ -225,14 +228,15 @@ impl Redistribution {
         // Groups of one scope have one rule: the configuration is refused otherwise.
         let rule = self.groups[first].settings.rule;
         let groups = || pool.iter().map(|&at| &self.groups[at]);
-        let members: Vec<policy::Member> = groups().flat_map(Giving::for_policy).collect();
+        let members: Vec<targets::PoolMember> =
+            groups().flat_map(GroupState::pool_members).collect();
         let phase = match self.guard.phase() {
             // The size of a member that was never seen, and the memory it freed, are unknown.
-            Phase::Giving if !groups().all(Giving::is_seen) => Phase::Holding,
+            Phase::Giving if !groups().all(GroupState::is_seen) => Phase::Holding,
             phase => phase,
         };
-        let asked = policy::asked(rule, &members, phase);
-        let due = policy::due(rule, &members);
+        let asked = targets::asked(rule, &members, phase);
+        let due = targets::due(rule, &members);
         let mut sizes = asked.into_iter().zip(due);
         for &at in pool {
             let group = &mut self.groups[at];
@@ -248,7 +252,7 @@ impl Redistribution {
     /// Undoes all changes, also those that an earlier daemon left, and waits for that a bounded
     /// time.
     pub fn release(&mut self) -> Vec<Event> {
-        let leftovers = self.leftovers.take();
+        let stale_limits = self.stale_limits.take();
         let groups = std::mem::take(&mut self.groups);
         let members = || {
             groups
@@ -256,15 +260,15 @@ impl Redistribution {
                 .flat_map(|group| group.members.iter().map(move |m| (group, m)))
         };
         for (_, member) in members() {
-            member.hand.iter().for_each(Hand::release);
+            member.thread.iter().for_each(MemberThread::release);
         }
-        let deadline = Instant::now() + RELEASE_TIME;
+        let deadline = Instant::now() + RELEASE_TIMEOUT;
         let mut events = Vec::new();
         for (group, member) in members() {
             let put_back = member
-                .hand
+                .thread
                 .as_ref()
-                .map(|hand| hand.await_release(deadline));
+                .map(|thread| thread.await_release(deadline));
             if let Some(Err(error)) = put_back {
                 events.push(Event::Failed {
                     group: group.settings.name.clone(),
@@ -274,25 +278,29 @@ impl Redistribution {
             }
         }
         // Before the first configuration, all entries are an earlier daemon's.
-        let mut leftovers = leftovers.unwrap_or_else(|| Leftovers::of(&self.book, &[]));
-        events.extend(leftovers.await_all(deadline, (&self.roots.cgroups, &self.book)));
+        let mut stale_limits = stale_limits.unwrap_or_else(|| StaleLimits::of(&self.journal, &[]));
+        events.extend(stale_limits.await_all(deadline, (&self.roots.cgroups, &self.journal)));
         events
     }
 
     /// The status of all groups.
     #[must_use]
-    pub fn status(&self) -> Status {
-        Status {
+    pub fn status(&self) -> RedistributionStatus {
+        RedistributionStatus {
             phase: self.guard.phase(),
             reason: self.guard.reason().to_owned(),
             available_bytes: self.available,
-            groups: self.groups.iter().map(Giving::status).collect(),
+            groups: self.groups.iter().map(GroupState::status).collect(),
         }
     }
 }
 
 /// The new state of a group, with its old members.
-fn take_over(group: &Group, old: &mut [Giving], own: (&CgroupTree, &Book)) -> Giving {
+fn take_over(
+    group: &Group,
+    old: &mut [GroupState],
+    own: (&CgroupTree, &RestoreJournal),
+) -> GroupState {
     let mut before = old.iter_mut().find(|own| own.settings.name == group.name);
     let freed = before.as_ref().and_then(|own| own.freed.clone());
     let members = group.members.iter().map(|member| {
@@ -302,36 +310,36 @@ fn take_over(group: &Group, old: &mut [Giving], own: (&CgroupTree, &Book)) -> Gi
             })?;
             Some(own.members.remove(at))
         });
-        let kept = kept.map(|held| Held {
+        let kept = kept.map(|held| MemberState {
             asked: held
                 .asked
                 .map(|asked| asked.clamp(member.base, member.ceiling)),
             settings: member.clone(),
             ..held
         });
-        kept.unwrap_or_else(|| Held::new(member, own))
+        kept.unwrap_or_else(|| MemberState::new(member, own))
     });
-    Giving {
+    GroupState {
         members: members.collect(),
         settings: group.clone(),
         freed,
     }
 }
 
-impl Giving {
+impl GroupState {
     /// Takes its freed memory, and the reports of its members.
     fn take_in(&mut self, now: Nanos, freed: &Freed, events: &mut Vec<Event>) {
         if let Some(freed) = freed.get(&self.settings.name) {
             self.freed = Some((now, freed.clone()));
         }
         self.freed
-            .take_if(|(told, _)| now.saturating_sub(*told) >= KNOWN_FOR);
+            .take_if(|(reported, _)| now.saturating_sub(*reported) >= FREED_VALIDITY_NS);
         for member in &mut self.members {
             member.take_in(now, &self.settings.name, events);
         }
         let nothing = FreedBy::default();
         let freed = self.freed.as_ref().map_or(&nothing, |(_, freed)| freed);
-        let processes: Vec<&[u32]> = self.members.iter().map(Held::processes).collect();
+        let processes: Vec<&[u32]> = self.members.iter().map(MemberState::processes).collect();
         let each = contributions(freed.bytes, &freed.by_process, &processes);
         for (member, freed) in self.members.iter_mut().zip(each) {
             member.freed = freed;
@@ -341,19 +349,19 @@ impl Giving {
     /// Whether each member has been seen, or could not be.
     fn is_seen(&self) -> bool {
         let mut members = self.members.iter();
-        members.all(|member| member.hand.is_none() || member.seen.done > 0)
+        members.all(|member| member.thread.is_none() || member.report.done > 0)
     }
 
-    fn for_policy(&self) -> Vec<policy::Member> {
+    fn pool_members(&self) -> Vec<targets::PoolMember> {
         let settings = &self.settings;
         let members = self.members.iter();
         members
-            .map(|member| member.for_policy(settings.step, settings.least))
+            .map(|member| member.pool_member(settings.step, settings.least))
             .collect()
     }
 
     fn status(&self) -> GroupStatus {
-        let members: Vec<MemberStatus> = self.members.iter().map(Held::status).collect();
+        let members: Vec<MemberStatus> = self.members.iter().map(MemberState::status).collect();
         GroupStatus {
             name: self.settings.name.clone(),
             rule: self.settings.rule,
@@ -365,52 +373,52 @@ impl Giving {
     }
 }
 
-impl Held {
-    fn new(settings: &Member, (tree, book): (&CgroupTree, &Book)) -> Held {
-        let (hand, error) = match Hand::new(actuator(&settings.place, tree, book)) {
-            Ok(hand) => (Some(hand), None),
+impl MemberState {
+    fn new(settings: &Member, (tree, journal): (&CgroupTree, &RestoreJournal)) -> MemberState {
+        let (thread, error) = match MemberThread::new(actuator(&settings.place, tree, journal)) {
+            Ok(thread) => (Some(thread), None),
             Err(error) => (None, Some(format!("no thread for it: {error}"))),
         };
-        Held {
+        MemberState {
             settings: settings.clone(),
-            hand,
+            thread,
             asked: None,
             freed: 0,
             wanted: settings.base,
             error,
-            told: None,
+            reported: None,
             failed_at: None,
-            seen: Report::default(),
+            report: MemberReport::default(),
             late: None,
         }
     }
 
     fn real(&self) -> Option<u64> {
-        Some(self.seen.sizes.as_ref()?.real)
+        Some(self.report.sizes.as_ref()?.real)
     }
 
     fn processes(&self) -> &[u32] {
-        let sizes = self.seen.sizes.as_ref();
+        let sizes = self.report.sizes.as_ref();
         sizes.map_or(&[], |sizes| &sizes.processes)
     }
 
     fn take_in(&mut self, now: Nanos, group: &str, events: &mut Vec<Event>) {
-        let Some(hand) = &self.hand else {
+        let Some(thread) = &self.thread else {
             return;
         };
-        self.seen = hand.report();
-        let report = self.seen.clone();
+        self.report = thread.report();
+        let report = self.report.clone();
         let member = || (group.to_owned(), self.settings.name.clone());
         // A monitor may report another error each second, or fail and answer in turns.
         let is_due = report.error.is_none()
             || self
                 .failed_at
                 .is_none_or(|at| now.saturating_sub(at) >= MIN_FAILURE_GAP_NS);
-        if report.error != self.told && is_due {
+        if report.error != self.reported && is_due {
             if report.error.is_some() {
                 self.failed_at = Some(now);
             }
-            self.told.clone_from(&report.error);
+            self.reported.clone_from(&report.error);
             let (group, member) = member();
             events.push(match &report.error {
                 Some(error) => Event::Failed {
@@ -434,12 +442,12 @@ impl Held {
         if sizes.real <= asked {
             self.late = None;
         } else {
-            let late = self.late.get_or_insert(Late {
+            let late = self.late.get_or_insert(LateMember {
                 since: now,
-                is_told: false,
+                is_reported: false,
             });
-            if !late.is_told && now.saturating_sub(late.since) >= LATE_AFTER {
-                late.is_told = true;
+            if !late.is_reported && now.saturating_sub(late.since) >= LATE_AFTER_NS {
+                late.is_reported = true;
                 let (group, member) = member();
                 events.push(Event::Late {
                     group,
@@ -452,9 +460,9 @@ impl Held {
         self.error = report.error;
     }
 
-    fn for_policy(&self, step: u64, least: u64) -> policy::Member {
+    fn pool_member(&self, step: u64, least: u64) -> targets::PoolMember {
         let base = self.settings.base;
-        policy::Member {
+        targets::PoolMember {
             base,
             ceiling: self.settings.ceiling,
             weight: self.settings.weight,
@@ -470,12 +478,12 @@ impl Held {
     /// Leaves the order with its thread in each turn: another program may have overwritten the
     /// limit.
     fn ask(&mut self, group: &str, size: u64) -> Option<Event> {
-        let hand = self.hand.as_ref()?;
+        let thread = self.thread.as_ref()?;
         let Some(from) = self.asked else {
-            hand.look();
+            thread.look();
             return None;
         };
-        hand.set(size);
+        thread.set(size);
         self.asked = Some(size);
         (from != size).then(|| Event::Asked {
             group: group.to_owned(),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::policy::Rule;
+pub use crate::targets::Rule;
 
 /// The members among which a group's freed memory is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -76,7 +76,7 @@ impl fmt::Display for Limit {
 /// The object that is made larger and smaller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Place {
+pub enum SizeControl {
     /// A control group, by its folder.
     Cgroup {
         /// The folder.
@@ -91,11 +91,11 @@ pub enum Place {
     },
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SizeControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Cgroup { folder, limit } => write!(f, "{}/{limit}", folder.display()),
-            Place::Machine { socket } => write!(f, "the balloon at {}", socket.display()),
+            SizeControl::Cgroup { folder, limit } => write!(f, "{}/{limit}", folder.display()),
+            SizeControl::Machine { socket } => write!(f, "the balloon at {}", socket.display()),
         }
     }
 }
@@ -106,7 +106,7 @@ pub struct Member {
     /// Its name.
     pub name: String,
     /// The object that is made larger and smaller.
-    pub place: Place,
+    pub place: SizeControl,
     /// Its size without given memory, which it never falls below.
     pub base: u64,
     /// Its largest size.

@@ -6,12 +6,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::guard::Phase;
-use crate::policy::Rule;
 use crate::settings::Scope;
+use crate::targets::Rule;
 
 /// The status of all groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Status {
+pub struct RedistributionStatus {
     /// The phase of the guard.
     pub phase: Phase,
     /// Why.

@@ -7,7 +7,7 @@
 //! # Approach
 //! After each command the pages that it named are examined: the answer must agree with the page
 //! tables. Counts are kept here apart from host and engine. At intervals all page tables are
-//! counted. [`budget`] and [`progress`] examine time.
+//! counted. `budget` and `progress` examine time.
 //!
 //! | check | holds |
 //! |---|---|

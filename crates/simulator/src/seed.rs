@@ -8,7 +8,7 @@
 //! A [`Plan`] is made from a seed: the number of engines, their governor, the actions of the
 //! processes and the faults, each at a rate. All [`checks`](crate::check) hold at every step. In
 //! the last part of a run no fault strikes any more, and the engine's view must become true. A
-//! failing seed is made smaller: [`minimise()`] leaves out kinds of events and faults, and ends the
+//! failing seed is made smaller: `minimise` leaves out kinds of events and faults, and ends the
 //! run early, as long as the same check fails.
 
 mod minimise;

@@ -60,15 +60,15 @@ impl std::iter::Sum for Estimate {
 
 /// Adds up contents that were kept by chance.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sampled {
+pub(crate) struct SampledSum {
     pages: f64,
     variance: f64,
 }
 
-impl Sampled {
+impl SampledSum {
     /// An empty sum of contents that are each seen with at least this probability.
-    pub(crate) fn new(probability: f64) -> Sampled {
-        Sampled {
+    pub(crate) fn new(probability: f64) -> SampledSum {
+        SampledSum {
             pages: 0.0,
             variance: (1.0 - probability) / (probability * probability),
         }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn what_was_seen_for_sure_has_no_error() {
-        let mut sampled = Sampled::new(1.0);
+        let mut sampled = SampledSum::new(1.0);
         sampled.add(3.0, 1.0);
         sampled.add(4.0, 1.0);
         assert_eq!(sampled.estimate(), Estimate::exact(7.0));
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn what_was_seen_by_chance_stands_for_more() {
-        let mut sampled = Sampled::new(0.25);
+        let mut sampled = SampledSum::new(0.25);
         assert_eq!(sampled.estimate().error, 12f64.sqrt());
         sampled.add(1.0, 0.25);
         let estimate = sampled.estimate();

@@ -8,7 +8,7 @@
 //! # Approach
 //! A fixed number of counters. A page whose content has none takes a free one; if there is none
 //! free, each counter loses one. A content's counter lacks at most the number lost, and a content
-//! of more than one page in [`COUNTERS`] keeps its counter.
+//! of more than one page in [`MAX_COUNTERS`] keeps its counter.
 //!
 //! # Source
 //! J. Misra and D. Gries, "Finding repeated elements", 1982.
@@ -19,7 +19,7 @@ use crate::content::Hash;
 use crate::tally::Tally;
 
 /// Counters of a process.
-const COUNTERS: usize = 256;
+const MAX_COUNTERS: usize = 256;
 
 /// The counters.
 #[derive(Debug, Clone, Default)]
@@ -34,7 +34,7 @@ impl Frequent {
     pub(crate) fn add(&mut self, hash: Hash, page: Tally) {
         if let Some(counter) = self.counters.get_mut(&hash) {
             *counter += page;
-        } else if self.counters.len() < COUNTERS {
+        } else if self.counters.len() < MAX_COUNTERS {
             self.counters.insert(hash, page);
         } else {
             self.lost += 1;

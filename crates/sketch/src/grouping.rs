@@ -26,8 +26,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::content_holders::{ContentHolders, Overlap};
 use crate::estimate::Estimate;
-use crate::holders::{Common, Holders};
 use crate::sharing::{Joint, Which, among, within};
 use crate::sketch::Sketch;
 
@@ -136,9 +136,9 @@ fn described(sketches: &[Sketch], own: &[Estimate], members: Vec<usize>, pages: 
 /// Joins sets until no two are worth it.
 fn join(sketches: &[Sketch], worth: Worth) -> Vec<Set> {
     let mut sets: Vec<Option<Set>> = Vec::new();
-    let mut holders = Holders::default();
+    let mut holders = ContentHolders::default();
     let mut pairs = BinaryHeap::new();
-    let add = |set: Set, sets: &mut Vec<Option<Set>>, holders: &mut Holders| {
+    let add = |set: Set, sets: &mut Vec<Option<Set>>, holders: &mut ContentHolders| {
         let number = sets.len();
         let worth_it = holders.common(&set.joint).into_iter();
         let worth_it = worth_it.filter(|common| is_worth(common, worth));
@@ -177,8 +177,8 @@ fn join(sketches: &[Sketch], worth: Worth) -> Vec<Set> {
 }
 
 /// Whether two sets are to be joined.
-fn is_worth(common: &Common, worth: Worth) -> bool {
-    common.gain.is_sure() && common.share >= worth.least_share
+fn is_worth(overlap: &Overlap, worth: Worth) -> bool {
+    overlap.gain.is_sure() && overlap.share >= worth.least_share
 }
 
 #[cfg(test)]

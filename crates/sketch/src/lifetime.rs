@@ -39,7 +39,7 @@ const DOUBT: f64 = 0.025;
 const HALVINGS: u32 = 32;
 
 /// The largest rate that is tried: a page is lost within a microsecond.
-const FASTEST: f64 = 1e6;
+const MAX_RATE: f64 = 1e6;
 
 /// An estimate, and its interval of 95 %.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -96,10 +96,10 @@ pub fn rate(share: Estimate, seconds: &[f64]) -> Option<Estimate> {
     Some(share.map(|share| match share {
         ..=0.0 => 0.0,
         // More than is lost at any rate: some were read twice at once.
-        share if share >= lost(FASTEST) => f64::INFINITY,
+        share if share >= lost(MAX_RATE) => f64::INFINITY,
         share => {
             // By its logarithm, so that rates of a day and of a millisecond are equally exact.
-            let ends = [1e-12f64.ln(), FASTEST.ln()];
+            let ends = [1e-12f64.ln(), MAX_RATE.ln()];
             let width = ends[1] - ends[0];
             let at = |part: f64| (ends[0] + part * width).exp();
             at(rising(1.0, |part| lost(at(part)) < share))

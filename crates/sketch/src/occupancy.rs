@@ -13,12 +13,12 @@
 //! m, r)`, and the number of contents met `j` times has the mean `Σ g(m) B(j; m, r)`, where `g(m)`
 //! is the number of contents with `m` pages. That is linear in the unknown `g`. So:
 //!
-//! 1. Contents that were met are counted in [`BINS`] bins of `j`. There is a confidence interval
+//! 1. Contents that were met are counted in `BINS` bins of `j`. There is a confidence interval
 //!    for the mean of each count, and one for the number of all pages.
 //! 2. A linear programme finds the fewest and the most copies, `Σ (m - 1) g(m)`, of all `g` whose
 //!    means lie in all the intervals. The true `g` is one of these unless an interval fails, so the
 //!    true number lies between the two with at least the probability that all intervals hold
-//!    together. The intervals share [`DOUBT`] (Bonferroni): half for all pages, half for the bins.
+//!    together. The intervals share `DOUBT` (Bonferroni): half for all pages, half for the bins.
 //!    They are Poisson's: the counts are sums of independent indicators, whose tails are no heavier
 //!    (Hoeffding).
 //! 3. The estimate is that of the `g` whose means are nearest to the counts, by the sum of
@@ -60,19 +60,19 @@ const DOUBT: f64 = 0.025;
 const BINS: usize = 17;
 
 /// Number of bins for a single number of times.
-const SINGLE: u64 = 5;
+const MAX_EXACT_TIMES: u64 = 5;
 
 /// Each number of pages up to this is tried for a content; beyond, steps of a twelfth.
-const EACH: u64 = 24;
+const MAX_EXACT_PAGES: u64 = 24;
 
 /// The numbers of times that contents were met.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Met {
+pub struct MeetingCounts {
     /// The number of contents, by the times that they were met.
     contents: BTreeMap<u64, u64>,
 }
 
-impl Met {
+impl MeetingCounts {
     /// Adds a content that was met `times` times.
     pub fn add(&mut self, times: u64) {
         if times > 0 {
@@ -214,7 +214,11 @@ impl Occupancy {
             let mut pages = 1;
             while (pages as f64) < last {
                 tried.push((pages, bins(pages, rate)));
-                pages += if pages < EACH { 1 } else { pages / 12 };
+                pages += if pages < MAX_EXACT_PAGES {
+                    1
+                } else {
+                    pages / 12
+                };
             }
         }
         Occupancy { rate, tried }
@@ -251,7 +255,7 @@ impl Occupancy {
 
     /// The number of copies: pages beyond the first of each content.
     #[must_use]
-    pub fn copies(&self, met: &Met) -> Range {
+    pub fn copies(&self, met: &MeetingCounts) -> Range {
         let sure = met.copies() as f64;
         if self.rate >= 1.0 || met.pages() == 0 {
             return Range::exact(sure);
@@ -273,7 +277,7 @@ impl Occupancy {
 
     /// The copies of the wanted solution; none if nothing fits, or the solver finds none: then only
     /// numbers that the sample excludes by itself are excluded.
-    fn found(&self, met: &Met, wanted: Wanted) -> Option<f64> {
+    fn found(&self, met: &MeetingCounts, wanted: Wanted) -> Option<f64> {
         let doubt = DOUBT / 2.0 / BINS as f64 / 2.0;
         let counts = counts(met);
         let all = met.pages() as f64 / self.rate;
@@ -337,13 +341,13 @@ impl Occupancy {
 /// The fewest times of a bin.
 fn first(bin: usize) -> u64 {
     let bin = bin as u64;
-    match bin.checked_sub(SINGLE) {
+    match bin.checked_sub(MAX_EXACT_TIMES) {
         None => bin + 1,
-        Some(doublings) => (SINGLE + 1) << doublings,
+        Some(doublings) => (MAX_EXACT_TIMES + 1) << doublings,
     }
 }
 
-fn counts(met: &Met) -> [u64; BINS] {
+fn counts(met: &MeetingCounts) -> [u64; BINS] {
     let mut counts = [0; BINS];
     for (&times, &contents) in &met.contents {
         let bin = (1..BINS).find(|&bin| times < first(bin)).unwrap_or(BINS);
@@ -390,8 +394,8 @@ fn poisson(count: u64, doubt: f64) -> (f64, f64) {
 mod tests {
     use super::*;
 
-    fn met(times: impl IntoIterator<Item = u64>) -> Met {
-        let mut met = Met::default();
+    fn met(times: impl IntoIterator<Item = u64>) -> MeetingCounts {
+        let mut met = MeetingCounts::default();
         times.into_iter().for_each(|times| met.add(times));
         met
     }
@@ -404,7 +408,7 @@ mod tests {
         assert_eq!(all.copies(&met), Range::exact(6.0));
         assert_eq!(all.pages(7), Range::exact(7.0));
         assert_eq!(
-            Occupancy::new(0.5).copies(&Met::default()),
+            Occupancy::new(0.5).copies(&MeetingCounts::default()),
             Range::exact(0.0)
         );
     }

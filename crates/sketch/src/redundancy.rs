@@ -14,7 +14,7 @@
 //! Pages. Processes and groups are numbers.
 
 use crate::content::Hash;
-use crate::occupancy::Met;
+use crate::occupancy::MeetingCounts;
 
 /// A sampled page, not of zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Page {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Part {
     /// In itself.
-    pub met: Met,
+    pub met: MeetingCounts,
     /// Number of its pages whose contents were met in another one, too.
     pub elsewhere: u64,
 }
@@ -40,13 +40,13 @@ pub struct Part {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Redundancy {
     /// In each process by itself.
-    pub in_processes: Met,
+    pub in_processes: MeetingCounts,
     /// In each group by itself.
-    pub in_groups: Met,
+    pub in_groups: MeetingCounts,
     /// In all.
-    pub in_all: Met,
+    pub in_all: MeetingCounts,
     /// In all pages that in-kernel KSM may merge.
-    pub offered: Met,
+    pub offered: MeetingCounts,
     /// Meetings for each process.
     pub by_process: Vec<Part>,
     /// Meetings for each group.
@@ -120,7 +120,7 @@ mod tests {
             page(5, 0, false),
         ];
         let found = Redundancy::of(pages, &[1, 1, 0, 0]);
-        let copies = |met: &Met| met.copies();
+        let copies = |met: &MeetingCounts| met.copies();
         assert_eq!(copies(&found.in_processes), 2);
         assert_eq!(copies(&found.in_groups), 3);
         assert_eq!(copies(&found.in_all), 4);

@@ -30,7 +30,7 @@
 //! in virtual machines", USENIX ATC'12.
 
 use crate::content::Hash;
-use crate::estimate::{Estimate, Sampled};
+use crate::estimate::{Estimate, SampledSum};
 use crate::sketch::{Sketch, lower, probability};
 use crate::tally::Tally;
 
@@ -68,7 +68,7 @@ pub fn within(sketch: &Sketch, which: Which) -> Estimate {
         Some(_) => sketch.frequent().sure(),
         None => Default::default(),
     };
-    let mut sampled = Sampled::new(probability);
+    let mut sampled = SampledSum::new(probability);
     let mut counted = Estimate::default();
     for (hash, tally) in sketch.kept() {
         if frequent.remove(&hash).is_some() {
@@ -94,7 +94,7 @@ pub fn within(sketch: &Sketch, which: Which) -> Estimate {
 
 /// A content that one process has, or several.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Kept {
+pub(crate) struct KeptContent {
     /// The number of contents it stands for, because others were not met.
     pub(crate) weight: f64,
     /// The number of processes that have it, each with its weight.
@@ -105,7 +105,7 @@ pub(crate) struct Kept {
 #[derive(Debug, Clone)]
 pub struct Joint {
     /// Each content that was kept, by hash.
-    kept: Vec<(Hash, Kept)>,
+    kept: Vec<(Hash, KeptContent)>,
     bound: Option<Hash>,
     pages: f64,
     /// The part that was read, the least of several.
@@ -122,7 +122,7 @@ impl Joint {
             1 => Some(1.0 / part),
             _ => Some(1.0),
         };
-        let single = |weight| Kept {
+        let single = |weight| KeptContent {
             weight,
             processes: weight,
         };
@@ -141,7 +141,8 @@ impl Joint {
     #[must_use]
     pub fn with(&self, other: &Joint) -> Joint {
         let bound = lower(self.bound, other.bound);
-        let mut kept: Vec<(Hash, Kept)> = Vec::with_capacity(self.kept.len() + other.kept.len());
+        let mut kept: Vec<(Hash, KeptContent)> =
+            Vec::with_capacity(self.kept.len() + other.kept.len());
         kept.extend(below(&self.kept, bound));
         kept.extend(below(&other.kept, bound));
         kept.sort_by_key(|&(hash, _)| hash);
@@ -170,7 +171,7 @@ impl Joint {
     }
 
     /// Each content that was kept, by hash.
-    pub(crate) fn kept(&self) -> &[(Hash, Kept)] {
+    pub(crate) fn kept(&self) -> &[(Hash, KeptContent)] {
         &self.kept
     }
 
@@ -193,14 +194,14 @@ pub fn among(joints: &[&Joint]) -> Estimate {
         .fold(None, |bound, joint| lower(bound, joint.bound));
     let probability = probability(bound);
     let kept = joints.iter().flat_map(|joint| below(&joint.kept, bound));
-    let mut kept: Vec<(Hash, Kept)> = kept.collect();
+    let mut kept: Vec<(Hash, KeptContent)> = kept.collect();
     kept.sort_by_key(|&(hash, _)| hash);
     let mut parts: Vec<f64> = joints.iter().map(|joint| joint.part).collect();
     parts.sort_by(f64::total_cmp);
     let [one, other, ..] = parts[..] else {
         return Estimate::default();
     };
-    let mut sampled = Sampled::new(probability * one * other);
+    let mut sampled = SampledSum::new(probability * one * other);
     for content in kept.chunk_by(|one, other| one.0 == other.0) {
         match content {
             [] | [_] => {}
@@ -216,7 +217,10 @@ pub fn among(joints: &[&Joint]) -> Estimate {
     sampled.estimate().at_most(most)
 }
 
-fn below(kept: &[(Hash, Kept)], bound: Option<Hash>) -> impl Iterator<Item = (Hash, Kept)> + '_ {
+fn below(
+    kept: &[(Hash, KeptContent)],
+    bound: Option<Hash>,
+) -> impl Iterator<Item = (Hash, KeptContent)> + '_ {
     let end = match bound {
         Some(bound) => kept.partition_point(|&(hash, _)| hash < bound),
         None => kept.len(),

@@ -45,7 +45,7 @@ impl Sketch {
     /// Limit of contents of one process that are kept.
     pub const MAX_CONTENTS: usize = 4096;
 
-    /// Adds a page that was read. `shared` says that another process maps it, too.
+    /// Adds a page that was read. `shared` means that another process maps it, too.
     pub fn add(&mut self, content: Content, shared: bool) {
         let page = Tally {
             pages: 1,

@@ -2,7 +2,7 @@
 //! shapes, a hundred seeded samples each.
 
 use uksm_sketch::content::Salt;
-use uksm_sketch::occupancy::{Met, Occupancy, Range};
+use uksm_sketch::occupancy::{MeetingCounts, Occupancy, Range};
 
 /// Numbers of contents, with their numbers of pages.
 type Shape = Vec<(u64, u64)>;
@@ -47,10 +47,10 @@ fn shapes() -> Vec<(&'static str, Shape, f64)> {
 }
 
 /// A sample with this rate, which the seed chooses.
-fn sample(shape: &Shape, rate: f64, seed: u64) -> Met {
+fn sample(shape: &Shape, rate: f64, seed: u64) -> MeetingCounts {
     let salt = Salt::new(seed);
     let below = rate * 2f64.powi(64);
-    let mut met = Met::default();
+    let mut met = MeetingCounts::default();
     let mut number = 0;
     for &(contents, pages) in shape {
         for _ in 0..contents {
@@ -144,11 +144,11 @@ fn a_tenth_of_the_interval_holds_the_truth_in_fewer_than_95() {
 #[test]
 fn nothing_is_claimed_that_the_sample_excludes() {
     let occupancy = Occupancy::new(0.1);
-    let mut one = Met::default();
+    let mut one = MeetingCounts::default();
     one.add(1);
     let found = occupancy.copies(&one);
     assert!(found.low == 0.0 && found.high < 120.0, "{found:?}");
-    let mut often = Met::default();
+    let mut often = MeetingCounts::default();
     often.add(1000);
     let found = occupancy.copies(&often);
     assert!(found.low >= 8_500.0 && found.high <= 11_500.0, "{found:?}");

@@ -5,12 +5,12 @@
 //! opened here: the pages of an earlier daemon are orphans, which any domain may break.
 
 use anyhow::{Context as _, anyhow};
-use uksm_linux::breaking::BreakUp;
 use uksm_linux::machine::LinuxMachine;
 use uksm_linux::proc::Proc;
 use uksm_linux::processes::Processes;
 use uksm_linux::selection::{Selection, Selectors};
-use uksm_linux::wake::Sleeper;
+use uksm_linux::sleeper::Sleeper;
+use uksm_linux::unmerge::UnmergeSummary;
 use uksm_policy::report::counted;
 
 use crate::cli::BreakArgs;
@@ -36,7 +36,7 @@ pub(crate) fn break_up(args: &BreakArgs) -> Result<(), Failure> {
             pages,
             stopped,
             locked,
-        }) => BreakUp {
+        }) => UnmergeSummary {
             processes,
             pages,
             stopped,
@@ -72,7 +72,7 @@ pub(crate) fn break_up(args: &BreakArgs) -> Result<(), Failure> {
     }
 }
 
-fn alone(args: &BreakArgs, proc: Proc, selectors: &Selectors) -> anyhow::Result<BreakUp> {
+fn alone(args: &BreakArgs, proc: Proc, selectors: &Selectors) -> anyhow::Result<UnmergeSummary> {
     let mut device = startup::open_device(&args.device, &args.roots.ksm_root)?;
     let targets = Selection {
         chosen: selectors.clone(),
@@ -90,5 +90,5 @@ fn alone(args: &BreakArgs, proc: Proc, selectors: &Selectors) -> anyhow::Result<
         crate::log::say(&format!("process {pid} is left as it is: {errno}"));
     }
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
-    Ok(LinuxMachine::new(device, processes, sleeper).break_up(selectors, &mut || {})?)
+    Ok(LinuxMachine::new(device, processes, sleeper).unmerge_selected(selectors, &mut || {})?)
 }

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use uksm_linux::regular_file;
+use uksm_input::regular_file;
 use uksm_linux::selection::{Selection, Selectors};
 
 use crate::setting::{self, Origin, Settings};

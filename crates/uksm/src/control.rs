@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+use uksm_linux::sleeper::Waker;
 use uksm_linux::socket_file::{self, SocketFile};
-use uksm_linux::wake::Waker;
 use varlink::{ConnectionHandler as _, VarlinkService};
 
 pub(crate) mod client;

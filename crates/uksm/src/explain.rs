@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
-use uksm_linux::ksm::running::Running;
+use uksm_linux::ksm::activity::KsmActivity;
 use uksm_linux::proc::{self, Proc, Stat};
 use uksm_linux::selection::Selectors;
 
@@ -201,7 +201,7 @@ fn look(
             Sorted::whole(reason, resident as f64, details)
         }
         None => {
-            let Some(mappings) = Mappings::read(root, pid, Running::of_host().now()) else {
+            let Some(mappings) = Mappings::read(root, pid, KsmActivity::of_host().now()) else {
                 return Ok(None);
             };
             let sorted = Sorted::of(&evidence, &mappings);

@@ -20,7 +20,7 @@ use uksm_linux::ksm::memory::Frames;
 use uksm_linux::ksm::sysfs::{self, Sysfs};
 use uksm_linux::proc::Proc;
 use uksm_linux::selection::Selection;
-use uksm_linux::wake::Sleeper;
+use uksm_linux::sleeper::Sleeper;
 
 use crate::cli::RunArgs;
 use crate::config::Config;

@@ -11,7 +11,7 @@ use anyhow::{Context as _, anyhow};
 use uksm_linux::proc::Proc;
 use uksm_linux::processes::Processes;
 use uksm_linux::selection::Selection;
-use uksm_linux::wake::Sleeper;
+use uksm_linux::sleeper::Sleeper;
 
 use crate::account::single_daemon::Own;
 use crate::cli::RunArgs;
@@ -117,7 +117,7 @@ fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let own_memory = proc.own_memory().map_err(anyhow::Error::from)?;
     let mut processes = Processes::new(proc, named).context("cannot watch processes")?;
     if let Some(connector) = startup::process_events() {
-        processes = processes.told_by(connector);
+        processes = processes.with_connector(connector);
     }
     let left_out = processes
         .follow_named(&mut device)

@@ -17,7 +17,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use uksm_input::own_file::{self, Bar};
+use uksm_input::own_file::{self, ForbiddenAccess};
 
 /// Maximum length of the file: a number has 20 digits.
 const MAX_BYTES: u64 = 64;
@@ -79,7 +79,7 @@ fn inherited(socket: &Path) -> anyhow::Result<u64> {
 
 /// The seed in a file; `None` if there is no file.
 fn read(path: &Path) -> anyhow::Result<Option<u64>> {
-    let bytes = match own_file::read(path, Bar::ReadAndWrite, MAX_BYTES) {
+    let bytes = match own_file::read(path, ForbiddenAccess::ReadAndWrite, MAX_BYTES) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).with_context(|| path.display().to_string()),

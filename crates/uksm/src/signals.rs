@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
-use uksm_linux::wake::Sleeper;
+use uksm_linux::sleeper::Sleeper;
 
 /// Sets the effect of SIGHUP. At a terminal, without a configuration that could be read again, it
 /// means that the terminal is gone: the run ends. Otherwise it is noted in the flag that is

@@ -14,15 +14,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use uksm_linux::breaking::BreakUp;
 use uksm_linux::discovery::Discovery;
 use uksm_linux::domain::Domain;
 use uksm_linux::driver::{Driver, HostClocks};
-use uksm_linux::handed_over::{HandedOver, Supervisor};
-use uksm_linux::hints::{Feed, HandedHints, Loading};
+use uksm_linux::hints::{Feed, HintReceiver, Loading};
 use uksm_linux::machine::{FrameTotals, LinuxMachine};
 use uksm_linux::module;
 use uksm_linux::proc::OwnMemory;
+use uksm_linux::supervised_spaces::{SupervisedSpaces, Supervisor};
+use uksm_linux::unmerge::UnmergeSummary;
 use uksm_linux::{clock, proc};
 use uksm_policy::Engine;
 use uksm_policy::command::{Command, Nanos, SpaceId};
@@ -59,7 +59,7 @@ pub(crate) enum HintsFrom {
     /// The worker's own programs.
     Programs,
     /// The supervisor.
-    Supervisor(HandedHints),
+    Supervisor(HintReceiver),
 }
 
 /// Interval of notices to systemd.
@@ -100,7 +100,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
                 "nobody yet: the programs are not loaded"
             }
             HintsFrom::Supervisor(hints) => {
-                host.be_hinted_by(Feed::HandedOver(hints));
+                host.be_hinted_by(Feed::Supervisor(hints));
                 BY_SUPERVISOR
             }
             HintsFrom::Nobody => "nobody: hint_runs is 0",
@@ -413,7 +413,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
     }
 
     fn targets(&self, report: &Report) -> Targets {
-        let found = self.host.processes().found();
+        let found = self.host.processes().counts();
         let failed = found.failed.into_iter();
         let locked = self.host.locked().into_iter();
         let mut targets = Targets {
@@ -421,7 +421,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             unread: found.unread,
             failed: failed.map(|(pid, errno)| Failed::of(pid, errno)).collect(),
             parted_pages: found.parted,
-            told: found.told,
+            told: found.has_events,
             events_lost: found.events_lost,
             locked_processes: 0,
             locked: vec![],
@@ -444,7 +444,7 @@ pub(crate) trait Unmerge {
         &mut self,
         request: &Request,
         alive: &mut dyn FnMut(),
-    ) -> Result<module::Result<BreakUp>, String>;
+    ) -> Result<module::Result<UnmergeSummary>, String>;
 }
 
 /// A daemon that searches for processes itself leaves unmerged ones alone from then on.
@@ -453,23 +453,23 @@ impl<D: Domain> Unmerge for LinuxMachine<D> {
         &mut self,
         request: &Request,
         alive: &mut dyn FnMut(),
-    ) -> Result<module::Result<BreakUp>, String> {
+    ) -> Result<module::Result<UnmergeSummary>, String> {
         let Request::Break(texts) = request else {
             return Err("only a supervisor asks that, its workers".to_owned());
         };
         let selectors = texts.try_into()?;
         self.may_break(&selectors)?;
-        Ok(self.break_up(&selectors, alive))
+        Ok(self.unmerge_selected(&selectors, alive))
     }
 }
 
 /// A group's worker knows spaces only.
-impl<D: Domain, S: Supervisor> Unmerge for LinuxMachine<D, HandedOver<S>> {
+impl<D: Domain, S: Supervisor> Unmerge for LinuxMachine<D, SupervisedSpaces<S>> {
     fn unmerge(
         &mut self,
         request: &Request,
         alive: &mut dyn FnMut(),
-    ) -> Result<module::Result<BreakUp>, String> {
+    ) -> Result<module::Result<UnmergeSummary>, String> {
         let Request::BreakSpaces(spaces) = request else {
             return Err("only the supervisor knows processes".to_owned());
         };

@@ -14,7 +14,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use uksm_linux::module::{self, Listed};
+use uksm_linux::module::{self, MappingsAnswer};
 use uksm_policy::command::SpaceId;
 
 use super::Context;
@@ -161,8 +161,8 @@ fn a_target_that_maps_without_a_pause_is_worked_on_nevertheless(context: &mut Co
     };
     let listed = until_through("MAPPINGS", |at| {
         Ok(match domain.device.mappings(busy, at, &mut mappings)? {
-            Listed::Until(next) => Some(next),
-            Listed::Through | Listed::Gone => None,
+            MappingsAnswer::Until(next) => Some(next),
+            MappingsAnswer::Through | MappingsAnswer::Gone => None,
         })
     });
     note("MAPPINGS", listed);

@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use io_uring::{IoUring, opcode, types};
-use uksm_linux::hints::{Hints, Taken};
+use uksm_linux::hints::{HintBatch, Hints};
 use uksm_policy::command::{FilePlace, Hint, HintSource, SpaceId};
 
 use super::Context;
@@ -194,7 +194,7 @@ fn every_way_to_read_and_to_write_is_told_of_followed_processes_only(_: &mut Con
     assert_eq!(hints.take().hints, [], "nobody is followed");
     hints.follow(std::process::id(), SPACE);
     try_all();
-    let Taken {
+    let HintBatch {
         hints: reported,
         lost,
         more,
@@ -305,7 +305,7 @@ fn requests_of_many_segments_are_told_whole_and_nothing_between_them(_: &mut Con
             // SAFETY: the vectors are memory of this process that is used by number only.
             let done = unsafe { libc::preadv(file.as_raw_fd(), at.as_ptr(), count, 0) };
             assert_eq!(usize::try_from(done).ok(), Some(bytes));
-            let Taken {
+            let HintBatch {
                 hints: reported,
                 lost,
                 more,
@@ -370,7 +370,7 @@ fn a_process_that_fills_the_ring_leaves_room_for_others_and_its_losses_are_told_
     }
     peers[0].run(|own| read_pages(own, STORM));
     peers[1].run(|own| read_pages(own, OTHERS));
-    let mut all = Taken::default();
+    let mut all = HintBatch::default();
     loop {
         let taken = hints.take();
         all.hints.extend(taken.hints);

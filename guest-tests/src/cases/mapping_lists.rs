@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use uksm_linux::mappings;
 use uksm_linux::maps::Kind;
-use uksm_linux::module::{Listed, raw};
+use uksm_linux::module::{MappingsAnswer, raw};
 use uksm_policy::command::SpaceId;
 
 use super::Context;
@@ -419,7 +419,10 @@ fn lists_of_processes_that_exec_or_exit_say_so(_: &mut Context) {
     let mut part = Vec::new();
     for space in [exits, execs] {
         let listed = domain.device.mappings(space, 0, &mut part);
-        assert_eq!((listed.expect("MAPPINGS"), part.len()), (Listed::Gone, 0));
+        assert_eq!(
+            (listed.expect("MAPPINGS"), part.len()),
+            (MappingsAnswer::Gone, 0)
+        );
         let found = mappings::breakable(&mut domain.device, space);
         assert_eq!(found.expect("MAPPINGS"), None);
     }
@@ -428,7 +431,7 @@ fn lists_of_processes_that_exec_or_exit_say_so(_: &mut Context) {
     signal(pid, libc::SIGKILL);
     wait(pid);
     let listed = domain.device.mappings(new, 0, &mut part);
-    assert_eq!(listed.expect("MAPPINGS"), Listed::Gone);
+    assert_eq!(listed.expect("MAPPINGS"), MappingsAnswer::Gone);
     domain.device.detach(new).expect("DETACH");
     let error = domain.device.mappings(new, 0, &mut part).expect_err("none");
     assert_eq!(error.errno(), Some(Errno::NOENT));

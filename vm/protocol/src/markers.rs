@@ -23,7 +23,7 @@ pub enum Severity {
 
 /// The place of a phrase in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum MarkerPosition {
     /// At the beginning, behind time stamp and caller.
     Start,
     /// Anywhere.
@@ -32,11 +32,11 @@ enum Place {
 
 struct Marker {
     phrase: &'static str,
-    place: Place,
+    place: MarkerPosition,
     severity: Severity,
 }
 
-const fn marker(phrase: &'static str, place: Place, severity: Severity) -> Marker {
+const fn marker(phrase: &'static str, place: MarkerPosition, severity: Severity) -> Marker {
     Marker {
         phrase,
         place,
@@ -44,7 +44,7 @@ const fn marker(phrase: &'static str, place: Place, severity: Severity) -> Marke
     }
 }
 
-use Place::{Anywhere, Start};
+use MarkerPosition::{Anywhere, Start};
 use Severity::{Complaint, Fatal};
 
 const MARKERS: &[Marker] = &[
@@ -127,8 +127,8 @@ pub fn severity(line: &str) -> Option<Severity> {
     MARKERS
         .iter()
         .find(|marker| match marker.place {
-            Place::Start => text.starts_with(marker.phrase),
-            Place::Anywhere => text.contains(marker.phrase),
+            MarkerPosition::Start => text.starts_with(marker.phrase),
+            MarkerPosition::Anywhere => text.contains(marker.phrase),
         })
         .map(|marker| marker.severity)
 }

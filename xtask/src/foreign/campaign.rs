@@ -20,7 +20,7 @@ use uksm_vm::initramfs::Initramfs;
 use uksm_vm::kernel::Kernel;
 use uksm_vm::module_build::Variant;
 use uksm_vm::verdict::Ending;
-use uksm_vm::{accel, program_run, programs, tool};
+use uksm_vm::{kvm_probe, program_run, programs, tool};
 use uksm_vm_protocol::machine::Machine;
 use uksm_vm_protocol::messages::{Event, Work};
 
@@ -146,7 +146,7 @@ fn boot(
     seed: u64,
 ) -> Result<(Vec<Record>, Ending)> {
     files.contents(SCHEDULE_PATH, serde_json::to_vec(schedule)?, 0o644);
-    let accel = accel::detect(kernel, Clock::Time)?;
+    let accel = kvm_probe::detect(kernel, Clock::Time)?;
     println!(
         "kernel {} ({}), {accel}, seed {seed}, {} programs in {} arms",
         kernel.release,

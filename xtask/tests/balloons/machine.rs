@@ -24,8 +24,9 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use uksm_vm::initramfs::Initramfs;
-use uksm_vm::kernel::{self, Kernel};
+use uksm_vm::kernel::Kernel;
 use uksm_vm::kernel_modules::ModuleIndex;
+use uksm_vm::kernel_names;
 use uksm_vm::{nested, qemu};
 
 /// Memory of a machine.
@@ -63,7 +64,7 @@ pub(crate) struct Machine {
 
 fn kernel() -> &'static Kernel {
     static KERNEL: OnceLock<Kernel> = OnceLock::new();
-    KERNEL.get_or_init(|| kernel::named("6.12").expect("a stock kernel"))
+    KERNEL.get_or_init(|| kernel_names::named("6.12").expect("a stock kernel"))
 }
 
 /// The initramfs of a machine.

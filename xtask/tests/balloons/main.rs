@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use uksm_redistribution::cgroup_tree::CgroupTree;
 use uksm_redistribution::guard::Marks;
-use uksm_redistribution::settings::{Group, Member, Place, Rule, Scope};
+use uksm_redistribution::settings::{Group, Member, Rule, Scope, SizeControl};
 use uksm_redistribution::status::MemberStatus;
 use uksm_redistribution::{Event, Freed, FreedBy, Nanos, Redistribution, Roots};
 
@@ -53,7 +53,7 @@ struct Host {
 fn member(name: &str, socket: &Path) -> Member {
     Member {
         name: name.to_owned(),
-        place: Place::Machine {
+        place: SizeControl::Machine {
             socket: socket.to_owned(),
         },
         base: BASE * MIB,

@@ -76,9 +76,9 @@ const LAYERS: [(&str, &[&str]); 17] = [
 const PURE: [&str; 5] = [
     "crates/policy/src",
     "crates/redistribution/src/guard",
-    "crates/redistribution/src/policy",
+    "crates/redistribution/src/proportional_shares",
     "crates/redistribution/src/rates",
-    "crates/redistribution/src/share",
+    "crates/redistribution/src/targets",
 ];
 
 /// Items forbidden there: these sources have no clock, thread, random source or I/O of their own.

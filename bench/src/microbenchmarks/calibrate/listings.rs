@@ -12,7 +12,7 @@ use uksm_linux::module::Device;
 use uksm_linux::proc::Proc;
 use uksm_linux::processes::Processes;
 use uksm_linux::selection::Selection;
-use uksm_linux::wake::Sleeper;
+use uksm_linux::sleeper::Sleeper;
 use uksm_policy::command::{Command, Observation, SpaceId};
 
 use super::costs::Costs;
@@ -133,7 +133,7 @@ fn machine(has_events: bool) -> Result<LinuxMachine<Device>> {
     let mut processes = Processes::new(Proc::at(Path::new("/proc")), selection)?;
     if has_events {
         let connector = Connector::open().context("this kernel tells of no processes")?;
-        processes = processes.told_by(connector);
+        processes = processes.with_connector(connector);
     }
     Ok(LinuxMachine::new(
         Device::open()?,

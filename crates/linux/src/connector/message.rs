@@ -37,7 +37,7 @@ pub(super) const EXIT: u32 = 0x8000_0000;
 
 /// A change of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// It is new.
     Forked,
     /// It runs another program, in another address space.
@@ -52,7 +52,7 @@ pub enum What {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     /// The change.
-    pub what: What,
+    pub kind: EventKind,
     /// The process.
     pub pid: u32,
     /// The time.
@@ -76,27 +76,27 @@ pub(super) enum Message {
 impl Message {
     /// The message in these bytes; none if it is of another kind, or cut off.
     pub(super) fn read(bytes: &[u8]) -> Option<Message> {
-        let what = match word(bytes, WHAT)? {
+        let kind = match word(bytes, WHAT)? {
             CONFIRMATION => {
                 return Some(Message::Confirmed {
                     token: word(bytes, ACK)?.wrapping_sub(1),
                     error: word(bytes, THREAD)?,
                 });
             }
-            FORK => What::Forked,
-            EXEC => What::Execed,
-            COMM => What::Renamed,
-            EXIT => What::Exited,
+            FORK => EventKind::Forked,
+            EXEC => EventKind::Execed,
+            COMM => EventKind::Renamed,
+            EXIT => EventKind::Exited,
             _ => return None,
         };
-        let place = if what == What::Forked {
+        let place = if kind == EventKind::Forked {
             CHILD_PROCESS
         } else {
             PROCESS
         };
         let time = bytes.get(TIME..TIME + 8)?.try_into().ok()?;
         Some(Message::Event(Event {
-            what,
+            kind,
             pid: word(bytes, place)?,
             at: u64::from_ne_bytes(time),
         }))
@@ -146,15 +146,15 @@ mod tests {
 
     #[test]
     fn an_event_names_the_process_and_not_its_parent() {
-        for (number, what, pid) in [
-            (FORK, What::Forked, 12),
-            (EXEC, What::Execed, 11),
-            (COMM, What::Renamed, 11),
-            (EXIT, What::Exited, 11),
+        for (number, kind, pid) in [
+            (FORK, EventKind::Forked, 12),
+            (EXEC, EventKind::Execed, 11),
+            (COMM, EventKind::Renamed, 11),
+            (EXIT, EventKind::Exited, 11),
         ] {
             let bytes = sent(number, 1 << 40, [11, 11, 12, 12]);
             let event = Event {
-                what,
+                kind,
                 pid,
                 at: 1 << 40,
             };

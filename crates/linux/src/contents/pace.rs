@@ -15,7 +15,7 @@ use uksm_policy::command::Nanos;
 use crate::clock;
 
 /// Minimum time of a sleep.
-const SHORTEST: Nanos = 1_000_000;
+const MIN_SLEEP_NS: Nanos = 1_000_000;
 
 /// Limits a thread, or this process, to its share.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Pace {
         let cpu = (self.cpu)() - self.cpu_before;
         let passed = clock::now() - self.since;
         match owed(self.share, cpu, passed) {
-            Some(sleep) if sleep < SHORTEST => {}
+            Some(sleep) if sleep < MIN_SLEEP_NS => {}
             Some(sleep) => std::thread::sleep(Duration::from_nanos(sleep)),
             None => *self = Pace::from_now(self.share, self.cpu),
         }

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn private_pages_that_are_present_are_told_from_all_others() {
+    fn private_pages_that_are_present_are_distinguished_from_all_others() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("7")).unwrap();
         let words = [

@@ -23,16 +23,16 @@ use std::io::{BufReader, Read as _};
 
 use uksm_policy::command::PAGE_SIZE;
 
-use super::{MAX_LOOKED_AT, holds_pages, unreadable};
+use super::{MAX_EXAMINED_PAGES, holds_pages, unreadable};
 use crate::proc::{self, Proc};
-use crate::smaps::{Entries, Entry};
+use crate::smaps::{SmapsEntries, SmapsEntry};
 
 /// Mappings between two calls that ask whether to go on.
-const AT_A_TIME: usize = 64;
+const MAPPINGS_PER_CHECK: usize = 64;
 
 /// A mapping that has anonymous pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SurveyedMapping {
     pub(super) start: u64,
     pub(super) end: u64,
     /// Whether in-kernel KSM may merge pages of it.
@@ -42,7 +42,7 @@ pub(super) struct Place {
 /// The kernel's figures on a process's memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Survey {
-    pub(super) places: Vec<Place>,
+    pub(super) mappings: Vec<SurveyedMapping>,
     /// Anonymous pages in memory, including shared ones.
     pub anonymous: u64,
     /// The number of these that lie in huge pages.
@@ -70,10 +70,10 @@ impl Survey {
             ..Survey::default()
         };
         let file = BufReader::new(proc.open(pid, "smaps")?);
-        for (number, entry) in Entries::of(file).enumerate() {
+        for (number, entry) in SmapsEntries::of(file).enumerate() {
             let entry = entry.map_err(|fault| unreadable(proc, pid, "smaps", fault))?;
-            let is_asked = number > 0 && number % AT_A_TIME == 0;
-            if is_asked && (survey.places() >= MAX_LOOKED_AT || !go_on()) {
+            let is_asked = number > 0 && number % MAPPINGS_PER_CHECK == 0;
+            if is_asked && (survey.mappings() >= MAX_EXAMINED_PAGES || !go_on()) {
                 survey.is_cut = true;
                 break;
             }
@@ -84,7 +84,7 @@ impl Survey {
         Ok(survey)
     }
 
-    fn add(&mut self, entry: &Entry) {
+    fn add(&mut self, entry: &SmapsEntry) {
         if entry.anonymous == 0 {
             return;
         }
@@ -92,35 +92,35 @@ impl Survey {
         self.anonymous += entry.anonymous;
         self.huge += entry.huge;
         self.offered += if is_offered { entry.anonymous } else { 0 };
-        self.places.push(Place {
+        self.mappings.push(SurveyedMapping {
             start: entry.start,
             end: entry.end,
             is_offered,
         });
     }
 
-    /// Number of places for pages in its mappings: at least the number of pages.
+    /// Number of mappings for pages in its mappings: at least the number of pages.
     #[must_use]
-    pub fn places(&self) -> u64 {
-        let pages = |place: &Place| (place.end - place.start) / PAGE_SIZE;
-        self.places.iter().map(pages).sum()
+    pub fn mappings(&self) -> u64 {
+        let pages = |mapping: &SurveyedMapping| (mapping.end - mapping.start) / PAGE_SIZE;
+        self.mappings.iter().map(pages).sum()
     }
 
-    /// Its first places, at most `most`; their time is used to estimate the time for the others.
+    /// Its first mappings, at most `most`; their time is used to estimate the time for the others.
     #[must_use]
     pub fn first(&self, most: u64) -> Survey {
         let mut left = most;
-        let mut places = Vec::new();
-        for &place in &self.places {
-            let pages = ((place.end - place.start) / PAGE_SIZE).min(left);
+        let mut mappings = Vec::new();
+        for &mapping in &self.mappings {
+            let pages = ((mapping.end - mapping.start) / PAGE_SIZE).min(left);
             left -= pages;
             if pages > 0 {
-                let end = place.start + pages * PAGE_SIZE;
-                places.push(Place { end, ..place });
+                let end = mapping.start + pages * PAGE_SIZE;
+                mappings.push(SurveyedMapping { end, ..mapping });
             }
         }
         Survey {
-            places,
+            mappings,
             ..Survey::default()
         }
     }
@@ -166,7 +166,7 @@ mod tests {
         let smaps = b"1000-3000 rw-p 0 08:01 9 /\xff\xfe\nAnonymous: 8 kB\nVmFlags: rd wr\n";
         std::fs::write(folder.join("smaps"), smaps).unwrap();
         let survey = Survey::of(&Proc::at(root.path()), 7, &mut || true).unwrap();
-        assert_eq!((survey.anonymous, survey.places()), (2, 2));
+        assert_eq!((survey.anonymous, survey.mappings()), (2, 2));
     }
 
     fn of(
@@ -206,10 +206,10 @@ mod tests {
         let survey = survey.unwrap();
         let counts = (survey.anonymous, survey.huge, survey.offered, survey.merged);
         assert_eq!(counts, (18, 18, 2, Some(5)));
-        assert_eq!((survey.places(), survey.is_cut), (48, false));
+        assert_eq!((survey.mappings(), survey.is_cut), (48, false));
         let part = survey.first(20);
-        assert_eq!(part.places(), 20);
-        assert_eq!(part.places[1].end - part.places[1].start, 4 * PAGE_SIZE);
+        assert_eq!(part.mappings(), 20);
+        assert_eq!(part.mappings[1].end - part.mappings[1].start, 4 * PAGE_SIZE);
         let old = of(&text, &[("ksm_merging_pages", "3\n")], &mut || true).unwrap();
         assert_eq!(old.merged, Some(3));
         assert_eq!(of("", &[], &mut || true).unwrap(), Survey::default());

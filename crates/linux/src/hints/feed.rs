@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use uksm_policy::command::SpaceId;
 
-use super::{Counts, HandedHints, Hints, Taken};
+use super::{Counts, HintBatch, HintReceiver, Hints};
 
 /// A source of hints of I/O.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub enum Feed {
     /// The daemon's own programs.
     Programs(Box<Hints>),
     /// The supervisor, which knows the followed processes.
-    HandedOver(HandedHints),
+    Supervisor(HintReceiver),
 }
 
 impl Feed {
@@ -34,10 +34,10 @@ impl Feed {
     }
 
     /// Reads the hints that wait, a bounded number.
-    pub fn take(&mut self) -> Taken {
+    pub fn take(&mut self) -> HintBatch {
         match self {
             Feed::Programs(hints) => hints.take(),
-            Feed::HandedOver(hints) => hints.take(),
+            Feed::Supervisor(hints) => hints.take(),
         }
     }
 
@@ -46,7 +46,7 @@ impl Feed {
     pub fn counts(&self) -> Counts {
         match self {
             Feed::Programs(hints) => hints.counts(),
-            Feed::HandedOver(hints) => Counts {
+            Feed::Supervisor(hints) => Counts {
                 lost: hints.lost(),
                 ..Counts::default()
             },
@@ -58,7 +58,7 @@ impl Feed {
     pub fn missing(&self) -> &[String] {
         match self {
             Feed::Programs(hints) => hints.missing(),
-            Feed::HandedOver(_) => &[],
+            Feed::Supervisor(_) => &[],
         }
     }
 }
@@ -68,7 +68,7 @@ impl AsFd for Feed {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Feed::Programs(hints) => hints.as_fd(),
-            Feed::HandedOver(hints) => hints.as_fd(),
+            Feed::Supervisor(hints) => hints.as_fd(),
         }
     }
 }

@@ -6,8 +6,8 @@
 //!
 //! # Approach
 //! A connection *is* an address space: the agent's descriptor is closed by exec and by the end of
-//! the process. [`peer`] identifies the process that made it. Nothing here waits: advice is queued,
-//! answers are collected when they have arrived ([`connection`]), and an agent that does not answer
+//! the process. `peer` identifies the process that made it. Nothing here waits: advice is queued,
+//! answers are collected when they have arrived (`connection`), and an agent that does not answer
 //! in time, or breaks the contract, is disconnected. An agent's messages are trusted only about its
 //! own memory: the answers only report which advice was taken.
 //!
@@ -38,18 +38,18 @@ use crate::socket_file::{self, SocketFile};
 mod connection;
 mod peer;
 
+pub use connection::AgentLost;
 use connection::Connection;
-pub use connection::Lost;
 use peer::Peer;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
 /// Maximum number that can wait: the kernel compares the length of the queue before it adds one.
-const MAX_WAITING: u32 = BACKLOG.unsigned_abs() + 1;
+const MAX_WAITING_CONNECTIONS: u32 = BACKLOG.unsigned_abs() + 1;
 
 /// Maximum number of connections accepted at a time; others wait.
-const MAX_ACCEPTED: usize = 128;
+const MAX_ACCEPTED_AT_ONCE: usize = 128;
 
 /// Maximum number of connections. Each takes two descriptors, and two more where the process is a
 /// target.
@@ -99,7 +99,7 @@ pub struct Agents {
 
 /// Messages and losses of agents.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Collected {
+pub struct AgentEvents {
     /// Outcomes of the oldest unanswered ranges of a space, in order.
     pub answers: Vec<(SpaceId, Vec<u32>)>,
     /// Spaces without an agent from now on.
@@ -142,7 +142,7 @@ impl Agents {
             by_process: BTreeMap::new(),
             next: 1,
             drained_at,
-            draining: (drained_at, MAX_WAITING),
+            draining: (drained_at, MAX_WAITING_CONNECTIONS),
             lost: Vec::new(),
         })
     }
@@ -166,14 +166,14 @@ impl Agents {
         for agent in self.agents.values() {
             *of_users.entry(agent.peer.user).or_default() += 1;
         }
-        for _ in 0..MAX_ACCEPTED {
+        for _ in 0..MAX_ACCEPTED_AT_ONCE {
             let asked_at = clock::since_boot();
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = match accept_with(&self.listener, flags) {
                 Ok(socket) => socket,
                 Err(rustix::io::Errno::AGAIN) => {
                     self.drained_at = asked_at;
-                    self.draining = (asked_at, MAX_WAITING);
+                    self.draining = (asked_at, MAX_WAITING_CONNECTIONS);
                     break;
                 }
                 // No descriptor, or the connection was closed before: continued next time.
@@ -214,7 +214,7 @@ impl Agents {
         *left -= 1;
         if *left == 0 {
             self.drained_at = *since;
-            self.draining = (now, MAX_WAITING);
+            self.draining = (now, MAX_WAITING_CONNECTIONS);
         }
     }
 
@@ -247,7 +247,7 @@ impl Agents {
     /// Collects the answers that have arrived, and disconnects agents that have ended, sent
     /// something unasked, or are overdue. A bounded number at a time: [`Agents::events`] stays
     /// readable if there are more.
-    pub fn collect(&mut self, now: Nanos) -> Collected {
+    pub fn collect(&mut self, now: Nanos) -> AgentEvents {
         let mut events = Vec::with_capacity(MAX_EVENTS);
         let buffer = rustix::buffer::spare_capacity(&mut events);
         if epoll::wait(&self.events, buffer, Some(&NOW)).is_err() {
@@ -264,14 +264,14 @@ impl Agents {
             let Some(agent) = self.agents.get_mut(&space) else {
                 continue;
             };
-            match agent.hear(now) {
+            match agent.receive(now) {
                 Ok(_) if !agent.peer.is_alive() => self.let_go(space),
                 Ok(outcomes) if outcomes.is_empty() => {}
                 Ok(outcomes) => answers.push((space, outcomes)),
-                Err(Lost) => self.let_go(space),
+                Err(AgentLost) => self.let_go(space),
             }
         }
-        Collected {
+        AgentEvents {
             answers,
             lost: std::mem::take(&mut self.lost),
         }
@@ -347,8 +347,8 @@ impl Agents {
         advice: Advice,
         ranges: &[Range],
         now: Nanos,
-    ) -> Result<(), Lost> {
-        let agent = self.agents.get_mut(&space).ok_or(Lost)?;
+    ) -> Result<(), AgentLost> {
+        let agent = self.agents.get_mut(&space).ok_or(AgentLost)?;
         let added = agent.add(advice, ranges, now);
         if added.is_err() {
             self.let_go(space);

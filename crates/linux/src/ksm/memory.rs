@@ -32,7 +32,7 @@ use uksm_policy::hash::LineHash;
 use crate::contents::mappings;
 use crate::contents::pagemap::{EXCLUSIVE, FILE, PRESENT, Pagemap};
 use crate::proc::{self, Proc};
-use crate::smaps::{Entries, Entry, NameKind};
+use crate::smaps::{NameKind, SmapsEntries, SmapsEntry};
 
 const PAGE: usize = 4096;
 /// Bits of an entry of pagemap with the frame's number.
@@ -49,7 +49,7 @@ pub struct Frames {
 
 /// The KSM state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Offered {
+pub struct ProcessKsmState {
     /// The process has offered some or all of its memory itself.
     pub is_offered: bool,
     /// Pages of it that map merged frames.
@@ -177,7 +177,7 @@ pub fn anonymous(proc: &Proc, pid: u32) -> proc::Result<Vec<Mapping>> {
     Ok(joined)
 }
 
-fn is_anonymous(entry: &Entry) -> bool {
+fn is_anonymous(entry: &SmapsEntry) -> bool {
     let is_named_so = matches!(
         entry.name_kind(),
         NameKind::Anonymous | NameKind::Heap | NameKind::Named
@@ -260,14 +260,14 @@ pub fn keeps_mappings_apart() -> std::io::Result<bool> {
 ///
 /// # Errors
 /// Gone or unreadable; the process blocks the read.
-pub fn offered(proc: &Proc, pid: u32, closely: bool) -> proc::Result<Offered> {
+pub fn offered(proc: &Proc, pid: u32, closely: bool) -> proc::Result<ProcessKsmState> {
     let files = proc.clone();
     proc.wait_for(pid, move || offered_now(&files, pid, closely))
 }
 
-fn offered_now(proc: &Proc, pid: u32, closely: bool) -> proc::Result<Offered> {
-    let mut offered = Offered::default();
-    let mut is_told = false;
+fn offered_now(proc: &Proc, pid: u32, closely: bool) -> proc::Result<ProcessKsmState> {
+    let mut offered = ProcessKsmState::default();
+    let mut is_listed = false;
     for line in BufReader::new(proc.open(pid, "ksm_stat")?).lines() {
         let line = line.map_err(|_| proc::Error::Gone { pid })?;
         let mut words = line.split_ascii_whitespace();
@@ -275,15 +275,15 @@ fn offered_now(proc: &Proc, pid: u32, closely: bool) -> proc::Result<Offered> {
         match name.trim_end_matches(':') {
             "ksm_merging_pages" => offered.merged = value.parse().unwrap_or(0),
             "ksm_merge_any" | "ksm_mergeable" => {
-                is_told |= name.starts_with("ksm_mergeable");
+                is_listed |= name.starts_with("ksm_mergeable");
                 offered.is_offered |= value == "yes";
             }
             _ => {}
         }
     }
-    if closely && !is_told && !offered.is_offered {
+    if closely && !is_listed && !offered.is_offered {
         let smaps = BufReader::new(proc.open(pid, "smaps")?);
-        let mut entries = Entries::of(smaps).map_while(Result::ok);
+        let mut entries = SmapsEntries::of(smaps).map_while(Result::ok);
         offered.is_offered = entries.any(|entry| entry.has_flag(&["mg"]));
     }
     Ok(offered)
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_pages_are_told_from_others_and_zeros_and_forks_are_none() {
+    fn merged_pages_are_distinguished_from_others_and_zeros_and_forks_are_none() {
         let words = [
             PRESENT | EXCLUSIVE | 1,
             PRESENT | 2,
@@ -378,7 +378,7 @@ e000-f000 rw-p 00000000 00:01 9 /SYSV1
             offered(&proc, 7, true).unwrap()
         };
         let new = "ksm_rmap_items 0\nksm_merging_pages 12\nksm_merge_any: no\nksm_mergeable: yes\n";
-        let yes = |merged| Offered {
+        let yes = |merged| ProcessKsmState {
             is_offered: true,
             merged,
         };
@@ -388,7 +388,7 @@ e000-f000 rw-p 00000000 00:01 9 /SYSV1
             "ksm_mergeable: no\n",
             "1000-2000 rw-p 0 00:00 0\nVmFlags: rd mg\n",
         );
-        assert_eq!(none, Offered::default());
+        assert_eq!(none, ProcessKsmState::default());
         assert_eq!(
             of(
                 "ksm_rmap_items 9\n",
@@ -401,7 +401,7 @@ e000-f000 rw-p 00000000 00:01 9 /SYSV1
                 "ksm_rmap_items 9\n",
                 "1000-2000 rw-p 0 00:01 9 /mg\nVmFlags: rd wr\n"
             ),
-            Offered::default()
+            ProcessKsmState::default()
         );
     }
 

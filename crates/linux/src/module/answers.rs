@@ -34,7 +34,7 @@ impl Configuration {
 
 /// An attached address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attached {
+pub struct AttachAnswer {
     /// Its id.
     pub space: SpaceId,
     /// Whether this domain had it already (a thread, or a vfork child).
@@ -43,7 +43,7 @@ pub struct Attached {
 
 /// The result of a BREAK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Broken {
+pub struct BreakAnswer {
     /// The next address; the end of the range when complete.
     pub next: u64,
     /// Pages that got their own copy.
@@ -54,7 +54,7 @@ pub struct Broken {
 
 /// Pages of a range by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counted {
+pub struct CountAnswer {
     /// The next address; the end of the range when complete.
     pub next: u64,
     /// Pages by the number of their `PageState`.
@@ -65,7 +65,7 @@ pub struct Counted {
 
 /// A part of the listing of frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listing {
+pub struct FramesAnswer {
     /// Frames, in ascending order of their ids.
     pub frames: Vec<Frame>,
     /// The next cursor; 0 when complete.
@@ -76,7 +76,7 @@ pub struct Listing {
 
 /// The progress of a list of mappings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Listed {
+pub enum MappingsAnswer {
     /// To the end.
     Through,
     /// The list goes on from this address.

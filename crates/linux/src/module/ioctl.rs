@@ -17,9 +17,10 @@ use uksm_policy::command::{FoldBatch, FoldOutcome, FrameId, Lines, Page, Run, Sp
 
 use super::raw::{self, Request, Verb};
 use super::{
-    Attached, Broken, Configuration, Counted, Device, Error, Info, Listed, Listing, Result,
+    AttachAnswer, BreakAnswer, Configuration, CountAnswer, Device, Error, FramesAnswer, Info,
+    MappingsAnswer, Result,
 };
-use crate::domain::{Domain, Whose};
+use crate::domain::{Domain, FrameOwner};
 
 mod mappings;
 mod words;
@@ -126,14 +127,14 @@ impl Device {
     ///
     /// # Errors
     /// No right, no memory of its own, owned by another domain, too many.
-    pub fn attach(&self, pidfd: BorrowedFd<'_>) -> Result<Attached> {
+    pub fn attach(&self, pidfd: BorrowedFd<'_>) -> Result<AttachAnswer> {
         let mut request = raw::uksm_attach {
             pidfd: pidfd.as_raw_fd(),
             ..Default::default()
         };
         // SAFETY: the structure holds no pointer.
         unsafe { call(self.as_fd(), &mut request) }?;
-        Ok(Attached {
+        Ok(AttachAnswer {
             space: SpaceId(request.space),
             existing: request.existing != 0,
         })
@@ -247,12 +248,12 @@ impl Device {
         Ok(outcomes)
     }
 
-    /// Unmerges `start..end` until something stops it, at [`Broken::next`].
+    /// Unmerges `start..end` until something stops it, at [`BreakAnswer::next`].
     ///
     /// # Errors
     /// No such space; a bad range; the target holds its locks.
-    pub fn break_range(&self, space: SpaceId, start: u64, end: u64) -> Result<Broken> {
-        self.break_frames(space, start, end, Whose::Own)
+    pub fn break_range(&self, space: SpaceId, start: u64, end: u64) -> Result<BreakAnswer> {
+        self.break_frames(space, start, end, FrameOwner::Own)
     }
 
     /// As [`Device::break_range`], for these frames.
@@ -264,11 +265,11 @@ impl Device {
         space: SpaceId,
         start: u64,
         end: u64,
-        whose: Whose,
-    ) -> Result<Broken> {
+        whose: FrameOwner,
+    ) -> Result<BreakAnswer> {
         let flags = match whose {
-            Whose::Own => 0,
-            Whose::Foreign => raw::UKSM_BREAK_FOREIGN,
+            FrameOwner::Own => 0,
+            FrameOwner::Foreign => raw::UKSM_BREAK_FOREIGN,
         };
         let mut request = raw::uksm_break {
             space: space.0,
@@ -279,19 +280,19 @@ impl Device {
         };
         // SAFETY: the structure holds no pointer; its addresses are those of the space.
         unless_interrupted(unsafe { call(self.as_fd(), &mut request) })?;
-        Ok(Broken {
+        Ok(BreakAnswer {
             next: next_of(start, request.next),
             pages: request.broken,
             stopped: request.stopped != 0,
         })
     }
 
-    /// Counts the pages of `start..end` by state, as far as one call goes; [`Counted::next`] is the
-    /// address to continue at.
+    /// Counts the pages of `start..end` by state, as far as one call goes; [`CountAnswer::next`] is
+    /// the address to continue at.
     ///
     /// # Errors
     /// No such space; a bad range; the target holds its locks.
-    pub fn count(&self, space: SpaceId, start: u64, end: u64) -> Result<Counted> {
+    pub fn count(&self, space: SpaceId, start: u64, end: u64) -> Result<CountAnswer> {
         let mut request = raw::uksm_count {
             space: space.0,
             start,
@@ -300,7 +301,7 @@ impl Device {
         };
         // SAFETY: the structure holds no pointer; its addresses are those of the space.
         unless_interrupted(unsafe { call(self.as_fd(), &mut request) })?;
-        Ok(Counted {
+        Ok(CountAnswer {
             next: next_of(start, request.next),
             pages: request.pages,
             huge: request.huge,
@@ -311,7 +312,13 @@ impl Device {
     ///
     /// # Errors
     /// A request the module refuses.
-    pub fn frames(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool) -> Result<Listing> {
+    pub fn frames(
+        &mut self,
+        cursor: u32,
+        count: u32,
+        lines: Lines,
+        reap: bool,
+    ) -> Result<FramesAnswer> {
         let request = raw::uksm_frames {
             count,
             cursor,
@@ -321,7 +328,7 @@ impl Device {
             ..Default::default()
         };
         let (frames, answer) = self.list(request)?;
-        Ok(Listing {
+        Ok(FramesAnswer {
             frames: frames.iter().map(frame_of).collect(),
             cursor: answer.cursor,
             freed: answer.freed,
@@ -412,7 +419,7 @@ impl Domain for Device {
     fn info(&self) -> Result<Info> {
         Device::info(self)
     }
-    fn attach(&mut self, pidfd: BorrowedFd<'_>) -> Result<Attached> {
+    fn attach(&mut self, pidfd: BorrowedFd<'_>) -> Result<AttachAnswer> {
         Device::attach(self, pidfd)
     }
     fn detach(&mut self, space: SpaceId) -> Result<()> {
@@ -429,14 +436,20 @@ impl Domain for Device {
         space: SpaceId,
         start: u64,
         end: u64,
-        whose: Whose,
-    ) -> Result<Broken> {
+        whose: FrameOwner,
+    ) -> Result<BreakAnswer> {
         Device::break_frames(self, space, start, end, whose)
     }
-    fn count(&mut self, space: SpaceId, start: u64, end: u64) -> Result<Counted> {
+    fn count(&mut self, space: SpaceId, start: u64, end: u64) -> Result<CountAnswer> {
         Device::count(self, space, start, end)
     }
-    fn frames(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool) -> Result<Listing> {
+    fn frames(
+        &mut self,
+        cursor: u32,
+        count: u32,
+        lines: Lines,
+        reap: bool,
+    ) -> Result<FramesAnswer> {
         Device::frames(self, cursor, count, lines, reap)
     }
     fn changed_frames(&mut self, cursor: u32, count: u32) -> Result<Vec<FrameId>> {
@@ -453,7 +466,7 @@ impl Domain for Device {
         space: SpaceId,
         start: u64,
         mappings: &mut Vec<raw::uksm_mapping>,
-    ) -> Result<Listed> {
+    ) -> Result<MappingsAnswer> {
         Device::mappings(self, space, start, mappings)
     }
 }

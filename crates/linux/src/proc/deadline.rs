@@ -14,7 +14,7 @@
 //! reached, every read is given up.
 //!
 //! Waiting uses at most a tenth of the time: if many processes make a reader wait, one after
-//! another, the deadline becomes shorter, down to [`MIN_WAIT`]. A thread is reused for the next
+//! another, the deadline becomes shorter, down to `MIN_WAIT`. A thread is reused for the next
 //! read: passing a read to it takes some 10 µs.
 //!
 //! A thread that waits for such a lock can be killed, so it does not prevent the daemon from

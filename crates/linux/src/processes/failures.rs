@@ -9,7 +9,7 @@
 use rustix::io::Errno;
 use uksm_policy::command::Nanos;
 
-use super::{Processes, Unfollowed};
+use super::{Processes, UnfollowedReason};
 use crate::proc;
 use crate::selection::GroupId;
 
@@ -17,8 +17,10 @@ impl Processes {
     /// Processes that were chosen and could not be attached, with the group and the errno of each.
     pub fn failures(&self) -> impl Iterator<Item = (u32, GroupId, Errno)> + '_ {
         self.unfollowed.iter().filter_map(|(&pid, why)| match why {
-            Unfollowed::Failed(group, errno) => Some((pid, *group, *errno)),
-            Unfollowed::NotChosen | Unfollowed::KernelThread | Unfollowed::Leaving(_) => None,
+            UnfollowedReason::Failed(group, errno) => Some((pid, *group, *errno)),
+            UnfollowedReason::NotChosen
+            | UnfollowedReason::KernelThread
+            | UnfollowedReason::Leaving(_) => None,
         })
     }
 
@@ -68,7 +70,9 @@ impl Processes {
         self.locked().filter(move |(pid, _)| {
             let of = match (self.followed.get(pid), self.unfollowed.get(pid)) {
                 (Some(followed), _) => Some(followed.group),
-                (_, Some(Unfollowed::Failed(of, _) | Unfollowed::Leaving((of, _)))) => Some(*of),
+                (_, Some(UnfollowedReason::Failed(of, _) | UnfollowedReason::Leaving((of, _)))) => {
+                    Some(*of)
+                }
                 _ => None,
             };
             of.is_none_or(|of| of == group)

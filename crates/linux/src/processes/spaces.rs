@@ -17,11 +17,11 @@ use uksm_policy::command::{Nanos, SpaceArrival, SpaceId};
 use crate::selection::GroupId;
 
 /// A space of the domain of a group.
-pub type Place = (GroupId, SpaceId);
+pub type GroupSpace = (GroupId, SpaceId);
 
 /// A space that came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Arrived {
+pub struct ArrivedSpace {
     /// Its group.
     pub group: GroupId,
     /// A process that has it.
@@ -32,24 +32,24 @@ pub struct Arrived {
 
 /// A space that went, and is still attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Left {
+pub struct LeftSpace {
     /// Its former group.
     pub group: GroupId,
     /// The space.
     pub space: SpaceId,
     /// Whether its arrival had been reported.
-    pub was_told: bool,
+    pub was_reported: bool,
     /// The process lives on, perhaps in another group.
     pub lives: bool,
 }
 
 /// Changes since the previous read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct News {
+pub struct SpaceChanges {
     /// Spaces that came.
-    pub arrived: Vec<Arrived>,
+    pub arrived: Vec<ArrivedSpace>,
     /// Spaces that went.
-    pub left: Vec<Left>,
+    pub left: Vec<LeftSpace>,
     /// Whether processes still wait for their check.
     pub more: bool,
 }
@@ -57,56 +57,56 @@ pub struct News {
 /// Spaces with their processes.
 #[derive(Debug, Default)]
 pub(super) struct Spaces {
-    processes: BTreeMap<Place, Vec<u32>>,
+    processes: BTreeMap<GroupSpace, Vec<u32>>,
     /// Spaces that the module calls dead although a followed process has them.
-    dead: BTreeSet<Place>,
-    news: News,
+    dead: BTreeSet<GroupSpace>,
+    changes: SpaceChanges,
 }
 
 impl Spaces {
     /// Whether a followed process has this space.
-    pub(super) fn has(&self, place: Place) -> bool {
+    pub(super) fn has(&self, place: GroupSpace) -> bool {
         self.processes.contains_key(&place)
     }
 
     /// A process that has this space.
-    pub(super) fn process_of(&self, place: Place) -> Option<u32> {
+    pub(super) fn process_of(&self, place: GroupSpace) -> Option<u32> {
         self.processes.get(&place)?.first().copied()
     }
 
     /// All spaces.
-    pub(super) fn all(&self) -> impl Iterator<Item = Place> + '_ {
+    pub(super) fn all(&self) -> impl Iterator<Item = GroupSpace> + '_ {
         self.processes.keys().copied()
     }
 
     /// A process has this space. `age` is the age of the space's memory.
-    pub(super) fn add(&mut self, pid: u32, (group, space): Place, comm: &str, age: Nanos) {
+    pub(super) fn add(&mut self, pid: u32, (group, space): GroupSpace, comm: &str, age: Nanos) {
         let pids = self.processes.entry((group, space)).or_default();
         pids.push(pid);
         if pids.len() > 1 {
             return;
         }
-        let left = &mut self.news.left;
+        let left = &mut self.changes.left;
         let back = left
             .iter()
             .position(|left| (left.group, left.space) == (group, space));
         // If its end was not reported yet, it never left.
-        if back.is_some_and(|at| left.remove(at).was_told) {
+        if back.is_some_and(|at| left.remove(at).was_reported) {
             return;
         }
         let kind = kind(comm);
         let arrival = SpaceArrival { space, kind, age };
-        let arrived = Arrived {
+        let arrived = ArrivedSpace {
             group,
             pid,
             arrival,
         };
-        self.news.arrived.push(arrived);
+        self.changes.arrived.push(arrived);
     }
 
     /// A process no longer has this space, though it may live. Returns whether no process has it
     /// any more.
-    pub(super) fn remove(&mut self, pid: u32, place: Place, lives: bool) -> bool {
+    pub(super) fn remove(&mut self, pid: u32, place: GroupSpace, lives: bool) -> bool {
         let Some(pids) = self.processes.get_mut(&place) else {
             return false;
         };
@@ -117,13 +117,13 @@ impl Spaces {
         self.processes.remove(&place);
         self.dead.remove(&place);
         let (group, space) = place;
-        let told = self.news.arrived.len();
-        let is_other = |arrived: &Arrived| (arrived.group, arrived.arrival.space) != place;
-        self.news.arrived.retain(is_other);
-        self.news.left.push(Left {
+        let before = self.changes.arrived.len();
+        let is_other = |arrived: &ArrivedSpace| (arrived.group, arrived.arrival.space) != place;
+        self.changes.arrived.retain(is_other);
+        self.changes.left.push(LeftSpace {
             group,
             space,
-            was_told: self.news.arrived.len() == told,
+            was_reported: self.changes.arrived.len() == before,
             lives,
         });
         true
@@ -132,16 +132,16 @@ impl Spaces {
     /// The domain of a group is gone, with its spaces; returns the processes that had them.
     pub(super) fn forget(&mut self, gone: GroupId) -> Vec<u32> {
         self.dead.retain(|(group, _)| *group != gone);
-        self.news.arrived.retain(|arrived| arrived.group != gone);
-        self.news.left.retain(|left| left.group != gone);
+        self.changes.arrived.retain(|arrived| arrived.group != gone);
+        self.changes.left.retain(|left| left.group != gone);
         let of_group = (gone, SpaceId(0))..=(gone, SpaceId(u32::MAX));
-        let places: Vec<Place> = self.processes.range(of_group).map(|(&at, _)| at).collect();
+        let places: Vec<GroupSpace> = self.processes.range(of_group).map(|(&at, _)| at).collect();
         let pids = places.iter().filter_map(|at| self.processes.remove(at));
         pids.flatten().collect()
     }
 
     /// The module calls this space dead.
-    pub(super) fn note_dead(&mut self, place: Place) {
+    pub(super) fn note_dead(&mut self, place: GroupSpace) {
         if self.has(place) {
             self.dead.insert(place);
         }
@@ -155,8 +155,8 @@ impl Spaces {
     }
 
     /// Changes since the last call.
-    pub(super) fn take_news(&mut self) -> News {
-        std::mem::take(&mut self.news)
+    pub(super) fn take_changes(&mut self) -> SpaceChanges {
+        std::mem::take(&mut self.changes)
     }
 }
 
@@ -171,33 +171,33 @@ fn kind(comm: &str) -> u64 {
 mod tests {
     use super::*;
 
-    const PLACE: Place = (GroupId(3), SpaceId(7));
+    const PLACE: GroupSpace = (GroupId(3), SpaceId(7));
 
     #[test]
-    fn of_a_space_that_comes_and_goes_only_its_end_is_told() {
+    fn of_a_space_that_comes_and_goes_only_its_end_is_reported() {
         let mut spaces = Spaces::default();
         spaces.add(10, PLACE, "a", 0);
         assert!(spaces.remove(10, PLACE, false));
-        let news = spaces.take_news();
-        assert_eq!((news.arrived.len(), news.left.len()), (0, 1));
-        assert!(!news.left[0].was_told);
+        let changes = spaces.take_changes();
+        assert_eq!((changes.arrived.len(), changes.left.len()), (0, 1));
+        assert!(!changes.left[0].was_reported);
     }
 
     #[test]
     fn a_space_that_goes_and_comes_never_left() {
         let mut spaces = Spaces::default();
         spaces.add(10, PLACE, "a", 0);
-        assert_eq!(spaces.take_news().arrived.len(), 1);
+        assert_eq!(spaces.take_changes().arrived.len(), 1);
         spaces.remove(10, PLACE, true);
         spaces.add(10, PLACE, "a", 0);
-        assert_eq!(spaces.take_news(), News::default());
+        assert_eq!(spaces.take_changes(), SpaceChanges::default());
         // A space that came, and whose arrival was not reported yet, never left either.
         let other = (GroupId(4), SpaceId(7));
         spaces.add(11, other, "a", 0);
         spaces.remove(11, other, true);
         spaces.add(11, other, "a", 0);
-        let news = spaces.take_news();
-        assert_eq!((news.arrived.len(), news.left.len()), (1, 0));
+        let changes = spaces.take_changes();
+        assert_eq!((changes.arrived.len(), changes.left.len()), (1, 0));
         assert_eq!(spaces.forget(GroupId(4)), [11]);
         assert!(spaces.has(PLACE) && !spaces.has(other));
     }

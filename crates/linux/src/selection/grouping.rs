@@ -11,8 +11,8 @@
 //! groups.
 
 use super::group_id::GroupId;
-use super::rule::{Forming, Word};
-use super::{Candidate, Formed, ProcessName, Rule, Selection, Selectors, Value};
+use super::rule::{RuleGroups, RuleResult};
+use super::{Candidate, FormedGroup, ProcessName, Rule, Selection, Selectors, Value};
 use crate::proc::{self, Proc, Stat};
 
 /// Groups of processes.
@@ -21,13 +21,13 @@ pub struct Grouping {
     /// In the order in which they are tried, except that groups of all processes come after the
     /// rules.
     groups: Vec<(GroupId, Selection)>,
-    rules: Vec<Forming>,
+    rules: Vec<RuleGroups>,
     /// Processes in no group.
     excluded: Selectors,
     /// The last id that was assigned.
     last: u32,
     /// Groups formed since the last `take_formed`.
-    formed: Vec<Formed>,
+    formed: Vec<FormedGroup>,
 }
 
 /// A rule and the groups that it has formed already.
@@ -55,7 +55,7 @@ impl Grouping {
         self.groups = groups;
         let rules = rules.into_iter();
         self.rules = rules
-            .map(|(rule, formed)| Forming::new(rule, formed))
+            .map(|(rule, formed)| RuleGroups::new(rule, formed))
             .collect();
         self.formed.clear();
     }
@@ -75,7 +75,7 @@ impl Grouping {
     }
 
     /// The groups that were formed since the last call.
-    pub fn take_formed(&mut self) -> Vec<Formed> {
+    pub fn take_formed(&mut self) -> Vec<FormedGroup> {
         std::mem::take(&mut self.formed)
     }
 
@@ -123,17 +123,17 @@ impl Grouping {
             let next = |value: &Value| {
                 self.last += 1;
                 let group = GroupId(self.last);
-                self.formed.push(Formed {
+                self.formed.push(FormedGroup {
                     group,
                     rule: name,
                     value: value.clone(),
                 });
                 group
             };
-            match forming.word(&candidate, current, next)? {
-                Word::In(group) => return Ok(Some(group)),
-                Word::Full => return Ok(None),
-                Word::Other => {}
+            match forming.result(&candidate, current, next)? {
+                RuleResult::In(group) => return Ok(Some(group)),
+                RuleResult::Full => return Ok(None),
+                RuleResult::Other => {}
             }
         }
         for (id, selection) in self.groups.iter().filter(|(_, named)| named.all) {
@@ -288,10 +288,10 @@ mod tests {
         assert_eq!(of("/u"), Some(4));
         assert_eq!(of("/t/c/x"), Some(5));
         assert_eq!(of("/t/d"), None, "with nobody, rather than with strangers");
-        assert_eq!(of("/t"), Some(rest.0), "no rule tells it");
+        assert_eq!(of("/t"), Some(rest.0), "no rule applies");
         assert_eq!(of("/t/b/y"), Some(3));
         let formed = grouping.take_formed();
-        let of = |formed: &Formed| {
+        let of = |formed: &FormedGroup| {
             (
                 formed.group.0,
                 formed.rule.clone(),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_be_chosen_is_told_from_who_is_left_alone_and_from_strangers() {
+    fn a_process_that_may_be_chosen_is_distinguished_from_excluded_and_unknown_ones() {
         let root = tempfile::tempdir().unwrap();
         let mut grouping = Grouping::default();
         let mut named = selection(Some("/a"));
@@ -350,7 +350,7 @@ mod tests {
         let under_t = (rule("tenants", "cgroup:2", Some("/t")), vec![]);
         grouping.regroup(named.clone(), vec![under_t]);
         grouping.exclude(selection(Some("/t/x")).chosen, &Proc::at(root.path()));
-        let told = |grouping: &mut Grouping, cgroup: &str| {
+        let chosen = |grouping: &mut Grouping, cgroup: &str| {
             let _group = group_of(grouping, root.path(), cgroup);
             let proc = Proc::at(root.path());
             let stat = proc.stat(7).unwrap();
@@ -364,11 +364,11 @@ mod tests {
             ("/t/x", (false, true)),
             ("/elsewhere", (false, false)),
         ] {
-            assert_eq!(told(&mut grouping, cgroup), is, "{cgroup}");
+            assert_eq!(chosen(&mut grouping, cgroup), is, "{cgroup}");
         }
         // A rule without named processes is for all.
         grouping.regroup(named, vec![(rule("users", "user", None), vec![])]);
-        assert_eq!(told(&mut grouping, "/elsewhere"), (true, false));
+        assert_eq!(chosen(&mut grouping, "/elsewhere"), (true, false));
         std::fs::remove_file(root.path().join("7/cgroup")).unwrap();
         let proc = Proc::at(root.path());
         let stat = proc.stat(7).unwrap();

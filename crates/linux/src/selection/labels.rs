@@ -13,11 +13,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use uksm_input::regular_file;
+
 use super::Cgroup;
-use crate::regular_file;
 
 /// Maximum length of a label, in bytes.
-const MAX_LABEL: usize = 255;
+const MAX_LABEL_BYTES: usize = 255;
 
 /// Labels of control groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,8 +62,10 @@ impl Labels {
                     "'{cgroup}': a line labels one control group"
                 )));
             }
-            if label.len() > MAX_LABEL {
-                return Err(refuse(&format!("a label has at most {MAX_LABEL} bytes")));
+            if label.len() > MAX_LABEL_BYTES {
+                return Err(refuse(&format!(
+                    "a label has at most {MAX_LABEL_BYTES} bytes"
+                )));
             }
             let before = labels.insert(cgroup.path().to_owned(), label.to_owned());
             if before.is_some_and(|before| before != label) {
@@ -126,7 +129,7 @@ mod tests {
     #[test]
     fn a_bad_line_is_named() {
         let long = format!("/a {}", "x".repeat(256));
-        for (text, says) in [
+        for (text, expected) in [
             ("/a x\n/b\n", "/etc/tenants:2: a line is the path of"),
             (
                 "a x",
@@ -140,7 +143,7 @@ mod tests {
             (&long, "/etc/tenants:1: a label has at most 255 bytes"),
         ] {
             let error = parse(text).unwrap_err();
-            assert!(error.starts_with(says), "{error}");
+            assert!(error.starts_with(expected), "{error}");
         }
         let error = Labels::read(Path::new("/nonexistent/x")).unwrap_err();
         assert!(

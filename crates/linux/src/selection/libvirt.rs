@@ -21,12 +21,12 @@ use crate::boundary;
 
 /// Maximum length of a machine's name with its driver and number, in bytes; libvirt cuts longer
 /// ones.
-const LONGEST: usize = 64;
+const MAX_MACHINE_NAME_BYTES: usize = 64;
 
 /// A virtual machine of libvirt, or a pattern of their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LibvirtDomain {
-    told: String,
+    text: String,
     /// The name as in a scope's name.
     name: Pattern,
     /// The name, if it contains no pattern.
@@ -51,7 +51,7 @@ impl LibvirtDomain {
     fn is(&self, scope: &str) -> bool {
         machine(scope).is_some_and(|(head, name)| match &self.plain {
             // libvirt has cut a longer name.
-            Some(plain) => name == cut(plain, LONGEST.saturating_sub(head)),
+            Some(plain) => name == cut(plain, MAX_MACHINE_NAME_BYTES.saturating_sub(head)),
             None => self.name.matches(&name),
         })
     }
@@ -110,7 +110,7 @@ fn hostname(name: &str, also: &[char]) -> String {
 
 impl fmt::Display for LibvirtDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.told)
+        f.write_str(&self.text)
     }
 }
 
@@ -131,7 +131,7 @@ impl FromStr for LibvirtDomain {
             ));
         }
         Ok(LibvirtDomain {
-            told: text.to_owned(),
+            text: text.to_owned(),
             plain: (!is_pattern).then(|| name.clone()),
             name: super::selector::pattern(&name)?,
         })
@@ -173,14 +173,14 @@ mod tests {
 
     #[test]
     fn names_are_made_as_libvirt_makes_them() {
-        for (told, scope) in [
+        for (text, scope) in [
             ("my_vm", "myvm"),
             ("..a..b--c-.d.", "a.b\\x2dc\\x2dd"),
             ("Größe 1", "Gre1"),
         ] {
             let path = format!("/machine-qemu\\x2d1\\x2d{scope}.scope");
-            assert!(domain(told).holds(&path), "{told}");
-            assert_eq!(domain(told).to_string(), told);
+            assert!(domain(text).holds(&path), "{text}");
+            assert_eq!(domain(text).to_string(), text);
         }
         // 64 bytes with "qemu-12-".
         let long = "a".repeat(70);

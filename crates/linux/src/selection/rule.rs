@@ -28,7 +28,7 @@ use crate::boundary::{self, Boundary};
 use crate::proc;
 
 /// Maximum length of the value of a variable that names a group, in bytes.
-const MAX_VALUE: usize = 255;
+const MAX_VALUE_BYTES: usize = 255;
 
 /// The property by which a rule separates processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,7 +125,7 @@ impl By {
                 cgroup: Some(path),
             }),
             Boundary::Environment(name) => boundary::environment(proc, pid, name)?
-                .filter(|value| value.len() <= MAX_VALUE)
+                .filter(|value| value.len() <= MAX_VALUE_BYTES)
                 .map(plain),
         })
     }
@@ -155,7 +155,7 @@ pub struct Rule {
 
 /// A group that a rule has formed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Formed {
+pub struct FormedGroup {
     /// The group.
     pub group: GroupId,
     /// The rule's name.
@@ -166,7 +166,7 @@ pub struct Formed {
 
 /// The result of a rule for a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum RuleResult {
     /// The process is in this group.
     In(GroupId),
     /// The process needs a new group, and the rule has its maximum number.
@@ -177,17 +177,20 @@ pub(super) enum Word {
 
 /// A rule and the groups that it has formed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Forming {
+pub(super) struct RuleGroups {
     pub(super) rule: Rule,
     formed: BTreeMap<Value, GroupId>,
-    /// The value of the first process without a group since the last [`Forming::take_left_out`].
+    /// The value of the first process without a group since the last [`RuleGroups::take_left_out`].
     left_out: Option<Value>,
 }
 
-impl Forming {
+impl RuleGroups {
     /// A rule that has formed these groups.
-    pub(super) fn new(rule: Rule, formed: impl IntoIterator<Item = (Value, GroupId)>) -> Forming {
-        Forming {
+    pub(super) fn new(
+        rule: Rule,
+        formed: impl IntoIterator<Item = (Value, GroupId)>,
+    ) -> RuleGroups {
+        RuleGroups {
             rule,
             formed: formed.into_iter().collect(),
             left_out: None,
@@ -196,34 +199,34 @@ impl Forming {
 
     /// The result for a process that is in the group `current`, or in none yet. `next` makes the id
     /// of a new group.
-    pub(super) fn word(
+    pub(super) fn result(
         &mut self,
         candidate: &Candidate<'_>,
         current: Option<GroupId>,
         next: impl FnOnce(&Value) -> GroupId,
-    ) -> proc::Result<Word> {
+    ) -> proc::Result<RuleResult> {
         if !self.rule.selection.include_candidate(candidate)? {
-            return Ok(Word::Other);
+            return Ok(RuleResult::Other);
         }
         if self.rule.by.is_taken_once()
             && let Some(current) = current
             && self.formed.values().any(|&group| group == current)
         {
-            return Ok(Word::In(current));
+            return Ok(RuleResult::In(current));
         }
         let Some(value) = self.rule.by.value(candidate)? else {
-            return Ok(Word::Other);
+            return Ok(RuleResult::Other);
         };
         if let Some(&group) = self.formed.get(&value) {
-            return Ok(Word::In(group));
+            return Ok(RuleResult::In(group));
         }
         if self.formed.len() >= self.rule.most {
             self.left_out.get_or_insert(value);
-            return Ok(Word::Full);
+            return Ok(RuleResult::Full);
         }
         let group = next(&value);
         self.formed.insert(value, group);
-        Ok(Word::In(group))
+        Ok(RuleResult::In(group))
     }
 
     /// A group is gone.
@@ -312,7 +315,7 @@ mod tests {
 
     #[test]
     fn what_forms_no_groups_is_named() {
-        for (text, says) in [
+        for (text, expected) in [
             ("all", "all is one group"),
             ("", "'' forms no groups"),
             ("users", "'users' forms no groups"),
@@ -320,14 +323,14 @@ mod tests {
             ("cgroup:0", "'0' is not a depth of control groups (1 to 64)"),
         ] {
             let error = By::read(text).unwrap_err();
-            assert!(error.starts_with(says), "{error}");
+            assert!(error.starts_with(expected), "{error}");
         }
         for text in ["cgroup:3", "user", "unit", "pod", "env:TENANT"] {
             assert_eq!(By::read(text).unwrap().to_string(), text);
         }
     }
 
-    fn forming(by: &str, most: usize) -> Forming {
+    fn forming(by: &str, most: usize) -> RuleGroups {
         let selection = Selection {
             all: true,
             ..Selection::default()
@@ -338,43 +341,69 @@ mod tests {
             selection,
             most,
         };
-        Forming::new(rule, [])
+        RuleGroups::new(rule, [])
     }
 
     /// The result for a process that has this variable, and is in this group.
-    fn word(forming: &mut Forming, tenant: &str, current: Option<u32>, next: u32) -> Word {
+    fn result(
+        forming: &mut RuleGroups,
+        tenant: &str,
+        current: Option<u32>,
+        next: u32,
+    ) -> RuleResult {
         let root = tempfile::tempdir().unwrap();
         process(root.path(), "/", format!("T={tenant}\0").as_bytes());
         let proc = Proc::at(root.path());
         let stat = proc.stat(7).unwrap();
         let candidate = Candidate::new(&proc, 7, &stat);
-        let word = forming.word(&candidate, current.map(GroupId), |_| GroupId(next));
-        word.unwrap()
+        let result = forming.result(&candidate, current.map(GroupId), |_| GroupId(next));
+        result.unwrap()
     }
 
     #[test]
     fn a_group_is_formed_for_each_value_until_there_are_too_many() {
         let mut forming = forming("env:T", 2);
-        assert_eq!(word(&mut forming, "a", None, 1), Word::In(GroupId(1)));
-        assert_eq!(word(&mut forming, "b", None, 2), Word::In(GroupId(2)));
-        assert_eq!(word(&mut forming, "a", None, 3), Word::In(GroupId(1)));
+        assert_eq!(
+            result(&mut forming, "a", None, 1),
+            RuleResult::In(GroupId(1))
+        );
+        assert_eq!(
+            result(&mut forming, "b", None, 2),
+            RuleResult::In(GroupId(2))
+        );
+        assert_eq!(
+            result(&mut forming, "a", None, 3),
+            RuleResult::In(GroupId(1))
+        );
         assert_eq!(forming.take_left_out(), None);
-        assert_eq!(word(&mut forming, "c", None, 3), Word::Full);
-        assert_eq!(word(&mut forming, "d", None, 3), Word::Full);
+        assert_eq!(result(&mut forming, "c", None, 3), RuleResult::Full);
+        assert_eq!(result(&mut forming, "d", None, 3), RuleResult::Full);
         assert_eq!(forming.take_left_out().unwrap().text, "c");
-        assert_eq!(forming.take_left_out(), None, "said once");
-        assert_eq!(word(&mut forming, "", None, 3), Word::Other);
+        assert_eq!(forming.take_left_out(), None, "reported once");
+        assert_eq!(result(&mut forming, "", None, 3), RuleResult::Other);
         forming.dissolve(GroupId(1));
-        assert_eq!(word(&mut forming, "c", None, 3), Word::In(GroupId(3)));
+        assert_eq!(
+            result(&mut forming, "c", None, 3),
+            RuleResult::In(GroupId(3))
+        );
     }
 
     #[test]
     fn who_writes_over_its_environment_stays_where_it_is() {
         let mut forming = forming("env:T", 2);
-        assert_eq!(word(&mut forming, "a", None, 1), Word::In(GroupId(1)));
-        assert_eq!(word(&mut forming, "b", Some(1), 2), Word::In(GroupId(1)));
+        assert_eq!(
+            result(&mut forming, "a", None, 1),
+            RuleResult::In(GroupId(1))
+        );
+        assert_eq!(
+            result(&mut forming, "b", Some(1), 2),
+            RuleResult::In(GroupId(1))
+        );
         // The current group is of another rule, or of none.
-        assert_eq!(word(&mut forming, "b", Some(9), 2), Word::In(GroupId(2)));
+        assert_eq!(
+            result(&mut forming, "b", Some(9), 2),
+            RuleResult::In(GroupId(2))
+        );
     }
 
     #[test]
@@ -386,8 +415,8 @@ mod tests {
             process(root.path(), path, b"");
             let stat = proc.stat(7).unwrap();
             let candidate = Candidate::new(&proc, 7, &stat);
-            let word = forming.word(&candidate, current.map(GroupId), |_| GroupId(group));
-            assert_eq!(word.unwrap(), Word::In(GroupId(group)), "{path}");
+            let result = forming.result(&candidate, current.map(GroupId), |_| GroupId(group));
+            assert_eq!(result.unwrap(), RuleResult::In(GroupId(group)), "{path}");
         }
     }
 }

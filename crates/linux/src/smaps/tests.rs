@@ -6,14 +6,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn parse(text: &[u8]) -> Vec<Result<Entry, String>> {
-    Entries::of(text)
+fn parse(text: &[u8]) -> Vec<Result<SmapsEntry, String>> {
+    SmapsEntries::of(text)
         .map(|entry| entry.map_err(|fault| fault.to_string()))
         .collect()
 }
 
 /// The only mapping of a line with this name.
-fn named(inode: u64, name: &[u8]) -> Entry {
+fn named(inode: u64, name: &[u8]) -> SmapsEntry {
     let head = format!("1000-3000 rw-p 00000000 08:01 {inode}    ");
     let entries = parse(&[head.as_bytes(), name, b"\n"].concat());
     assert_eq!(entries.len(), 1);
@@ -42,7 +42,7 @@ fn names_of_files_are_bytes_whatever_they_look_like() {
 }
 
 #[test]
-fn the_kernels_names_are_told_apart() {
+fn the_kernels_names_are_distinguished() {
     for (name, kind) in [
         (&b""[..], NameKind::Anonymous),
         (b"[heap]", NameKind::Heap),
@@ -75,7 +75,7 @@ VmFlags: rd wr mr mw me ac sd mg\x20
 7f0000010000-7f0000011000 ---p 00000000 00:00 0\x20
 Rss:                   0 kB
 ";
-    let entries: Vec<Entry> = parse(text).into_iter().map(Result::unwrap).collect();
+    let entries: Vec<SmapsEntry> = parse(text).into_iter().map(Result::unwrap).collect();
     let heap = &entries[0];
     assert_eq!((heap.resident, heap.anonymous, heap.huge), (16, 8, 4));
     assert_eq!((heap.hugetlb, heap.swapped, heap.bytes()), (3, 1, 1 << 16));
@@ -123,7 +123,7 @@ fn a_line_without_bound_is_cut_and_its_rest_skipped() {
         b"\n2000-3000 rw-p 0 00:00 0\n",
     ]
     .concat();
-    let mut entries = Entries::of(BufReader::new(text.as_slice()));
+    let mut entries = SmapsEntries::of(BufReader::new(text.as_slice()));
     let first = entries.next().unwrap().unwrap();
     assert!(first.name.len() < MAX_LINE_BYTES);
     assert!(entries.line.capacity() <= 2 * MAX_LINE_BYTES);
@@ -134,7 +134,7 @@ fn a_line_without_bound_is_cut_and_its_rest_skipped() {
     for length in MAX_LINE_BYTES - 1..=MAX_LINE_BYTES + 1 {
         let head = "1000-2000 rw-p 0 00:00 9 /";
         let text = format!("{head}{}\n{head}b\n", "a".repeat(length - head.len()));
-        let entries: Vec<Entry> = parse(text.as_bytes())
+        let entries: Vec<SmapsEntry> = parse(text.as_bytes())
             .into_iter()
             .map(Result::unwrap)
             .collect();
@@ -146,7 +146,7 @@ fn a_line_without_bound_is_cut_and_its_rest_skipped() {
 fn own_mappings_are_read() {
     for file in ["maps", "smaps"] {
         let file = std::fs::File::open(format!("/proc/self/{file}")).unwrap();
-        let entries: Vec<Entry> = Entries::of(BufReader::new(file))
+        let entries: Vec<SmapsEntry> = SmapsEntries::of(BufReader::new(file))
             .map(Result::unwrap)
             .collect();
         let is = |kind| {

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use rustix::io::Errno;
-use uksm_linux::domain::{Domain, Whose};
+use uksm_linux::domain::{Domain, FrameOwner};
 use uksm_linux::module::{
-    Attached, Broken, Counted, Error, Info, Listed, Listing, Result, Verb, raw,
+    AttachAnswer, BreakAnswer, CountAnswer, Error, FramesAnswer, Info, MappingsAnswer, Result,
+    Verb, raw,
 };
 use uksm_policy::command::{
     FoldBatch, FoldOutcome, FrameId, Lines, Page, PageFlags, PageState, Reason, Run, SpaceId,
@@ -108,7 +109,7 @@ impl Domain for Fake {
         Ok(Info::default())
     }
 
-    fn attach(&mut self, pidfd: BorrowedFd<'_>) -> Result<Attached> {
+    fn attach(&mut self, pidfd: BorrowedFd<'_>) -> Result<AttachAnswer> {
         let pid = process(pidfd);
         if let Some(&errno) = self.refused.get(&pid) {
             return Err(Error::Call {
@@ -129,7 +130,7 @@ impl Domain for Fake {
             *last += 1;
             SpaceId(*last)
         });
-        Ok(Attached {
+        Ok(AttachAnswer {
             space,
             existing: !self.attached.insert(space),
         })
@@ -178,29 +179,35 @@ impl Domain for Fake {
             .collect()
     }
 
-    fn break_range(&mut self, space: SpaceId, _: u64, end: u64, _: Whose) -> Result<Broken> {
+    fn break_range(
+        &mut self,
+        space: SpaceId,
+        _: u64,
+        end: u64,
+        _: FrameOwner,
+    ) -> Result<BreakAnswer> {
         self.known(Verb::Break, space)?;
         self.memory(Verb::Break)?;
         self.broken += 1;
-        Ok(Broken {
+        Ok(BreakAnswer {
             next: end,
             pages: 1,
             stopped: false,
         })
     }
 
-    fn count(&mut self, space: SpaceId, _: u64, end: u64) -> Result<Counted> {
+    fn count(&mut self, space: SpaceId, _: u64, end: u64) -> Result<CountAnswer> {
         self.known(Verb::Count, space)?;
-        Ok(Counted {
+        Ok(CountAnswer {
             next: end,
             pages: [0; 16],
             huge: 0,
         })
     }
 
-    fn frames(&mut self, _: u32, _: u32, _: Lines, _: bool) -> Result<Listing> {
+    fn frames(&mut self, _: u32, _: u32, _: Lines, _: bool) -> Result<FramesAnswer> {
         self.memory(Verb::Frames)?;
-        Ok(Listing {
+        Ok(FramesAnswer {
             frames: Vec::new(),
             cursor: 0,
             freed: 0,
@@ -233,19 +240,19 @@ impl Domain for Fake {
         space: SpaceId,
         start: u64,
         mappings: &mut Vec<raw::uksm_mapping>,
-    ) -> Result<Listed> {
+    ) -> Result<MappingsAnswer> {
         mappings.clear();
         self.memory(Verb::Mappings)?;
         self.known(Verb::Mappings, space)?;
         if self.dead.contains(&space) {
-            return Ok(Listed::Gone);
+            return Ok(MappingsAnswer::Gone);
         }
         let from_start = |mapping: &&raw::uksm_mapping| mapping.start >= start;
         let mut rest = self.mappings.iter().filter(from_start).copied();
         mappings.extend(rest.by_ref().take(self.most_listed.max(1)));
         Ok(match rest.next() {
-            Some(next) => Listed::Until(next.start),
-            None => Listed::Through,
+            Some(next) => MappingsAnswer::Until(next.start),
+            None => MappingsAnswer::Through,
         })
     }
 }

@@ -12,12 +12,12 @@ use crate::processes::Program;
 use rustix::io::Errno;
 use uksm_linux::discovery::{Changes, Discovery as _};
 use uksm_linux::driver::Machine as _;
-use uksm_linux::handed_over::{HandedOver, SpaceNews, SpaceWord, Supervisor};
 use uksm_linux::machine::LinuxMachine;
-use uksm_linux::module::{self, Attached, Error, Verb};
+use uksm_linux::module::{self, AttachAnswer, Error, Verb};
 use uksm_linux::proc::Proc;
-use uksm_linux::processes::{Attach, News, Processes};
+use uksm_linux::processes::{Attach, Processes, SpaceChanges};
 use uksm_linux::selection::{GroupId, Grouping};
+use uksm_linux::supervised_spaces::{SpaceNotice, SpaceReport, SupervisedSpaces, Supervisor};
 use uksm_policy::command::{Command, Observation, SpaceArrival, SpaceId};
 
 const A: GroupId = GroupId(1);
@@ -73,7 +73,7 @@ impl Drop for Others {
 struct Domains(BTreeMap<GroupId, Fake>);
 
 impl Attach for Domains {
-    fn attach(&mut self, group: GroupId, process: BorrowedFd<'_>) -> module::Result<Attached> {
+    fn attach(&mut self, group: GroupId, process: BorrowedFd<'_>) -> module::Result<AttachAnswer> {
         match self.0.get_mut(&group) {
             Some(domain) => uksm_linux::domain::Domain::attach(domain, process),
             None => Err(Error::Call {
@@ -87,15 +87,15 @@ impl Attach for Domains {
 fn followed(first: &Program, second: &Program) -> Processes {
     let groups = vec![(A, first.selection()), (B, second.selection())];
     let processes = Processes::of_groups(Proc::default(), Grouping::of(groups));
-    processes.unwrap().for_others()
+    processes.unwrap().for_supervisor()
 }
 
 /// One list; on a busy machine its milliseconds may be over before it has begun, so the rest of it
 /// follows.
-fn looked(processes: &mut Processes, domains: &mut Domains) -> News {
-    let mut all = News::default();
+fn discovered(processes: &mut Processes, domains: &mut Domains) -> SpaceChanges {
+    let mut all = SpaceChanges::default();
     loop {
-        let news = processes.look(domains).unwrap();
+        let news = processes.discover(domains).unwrap();
         all.arrived.extend(news.arrived);
         all.left.extend(news.left);
         if !news.more {
@@ -111,14 +111,14 @@ fn each_process_is_attached_in_the_domain_of_its_group_as_soon_as_there_is_one()
     let mut processes = followed(&first, &second);
     let mut domains = Domains::default();
     domains.0.insert(A, Fake::default());
-    let news = looked(&mut processes, &mut domains);
+    let news = discovered(&mut processes, &mut domains);
     assert!(news.arrived.iter().all(|arrived| arrived.group == A));
     assert_eq!(news.arrived.len(), 2);
     let failures: Vec<_> = processes.failures().collect();
     assert_eq!(failures, [(b.1[0], B, Errno::NXIO)]);
     domains.0.insert(B, Fake::default());
     processes.has_domain(B);
-    let news = looked(&mut processes, &mut domains);
+    let news = discovered(&mut processes, &mut domains);
     let arrived: Vec<_> = news
         .arrived
         .iter()
@@ -134,61 +134,64 @@ fn who_moves_is_attached_only_when_it_has_parted() {
     let pid = others.1[0];
     let mut processes = followed(&first, &second);
     let mut domains = Domains([(A, Fake::default()), (B, Fake::default())].into());
-    let space = looked(&mut processes, &mut domains).arrived[0]
+    let space = discovered(&mut processes, &mut domains).arrived[0]
         .arrival
         .space;
     let swapped = vec![(A, second.selection()), (B, first.selection())];
     processes.regroup(swapped, vec![]);
-    let news = looked(&mut processes, &mut domains);
+    let news = discovered(&mut processes, &mut domains);
     let left = news.left[0];
     assert_eq!((left.group, left.space, left.lives), (A, space, true));
     for _ in 0..100 {
-        let news = looked(&mut processes, &mut domains);
+        let news = discovered(&mut processes, &mut domains);
         assert_eq!((news.arrived.len(), news.left.len()), (0, 0));
     }
     assert!(
         domains.0[&B].seen.is_empty(),
         "it shares pages with A still"
     );
-    processes.have_parted(&[(A, space)].into());
-    let news = looked(&mut processes, &mut domains);
+    processes.note_detached(&[(A, space)].into());
+    let news = discovered(&mut processes, &mut domains);
     assert_eq!((news.arrived[0].group, news.arrived[0].pid), (B, pid));
     // A group without a domain has no processes.
     processes.has_no_domain(B);
     assert!(processes.targets().is_empty());
     domains.0.insert(B, Fake::default());
-    let news = looked(&mut processes, &mut domains);
+    let news = discovered(&mut processes, &mut domains);
     assert_eq!((news.arrived[0].group, news.arrived[0].pid), (B, pid));
     Others::end(pid);
     while Proc::default().stat(pid).is_ok() {
         std::thread::yield_now();
     }
-    let left = looked(&mut processes, &mut domains).left[0];
-    assert_eq!((left.group, left.lives, left.was_told), (B, false, true));
+    let left = discovered(&mut processes, &mut domains).left[0];
+    assert_eq!(
+        (left.group, left.lives, left.was_reported),
+        (B, false, true)
+    );
 }
 
 /// A supervisor that is a list; the test has it, too.
 #[derive(Debug, Default)]
 struct List {
-    news: VecDeque<SpaceNews>,
-    said: Vec<SpaceWord>,
-    is_deaf: bool,
+    notices: VecDeque<SpaceNotice>,
+    reports: Vec<SpaceReport>,
+    refuses: bool,
 }
 
 #[derive(Debug)]
 struct Shared(Rc<RefCell<List>>, OwnedFd);
 
 impl Supervisor for Shared {
-    fn take(&mut self) -> Option<SpaceNews> {
-        self.0.borrow_mut().news.pop_front()
+    fn receive(&mut self) -> Option<SpaceNotice> {
+        self.0.borrow_mut().notices.pop_front()
     }
 
-    fn tell(&mut self, words: &[SpaceWord]) -> bool {
+    fn send(&mut self, reports: &[SpaceReport]) -> bool {
         let mut list = self.0.borrow_mut();
-        if !list.is_deaf {
-            list.said.extend(words);
+        if !list.refuses {
+            list.reports.extend(reports);
         }
-        !list.is_deaf
+        !list.refuses
     }
 
     fn events(&self) -> BorrowedFd<'_> {
@@ -199,7 +202,7 @@ impl Supervisor for Shared {
 /// A worker to which the spaces of these processes were handed over.
 struct Worker {
     domain: Fake,
-    spaces: HandedOver<Shared>,
+    spaces: SupervisedSpaces<Shared>,
     list: Rc<RefCell<List>>,
 }
 
@@ -210,7 +213,7 @@ impl Worker {
         let supervisor = Shared(Rc::clone(&list), file.into());
         let mut worker = Worker {
             domain: Fake::mapped(),
-            spaces: HandedOver::new(supervisor),
+            spaces: SupervisedSpaces::new(supervisor),
             list,
         };
         let spaces = pids.iter().map(|&pid| worker.arrive(pid)).collect();
@@ -226,31 +229,31 @@ impl Worker {
         let attached = uksm_linux::domain::Domain::attach(&mut self.domain, pidfd.as_fd());
         let (space, kind, age) = (attached.unwrap().space, 1, 2);
         let arrival = SpaceArrival { space, kind, age };
-        let news = SpaceNews::Arrived {
+        let notice = SpaceNotice::Arrived {
             pid,
             arrival,
             is_mixed,
         };
-        self.list.borrow_mut().news.push_back(news);
+        self.list.borrow_mut().notices.push_back(notice);
         space
     }
 
     fn leave(&self, space: SpaceId, lives: bool) {
-        let news = SpaceNews::Left { space, lives };
-        self.list.borrow_mut().news.push_back(news);
+        let notice = SpaceNotice::Left { space, lives };
+        self.list.borrow_mut().notices.push_back(notice);
     }
 
     fn list(&mut self) -> Changes {
         self.spaces.list(&mut self.domain).unwrap()
     }
 
-    fn said(&self) -> Vec<SpaceWord> {
-        self.list.borrow().said.clone()
+    fn reports(&self) -> Vec<SpaceReport> {
+        self.list.borrow().reports.clone()
     }
 }
 
 #[test]
-fn only_the_worker_detaches_and_says_so() {
+fn only_the_worker_detaches_and_reports_it() {
     let program = Program::new("ge");
     let others = Others::start(&program, 2);
     let (mut worker, spaces) = Worker::of(&others.1);
@@ -265,7 +268,7 @@ fn only_the_worker_detaches_and_says_so() {
     );
     assert_eq!(worker.list().left, [spaces[0]]);
     assert_eq!(worker.domain.attached, [spaces[1]].into());
-    assert_eq!(worker.said(), [SpaceWord::Detached(spaces[0])]);
+    assert_eq!(worker.reports(), [SpaceReport::Detached(spaces[0])]);
     assert_eq!(
         worker.domain.broken, 0,
         "a process that ended has nothing to break"
@@ -274,7 +277,7 @@ fn only_the_worker_detaches_and_says_so() {
     let again = worker.arrive(others.1[0]);
     worker.leave(again, false);
     assert_eq!(worker.list(), Changes::default());
-    assert_eq!(worker.said().len(), 2);
+    assert_eq!(worker.reports().len(), 2);
 }
 
 #[test]
@@ -288,7 +291,7 @@ fn who_leaves_alive_is_detached_only_when_its_pages_are_broken() {
     worker.leave(space, true);
     assert_eq!(worker.list().left, [space], "it is merged no more");
     assert!(!worker.spaces.has(space) && worker.domain.attached.contains(&space));
-    assert_eq!((worker.domain.broken, worker.said()), (0, vec![]));
+    assert_eq!((worker.domain.broken, worker.reports()), (0, vec![]));
     let due = worker.spaces.ready_at().unwrap();
     assert!(due > uksm_linux::clock::now(), "tried again later");
     worker.domain.short = 0;
@@ -296,8 +299,8 @@ fn who_leaves_alive_is_detached_only_when_its_pages_are_broken() {
         worker.list();
     }
     assert!(worker.domain.broken > 0);
-    assert_eq!(worker.spaces.found().parted, worker.domain.broken);
-    assert_eq!(worker.said(), [SpaceWord::Detached(space)]);
+    assert_eq!(worker.spaces.counts().parted, worker.domain.broken);
+    assert_eq!(worker.reports(), [SpaceReport::Detached(space)]);
     assert_eq!(worker.spaces.ready_at(), None);
 }
 
@@ -332,7 +335,7 @@ fn who_can_have_frames_of_another_group_is_merged_only_when_they_are_broken() {
     while worker.domain.attached.contains(&space) {
         assert!(worker.list().arrived.is_empty());
     }
-    assert_eq!(worker.said(), [SpaceWord::Detached(space)]);
+    assert_eq!(worker.reports(), [SpaceReport::Detached(space)]);
 }
 
 #[test]
@@ -345,9 +348,9 @@ fn what_is_broken_for_good_is_not_merged_again_also_if_it_was_not_heard_of() {
         spaces: handed_over,
         list,
     } = worker;
-    let sleeper = uksm_linux::wake::Sleeper::new().unwrap();
+    let sleeper = uksm_linux::sleeper::Sleeper::new().unwrap();
     let mut machine = LinuxMachine::new(domain, handed_over, sleeper);
-    let processes = |machine: &mut LinuxMachine<Fake, HandedOver<Shared>>| match machine
+    let processes = |machine: &mut LinuxMachine<Fake, SupervisedSpaces<Shared>>| match machine
         .perform(Command::ListProcesses)
         .unwrap()
     {
@@ -357,15 +360,15 @@ fn what_is_broken_for_good_is_not_merged_again_also_if_it_was_not_heard_of() {
         other => panic!("{other:?}"),
     };
     // The second is broken before it is reported.
-    let first = list.borrow_mut().news.pop_back().unwrap();
+    let first = list.borrow_mut().notices.pop_back().unwrap();
     assert_eq!(processes(&mut machine), (vec![spaces[0]], vec![]));
-    list.borrow_mut().news.push_back(first);
+    list.borrow_mut().notices.push_back(first);
     let done = machine.break_spaces(&spaces, &mut || ()).unwrap();
     assert_eq!(done.processes, 2);
     assert!(spaces.iter().all(|&space| !machine.processes().has(space)));
     assert_eq!(processes(&mut machine), (vec![], vec![spaces[0]]));
     assert!(spaces.iter().all(|&space| !machine.processes().has(space)));
-    assert!(list.borrow().said.is_empty(), "they are attached still");
+    assert!(list.borrow().reports.is_empty(), "they are attached still");
 }
 
 #[test]
@@ -374,16 +377,16 @@ fn what_a_supervisor_does_not_hear_is_said_again() {
     let others = Others::start(&program, 1);
     let (mut worker, spaces) = Worker::of(&others.1);
     worker.list();
-    worker.list.borrow_mut().is_deaf = true;
+    worker.list.borrow_mut().refuses = true;
     worker.spaces.note_dead(spaces[0]);
     worker.spaces.note_dead(spaces[0]);
     worker.spaces.note_dead(SpaceId(99));
     assert_eq!(worker.spaces.ready_at(), Some(0));
-    worker.list.borrow_mut().is_deaf = false;
+    worker.list.borrow_mut().refuses = false;
     worker.list();
     assert_eq!(
-        worker.said(),
-        [SpaceWord::Dead(spaces[0])],
+        worker.reports(),
+        [SpaceReport::Dead(spaces[0])],
         "once, and of its own"
     );
     assert_eq!(worker.spaces.ready_at(), None);

@@ -12,7 +12,7 @@ use uksm_linux::module::raw;
 use uksm_linux::proc::Proc;
 use uksm_linux::processes::Processes;
 use uksm_linux::selection::{Selection, Selectors};
-use uksm_linux::wake::Sleeper;
+use uksm_linux::sleeper::Sleeper;
 use uksm_policy::command::{
     Command, FoldBatch, FoldEntry, FoldKind, Lines, Mapping, Observation, PageState, Reason, Run,
     SpaceId, Status,
@@ -201,11 +201,15 @@ fn breaking_up_lets_go_of_the_named_and_goes_in_stretches() {
     let (process, mut machine, space) = machine(Fake::mapped());
     let nobody = uksm_linux::selection::Selectors::default();
     let mut signs = 0;
-    let none = machine.break_up(&nobody, &mut || signs += 1).unwrap();
+    let none = machine
+        .unmerge_selected(&nobody, &mut || signs += 1)
+        .unwrap();
     assert_eq!((none.processes, none.pages, signs), (0, 0, 0));
     let mut named = uksm_linux::selection::Selectors::default();
     named.pids.push(process.0.id().to_string().parse().unwrap());
-    let done = machine.break_up(&named, &mut || signs += 1).unwrap();
+    let done = machine
+        .unmerge_selected(&named, &mut || signs += 1)
+        .unwrap();
     // The fake breaks one page a call.
     assert!(
         done.processes == 1 && done.pages > 0 && done.pages == signs,

@@ -109,7 +109,11 @@ fn processes_come_and_go() {
     );
     assert!(changes.arrived[0].age < 60_000_000_000);
     let later = listed(&mut processes, &mut domain);
-    assert_eq!((later.arrived.len(), later.left.len()), (0, 0), "told once");
+    assert_eq!(
+        (later.arrived.len(), later.left.len()),
+        (0, 0),
+        "reported once"
+    );
     let gone = domain.spaces[&one.pid()];
     one.end();
     let changes = listed(&mut processes, &mut domain);
@@ -267,7 +271,7 @@ fn a_process_that_refused_and_is_not_chosen_any_more_has_not_failed() {
             return;
         }
     }
-    panic!("it is told as failed for ever");
+    panic!("it is reported as failed for ever");
 }
 
 #[test]
@@ -406,7 +410,7 @@ fn an_excluded_process_is_let_go_and_stays_away() {
     assert_eq!(
         listed(&mut processes, &mut domain).left,
         [space],
-        "the policy is told"
+        "the policy is notified"
     );
     assert!(domain.attached.is_empty());
     assert_eq!(listed(&mut processes, &mut domain), Changes::default());

@@ -5,23 +5,23 @@
 //! the protocol's types know only the events of the QEMU version that they were made for.
 //!
 //! # Approach
-//! Whole lines are passed on, of at most [`LONGEST`] bytes, within the time that was allowed for a
-//! command, at any speed of arrival. Lines that are events are left out: none is needed here. The
-//! end of the stream is an error, not an empty answer.
+//! Whole lines are passed on, of at most [`MAX_LINE_BYTES`] bytes, within the time that was allowed
+//! for a command, at any speed of arrival. Lines that are events are left out: none is needed here.
+//! The end of the stream is an error, not an empty answer.
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// Longest line. The greeting and the answers that are asked for take some hundred bytes.
-const LONGEST: usize = 64 << 10;
+const MAX_LINE_BYTES: usize = 64 << 10;
 
 /// The stream of a monitor's answers.
 pub(super) struct Answers {
     stream: UnixStream,
     deadline: Instant,
     /// Bytes received.
-    heard: Vec<u8>,
+    received: Vec<u8>,
     /// Length of the first whole line in it that is an answer.
     line: usize,
     /// Part of the line that was taken.
@@ -33,7 +33,7 @@ impl Answers {
         Answers {
             stream,
             deadline: Instant::now(),
-            heard: Vec::new(),
+            received: Vec::new(),
             line: 0,
             taken: 0,
         }
@@ -50,34 +50,34 @@ impl Answers {
 
     /// Reads until there is a whole line that is an answer.
     fn next_line(&mut self) -> io::Result<()> {
-        self.heard.drain(..self.line);
+        self.received.drain(..self.line);
         (self.line, self.taken) = (0, 0);
         let mut searched = 0;
         loop {
-            if let Some(end) = self.heard[searched..]
+            if let Some(end) = self.received[searched..]
                 .iter()
                 .position(|&byte| byte == b'\n')
             {
                 let line = searched + end + 1;
                 searched = 0;
-                if is_answer(&self.heard[..line]) {
+                if is_answer(&self.received[..line]) {
                     self.line = line;
                     return Ok(());
                 }
-                self.heard.drain(..line);
+                self.received.drain(..line);
                 continue;
             }
-            searched = self.heard.len();
-            if searched > LONGEST {
-                let what = format!("a line of more than {LONGEST} bytes");
+            searched = self.received.len();
+            if searched > MAX_LINE_BYTES {
+                let what = format!("a line of more than {MAX_LINE_BYTES} bytes");
                 return Err(io::Error::new(ErrorKind::InvalidData, what));
             }
-            self.hear()?;
+            self.receive()?;
         }
     }
 
     /// Receives the next bytes.
-    fn hear(&mut self) -> io::Result<()> {
+    fn receive(&mut self) -> io::Result<()> {
         let time = left(self.deadline).ok_or_else(Answers::late)?;
         self.stream.set_read_timeout(Some(time))?;
         let mut bytes = [0; 4096];
@@ -87,7 +87,7 @@ impl Answers {
                 "it closed the connection",
             )),
             Ok(count) => {
-                self.heard.extend_from_slice(&bytes[..count]);
+                self.received.extend_from_slice(&bytes[..count]);
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
@@ -100,8 +100,8 @@ impl Answers {
 /// An event is an object with a key of that name at its top. Anything that is no object is an
 /// answer, which the protocol's types then refuse; a blank line is nothing.
 fn is_answer(line: &[u8]) -> bool {
-    let said = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(line);
-    let is_event = said.is_ok_and(|said| said.contains_key("event"));
+    let object = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(line);
+    let is_event = object.is_ok_and(|object| object.contains_key("event"));
     !is_event && !line.trim_ascii().is_empty()
 }
 
@@ -110,7 +110,7 @@ impl BufRead for Answers {
         if self.taken == self.line {
             self.next_line()?;
         }
-        Ok(&self.heard[self.taken..self.line])
+        Ok(&self.received[self.taken..self.line])
     }
 
     fn consume(&mut self, count: usize) {

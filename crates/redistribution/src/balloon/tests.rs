@@ -29,13 +29,13 @@ impl Machine {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("qmp")).unwrap();
         let thread = std::thread::spawn(move || {
-            let mut heard = Vec::new();
+            let mut received = Vec::new();
             for _ in 0..connections {
                 let (stream, _) = listener.accept().unwrap();
                 // A monitor that cannot write to a closed connection has ended, too.
-                let _ = play(stream, &mut heard);
+                let _ = play(stream, &mut received);
             }
-            heard
+            received
         });
         Machine {
             folder,
@@ -44,13 +44,13 @@ impl Machine {
     }
 
     fn balloon(&self) -> Balloon {
-        let mut balloon = Balloon::new(&self.folder.path().join("qmp"), &Book::default());
+        let mut balloon = Balloon::new(&self.folder.path().join("qmp"), &RestoreJournal::default());
         balloon.timeout = Duration::from_secs(60);
         balloon
     }
 
     /// All lines that it received.
-    fn heard(&mut self) -> Vec<String> {
+    fn received(&mut self) -> Vec<String> {
         self.thread.take().unwrap().join().unwrap()
     }
 }
@@ -64,7 +64,7 @@ fn command(line: &str) -> &str {
 /// number of times that it came.
 fn play(
     stream: &UnixStream,
-    heard: &mut Vec<String>,
+    received: &mut Vec<String>,
     mut answer: impl FnMut(&str, usize) -> Option<String>,
 ) -> std::io::Result<()> {
     let mut out = stream.try_clone()?;
@@ -72,8 +72,8 @@ fn play(
     for line in BufReader::new(stream).lines() {
         let line = line?;
         let name = command(&line).to_owned();
-        heard.push(line);
-        let times = heard.iter().filter(|line| command(line) == name).count();
+        received.push(line);
+        let times = received.iter().filter(|line| command(line) == name).count();
         match answer(&name, times) {
             Some(text) => writeln!(out, "{EVENT}\n{text}")?,
             None => writeln!(out, "{{\"return\":{{}}}}")?,
@@ -88,8 +88,8 @@ fn actual(bytes: u64) -> String {
 
 #[test]
 fn the_balloon_is_asked_and_its_size_read_back_between_events_nobody_knows() {
-    let mut machine = Machine::new(1, |stream, heard| {
-        play(&stream, heard, |name, times| {
+    let mut machine = Machine::new(1, |stream, received| {
+        play(&stream, received, |name, times| {
             (name == "query-balloon").then(|| actual([900, 700][times.min(2) - 1] * MIB))
         })
     });
@@ -105,8 +105,8 @@ fn the_balloon_is_asked_and_its_size_read_back_between_events_nobody_knows() {
     balloon.set(700 * MIB).unwrap();
     assert_eq!(balloon.look().unwrap().real, 700 * MIB);
     balloon.release().unwrap();
-    let heard = machine.heard();
-    let names: Vec<&str> = heard.iter().map(|line| command(line)).collect();
+    let received = machine.received();
+    let names: Vec<&str> = received.iter().map(|line| command(line)).collect();
     assert_eq!(
         names,
         [
@@ -116,18 +116,18 @@ fn the_balloon_is_asked_and_its_size_read_back_between_events_nobody_knows() {
             "query-balloon",
             "balloon"
         ],
-        "asked once, and what was there is put back: {heard:?}"
+        "asked once, and what was there is put back: {received:?}"
     );
     assert!(
-        heard[2].contains("734003200") && heard[4].contains("943718400"),
-        "{heard:?}"
+        received[2].contains("734003200") && received[4].contains("943718400"),
+        "{received:?}"
     );
 }
 
 #[test]
 fn a_slow_balloon_shows_its_real_size() {
-    let machine = Machine::new(1, |stream, heard| {
-        play(&stream, heard, |name, _| {
+    let machine = Machine::new(1, |stream, received| {
+        play(&stream, received, |name, _| {
             (name == "query-balloon").then(|| actual(900 * MIB))
         })
     });
@@ -142,8 +142,8 @@ fn a_slow_balloon_shows_its_real_size() {
 
 #[test]
 fn a_refusal_is_told_and_the_connection_stays() {
-    let mut machine = Machine::new(1, |stream, heard| {
-        play(&stream, heard, |name, _| {
+    let mut machine = Machine::new(1, |stream, received| {
+        play(&stream, received, |name, _| {
             (name == "query-balloon").then(|| {
                 r#"{"error":{"class":"DeviceNotActive","desc":"No balloon device has been activated"}}"#
                     .to_owned()
@@ -159,13 +159,13 @@ fn a_refusal_is_told_and_the_connection_stays() {
         );
     }
     drop(balloon);
-    assert_eq!(machine.heard().len(), 3, "one connection");
+    assert_eq!(machine.received().len(), 3, "one connection");
 }
 
 #[test]
 fn words_of_a_monitor_are_one_line_and_cut() {
-    let machine = Machine::new(1, |stream, heard| {
-        play(&stream, heard, |name, _| {
+    let machine = Machine::new(1, |stream, received| {
+        play(&stream, received, |name, _| {
             (name == "query-balloon").then(|| {
                 let desc = format!("x\\n<3>forged \\u001b[2J {}", "y".repeat(10_000));
                 format!(r#"{{"error":{{"class":"GenericError","desc":"{desc}"}}}}"#)
@@ -194,12 +194,12 @@ fn fault_within(
     timeout: Duration,
     play: impl Fn(&mut UnixStream) -> std::io::Result<()> + Send + 'static,
 ) -> String {
-    let mut machine = Machine::new(2, move |mut stream, heard| {
-        if heard.is_empty() {
-            heard.push("one".to_owned());
+    let mut machine = Machine::new(2, move |mut stream, received| {
+        if received.is_empty() {
+            received.push("one".to_owned());
             return play(&mut stream);
         }
-        super::tests::play(&stream, heard, |name, _| {
+        super::tests::play(&stream, received, |name, _| {
             (name == "query-balloon").then(|| actual(5))
         })
     });
@@ -213,14 +213,14 @@ fn fault_within(
     assert!(error.contains("/qmp: "), "{error}");
     assert_eq!(balloon.look().unwrap().real, 5, "the next time all is well");
     drop(balloon);
-    machine.heard();
+    machine.received();
     error
 }
 
 /// Waits until the other side closes.
 fn wait_for_the_end(stream: &mut UnixStream) {
-    let mut said = Vec::new();
-    let _ = std::io::Read::read_to_end(stream, &mut said);
+    let mut bytes = Vec::new();
+    let _ = std::io::Read::read_to_end(stream, &mut bytes);
 }
 
 #[test]
@@ -310,7 +310,9 @@ fn a_line_without_an_end_is_cut_off() {
 fn a_socket_that_is_not_there_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("none");
-    let error = Balloon::new(&path, &Book::default()).look().unwrap_err();
+    let error = Balloon::new(&path, &RestoreJournal::default())
+        .look()
+        .unwrap_err();
     assert!(
         error.to_string().starts_with(&path.display().to_string()),
         "{error}"
@@ -349,8 +351,8 @@ proptest! {
             return Ok(());
         };
         if let Err(error) = monitor.execute(&qmp::query_balloon {}) {
-            let told = plain::start(&error.to_string(), MAX_WORDS_BYTES);
-            prop_assert!(told.len() < MAX_WORDS_BYTES + 20 && !told.contains('\n'), "{}", told);
+            let text = plain::start(&error.to_string(), MAX_WORDS_BYTES);
+            prop_assert!(text.len() < MAX_WORDS_BYTES + 20 && !text.contains('\n'), "{}", text);
         }
     }
 }

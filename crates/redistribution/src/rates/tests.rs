@@ -6,8 +6,8 @@ use super::*;
 
 const SECOND: Nanos = 1_000_000_000;
 
-fn terms(start: Share) -> Terms {
-    Terms {
+fn terms(start: Share) -> RateTerms {
+    RateTerms {
         least: 10_000,
         most: 950_000,
         start,
@@ -22,18 +22,18 @@ fn two(total: Share) -> Rates {
 }
 
 /// The work of a group in a second, if it uses all of its share.
-fn busy(share: Share, freed_per_second: u64) -> Seen {
-    Seen {
+fn busy(share: Share, freed_per_second: u64) -> GroupWork {
+    GroupWork {
         time: SECOND,
         cpu: share * 1000,
         reclaimed: share * freed_per_second / CORE,
-        ..Seen::default()
+        ..GroupWork::default()
     }
 }
 
 /// Runs turns in which `act` returns the work of each group for its share; returns the changes of
 /// each.
-fn run(rates: &mut Rates, turns: u32, act: impl Fn(&str, Share) -> Seen) -> Vec<Vec<Change>> {
+fn run(rates: &mut Rates, turns: u32, act: impl Fn(&str, Share) -> GroupWork) -> Vec<Vec<Change>> {
     let turn = |_| {
         let names = rates.groups.keys().cloned();
         let seen = names.map(|name| {
@@ -57,14 +57,14 @@ fn who_frees_more_for_a_second_of_processor_has_more_and_then_nothing_is_told() 
     run(&mut rates, 60, act);
     let [a, b] = shares(&rates);
     assert!((150_000..185_000).contains(&a), "{a} {b}");
-    let told = run(&mut rates, 60, act);
-    assert!(told.iter().all(Vec::is_empty), "{told:?}");
+    let changes = run(&mut rates, 60, act);
+    assert!(changes.iter().all(Vec::is_empty), "{changes:?}");
 }
 
 #[test]
 fn who_waits_for_memory_has_more_of_the_same_yield() {
     let mut rates = two(200_000);
-    run(&mut rates, 40, |name, share| Seen {
+    run(&mut rates, 40, |name, share| GroupWork {
         memory_waited: if name == "b" { SECOND } else { 0 },
         ..busy(share, 1_000)
     });
@@ -78,7 +78,7 @@ fn who_waits_for_processors_gives_way_but_not_if_it_waits_for_memory_too() {
     for (memory_waited, is_less) in [(0, true), (SECOND, false)] {
         let mut rates = Rates::default();
         rates.follow(500_000, &[("a".to_owned(), terms(500_000))].into());
-        run(&mut rates, 60, |_, share| Seen {
+        run(&mut rates, 60, |_, share| GroupWork {
             cpu_waited: SECOND * 9 / 10,
             memory_waited,
             ..busy(share, 1_000)
@@ -95,17 +95,17 @@ fn what_one_does_not_use_the_other_has_and_it_comes_back_in_seconds() {
     let mut rates = two(200_000);
     let only_a = |name: &str, share| match name {
         "a" => busy(share, 1_000),
-        _ => Seen {
+        _ => GroupWork {
             time: SECOND,
-            ..Seen::default()
+            ..GroupWork::default()
         },
     };
     run(&mut rates, 30, only_a);
     let [a, b] = shares(&rates);
     assert!(a > 160_000 && b >= 25_000, "{a} {b}");
     // A sleeping group gets no message.
-    let told = run(&mut rates, 100, only_a);
-    assert!(told.iter().all(Vec::is_empty), "{told:?}");
+    let changes = run(&mut rates, 100, only_a);
+    assert!(changes.iter().all(Vec::is_empty), "{changes:?}");
     run(&mut rates, 12, |name, share| {
         busy(share, if name == "b" { 9_000 } else { 100 })
     });
@@ -161,9 +161,9 @@ fn a_change_says_what_and_why() {
     );
 }
 
-fn any_terms() -> impl Strategy<Value = Terms> {
+fn any_terms() -> impl Strategy<Value = RateTerms> {
     (2_000..100_000_u64, 0..850_000_u64, 2_000..950_000_u64).prop_map(|(least, more, start)| {
-        Terms {
+        RateTerms {
             least,
             most: least + more,
             start,
@@ -171,7 +171,7 @@ fn any_terms() -> impl Strategy<Value = Terms> {
     })
 }
 
-fn any_seen() -> impl Strategy<Value = Seen> {
+fn any_seen() -> impl Strategy<Value = GroupWork> {
     let part = 0..=100_u64;
     (
         1..10 * SECOND,
@@ -180,13 +180,15 @@ fn any_seen() -> impl Strategy<Value = Seen> {
         part.clone(),
         part,
     )
-        .prop_map(|(time, cpu, reclaimed, cpu_waited, memory_waited)| Seen {
-            time,
-            cpu: time / 100 * cpu,
-            reclaimed,
-            cpu_waited: time / 100 * cpu_waited,
-            memory_waited: time / 100 * memory_waited,
-        })
+        .prop_map(
+            |(time, cpu, reclaimed, cpu_waited, memory_waited)| GroupWork {
+                time,
+                cpu: time / 100 * cpu,
+                reclaimed,
+                cpu_waited: time / 100 * cpu_waited,
+                memory_waited: time / 100 * memory_waited,
+            },
+        )
 }
 
 fn name(number: usize) -> String {
@@ -195,18 +197,18 @@ fn name(number: usize) -> String {
 
 proptest! {
     #[test]
-    fn no_more_than_the_total_is_told_and_all_have_what_they_are_bound_to(
+    fn no_more_than_the_total_is_given_and_all_have_what_they_are_bound_to(
         groups in prop::collection::vec(any_terms(), 1..8),
         room in 0..2_000_000_u64,
         turns in prop::collection::vec(prop::collection::vec(prop::option::of(any_seen()), 8), 1..40),
     ) {
-        let terms: BTreeMap<String, Terms> =
+        let terms: BTreeMap<String, RateTerms> =
             groups.iter().enumerate().map(|(at, terms)| (name(at), *terms)).collect();
         let total = groups.iter().map(|terms| terms.least).sum::<Share>() + room;
         let (mut rates, mut again) = (Rates::default(), Rates::default());
         rates.follow(total, &terms);
         again.follow(total, &terms);
-        let mut told: BTreeMap<String, Share> =
+        let mut shares: BTreeMap<String, Share> =
             terms.keys().map(|name| (name.clone(), rates.share(name).unwrap())).collect();
         for turn in turns {
             let seen = turn.into_iter().enumerate()
@@ -214,12 +216,12 @@ proptest! {
             let changes = rates.turn(&seen);
             prop_assert_eq!(&changes, &again.turn(&seen), "the same again");
             for change in changes {
-                prop_assert_eq!(told.insert(change.group.clone(), change.to), Some(change.from));
+                prop_assert_eq!(shares.insert(change.group.clone(), change.to), Some(change.from));
             }
             let mut sum = 0;
             for (name, terms) in &terms {
                 let share = rates.share(name).unwrap();
-                prop_assert_eq!(told[name], share, "what changed was told");
+                prop_assert_eq!(shares[name], share, "each change was returned");
                 prop_assert!((terms.least..=terms.most).contains(&share), "{} {:?}", share, terms);
                 sum += share;
             }
@@ -233,20 +235,20 @@ proptest! {
         total in 100_000..1_500_000_u64,
     ) {
         let mut rates = Rates::default();
-        let terms: BTreeMap<String, Terms> =
+        let terms: BTreeMap<String, RateTerms> =
             (0..yields.len()).map(|at| (name(at), terms(100_000))).collect();
         rates.follow(total, &terms);
         let act = |group: &str, share| {
             let at: usize = group[5..].parse().unwrap();
             let (freed, cpu, memory) = yields[at];
-            Seen {
+            GroupWork {
                 cpu_waited: SECOND / 100 * cpu,
                 memory_waited: SECOND / 100 * memory,
                 ..busy(share, freed)
             }
         };
         run(&mut rates, 150, act);
-        let told = run(&mut rates, 50, act);
-        prop_assert!(told.iter().flatten().count() == 0, "{:?}", told);
+        let changes = run(&mut rates, 50, act);
+        prop_assert!(changes.iter().flatten().count() == 0, "{:?}", changes);
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 
 use super::*;
 use crate::guard::Phase;
-use crate::settings::Place;
+use crate::settings::SizeControl;
 use crate::settings::{Limit, Rule};
 
 const MIB: u64 = 1 << 20;
@@ -65,7 +65,7 @@ impl Host {
     fn member(&self, name: &str) -> Member {
         Member {
             name: name.to_owned(),
-            place: Place::Cgroup {
+            place: SizeControl::Cgroup {
                 folder: self.root.path().join(name),
                 limit: Limit::High,
             },
@@ -215,7 +215,7 @@ fn a_machine_that_hangs_delays_nobody_and_is_told_of_once() {
     let mut group = host.group("a", &["one"]);
     group.members.push(Member {
         name: "machine".to_owned(),
-        place: Place::Machine { socket },
+        place: SizeControl::Machine { socket },
         ..host.member("one")
     });
     host.redistribution.follow(&[group]);
@@ -254,9 +254,9 @@ fn a_monitor_that_says_something_else_each_time_is_told_of_once_a_minute() {
     let monitor = std::thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-        let say = |line: String| writeln!(&stream, "{line}").is_ok();
+        let send = |line: String| writeln!(&stream, "{line}").is_ok();
         let version = r#"{"qemu":{"micro":0,"minor":2,"major":9},"package":""}"#;
-        say(format!(
+        send(format!(
             r#"{{"QMP":{{"version":{version},"capabilities":[]}}}}"#
         ));
         let mut count = 0;
@@ -264,7 +264,7 @@ fn a_monitor_that_says_something_else_each_time_is_told_of_once_a_minute() {
             count += 1;
             let refusal = format!(r#"{{"error":{{"class":"GenericError","desc":"no {count}"}}}}"#);
             let is_greeting = line.contains("qmp_capabilities");
-            say(match is_greeting {
+            send(match is_greeting {
                 true => r#"{"return":{}}"#.to_owned(),
                 false => refusal,
             });
@@ -274,14 +274,14 @@ fn a_monitor_that_says_something_else_each_time_is_told_of_once_a_minute() {
     let mut group = host.group("a", &["one"]);
     group.members.push(Member {
         name: "machine".to_owned(),
-        place: Place::Machine { socket },
+        place: SizeControl::Machine { socket },
         ..host.member("one")
     });
     host.redistribution.follow(&[group]);
-    let mut told = BTreeSet::new();
-    while told.len() < 20 {
+    let mut errors = BTreeSet::new();
+    while errors.len() < 20 {
         host.turn(&[("a", 80)]);
-        told.extend(host.member_status("machine").error);
+        errors.extend(host.member_status("machine").error);
         std::thread::sleep(Duration::from_millis(10));
     }
     let failed = host
@@ -415,10 +415,10 @@ fn a_killed_daemons_successor_without_members_puts_back_what_it_finds() {
         let put_back = put_back.filter(|event| matches!(event, Event::PutBack { .. }));
         put_back.count() == 2
     });
-    let said: Vec<String> = host.events.iter().map(ToString::to_string).collect();
+    let events: Vec<String> = host.events.iter().map(ToString::to_string).collect();
     let root = host.root.path().display();
     let one = format!("{root}/one/memory.high is max again, as before an earlier daemon");
-    assert!(said.contains(&one), "{said:?}");
+    assert!(events.contains(&one), "{events:?}");
 
     host.crash();
     let left = Redistribution::put_back_only(roots(&host.root));
@@ -436,11 +436,12 @@ fn who_ends_before_the_first_turn_puts_back_what_an_earlier_one_left() {
     host.redistribution.follow(&groups);
     host.turn_until(&[("a", 80)], |host| host.limit("one") == Some(140));
     host.crash();
-    let said = host.redistribution.release();
+    let events = host.redistribution.release();
     assert!(
-        said.iter()
+        events
+            .iter()
             .all(|event| matches!(event, Event::PutBack { error: None, .. })),
-        "{said:?}"
+        "{events:?}"
     );
     assert_eq!((host.limit("one"), host.limit("two")), (None, None));
     assert!(!host.root.path().join("before").exists());

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use uksm_redistribution::status::Status;
+use uksm_redistribution::status::RedistributionStatus;
 
 /// Totals of the members of one group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,7 +46,10 @@ pub(crate) struct MemberAmounts(BTreeMap<(String, String), u64>);
 
 impl MemberAmounts {
     /// Changes of each group since the last turn.
-    pub(crate) fn changes(&mut self, status: &Status) -> BTreeMap<String, RedistributedTotals> {
+    pub(crate) fn changes(
+        &mut self,
+        status: &RedistributionStatus,
+    ) -> BTreeMap<String, RedistributedTotals> {
         let mut before = std::mem::take(&mut self.0);
         let mut changes: BTreeMap<String, RedistributedTotals> = BTreeMap::new();
         let mut change = |group: &str, from: u64, to: u64| {
@@ -73,11 +76,11 @@ impl MemberAmounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uksm_redistribution::policy::Rule;
     use uksm_redistribution::settings::Scope;
     use uksm_redistribution::status::{GroupStatus, MemberStatus};
+    use uksm_redistribution::targets::Rule;
 
-    fn status(members: &[(&str, u64)]) -> Status {
+    fn status(members: &[(&str, u64)]) -> RedistributionStatus {
         let member = |&(name, given_bytes): &(&str, u64)| MemberStatus {
             name: name.to_owned(),
             base_bytes: 0,
@@ -87,7 +90,7 @@ mod tests {
             real_bytes: None,
             error: None,
         };
-        Status {
+        RedistributionStatus {
             groups: vec![GroupStatus {
                 name: "web".to_owned(),
                 rule: Rule::Equal,
@@ -96,7 +99,7 @@ mod tests {
                 given_bytes: 0,
                 members: members.iter().map(member).collect(),
             }],
-            ..Status::default()
+            ..RedistributionStatus::default()
         }
     }
 
@@ -126,8 +129,11 @@ mod tests {
         let mut last = web;
         last.end();
         assert_eq!(last, given(0, 16, 16));
-        let gone: Vec<_> = held.changes(&Status::default()).into_iter().collect();
+        let gone: Vec<_> = held
+            .changes(&RedistributionStatus::default())
+            .into_iter()
+            .collect();
         assert_eq!(gone, [("web".to_owned(), given(0, 0, 6))]);
-        assert!(held.changes(&Status::default()).is_empty());
+        assert!(held.changes(&RedistributionStatus::default()).is_empty());
     }
 }

@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use anyhow::anyhow;
 use uksm_linux::boundary::Boundary;
 use uksm_linux::clock;
-use uksm_linux::contents::{Met, Sampler, Survey};
+use uksm_linux::contents::{SampledPage, Sampler, Survey};
 use uksm_linux::proc::{self, Proc, Stat};
 use uksm_linux::selection::Selection;
 use uksm_sketch::content::Content;
@@ -171,7 +171,7 @@ pub(super) fn read(
         let met = reading.pages.len();
         let mut zeros = [0, 0];
         let mut seen = 0u64;
-        let see = &mut |page: Met| {
+        let see = &mut |page: SampledPage| {
             watch.see(number, target.pid, page);
             let is_offered = page.is_offered;
             match page.content {

@@ -24,7 +24,7 @@
 use std::collections::{BTreeMap, BinaryHeap};
 
 use uksm_linux::clock;
-use uksm_linux::contents::{Met, Now, Sampler};
+use uksm_linux::contents::{PresentState, SampledPage, Sampler};
 use uksm_linux::proc::{Proc, Stat};
 use uksm_policy::command::Nanos;
 use uksm_sketch::content::{Content, Salt};
@@ -110,7 +110,7 @@ impl Watch {
     }
 
     /// Takes a page of a process that was read.
-    pub(super) fn see(&mut self, process: u32, pid: u32, page: Met) {
+    pub(super) fn see(&mut self, process: u32, pid: u32, page: SampledPage) {
         let drawn = self.salt.mix([DRAWN | u64::from(pid), page.address]);
         let is_full = self.pages.len() >= self.most;
         let is_lower = self.pages.peek().is_some_and(|top| drawn < top.drawn);
@@ -222,16 +222,16 @@ impl Again {
 }
 
 /// The state of a page that had this hash, or was of zeros.
-fn of(now: Now, before: Option<u64>) -> Fate {
+fn of(now: PresentState, before: Option<u64>) -> Fate {
     let is_equal = |content| match content {
         Content::Zero => before.is_none(),
         Content::Hashed(hash) => before == Some(hash),
     };
     match now {
-        Now::Holds(content) if is_equal(content) => Fate::Unchanged,
-        Now::Holds(_) => Fate::Changed,
-        Now::SwappedOut => Fate::SwappedOut,
-        Now::Gone => Fate::Gone,
+        PresentState::Holds(content) if is_equal(content) => Fate::Unchanged,
+        PresentState::Holds(_) => Fate::Changed,
+        PresentState::SwappedOut => Fate::SwappedOut,
+        PresentState::Gone => Fate::Gone,
     }
 }
 
@@ -239,8 +239,8 @@ fn of(now: Now, before: Option<u64>) -> Fate {
 mod tests {
     use super::*;
 
-    fn met(address: u64, hash: u64) -> Met {
-        Met {
+    fn met(address: u64, hash: u64) -> SampledPage {
+        SampledPage {
             address,
             content: match hash {
                 0 => Content::Zero,
@@ -323,12 +323,12 @@ mod tests {
 
     #[test]
     fn a_page_is_changed_if_it_holds_anything_else() {
-        let holds = |hash| Now::Holds(met(0, hash).content);
+        let holds = |hash| PresentState::Holds(met(0, hash).content);
         assert_eq!(of(holds(0), None), Fate::Unchanged);
         assert_eq!(of(holds(3), Some(3)), Fate::Unchanged);
         assert_eq!(of(holds(3), None), Fate::Changed);
         assert_eq!(of(holds(0), Some(3)), Fate::Changed);
-        assert_eq!(of(Now::SwappedOut, Some(3)), Fate::SwappedOut);
-        assert_eq!(of(Now::Gone, None), Fate::Gone);
+        assert_eq!(of(PresentState::SwappedOut, Some(3)), Fate::SwappedOut);
+        assert_eq!(of(PresentState::Gone, None), Fate::Gone);
     }
 }

@@ -7,7 +7,7 @@ use super::rate::RateConfig;
 use crate::setting::{Origin, Settings};
 
 /// Maximum length of a name, in bytes.
-pub(super) const MAX_NAME_BYTES: usize = 64;
+pub(super) const MAX_GROUP_NAME_BYTES: usize = 64;
 
 /// Whether a name may have this character.
 pub(super) fn is_plain(c: char) -> bool {
@@ -39,9 +39,9 @@ impl Group {
     /// # Errors
     /// A name that cannot be part of a file name.
     pub(crate) fn new(name: &str, origin: Origin) -> Result<Group, String> {
-        if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(is_plain) {
+        if name.is_empty() || name.len() > MAX_GROUP_NAME_BYTES || !name.chars().all(is_plain) {
             return Err(format!(
-                "a group's name has 1 to {MAX_NAME_BYTES} letters, digits, and - _ ."
+                "a group's name has 1 to {MAX_GROUP_NAME_BYTES} letters, digits, and - _ ."
             ));
         }
         Ok(Group {

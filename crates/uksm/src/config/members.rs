@@ -20,7 +20,7 @@ use uksm_input::names;
 use uksm_linux::selection::Cgroup;
 use uksm_policy::params::form::{choice, count, optional, size};
 use uksm_redistribution::settings::{
-    self, DEFAULT_MIN_RISE_BYTES, DEFAULT_STEP_BYTES, Limit, Place, Rule, Scope,
+    self, DEFAULT_MIN_RISE_BYTES, DEFAULT_STEP_BYTES, Limit, Rule, Scope, SizeControl,
 };
 
 use crate::setting::{Origin, Texts, refuse};
@@ -202,7 +202,7 @@ impl MemberConfig {
         })
     }
 
-    fn place(&self, limit: Limit) -> Result<Place, String> {
+    fn place(&self, limit: Limit) -> Result<SizeControl, String> {
         match (self.texts.get("cgroup"), self.texts.get("qmp")) {
             (Some((text, origin)), None) => {
                 let refuse = |what: &str| format!("{origin}: {what}");
@@ -212,7 +212,7 @@ impl MemberConfig {
                         "'{text}': a member is one control group, and not the root"
                     )));
                 }
-                Ok(Place::Cgroup {
+                Ok(SizeControl::Cgroup {
                     folder: PathBuf::from(cgroup.folder()),
                     limit,
                 })
@@ -232,7 +232,7 @@ impl MemberConfig {
                 } else if is_no_socket(text) {
                     "is no socket"
                 } else {
-                    return Ok(Place::Machine {
+                    return Ok(SizeControl::Machine {
                         socket: PathBuf::from(text),
                     });
                 };
@@ -266,8 +266,8 @@ pub(super) fn between<'a>(
     for (config, settings) in given {
         for (member, read) in config.members.iter().zip(&settings.members) {
             let path = match &read.place {
-                Place::Cgroup { folder, .. } => folder,
-                Place::Machine { socket } => socket,
+                SizeControl::Cgroup { folder, .. } => folder,
+                SizeControl::Machine { socket } => socket,
             };
             if let Some(other) = seen.insert(path.clone(), &member.origin) {
                 return Err(format!(

@@ -32,7 +32,7 @@ pub(crate) struct Plan {
     /// The members that get its freed memory, if there are any.
     pub(crate) giving: Option<uksm_redistribution::settings::Group>,
     /// The bounds of its share of a core, if that is not fixed.
-    pub(crate) rate: Option<uksm_redistribution::rates::Terms>,
+    pub(crate) rate: Option<uksm_redistribution::rates::RateTerms>,
 }
 
 /// Plans one group. `bottom` is its part of the bottom level's share.

@@ -9,11 +9,11 @@
 //! are read.
 //!
 //! # Units
-//! Shares of one core; millionths of it for [`Terms`].
+//! Shares of one core; millionths of it for [`RateTerms`].
 
 use uksm_policy::params::Params;
 use uksm_policy::params::form::{choice, share};
-use uksm_redistribution::rates::{Terms, millionths};
+use uksm_redistribution::rates::{RateTerms, millionths};
 
 use crate::setting::{Origin, Texts, refuse};
 
@@ -52,7 +52,7 @@ impl RateConfig {
     ///
     /// # Errors
     /// The invalid setting, and its line.
-    pub(crate) fn resolve(&self, params: &Params) -> Result<Option<Terms>, String> {
+    pub(crate) fn resolve(&self, params: &Params) -> Result<Option<RateTerms>, String> {
         let mut rate = Rate::standard();
         for (name, (text, _)) in &self.0 {
             rate.set(name, text)
@@ -93,7 +93,7 @@ impl RateConfig {
                 origin(&["rate"])
             ));
         }
-        Ok(Some(Terms {
+        Ok(Some(RateTerms {
             least: millionths(rate.cpu_least),
             most: millionths(rate.cpu_most),
             start: millionths(params.cpu),

@@ -19,7 +19,7 @@ use uksm_linux::proc::Proc;
 use uksm_linux::selection::{By, Cgroup, Rule, Value};
 use uksm_policy::command::Nanos;
 
-use super::group::{MAX_NAME_BYTES, is_plain};
+use super::group::{MAX_GROUP_NAME_BYTES, is_plain};
 use super::plan::{Plan, part_of_bottom, pin, resolve};
 use super::rules::{Book, Numbers, RuleConfig, SELF};
 use crate::setting::Settings;
@@ -145,7 +145,7 @@ impl RulePlan {
 /// The name of the group that this rule forms of this value. Distinct values of one rule have
 /// distinct names.
 fn group_name(rule: &str, value: &Value) -> String {
-    let room = MAX_NAME_BYTES - rule.len() - 1;
+    let room = MAX_GROUP_NAME_BYTES - rule.len() - 1;
     let is_kept = |c: char| is_plain(c) || c == '@';
     let text = value.text.as_str();
     // All paths of control groups begin with a slash; of other values, not all do.
@@ -238,7 +238,7 @@ mod tests {
                 let name = group_name(rule, &told(value));
                 let is_safe = |c: char| is_plain(c) || "@+~".contains(c);
                 assert!(
-                    name.len() <= MAX_NAME_BYTES && name.chars().all(is_safe),
+                    name.len() <= MAX_GROUP_NAME_BYTES && name.chars().all(is_safe),
                     "{name}"
                 );
                 assert!(names.insert(name), "{value:?} has another one's name");
@@ -251,6 +251,6 @@ mod tests {
             let name = group_name("t", &path(value));
             assert!(names.insert(name), "{value:?} has another one's name");
         }
-        assert_eq!(rules[1].len(), crate::config::rules::MAX_NAME_BYTES);
+        assert_eq!(rules[1].len(), crate::config::rules::MAX_RULE_NAME_BYTES);
     }
 }

@@ -11,7 +11,7 @@ use super::group::is_plain;
 use crate::setting::{Origin, Settings};
 
 /// Maximum length of a rule's name, which leaves room for the values of its groups.
-pub(super) const MAX_NAME_BYTES: usize = 24;
+pub(super) const MAX_RULE_NAME_BYTES: usize = 24;
 
 const SECOND: Nanos = 1_000_000_000;
 
@@ -63,9 +63,9 @@ impl RuleConfig {
     /// # Errors
     /// A name that cannot be part of a file name.
     pub(crate) fn new(name: &str, origin: Origin) -> Result<RuleConfig, String> {
-        if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(is_plain) {
+        if name.is_empty() || name.len() > MAX_RULE_NAME_BYTES || !name.chars().all(is_plain) {
             return Err(format!(
-                "a rule's name has 1 to {MAX_NAME_BYTES} letters, digits, and - _ ."
+                "a rule's name has 1 to {MAX_RULE_NAME_BYTES} letters, digits, and - _ ."
             ));
         }
         Ok(RuleConfig {

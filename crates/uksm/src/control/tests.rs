@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::client::ask;
 use super::*;
 use crate::selectors::SelectorTexts;
-use uksm_linux::wake::Sleeper;
+use uksm_linux::sleeper::Sleeper;
 
 fn place() -> (tempfile::TempDir, PathBuf, Sleeper) {
     let root = tempfile::tempdir().unwrap();

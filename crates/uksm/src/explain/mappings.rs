@@ -22,7 +22,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use uksm_linux::smaps::{Entries, Entry, Fault};
+use uksm_linux::smaps::{Fault, SmapsEntries, SmapsEntry};
 
 /// Timeout for the mappings of one process.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -104,7 +104,7 @@ impl Mappings {
     /// Reads a list until the deadline; none if its process went away before its first mapping.
     fn parse(lines: impl BufRead, name: &str, until: Instant, ksm_runs: bool) -> Option<Mappings> {
         let mut mappings = Mappings::default();
-        for entry in Entries::of(lines) {
+        for entry in SmapsEntries::of(lines) {
             match entry {
                 Ok(entry) => mappings.all.push(Mapping::of(&entry, ksm_runs)),
                 Err(fault) if fault.is_gone() && mappings.all.is_empty() => return None,
@@ -137,7 +137,7 @@ fn is_gone(error: &std::io::Error) -> bool {
 }
 
 impl Mapping {
-    fn of(entry: &Entry, ksm_runs: bool) -> Mapping {
+    fn of(entry: &SmapsEntry, ksm_runs: bool) -> Mapping {
         Mapping {
             start: entry.start,
             end: entry.end,
@@ -151,7 +151,7 @@ impl Mapping {
 }
 
 /// The kind of a mapping, by its permissions and by the kernel's flags.
-fn kind(entry: &Entry, ksm_runs: bool) -> Kind {
+fn kind(entry: &SmapsEntry, ksm_runs: bool) -> Kind {
     let is_file = entry.inode != 0;
     if entry.has_flag(&["ht"]) {
         Kind::Hugetlb

@@ -45,7 +45,7 @@ use uksm_linux::module::Info;
 use uksm_linux::proc::{OwnMemory, Proc};
 use uksm_linux::processes::Processes;
 use uksm_linux::selection::{GroupId, Grouping};
-use uksm_linux::wake::Sleeper;
+use uksm_linux::sleeper::Sleeper;
 use uksm_policy::command::Nanos;
 use uksm_policy::report::counted;
 use worker_events::WorkerEvents;
@@ -97,9 +97,9 @@ pub(crate) fn run(
     let proc = proc.with_deadlines();
     let processes =
         Processes::of_groups(proc, Grouping::default()).context("cannot watch processes")?;
-    let mut processes = processes.for_others();
+    let mut processes = processes.for_supervisor();
     if let Some(connector) = startup::process_events() {
-        processes = processes.told_by(connector);
+        processes = processes.with_connector(connector);
     }
     let worker_events = WorkerEvents::new().context("cannot watch workers")?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;

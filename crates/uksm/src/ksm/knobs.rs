@@ -29,7 +29,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use uksm_linux::ksm::before::Before;
+use uksm_linux::ksm::original_settings::OriginalSettings;
 use uksm_linux::ksm::sysfs::{Counters, Sysfs};
 use uksm_linux::proc::Proc;
 
@@ -55,7 +55,7 @@ struct Kept {
 #[derive(Debug)]
 pub(crate) struct Knobs {
     sysfs: Sysfs,
-    before: Before,
+    before: OriginalSettings,
     file: PathBuf,
     watcher: Child,
     is_running: bool,
@@ -73,7 +73,7 @@ impl Knobs {
         if let Some(line) = recover(&sysfs, file)? {
             tracing::warn!("{line}");
         }
-        let before = Before::of(&sysfs)?;
+        let before = OriginalSettings::of(&sysfs)?;
         if before.ran() {
             tracing::warn!(
                 "ksmd was running already, for somebody else (ksmtuned, a hypervisor): it runs in uksm's bursts from now on, and as before after that"
@@ -96,7 +96,7 @@ impl Knobs {
             batch: 0,
             _lock: lock,
         };
-        Before::begin(&knobs.sysfs)?;
+        OriginalSettings::begin(&knobs.sysfs)?;
         Ok(knobs)
     }
 
@@ -230,7 +230,7 @@ fn recover(sysfs: &Sysfs, file: &Path) -> anyhow::Result<Option<String>> {
         text => text.with_context(|| file.display().to_string())?,
     };
     let kept: Option<Kept> = serde_json::from_str(&text).ok();
-    let before = kept.and_then(|kept| Before::from_values(kept.knobs));
+    let before = kept.and_then(|kept| OriginalSettings::from_values(kept.knobs));
     let before = before.ok_or_else(|| {
         anyhow!(
             "{}: does not say what was set of KSM: set it as it should be, and remove the file",

@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 use uksm_linux::clock;
 use uksm_linux::ksm::sysfs::Sysfs;
 use uksm_linux::selection::Selectors;
-use uksm_linux::wake::{Sleeper, Woken};
+use uksm_linux::sleeper::{Sleeper, WakeCause};
 use uksm_policy::advice::bursts::{Bursts, KsmAction, Reading};
 use uksm_policy::command::Nanos;
 
@@ -281,7 +281,7 @@ impl Work {
             true => &watched[..],
             false => &watched[..1],
         };
-        if self.sleeper.sleep(until, watched) == Woken::Readable(1) {
+        if self.sleeper.sleep(until, watched) == WakeCause::Readable(1) {
             self.has_newcomer = true;
             self.next_look = self.next_look.min(self.earliest_look);
         }

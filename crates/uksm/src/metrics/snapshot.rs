@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use uksm_redistribution::status::Status as Redistribution;
+use uksm_redistribution::status::RedistributionStatus as Redistribution;
 
 use crate::account;
 use crate::control::{self, Answer, NoAnswer, Request};

@@ -97,7 +97,7 @@ fn a_daemon_that_does_not_run_is_down_and_one_that_refuses_is_a_failure() {
 #[test]
 fn every_row_has_a_figure_where_all_is_known() {
     let mut group = fake::group("web", 512);
-    group.rate = Some(uksm_redistribution::rates::Status::default());
+    group.rate = Some(uksm_redistribution::rates::RateStatus::default());
     let Answer::Groups(mut status) = fake::groups(vec![group]) else {
         unreachable!("groups")
     };
@@ -112,7 +112,7 @@ fn every_row_has_a_figure_where_all_is_known() {
     status.written_on_host = Some(3);
     let redistribution = status
         .redistribution
-        .insert(uksm_redistribution::status::Status::default());
+        .insert(uksm_redistribution::status::RedistributionStatus::default());
     redistribution.groups.push(freed);
     let text = exposition::text(&asked(Answer::Groups(status)), Format::OpenMetrics);
     let described = text

@@ -1,12 +1,12 @@
 //! Redistribution in a status, as text: a line for the guard, and one for each member.
 
-use uksm_redistribution::status::{MemberStatus, Status};
+use uksm_redistribution::status::{MemberStatus, RedistributionStatus};
 
 use super::mib;
 use uksm_input::plain::plain;
 
 /// The lines.
-pub(super) fn lines(status: &Status) -> Vec<String> {
+pub(super) fn lines(status: &RedistributionStatus) -> Vec<String> {
     let mut lines = vec![format!(
         "redistribution: {}, because of: {}",
         status.phase, status.reason
@@ -70,7 +70,7 @@ mod tests {
             given_bytes: 0,
             members: vec![member],
         };
-        let status = Status {
+        let status = RedistributionStatus {
             phase: Phase::Holding,
             reason: "8.0% of memory is available".to_owned(),
             available_bytes: 0,

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use uksm_policy::report::counted;
-use uksm_redistribution::rates::Status as Rate;
-use uksm_redistribution::status::Status as Redistribution;
+use uksm_redistribution::rates::RateStatus as Rate;
+use uksm_redistribution::status::RedistributionStatus as Redistribution;
 
 use super::{Status, giving, mib, print, table};
 use uksm_input::plain::plain;

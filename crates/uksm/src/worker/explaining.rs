@@ -19,7 +19,7 @@ use uksm_linux::discovery::Discovery;
 use uksm_linux::domain::Domain;
 use uksm_linux::machine::LinuxMachine;
 use uksm_linux::module::{self, Verb};
-use uksm_linux::processes::Whereabouts;
+use uksm_linux::processes::ProcessState;
 use uksm_policy::Engine;
 use uksm_policy::command::{Lines, PAGE_SIZE, Page, PageFlags, PageState, Run, SpaceId};
 use uksm_policy::params::{Contents, Thp};
@@ -38,22 +38,22 @@ const MAX_PAGES: u64 = 16_384;
 const MIN_PAGES: u64 = 32;
 
 /// Evidence on a process that is not followed; none for a followed one.
-pub(crate) fn unfollowed(whereabouts: Whereabouts) -> Option<Evidence> {
-    let place = match whereabouts {
-        Whereabouts::Followed(..) => return None,
-        Whereabouts::Failed(_, errno) => {
+pub(crate) fn unfollowed(state: ProcessState) -> Option<Evidence> {
+    let place = match state {
+        ProcessState::Followed(..) => return None,
+        ProcessState::Failed(_, errno) => {
             let verb = Verb::Attach;
             let line = module::Error::Call { verb, errno }.to_string();
             return Some(Evidence::of(Place::NotAttached, Some(line)));
         }
-        Whereabouts::Itself => Place::Daemon,
-        Whereabouts::KernelThread => Place::KernelThread,
-        Whereabouts::Ended => Place::Ended,
-        Whereabouts::Leaving(_) => Place::Leaving,
-        Whereabouts::Waiting => Place::Waiting,
-        Whereabouts::NotChosen => Place::NotChosen,
-        Whereabouts::Excluded => Place::Excluded,
-        Whereabouts::Gone => Place::Gone,
+        ProcessState::Itself => Place::Daemon,
+        ProcessState::KernelThread => Place::KernelThread,
+        ProcessState::Ended => Place::Ended,
+        ProcessState::Leaving(_) => Place::Leaving,
+        ProcessState::Waiting => Place::Waiting,
+        ProcessState::NotChosen => Place::NotChosen,
+        ProcessState::Excluded => Place::Excluded,
+        ProcessState::Gone => Place::Gone,
     };
     Some(Evidence::of(place, None))
 }
@@ -67,7 +67,7 @@ where
         let (space, from) = match *request {
             Request::ExplainSpace { space, from } => (SpaceId(space), from),
             Request::Explain { pid, from } => match self.host.locate(pid) {
-                Ok(Whereabouts::Followed(_, space)) => (space, from),
+                Ok(ProcessState::Followed(_, space)) => (space, from),
                 Ok(other) => {
                     let evidence = unfollowed(other);
                     let evidence = evidence.unwrap_or_else(|| Evidence::of(Place::Waiting, None));

@@ -1,9 +1,9 @@
 //! A machine's knowledge of processes: all of them, or none if a supervisor follows them.
 
 use uksm_linux::domain::Domain;
-use uksm_linux::handed_over::{HandedOver, Supervisor};
 use uksm_linux::machine::LinuxMachine;
-use uksm_linux::processes::{Target, Whereabouts};
+use uksm_linux::processes::{ProcessState, Target};
+use uksm_linux::supervised_spaces::{SupervisedSpaces, Supervisor};
 
 /// Access to processes.
 pub(crate) trait Locate {
@@ -11,7 +11,7 @@ pub(crate) trait Locate {
     ///
     /// # Errors
     /// This machine knows no processes: one line.
-    fn locate(&self, pid: u32) -> Result<Whereabouts, String>;
+    fn locate(&self, pid: u32) -> Result<ProcessState, String>;
 
     /// The followed processes, by id.
     ///
@@ -24,8 +24,8 @@ pub(crate) trait Locate {
 const KNOWS_SPACES: &str = "only the supervisor knows processes";
 
 impl<D: Domain> Locate for LinuxMachine<D> {
-    fn locate(&self, pid: u32) -> Result<Whereabouts, String> {
-        Ok(self.processes().whereabouts(pid))
+    fn locate(&self, pid: u32) -> Result<ProcessState, String> {
+        Ok(self.processes().state_of(pid))
     }
 
     fn followed(&self) -> Result<Vec<Target>, String> {
@@ -33,8 +33,8 @@ impl<D: Domain> Locate for LinuxMachine<D> {
     }
 }
 
-impl<D: Domain, S: Supervisor> Locate for LinuxMachine<D, HandedOver<S>> {
-    fn locate(&self, _: u32) -> Result<Whereabouts, String> {
+impl<D: Domain, S: Supervisor> Locate for LinuxMachine<D, SupervisedSpaces<S>> {
+    fn locate(&self, _: u32) -> Result<ProcessState, String> {
         Err(KNOWS_SPACES.to_owned())
     }
 

@@ -4,7 +4,7 @@ use uksm_linux::discovery::Discovery;
 use uksm_linux::machine::LinuxMachine;
 use uksm_linux::module::Device;
 use uksm_linux::proc::OwnMemory;
-use uksm_linux::wake::Sleeper;
+use uksm_linux::sleeper::Sleeper;
 use uksm_policy::Engine;
 
 use super::locate::Locate;

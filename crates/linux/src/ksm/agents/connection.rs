@@ -20,7 +20,7 @@ use super::peer::Peer;
 
 /// The agent is disconnected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lost;
+pub struct AgentLost;
 
 /// An agent that does not answer within this time is disconnected. Unmerging 64 MiB takes a tenth
 /// of a second.
@@ -54,9 +54,14 @@ impl Connection {
     }
 
     /// Sends these ranges, or queues them behind the waiting ones.
-    pub(super) fn add(&mut self, advice: Advice, ranges: &[Range], now: Nanos) -> Result<(), Lost> {
+    pub(super) fn add(
+        &mut self,
+        advice: Advice,
+        ranges: &[Range],
+        now: Nanos,
+    ) -> Result<(), AgentLost> {
         if self.waiting.len() + ranges.len() > MAX_WAITING_RANGES {
-            return Err(Lost);
+            return Err(AgentLost);
         }
         let ranges = ranges.iter().map(|&range| (advice, range));
         self.waiting.extend(ranges);
@@ -65,7 +70,7 @@ impl Connection {
 
     /// Sends waiting ranges of one kind, as many as a message holds, unless a message is
     /// unanswered.
-    fn send_next(&mut self, now: Nanos) -> Result<(), Lost> {
+    fn send_next(&mut self, now: Nanos) -> Result<(), AgentLost> {
         if self.sent.is_some() {
             return Ok(());
         }
@@ -76,13 +81,13 @@ impl Connection {
         };
         // The ranges are of this process: no other process may receive them.
         if !self.peer.is_alive() {
-            return Err(Lost);
+            return Err(AgentLost);
         }
         let alike = self.waiting.iter().take_while(|(kind, _)| *kind == advice);
         let ranges: Vec<Range> = alike.take(MAX_RANGES).map(|(_, range)| *range).collect();
         let message = Message::new(advice, &ranges);
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        send(&self.socket, message.bytes().as_slice(), flags).map_err(|_| Lost)?;
+        send(&self.socket, message.bytes().as_slice(), flags).map_err(|_| AgentLost)?;
         self.waiting.drain(..ranges.len());
         self.sent = Some((ranges.len(), now.saturating_add(ANSWER_TIMEOUT_NS)));
         Ok(())
@@ -90,19 +95,19 @@ impl Connection {
 
     /// Reads the answer if it has arrived, and sends waiting ranges. An agent that sent something
     /// unasked, or has closed, is lost.
-    pub(super) fn hear(&mut self, now: Nanos) -> Result<Vec<u32>, Lost> {
+    pub(super) fn receive(&mut self, now: Nanos) -> Result<Vec<u32>, AgentLost> {
         let mut bytes = [0; LONGEST + 1];
         let length = match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
-            Ok((0, _)) => return Err(Lost),
+            Ok((0, _)) => return Err(AgentLost),
             Ok((length, _)) => length,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(Vec::new()),
-            Err(_) => return Err(Lost),
+            Err(_) => return Err(AgentLost),
         };
-        let (count, _) = self.sent.take().ok_or(Lost)?;
-        let answer = bytes.get(..length).ok_or(Lost)?;
-        let outcomes = Outcomes::parse(answer).map_err(|_| Lost)?;
+        let (count, _) = self.sent.take().ok_or(AgentLost)?;
+        let answer = bytes.get(..length).ok_or(AgentLost)?;
+        let outcomes = Outcomes::parse(answer).map_err(|_| AgentLost)?;
         if outcomes.as_slice().len() != count {
-            return Err(Lost);
+            return Err(AgentLost);
         }
         self.send_next(now)?;
         Ok(outcomes.as_slice().to_vec())

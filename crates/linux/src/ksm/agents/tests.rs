@@ -73,19 +73,19 @@ fn ranges(count: u64) -> Vec<Range> {
 }
 
 /// The first result of collecting that is not empty.
-fn collected(agents: &mut Agents) -> Collected {
+fn collected(agents: &mut Agents) -> AgentEvents {
     let begun = clock::now();
     loop {
         let collected = agents.collect(clock::now());
-        if collected != Collected::default() || clock::now() - begun > 30 * SECOND {
+        if collected != AgentEvents::default() || clock::now() - begun > 30 * SECOND {
             return collected;
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
 
-fn lost(spaces: &[SpaceId]) -> Collected {
-    Collected {
+fn lost(spaces: &[SpaceId]) -> AgentEvents {
+    AgentEvents {
         answers: vec![],
         lost: spaces.to_vec(),
     }
@@ -160,7 +160,7 @@ fn who_answers_wrongly_is_let_go() {
         let now = clock::now();
         assert_eq!(
             agents.advise(space, Advice::Merge, &ranges(1), now),
-            Err(Lost)
+            Err(AgentLost)
         );
     }
 }
@@ -184,7 +184,7 @@ fn a_silent_agent_is_waited_for_by_nobody_and_let_go_in_time() {
             .unwrap();
     }
     agents.expire(begun + SECOND);
-    assert_eq!(agents.collect(begun + SECOND), Collected::default());
+    assert_eq!(agents.collect(begun + SECOND), AgentEvents::default());
     agents.expire(begun + 10 * SECOND);
     assert_eq!(agents.collect(begun + 10 * SECOND), lost(&spaces));
     let taken = clock::now() - begun;
@@ -217,7 +217,7 @@ fn who_speaks_unasked_is_let_go() {
     let (folder, mut agents) = agents();
     let socket = connected(&folder);
     let space = accept(&mut agents)[0].0;
-    assert_eq!(agents.collect(0), Collected::default());
+    assert_eq!(agents.collect(0), AgentEvents::default());
     send(&socket, b"hello", SendFlags::NOSIGNAL).unwrap();
     assert_eq!(agents.collect(0), lost(&[space]));
 }
@@ -234,7 +234,7 @@ fn more_than_can_wait_for_an_answer_lets_the_agent_go() {
         .expect("as many as are out");
     assert_eq!(
         agents.advise(space, Advice::Merge, &ranges(1), 0),
-        Err(Lost)
+        Err(AgentLost)
     );
     assert_eq!(agents.collect(0), lost(&[space]));
 }
@@ -316,7 +316,7 @@ fn a_flood_of_connections_is_taken_in_bounded_parts() {
     });
     let mut rounds = 0;
     while !flood.is_finished() {
-        assert!(accept(&mut agents).len() <= MAX_ACCEPTED);
+        assert!(accept(&mut agents).len() <= MAX_ACCEPTED_AT_ONCE);
         agents.collect(clock::now());
         rounds += 1;
     }
@@ -346,12 +346,12 @@ fn a_connection_whose_process_has_ended_is_none_though_its_socket_is_held() {
     assert!(!agents.is_still_itself(space, &proc).unwrap_or(false));
     assert_eq!(
         agents.advise(space, Advice::Merge, &ranges(1), 0),
-        Err(Lost)
+        Err(AgentLost)
     );
     assert_eq!(agents.collect(0), lost(&[space]));
     let mut bytes = [0; 1024];
     let (length, _) = recv(&held, &mut bytes, RecvFlags::DONTWAIT).unwrap();
-    assert_eq!(length, 0, "closed, and nothing was told");
+    assert_eq!(length, 0, "closed, and nothing was sent");
 }
 
 #[test]
@@ -440,8 +440,8 @@ fn a_socket_at_which_some_wait_all_the_time_is_drained_too() {
     let mut sockets = Vec::new();
     for _ in 0..4 {
         // The maximum accepted at a time: the call does not notice that none is left.
-        sockets.extend((0..MAX_ACCEPTED).map(|_| connected(&folder)));
-        assert_eq!(accept(&mut agents).len(), MAX_ACCEPTED);
+        sockets.extend((0..MAX_ACCEPTED_AT_ONCE).map(|_| connected(&folder)));
+        assert_eq!(accept(&mut agents).len(), MAX_ACCEPTED_AT_ONCE);
     }
     assert!(agents.drained_at >= before && agents.drained_at > begun);
 }

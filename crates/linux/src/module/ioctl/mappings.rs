@@ -8,7 +8,7 @@ use std::os::fd::AsFd as _;
 use uksm_policy::command::SpaceId;
 
 use super::raw;
-use super::{Device, Listed, Result, Verb, address, call, length, unless_interrupted};
+use super::{Device, MappingsAnswer, Result, Verb, address, call, length, unless_interrupted};
 
 /// Room of a list's first call.
 const FIRST_ROOM: usize = 512;
@@ -25,7 +25,7 @@ impl Device {
         space: SpaceId,
         start: u64,
         mappings: &mut Vec<raw::uksm_mapping>,
-    ) -> Result<Listed> {
+    ) -> Result<MappingsAnswer> {
         let room = if start == 0 {
             FIRST_ROOM
         } else {
@@ -45,10 +45,10 @@ impl Device {
         let done = matches!(answer, Ok(true)).then_some(request.done);
         mappings.truncate(done.unwrap_or(0) as usize);
         Ok(match answer? {
-            false => Listed::Until(start),
-            true if request.gone != 0 => Listed::Gone,
-            true if request.next == 0 => Listed::Through,
-            true => Listed::Until(request.next),
+            false => MappingsAnswer::Until(start),
+            true if request.gone != 0 => MappingsAnswer::Gone,
+            true if request.next == 0 => MappingsAnswer::Through,
+            true => MappingsAnswer::Until(request.next),
         })
     }
 }

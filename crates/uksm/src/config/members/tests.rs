@@ -41,12 +41,12 @@ fn a_rule_and_its_members_are_read() {
             members: vec![
                 member(
                     "one",
-                    Place::Cgroup { folder, limit },
+                    SizeControl::Cgroup { folder, limit },
                     64 * MIB,
                     u64::MAX,
                     1
                 ),
-                member("two", Place::Machine { socket }, 1 << 30, 2 << 30, 3),
+                member("two", SizeControl::Machine { socket }, 1 << 30, 2 << 30, 3),
             ],
         })
     );

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use uksm_linux::wake::{Sleeper, Waker};
+use uksm_linux::sleeper::{Sleeper, Waker};
 use uksm_policy::report::LevelReport;
 
 use crate::control::{Answer, Control, Request};

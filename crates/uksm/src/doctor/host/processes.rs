@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
 use uksm_linux::proc::Proc;
-use uksm_linux::smaps::{Entries, NameKind};
+use uksm_linux::smaps::{NameKind, SmapsEntries};
 
 use super::machines::Machine;
 use crate::doctor::probe::{Root, Seen, unread};
@@ -186,7 +186,7 @@ impl Process {
     /// Counts mappings. Lines that cannot be parsed, as in a cut list, are left out.
     fn take_mappings(&mut self, text: &[u8]) {
         let mut before: Option<(u64, [u8; 4])> = None;
-        for entry in Entries::of(text).flatten() {
+        for entry in SmapsEntries::of(text).flatten() {
             self.mapping_count += 1;
             let is_plain = entry.name_kind() == NameKind::Anonymous && entry.is_private();
             let joins = before.take() == Some((entry.start, entry.permissions));

@@ -14,17 +14,17 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use uksm_linux::breaking::{BreakUp, break_up};
 use uksm_linux::module::Device;
 use uksm_linux::selection::GroupId;
-use uksm_linux::wake::Waker;
+use uksm_linux::sleeper::Waker;
+use uksm_linux::unmerge::{UnmergeSummary, unmerge_spaces};
 use uksm_policy::command::SpaceId;
 
 /// Maximum number of threads at once.
 const MAX_THREADS: usize = 8;
 
 /// The result for a group.
-type Done = (GroupId, Result<BreakUp, String>);
+type Done = (GroupId, Result<UnmergeSummary, String>);
 
 /// Threads that break.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Breaking {
     running: Vec<GroupId>,
     sender: Sender<Done>,
     receiver: Receiver<Done>,
-    done: BTreeMap<GroupId, Result<BreakUp, String>>,
+    done: BTreeMap<GroupId, Result<UnmergeSummary, String>>,
 }
 
 impl Breaking {
@@ -53,7 +53,7 @@ impl Breaking {
     /// nothing.
     pub(super) fn add(&mut self, group: GroupId, domain: Option<&Device>, spaces: Vec<SpaceId>) {
         let Some(domain) = domain.filter(|_| !spaces.is_empty()) else {
-            self.note(group, Ok(BreakUp::default()));
+            self.note(group, Ok(UnmergeSummary::default()));
             return;
         };
         match domain.try_clone() {
@@ -77,7 +77,7 @@ impl Breaking {
             let sender = self.sender.clone();
             let started = waker().and_then(|waker| {
                 let work = move || {
-                    let done = break_up(&mut domain, &spaces, &mut || ());
+                    let done = unmerge_spaces(&mut domain, &spaces, &mut || ());
                     // The task may have been given up.
                     let _gone = sender.send((group, done.map_err(|error| error.to_string())));
                     waker.wake();
@@ -96,7 +96,7 @@ impl Breaking {
     }
 
     /// Takes the results so far, by group.
-    pub(super) fn take(&mut self) -> BTreeMap<GroupId, Result<BreakUp, String>> {
+    pub(super) fn take(&mut self) -> BTreeMap<GroupId, Result<UnmergeSummary, String>> {
         std::mem::take(&mut self.done)
     }
 
@@ -106,7 +106,7 @@ impl Breaking {
         waiting.chain(self.running.iter().copied()).collect()
     }
 
-    fn note(&mut self, group: GroupId, done: Result<BreakUp, String>) {
+    fn note(&mut self, group: GroupId, done: Result<UnmergeSummary, String>) {
         self.done.insert(group, done);
     }
 }

@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use uksm_linux::clock;
-use uksm_linux::handed_over::SpaceNews;
-use uksm_linux::processes::{Arrived, Left};
+use uksm_linux::processes::{ArrivedSpace, LeftSpace};
+use uksm_linux::supervised_spaces::SpaceNotice;
 use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, SpaceSize};
 
 use crate::groups::supervisor::domain_savings::Process;
@@ -47,12 +47,12 @@ struct Held {
 #[derive(Debug, Default)]
 pub(super) struct Handover {
     held: BTreeMap<SpaceId, Held>,
-    queue: VecDeque<SpaceNews>,
+    queue: VecDeque<SpaceNotice>,
 }
 
 impl Handover {
     /// Adds a space that was attached, and that can have frames of another group if `is_mixed`.
-    pub(super) fn arrive(&mut self, arrived: Arrived, is_mixed: bool) {
+    pub(super) fn arrive(&mut self, arrived: ArrivedSpace, is_mixed: bool) {
         let SpaceArrival { space, kind, age } = arrived.arrival;
         let held = Held {
             pid: arrived.pid,
@@ -68,9 +68,9 @@ impl Handover {
 
     /// Notes that a space has left. Answers whether it has to be detached at once, because its
     /// worker never received it.
-    pub(super) fn leave(&mut self, left: Left) -> bool {
-        let Left { space, lives, .. } = left;
-        let is_it = |news: &SpaceNews| matches!(news, SpaceNews::Arrived { arrival, .. } if arrival.space == space);
+    pub(super) fn leave(&mut self, left: LeftSpace) -> bool {
+        let LeftSpace { space, lives, .. } = left;
+        let is_it = |news: &SpaceNotice| matches!(news, SpaceNotice::Arrived { arrival, .. } if arrival.space == space);
         if !lives && let Some(at) = self.queue.iter().position(is_it) {
             self.queue.remove(at);
             self.held.remove(&space);
@@ -80,7 +80,7 @@ impl Handover {
             return true;
         };
         held.left = Some(lives);
-        self.queue.push_back(SpaceNews::Left { space, lives });
+        self.queue.push_back(SpaceNotice::Left { space, lives });
         false
     }
 
@@ -138,7 +138,7 @@ impl Handover {
                 continue;
             };
             let before = held.size.get_or_insert(size);
-            let news = SpaceNews::Resized(size.space);
+            let news = SpaceNotice::Resized(size.space);
             if size.gone || !has_changed(before, &size) {
                 continue;
             }
@@ -160,7 +160,7 @@ impl Handover {
         for (&space, held) in &self.held {
             self.queue.push_back(held.arrival(space));
             if let Some(lives) = held.left {
-                self.queue.push_back(SpaceNews::Left { space, lives });
+                self.queue.push_back(SpaceNotice::Left { space, lives });
             }
         }
     }
@@ -198,8 +198,8 @@ fn has_changed(before: &SpaceSize, now: &SpaceSize) -> bool {
 }
 
 impl Held {
-    fn arrival(&self, space: SpaceId) -> SpaceNews {
-        SpaceNews::Arrived {
+    fn arrival(&self, space: SpaceId) -> SpaceNotice {
+        SpaceNotice::Arrived {
             pid: self.pid,
             arrival: SpaceArrival {
                 space,
@@ -216,8 +216,8 @@ mod tests {
     use super::*;
     use uksm_linux::selection::GroupId;
 
-    fn arrived(space: u32) -> Arrived {
-        Arrived {
+    fn arrived(space: u32) -> ArrivedSpace {
+        ArrivedSpace {
             group: GroupId(1),
             pid: 100 + space,
             arrival: SpaceArrival {
@@ -228,11 +228,11 @@ mod tests {
         }
     }
 
-    fn left(space: u32, lives: bool) -> Left {
-        Left {
+    fn left(space: u32, lives: bool) -> LeftSpace {
+        LeftSpace {
             group: GroupId(1),
             space: SpaceId(space),
-            was_told: true,
+            was_reported: true,
             lives,
         }
     }
@@ -243,13 +243,13 @@ mod tests {
         while let Ok(Some((SupervisorMessage::Spaces(notes), _))) =
             channel.receive(Some(std::time::Duration::ZERO))
         {
-            all.extend(notes.into_iter().map(|note| match SpaceNews::from(note) {
-                SpaceNews::Arrived { arrival, .. } => {
+            all.extend(notes.into_iter().map(|note| match SpaceNotice::from(note) {
+                SpaceNotice::Arrived { arrival, .. } => {
                     assert!(arrival.age >= 1_000_000_000);
                     (arrival.space.0, None)
                 }
-                SpaceNews::Left { space, lives } => (space.0, Some(lives)),
-                SpaceNews::Resized(space) => (1000 + space.0, None),
+                SpaceNotice::Left { space, lives } => (space.0, Some(lives)),
+                SpaceNotice::Resized(space) => (1000 + space.0, None),
             }));
         }
         all

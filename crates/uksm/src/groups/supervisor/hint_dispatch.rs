@@ -20,8 +20,8 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use uksm_linux::clock;
-use uksm_linux::hints::{Hints, Loading, Taken};
-use uksm_linux::processes::Place;
+use uksm_linux::hints::{HintBatch, Hints, Loading};
+use uksm_linux::processes::GroupSpace;
 use uksm_linux::selection::GroupId;
 use uksm_policy::command::{Nanos, SpaceId};
 
@@ -53,8 +53,8 @@ pub(super) struct HintDispatch {
     programs: Option<Hints>,
     /// Why there are none, if a group wants them.
     fault: Option<String>,
-    followed: BTreeMap<Place, Followed>,
-    places: BTreeMap<u32, Place>,
+    followed: BTreeMap<GroupSpace, Followed>,
+    places: BTreeMap<u32, GroupSpace>,
     last: u32,
     /// Time of the next round.
     due: Nanos,
@@ -78,7 +78,7 @@ impl HintDispatch {
     }
 
     /// A process of a group that has hints on was attached.
-    pub(super) fn follow(&mut self, pid: u32, place: Place) {
+    pub(super) fn follow(&mut self, pid: u32, place: GroupSpace) {
         self.forget(place);
         // A number is free again long before all have been used.
         self.last = self.last.wrapping_add(1);
@@ -91,7 +91,7 @@ impl HintDispatch {
     }
 
     /// Stops following this space.
-    pub(super) fn forget(&mut self, place: Place) {
+    pub(super) fn forget(&mut self, place: GroupSpace) {
         let Some(Followed { number, pid }) = self.followed.remove(&place) else {
             return;
         };
@@ -115,14 +115,14 @@ impl HintDispatch {
     /// Groups have changed: follows exactly the spaces of those that have hints on.
     pub(super) fn regroup(&mut self, workers: &[WorkerProcess]) {
         let with_hints = workers.iter().filter(|worker| worker.has_hints());
-        let wanted: BTreeMap<Place, u32> = with_hints
+        let wanted: BTreeMap<GroupSpace, u32> = with_hints
             .flat_map(|worker| {
                 let id = worker.id;
                 let spaces = worker.handover.processes();
                 spaces.map(move |process| ((id, process.space), process.pid))
             })
             .collect();
-        let gone: Vec<Place> = self
+        let gone: Vec<GroupSpace> = self
             .followed
             .keys()
             .filter(|place| !wanted.contains_key(place))
@@ -207,8 +207,8 @@ impl HintDispatch {
 
 /// Sorts taken hints by group, and names spaces as in the group's domain. Lost hints are known by
 /// number for all groups together: they are counted for the groups of whose spaces some were lost.
-fn by_group(taken: Taken, places: &BTreeMap<u32, Place>) -> BTreeMap<GroupId, Taken> {
-    let mut of: BTreeMap<GroupId, Taken> = BTreeMap::new();
+fn by_group(taken: HintBatch, places: &BTreeMap<u32, GroupSpace>) -> BTreeMap<GroupId, HintBatch> {
+    let mut of: BTreeMap<GroupId, HintBatch> = BTreeMap::new();
     let place = |number: SpaceId| places.get(&number.0).copied();
     for mut hint in taken.hints {
         // Its space may have been forgotten meanwhile.
@@ -256,7 +256,7 @@ mod tests {
         dispatch.follow(100, (a, SpaceId(5)));
         dispatch.follow(200, (b, SpaceId(5)));
         dispatch.follow(300, (b, SpaceId(6)));
-        let taken = |numbers: &[u32]| Taken {
+        let taken = |numbers: &[u32]| HintBatch {
             hints: numbers.iter().map(|&number| hint(number)).collect(),
             grown: vec![SpaceId(2)],
             lost_of: vec![SpaceId(1)],

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use uksm_policy::command::Nanos;
-use uksm_redistribution::rates::{CORE, Rates, Status, millionths};
+use uksm_redistribution::rates::{CORE, RateStatus, Rates, millionths};
 
 /// Time between two turns while any worker is busy.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
@@ -116,7 +116,7 @@ impl GroupRates {
     }
 
     /// The rate of a group, if it is dynamic.
-    pub(super) fn status(&self, group: &str) -> Option<Status> {
+    pub(super) fn status(&self, group: &str) -> Option<RateStatus> {
         self.rates.status(group)
     }
 }

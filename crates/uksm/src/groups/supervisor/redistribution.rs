@@ -19,7 +19,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use uksm_linux::clock;
-use uksm_redistribution::status::Status as GivingStatus;
+use uksm_redistribution::status::RedistributionStatus as GivingStatus;
 use uksm_redistribution::{Event, Freed, Redistribution, Roots};
 
 use crate::account::redistributed::{MemberAmounts, RedistributedTotals};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use uksm_linux::breaking::BreakUp;
 use uksm_linux::selection::{GroupId, Selectors};
+use uksm_linux::unmerge::UnmergeSummary;
 use uksm_policy::command::{Nanos, SpaceId};
 
 use crate::config::plans::Plans;
@@ -62,7 +62,7 @@ pub(super) struct Chosen {
     pub(super) taken: (Instant, BTreeMap<GroupId, Nanos>),
     /// Breaking for groups without a worker that can do it.
     pub(super) breaking: Breaking,
-    pub(super) done: BreakUp,
+    pub(super) done: UnmergeSummary,
     pub(super) faults: Vec<String>,
 }
 
@@ -145,7 +145,7 @@ impl Chosen {
                 stopped,
                 locked,
             })) => {
-                self.done += BreakUp {
+                self.done += UnmergeSummary {
                     processes,
                     pages,
                     stopped,

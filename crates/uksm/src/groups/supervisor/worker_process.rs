@@ -20,11 +20,11 @@ use std::process::{Child, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use uksm_linux::handed_over::SpaceWord;
-use uksm_linux::hints::{self, HintSender, Taken};
+use uksm_linux::hints::{self, HintBatch, HintSender};
 use uksm_linux::module::Device;
 use uksm_linux::pidfd;
 use uksm_linux::selection::{Cgroup, GroupId};
+use uksm_linux::supervised_spaces::SpaceReport;
 use uksm_policy::command::SpaceId;
 
 use crate::config::plan::Plan;
@@ -90,7 +90,7 @@ pub(super) struct WorkerProcess {
     /// Spaces handed to the worker.
     pub(super) handover: Handover,
     /// Messages of the worker about spaces that are not processed yet.
-    said: Vec<SpaceWord>,
+    said: Vec<SpaceReport>,
     state: State,
     /// Log lines of the running worker, or of the last one.
     log: Option<WorkerLog>,
@@ -323,7 +323,7 @@ impl WorkerProcess {
     }
 
     /// Sends it hints of its spaces, as far as it reads.
-    pub(super) fn hint(&mut self, taken: &Taken) {
+    pub(super) fn hint(&mut self, taken: &HintBatch) {
         if let State::Running(Running {
             hints: Some(hints), ..
         }) = &mut self.state
@@ -337,11 +337,11 @@ impl WorkerProcess {
         let mut reports = Reports::default();
         for word in std::mem::take(&mut self.said) {
             match word {
-                SpaceWord::Detached(space) if self.handover.detached(space) => {
+                SpaceReport::Detached(space) if self.handover.detached(space) => {
                     reports.detached.insert(space);
                 }
-                SpaceWord::Detached(_) => {}
-                SpaceWord::Dead(space) => {
+                SpaceReport::Detached(_) => {}
+                SpaceReport::Dead(space) => {
                     reports.dead.insert(space);
                 }
             }

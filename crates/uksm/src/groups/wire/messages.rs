@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use uksm_linux::handed_over::{SpaceNews, SpaceWord};
+use uksm_linux::supervised_spaces::{SpaceNotice, SpaceReport};
 use uksm_policy::command::{SpaceArrival, SpaceId};
 
 use crate::control::{Answer, Request};
@@ -52,7 +52,7 @@ pub(crate) enum WorkerMessage {
     Answer(u64, Answer),
 }
 
-/// The form of [`SpaceNews`] in messages.
+/// The form of [`SpaceNotice`] in messages.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum SpaceNote {
@@ -64,7 +64,7 @@ pub(crate) enum SpaceNote {
     Resized(u32),
 }
 
-/// The form of [`SpaceWord`] in messages.
+/// The form of [`SpaceReport`] in messages.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum SpaceAnswer {
@@ -74,10 +74,10 @@ pub(crate) enum SpaceAnswer {
     Dead(u32),
 }
 
-impl From<SpaceNews> for SpaceNote {
-    fn from(news: SpaceNews) -> SpaceNote {
-        match news {
-            SpaceNews::Arrived {
+impl From<SpaceNotice> for SpaceNote {
+    fn from(notice: SpaceNotice) -> SpaceNote {
+        match notice {
+            SpaceNotice::Arrived {
                 pid,
                 arrival,
                 is_mixed,
@@ -85,18 +85,18 @@ impl From<SpaceNews> for SpaceNote {
                 let SpaceArrival { space, kind, age } = arrival;
                 SpaceNote::Arrived(pid, space.0, kind, age, is_mixed)
             }
-            SpaceNews::Left { space, lives } => SpaceNote::Left(space.0, lives),
-            SpaceNews::Resized(space) => SpaceNote::Resized(space.0),
+            SpaceNotice::Left { space, lives } => SpaceNote::Left(space.0, lives),
+            SpaceNotice::Resized(space) => SpaceNote::Resized(space.0),
         }
     }
 }
 
-impl From<SpaceNote> for SpaceNews {
-    fn from(note: SpaceNote) -> SpaceNews {
+impl From<SpaceNote> for SpaceNotice {
+    fn from(note: SpaceNote) -> SpaceNotice {
         match note {
             SpaceNote::Arrived(pid, space, kind, age, is_mixed) => {
                 let space = SpaceId(space);
-                SpaceNews::Arrived {
+                SpaceNotice::Arrived {
                     pid,
                     arrival: SpaceArrival { space, kind, age },
                     is_mixed,
@@ -104,27 +104,27 @@ impl From<SpaceNote> for SpaceNews {
             }
             SpaceNote::Left(space, lives) => {
                 let space = SpaceId(space);
-                SpaceNews::Left { space, lives }
+                SpaceNotice::Left { space, lives }
             }
-            SpaceNote::Resized(space) => SpaceNews::Resized(SpaceId(space)),
+            SpaceNote::Resized(space) => SpaceNotice::Resized(SpaceId(space)),
         }
     }
 }
 
-impl From<SpaceWord> for SpaceAnswer {
-    fn from(word: SpaceWord) -> SpaceAnswer {
-        match word {
-            SpaceWord::Detached(space) => SpaceAnswer::Detached(space.0),
-            SpaceWord::Dead(space) => SpaceAnswer::Dead(space.0),
+impl From<SpaceReport> for SpaceAnswer {
+    fn from(report: SpaceReport) -> SpaceAnswer {
+        match report {
+            SpaceReport::Detached(space) => SpaceAnswer::Detached(space.0),
+            SpaceReport::Dead(space) => SpaceAnswer::Dead(space.0),
         }
     }
 }
 
-impl From<SpaceAnswer> for SpaceWord {
-    fn from(answer: SpaceAnswer) -> SpaceWord {
+impl From<SpaceAnswer> for SpaceReport {
+    fn from(answer: SpaceAnswer) -> SpaceReport {
         match answer {
-            SpaceAnswer::Detached(space) => SpaceWord::Detached(SpaceId(space)),
-            SpaceAnswer::Dead(space) => SpaceWord::Dead(SpaceId(space)),
+            SpaceAnswer::Detached(space) => SpaceReport::Detached(SpaceId(space)),
+            SpaceAnswer::Dead(space) => SpaceReport::Dead(SpaceId(space)),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use rustix::event::{EventfdFlags, eventfd};
-use uksm_linux::handed_over::{SpaceNews, SpaceWord, Supervisor};
+use uksm_linux::supervised_spaces::{SpaceNotice, SpaceReport, Supervisor};
 
 use crate::groups::wire::channel::Channel;
 use crate::groups::wire::messages::{SpaceAnswer, SpaceNote, WorkerMessage};
@@ -21,14 +21,14 @@ const MAX_BATCH: usize = 512;
 /// The end for the thread that reads the channel.
 #[derive(Debug)]
 pub(crate) struct SpaceInbox {
-    news: Sender<SpaceNews>,
+    notices: Sender<SpaceNotice>,
     event: Arc<OwnedFd>,
 }
 
 /// The end for the machine.
 #[derive(Debug)]
 pub(crate) struct SpaceChannel {
-    news: Receiver<SpaceNews>,
+    notices: Receiver<SpaceNotice>,
     event: Arc<OwnedFd>,
     channel: Channel,
 }
@@ -42,11 +42,11 @@ pub(crate) fn space_channel(channel: Channel) -> std::io::Result<(SpaceInbox, Sp
     let event = Arc::new(eventfd(0, flags)?);
     let (sender, receiver) = mpsc::channel();
     let inbox = SpaceInbox {
-        news: sender,
+        notices: sender,
         event: Arc::clone(&event),
     };
     let spaces = SpaceChannel {
-        news: receiver,
+        notices: receiver,
         event,
         channel,
     };
@@ -57,7 +57,7 @@ impl SpaceInbox {
     /// Puts these notes into the inbox. A worker that has ended is ignored.
     pub(crate) fn push(&self, notes: Vec<SpaceNote>) {
         for note in notes {
-            let _gone = self.news.send(note.into());
+            let _gone = self.notices.send(note.into());
         }
         // A full counter is readable.
         let _full = rustix::io::write(&self.event, &1u64.to_ne_bytes());
@@ -65,20 +65,23 @@ impl SpaceInbox {
 }
 
 impl Supervisor for SpaceChannel {
-    fn take(&mut self) -> Option<SpaceNews> {
-        if let Ok(news) = self.news.try_recv() {
-            return Some(news);
+    fn receive(&mut self) -> Option<SpaceNotice> {
+        if let Ok(notice) = self.notices.try_recv() {
+            return Some(notice);
         }
         // Later notes make it readable again.
         let _empty = rustix::io::read(&self.event, &mut [0; 8]);
-        self.news.try_recv().ok()
+        self.notices.try_recv().ok()
     }
 
-    fn tell(&mut self, words: &[SpaceWord]) -> bool {
-        words.chunks(MAX_BATCH).all(|words| {
-            let words = words.iter().map(|&word| SpaceAnswer::from(word)).collect();
+    fn send(&mut self, reports: &[SpaceReport]) -> bool {
+        reports.chunks(MAX_BATCH).all(|reports| {
+            let reports = reports
+                .iter()
+                .map(|&report| SpaceAnswer::from(report))
+                .collect();
             self.channel
-                .send(&WorkerMessage::Spaces(words), None)
+                .send(&WorkerMessage::Spaces(reports), None)
                 .is_ok()
         })
     }
@@ -105,29 +108,32 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_taken_once_and_a_word_arrives() {
+    fn a_notice_is_received_once_and_a_report_arrives() {
         let (ours, theirs) = Channel::pair().unwrap();
         let (inbox, mut spaces) = space_channel(ours).unwrap();
-        assert!(!is_readable(&spaces) && spaces.take().is_none());
-        let left = |space| SpaceNews::Left {
+        assert!(!is_readable(&spaces) && spaces.receive().is_none());
+        let left = |space| SpaceNotice::Left {
             space: SpaceId(space),
             lives: true,
         };
         inbox.push(vec![left(1).into(), left(2).into()]);
         assert!(is_readable(&spaces));
         assert_eq!(
-            [spaces.take(), spaces.take(), spaces.take()],
+            [spaces.receive(), spaces.receive(), spaces.receive()],
             [Some(left(1)), Some(left(2)), None]
         );
         assert!(!is_readable(&spaces));
-        let words = [SpaceWord::Dead(SpaceId(3)), SpaceWord::Detached(SpaceId(4))];
-        assert!(spaces.tell(&words));
+        let reports = [
+            SpaceReport::Dead(SpaceId(3)),
+            SpaceReport::Detached(SpaceId(4)),
+        ];
+        assert!(spaces.send(&reports));
         let Some((WorkerMessage::Spaces(said), _)) = theirs.receive(None).unwrap() else {
             panic!("nothing of spaces was said");
         };
-        let said: Vec<SpaceWord> = said.into_iter().map(Into::into).collect();
-        assert_eq!(said, words);
+        let said: Vec<SpaceReport> = said.into_iter().map(Into::into).collect();
+        assert_eq!(said, reports);
         drop(theirs);
-        assert!(!spaces.tell(&words));
+        assert!(!spaces.send(&reports));
     }
 }

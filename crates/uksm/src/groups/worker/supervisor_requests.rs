@@ -6,7 +6,7 @@
 
 use std::sync::mpsc::{self, Sender};
 
-use uksm_linux::wake::Waker;
+use uksm_linux::sleeper::Waker;
 
 use crate::control::{Answer, Control, Pending, hand_over};
 use crate::groups::wire::channel::Channel;

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use uksm_linux::clock;
-use uksm_linux::handed_over::HandedOver;
-use uksm_linux::hints::HandedHints;
+use uksm_linux::hints::HintReceiver;
 use uksm_linux::module::Device;
 use uksm_linux::proc::Proc;
-use uksm_linux::wake::Sleeper;
+use uksm_linux::sleeper::Sleeper;
+use uksm_linux::supervised_spaces::SupervisedSpaces;
 
 use crate::failure::Failure;
 use crate::groups::wire::channel::Channel;
@@ -79,7 +79,7 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
         device,
         resolved,
         seed: setup.seed,
-        processes: HandedOver::new(spaces),
+        processes: SupervisedSpaces::new(spaces),
         sleeper,
         control,
         own_memory,
@@ -99,7 +99,7 @@ fn hints(resolved: &Resolved, channel: &Channel) -> anyhow::Result<HintsFrom> {
     }
     match channel.receive::<SupervisorMessage>(Some(PATIENCE)) {
         Ok(Some((SupervisorMessage::Hints, Some(file)))) => {
-            Ok(HintsFrom::Supervisor(HandedHints::of(file)))
+            Ok(HintsFrom::Supervisor(HintReceiver::of(file)))
         }
         _ => Err(anyhow!("the supervisor sent no hints")),
     }

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use uksm_linux::module::{Listing, Result, raw};
+use uksm_linux::module::{FramesAnswer, Result, raw};
 
 /// Ids of one stretch.
 const STRETCH: u32 = 1 << 16;
@@ -38,7 +38,7 @@ impl Frames {
     /// As the module's.
     pub(in crate::groups::supervisor) fn count(
         &mut self,
-        list: impl FnMut(u32, u32) -> Result<Listing>,
+        list: impl FnMut(u32, u32) -> Result<FramesAnswer>,
     ) -> Result<()> {
         let Some((saved, cursor)) = stretch(self.next, list)? else {
             return Ok(());
@@ -63,7 +63,7 @@ impl Frames {
 /// interrupted.
 fn stretch(
     at: u32,
-    mut list: impl FnMut(u32, u32) -> Result<Listing>,
+    mut list: impl FnMut(u32, u32) -> Result<FramesAnswer>,
 ) -> Result<Option<(i64, u32)>> {
     let end = at.saturating_add(1).saturating_mul(STRETCH);
     // Never 0, which no frame has: so an answer that repeats the cursor is not the end.
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     /// A domain of frames: id and sharers.
-    fn listing(frames: &BTreeMap<u32, u32>, cursor: u32, most: u32) -> Listing {
+    fn listing(frames: &BTreeMap<u32, u32>, cursor: u32, most: u32) -> FramesAnswer {
         let mut from = frames.range(cursor..);
         let listed: Vec<Frame> = from
             .by_ref()
@@ -115,7 +115,7 @@ mod tests {
                 ..frame()
             })
             .collect();
-        Listing {
+        FramesAnswer {
             frames: listed,
             cursor: from.next().map_or(0, |(&id, _)| id),
             freed: 0,
@@ -183,7 +183,7 @@ mod tests {
             .count(|at, most| Ok(listing(&domain, at, most)))
             .unwrap();
         let nothing = |cursor, _| {
-            Ok(Listing {
+            Ok(FramesAnswer {
                 frames: vec![],
                 cursor,
                 freed: 0,

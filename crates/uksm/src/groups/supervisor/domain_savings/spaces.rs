@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use rustix::io::Errno;
 use uksm_linux::clock;
 use uksm_linux::locked::Locked;
-use uksm_linux::module::{Counted, Result, raw};
+use uksm_linux::module::{CountAnswer, Result, raw};
 use uksm_policy::command::{PageState, SpaceId};
 
 /// The end of user space, except for processes that ask for more: their pages above are not
@@ -68,7 +68,7 @@ impl Spaces {
         &mut self,
         here: &[SpaceId],
         is_time: impl Fn() -> bool,
-        mut count: impl FnMut(SpaceId, u64, u64) -> Result<Counted>,
+        mut count: impl FnMut(SpaceId, u64, u64) -> Result<CountAnswer>,
     ) -> Result<bool> {
         self.locked
             .retain(|space| here.binary_search(&space).is_ok());
@@ -192,12 +192,12 @@ mod tests {
 
     /// Counts as the module would where each space has its id of frames and ten times that of zeros
     /// in each half.
-    fn half(space: SpaceId, from: u64) -> Counted {
+    fn half(space: SpaceId, from: u64) -> CountAnswer {
         let mut pages = [0; 16];
         pages[PageState::Frame as usize] = u64::from(space.0);
         pages[PageState::Zero as usize] = u64::from(10 * space.0);
         pages[PageState::Anon as usize] = 1000;
-        Counted {
+        CountAnswer {
             next: if from == 0 { USER_END / 2 } else { USER_END },
             pages,
             huge: 0,
@@ -251,7 +251,7 @@ mod tests {
         spaces.count(&ids, || true, gone).unwrap();
         assert_eq!(spaces.zeros(), 40);
         let interrupted = |_, from, _| {
-            Ok(Counted {
+            Ok(CountAnswer {
                 next: from,
                 pages: [0; 16],
                 huge: 0,
@@ -277,7 +277,7 @@ mod tests {
                     let (verb, errno) = (Verb::Count, Errno::AGAIN);
                     Err(Error::Call { verb, errno })
                 }
-                _ => Ok(Counted {
+                _ => Ok(CountAnswer {
                     pages: [1; 16],
                     ..half(space, from)
                 }),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use uksm_linux::selection::{Formed, GroupId};
+use uksm_linux::selection::{FormedGroup, GroupId};
 use uksm_policy::report::counted;
 
 use crate::groups::supervisor::Supervisor;
@@ -30,7 +30,7 @@ impl Supervisor<'_> {
         if formed.is_empty() {
             return;
         }
-        for Formed { group, rule, value } in formed {
+        for FormedGroup { group, rule, value } in formed {
             let of = (rule, value);
             // It would be ended before that change is done, and the next one, too.
             let goes = self.task.as_ref().is_some_and(|task| match task.plans() {

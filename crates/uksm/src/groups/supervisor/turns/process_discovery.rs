@@ -18,10 +18,10 @@ use rustix::io::Errno;
 use uksm_linux::clock;
 use uksm_linux::discovery::detach;
 use uksm_linux::domain::Domain;
-use uksm_linux::module::{self, Attached, Verb, raw};
-use uksm_linux::processes::{Attach, News};
+use uksm_linux::module::{self, AttachAnswer, Verb, raw};
+use uksm_linux::processes::{Attach, SpaceChanges};
 use uksm_linux::selection::{GroupId, Selection};
-use uksm_linux::wake::Woken;
+use uksm_linux::sleeper::WakeCause;
 use uksm_policy::command::{Nanos, SpaceId};
 
 use crate::groups::supervisor::Supervisor;
@@ -38,7 +38,7 @@ pub(in crate::groups::supervisor) struct Domains<'a>(
 );
 
 impl Attach for Domains<'_> {
-    fn attach(&mut self, group: GroupId, process: BorrowedFd<'_>) -> module::Result<Attached> {
+    fn attach(&mut self, group: GroupId, process: BorrowedFd<'_>) -> module::Result<AttachAnswer> {
         let mut domains = self.0.iter_mut().filter(|worker| worker.id == group);
         match domains.next().and_then(|worker| worker.domain.as_mut()) {
             Some(domain) => Domain::attach(domain, process),
@@ -111,7 +111,7 @@ impl Supervisor<'_> {
         }
         // One walk over all processes, for any number of spaces.
         if !parted.is_empty() {
-            self.processes.have_parted(&parted);
+            self.processes.note_detached(&parted);
         }
         if are_any_dead || !parted.is_empty() {
             self.schedule.hurry_when_repaid();
@@ -136,11 +136,14 @@ impl Supervisor<'_> {
         }
         self.is_told = false;
         let begun = clock::thread_cpu();
-        let news = self.processes.look(&mut Domains(&mut self.workers))?;
+        let news = self.processes.discover(&mut Domains(&mut self.workers))?;
         let more = news.more;
         self.hand_over(news)?;
         let cost = clock::thread_cpu().saturating_sub(begun);
-        let told = match (self.processes.is_told(), self.processes.are_moves_told()) {
+        let told = match (
+            self.processes.has_events(),
+            self.processes.has_move_events(),
+        ) {
             (false, _) => Events::None,
             (true, false) if self.processes.is_moved_between() => Events::Processes,
             (true, _) => Events::All,
@@ -179,7 +182,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    fn hand_over(&mut self, news: News) -> module::Result<()> {
+    fn hand_over(&mut self, news: SpaceChanges) -> module::Result<()> {
         let is_of = |id: GroupId| move |worker: &&mut WorkerProcess| worker.id == id;
         for arrived in news.arrived {
             let worker = self.workers.iter_mut().find(is_of(arrived.group));
@@ -247,7 +250,7 @@ impl Supervisor<'_> {
         let watched: Vec<BorrowedFd<'_>> = others.iter().copied().chain(events).collect();
         let woken = self.sleeper.sleep(until.unwrap_or(notice), &watched);
         // If others are readable as well, the next sleep reports the event.
-        self.is_told = matches!(woken, Woken::Readable(which) if which >= others.len());
+        self.is_told = matches!(woken, WakeCause::Readable(which) if which >= others.len());
     }
 
     /// The time of the next work other than discovery: a start of a worker, a turn, or a record.

@@ -8,8 +8,10 @@ use uksm_linux::clock;
 use uksm_linux::module::Device;
 use uksm_policy::command::Nanos;
 use uksm_redistribution::pressure::{self, Resource};
-use uksm_redistribution::rates::{CORE, Change, Seen, Share, Terms, WORK, millionths};
-use uksm_redistribution::settings::Place;
+use uksm_redistribution::rates::{
+    CORE, Change, GroupWork, MIN_USE_DIVISOR, RateTerms, Share, millionths,
+};
+use uksm_redistribution::settings::SizeControl;
 
 use crate::config::cpu_total;
 use crate::config::plan::Plan;
@@ -24,7 +26,7 @@ impl Supervisor<'_> {
     pub(in crate::groups::supervisor) fn divide(&mut self) {
         let plans = self.workers.iter().map(|worker| &worker.plan);
         let terms = |plan: &Plan| Some((plan.name.clone(), plan.rate?));
-        let terms: BTreeMap<String, Terms> = plans.clone().filter_map(terms).collect();
+        let terms: BTreeMap<String, RateTerms> = plans.clone().filter_map(terms).collect();
         self.rates.read.retain(|name, _| terms.contains_key(name));
         self.rates.rates.follow(cpu_total::total(plans), &terms);
         for worker in &mut self.workers {
@@ -63,7 +65,7 @@ impl Supervisor<'_> {
                 seen.insert(name.clone(), did);
             }
         }
-        let works = |did: &Seen| did.cpu > did.time / WORK;
+        let works = |did: &GroupWork| did.cpu > did.time / MIN_USE_DIVISOR;
         let is_first = seen.is_empty();
         rates.interval = if is_first || seen.values().any(works) {
             INTERVAL
@@ -109,7 +111,7 @@ fn log(change: &Change) {
 }
 
 /// Work and waits of a group since its last reading; none the first time.
-fn look(worker: &WorkerProcess, last: &mut Reading, proc_root: &Path) -> Option<Seen> {
+fn look(worker: &WorkerProcess, last: &mut Reading, proc_root: &Path) -> Option<GroupWork> {
     let now = Reading {
         at: clock::now(),
         cpu: worker.account.cpu(),
@@ -118,11 +120,11 @@ fn look(worker: &WorkerProcess, last: &mut Reading, proc_root: &Path) -> Option<
     let before = std::mem::replace(last, now);
     let (time, cpu) = (now.at - before.at, now.cpu.saturating_sub(before.cpu));
     let is_first = before.at == 0;
-    if !is_first && cpu <= time / WORK {
-        return Some(Seen {
+    if !is_first && cpu <= time / MIN_USE_DIVISOR {
+        return Some(GroupWork {
             time,
             cpu,
-            ..Seen::default()
+            ..GroupWork::default()
         });
     }
     let waited = |was: Waiting, resource| {
@@ -135,7 +137,7 @@ fn look(worker: &WorkerProcess, last: &mut Reading, proc_root: &Path) -> Option<
         memory: waited(before.working.memory, Resource::Memory),
     };
     let (new, old) = (&last.working, &before.working);
-    (!is_first).then(|| Seen {
+    (!is_first).then(|| GroupWork {
         time,
         cpu,
         reclaimed: new.freed.saturating_sub(old.freed),
@@ -155,8 +157,8 @@ fn freed(domain: Option<&Device>) -> Option<u64> {
 fn waited(plan: &Plan, resource: Resource, proc_root: &Path) -> Nanos {
     let members = plan.giving.iter().flat_map(|giving| &giving.members);
     let folders = members.filter_map(|member| match &member.place {
-        Place::Cgroup { folder, .. } => Some(folder.clone()),
-        Place::Machine { .. } => None,
+        SizeControl::Cgroup { folder, .. } => Some(folder.clone()),
+        SizeControl::Machine { .. } => None,
     });
     let tree = cgroup_tree();
     let own = folders.filter_map(|folder| pressure::of_cgroup(&tree, &folder, resource));

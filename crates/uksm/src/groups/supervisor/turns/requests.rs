@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use uksm_linux::hints::Hints;
-use uksm_linux::processes::Whereabouts;
+use uksm_linux::processes::ProcessState;
 use uksm_linux::selection::GroupId;
 
 use crate::control::{Answer, Request};
@@ -45,7 +45,7 @@ impl Supervisor<'_> {
                 Ok(())
             }
             Request::Explain { pid, from } => {
-                let Whereabouts::Followed(group, space) = self.processes.whereabouts(*pid) else {
+                let ProcessState::Followed(group, space) = self.processes.state_of(*pid) else {
                     return Err(self.explain(*pid));
                 };
                 let worker = self.workers.iter_mut().find(|worker| worker.id == group);
@@ -120,7 +120,7 @@ impl Supervisor<'_> {
             supervisor_bytes: self.own_memory.resident_bytes().unwrap_or(0),
             net_mib: 0.0,
             written_on_host,
-            moves_told: self.processes.are_moves_told(),
+            moves_told: self.processes.has_move_events(),
             moves_lost: self.processes.moves_lost(),
             groups,
             redistribution: self.redistribution.status(),
@@ -195,7 +195,7 @@ impl Supervisor<'_> {
         targets.processes = followed;
         targets.failed = failed;
         targets.unread += self.processes.unread();
-        targets.told = self.processes.is_told();
+        targets.told = self.processes.has_events();
         targets.events_lost = self.processes.events_lost();
         if let Some(worker) = self.workers.iter().find(|worker| worker.plan.name == name) {
             let locked = self.processes.locked_of(worker.id);
@@ -212,17 +212,17 @@ impl Supervisor<'_> {
 
     /// The evidence on a process; its group's worker was asked.
     fn explain(&mut self, pid: u32) -> Answer {
-        let whereabouts = self.processes.whereabouts(pid);
-        let group = match whereabouts {
-            Whereabouts::Followed(group, _)
-            | Whereabouts::Failed(group, _)
-            | Whereabouts::Leaving(group) => Some(group),
+        let state = self.processes.state_of(pid);
+        let group = match state {
+            ProcessState::Followed(group, _)
+            | ProcessState::Failed(group, _)
+            | ProcessState::Leaving(group) => Some(group),
             _ => None,
         };
         let mut workers = self.workers.iter_mut();
         let answered = workers.find_map(|worker| Some((worker.id, worker.take_answer()?)));
-        let mut evidence = match (whereabouts, answered) {
-            (Whereabouts::Followed(of, _), Some((asked, answer))) if of == asked => match answer {
+        let mut evidence = match (state, answered) {
+            (ProcessState::Followed(of, _), Some((asked, answer))) if of == asked => match answer {
                 Ok(Answer::Explained(evidence)) => evidence,
                 Ok(Answer::Error(line)) | Err(line) => {
                     Box::new(Evidence::of(Place::Followed, Some(line)))

@@ -16,8 +16,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use uksm_linux::breaking::BreakUp;
 use uksm_linux::selection::{GroupId, Selectors};
+use uksm_linux::unmerge::UnmergeSummary;
 use uksm_policy::command::SpaceId;
 use uksm_policy::report::counted;
 
@@ -275,7 +275,7 @@ impl Supervisor<'_> {
             left: BTreeMap::new(),
             taken: (Instant::now(), BTreeMap::new()),
             breaking: Breaking::new(),
-            done: BreakUp::default(),
+            done: UnmergeSummary::default(),
             faults: Vec::new(),
         };
         for worker in &mut self.workers {

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
 use uksm_input::plain;
-use uksm_linux::handed_over::SpaceWord;
+use uksm_linux::supervised_spaces::SpaceReport;
 
 use super::WorkerProcess;
 use super::state::{Question, State};
@@ -113,7 +113,7 @@ impl WorkerProcess {
                 },
                 Ok(Some((WorkerMessage::Domain, None))) => continue,
                 Ok(Some((WorkerMessage::Spaces(words), _))) => {
-                    let words = words.into_iter().map(SpaceWord::from);
+                    let words = words.into_iter().map(SpaceReport::from);
                     let handover = &self.handover;
                     let of_its_own = words.filter(|word| handover.holds(word.space()));
                     self.said.extend(of_its_own);

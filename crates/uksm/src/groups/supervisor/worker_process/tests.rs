@@ -4,7 +4,7 @@ use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::thread::sleep;
 
-use uksm_linux::processes::{Arrived, Left};
+use uksm_linux::processes::{ArrivedSpace, LeftSpace};
 use uksm_policy::command::SpaceArrival;
 
 use super::messages::MAX_SAID;
@@ -61,8 +61,8 @@ fn await_end(worker: &mut WorkerProcess) {
     }
 }
 
-fn space(id: u32) -> Arrived {
-    Arrived {
+fn space(id: u32) -> ArrivedSpace {
+    ArrivedSpace {
         group: GroupId(1),
         pid: id,
         arrival: SpaceArrival {
@@ -190,10 +190,10 @@ fn a_report_that_is_repeated_is_taken_in_once_and_none_of_a_space_that_has_not_l
     };
     let detached = || SpaceAnswer::Detached(7);
     assert_eq!(report(&mut worker, detached), [vec![], vec![]]);
-    let left = Left {
+    let left = LeftSpace {
         group: GroupId(1),
         space: SpaceId(7),
-        was_told: true,
+        was_reported: true,
         lives: true,
     };
     assert!(!worker.handover.leave(left));
