@@ -48,17 +48,17 @@ impl Bar {
 ///
 /// # Errors
 /// There is none (`NotFound`), it cannot be read, or it is refused (`InvalidData`): another user's,
-/// accessible to others, no regular file, or longer than `max_bytes`.
+/// accessible to others, not a regular file, or longer than `max_bytes`.
 pub fn read(path: &Path, bar: Bar, max_bytes: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = open(path, flags, Mode::empty())?;
     let found = fstat(&file)?;
     let refuse = |what: &str| Err(io::Error::new(ErrorKind::InvalidData, what));
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-        return refuse("no regular file");
+        return refuse("not a regular file");
     }
     if !is_trusted(found.st_uid, geteuid().as_raw()) {
-        return refuse("it is another user's");
+        return refuse("it belongs to another user");
     }
     if found.st_mode & bar.mode() != 0 {
         return refuse(bar.fault());
@@ -100,7 +100,7 @@ mod tests {
         // Only root can give a file away.
         if geteuid().is_root() {
             chown(&path, Some(54_321), None).unwrap();
-            assert_eq!(fault(&path, Bar::Write), "it is another user's");
+            assert_eq!(fault(&path, Bar::Write), "it belongs to another user");
         }
     }
 
@@ -134,10 +134,10 @@ mod tests {
             link.raw_os_error(),
             Some(rustix::io::Errno::LOOP.raw_os_error())
         );
-        assert_eq!(fault(folder.path(), Bar::Write), "no regular file");
+        assert_eq!(fault(folder.path(), Bar::Write), "not a regular file");
         let mode = Mode::RUSR | Mode::WUSR;
         let kind = FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), kind, mode, 0).unwrap();
-        assert_eq!(fault(&path("pipe"), Bar::Write), "no regular file");
+        assert_eq!(fault(&path("pipe"), Bar::Write), "not a regular file");
     }
 }

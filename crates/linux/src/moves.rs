@@ -223,7 +223,7 @@ impl MoveEvents {
                 }
             }
             Err(error) => {
-                tracing::info!("moves between control groups are told by no event: {error}");
+                tracing::info!("no events report moves between control groups: {error}");
                 *self = MoveEvents::Untold(error.to_string());
                 Taken::default()
             }

@@ -147,7 +147,7 @@ fn read(file: &Path) -> Result<Vec<Entry>, Error> {
     let lost = |what: &dyn std::fmt::Display| {
         Error::wrong(
             file,
-            format!("{what}: what an earlier daemon changed is not put back"),
+            format!("{what}: the changes of an earlier daemon are not undone"),
         )
     };
     match own_file::read(file, Bar::Write, MAX_BYTES) {
@@ -257,7 +257,10 @@ mod tests {
             let (book, error) = Book::of(&file);
             let error = error.unwrap().to_string();
             assert!(book.entries().is_empty(), "{error}");
-            assert!(error.contains("/limits: it is another user's"), "{error}");
+            assert!(
+                error.contains("/limits: it belongs to another user"),
+                "{error}"
+            );
         }
     }
 

@@ -97,7 +97,7 @@ struct Giving {
 #[derive(Debug)]
 struct Held {
     settings: Member,
-    /// None if there was no thread for it.
+    /// None if there was cannot start its thread.
     hand: Option<Hand>,
     /// The size that was asked last; none before it was seen, and while it is gone.
     asked: Option<u64>,
@@ -269,7 +269,7 @@ impl Redistribution {
                 events.push(Event::Failed {
                     group: group.settings.name.clone(),
                     member: member.settings.name.clone(),
-                    error: format!("what was there is not put back: {error}"),
+                    error: format!("the original value is not restored: {error}"),
                 });
             }
         }
@@ -369,7 +369,7 @@ impl Held {
     fn new(settings: &Member, (tree, book): (&CgroupTree, &Book)) -> Held {
         let (hand, error) = match Hand::new(actuator(&settings.place, tree, book)) {
             Ok(hand) => (Some(hand), None),
-            Err(error) => (None, Some(format!("no thread for it: {error}"))),
+            Err(error) => (None, Some(format!("cannot start its thread: {error}"))),
         };
         Held {
             settings: settings.clone(),

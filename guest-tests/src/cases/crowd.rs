@@ -35,8 +35,8 @@ const SEED: u64 = 91;
 const MAPPINGS: usize = 40;
 
 /// The status of a daemon that receives process events, and of one that does not.
-const TOLD: &str = "told of new processes by events";
-const UNTOLD: &str = "not told of new processes: they are looked for";
+const TOLD: &str = "new processes are reported by events";
+const UNTOLD: &str = "new processes are found by listing /proc";
 
 /// Processes that do nothing; they are killed when this is dropped.
 struct Crowd(Vec<i32>);

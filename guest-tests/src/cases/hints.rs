@@ -66,7 +66,7 @@ fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut C
 /// after its start.
 pub(super) fn await_programs(daemon: &mut Daemon) {
     let end = Instant::now() + Duration::from_secs(60);
-    while !status().contains("told by programs") {
+    while !status().contains("source: programs") {
         daemon.assert_running();
         assert!(Instant::now() < end, "the daemon says: {}", status());
         std::thread::sleep(Duration::from_millis(100));
@@ -164,8 +164,8 @@ fn a_daemon_that_is_told_of_no_io_says_why_and_merges(_: &mut Context) {
     };
     let without_btf = |arguments: &[String]| Daemon::start_without_btf("full", arguments);
     let starts: [(&str, Start<'_>); 2] = [
-        ("told by nobody: hint_runs is 0", &turned_off),
-        ("told by nobody: the kernel has no BTF", &without_btf),
+        ("source: nobody: hint_runs is 0", &turned_off),
+        ("source: nobody: the kernel has no BTF", &without_btf),
     ];
     for (seed, (reason, start)) in (11..).zip(starts) {
         let pair = [(); 2].map(|()| Peer::filled(READ, seed, READ));

@@ -52,10 +52,9 @@ fn guard(host: &Host) -> Verdict {
             Verdict::error("kprobes are switched off, and with them the protection of merged pages")
                 .mend(format!("echo 1 > /{KPROBES}"))
         }
-        Ok(false) => Verdict::error(
-            "the kernel no longer calls the function that protects \
-                                     merged pages",
-        ),
+        Ok(false) => {
+            Verdict::error("the kernel no longer calls the function that protects merged pages")
+        }
     }
 }
 

@@ -252,11 +252,10 @@ fn ksm(host: &Host) -> Verdict {
                 ))
                 .mend("echo 0 > /sys/kernel/mm/ksm/run")
             }
-            "2" => Verdict::note(
-                "KSM is set to unmerge all memory that was advised to it (run \
-             is 2)",
-            )
-            .mend("echo 0 > /sys/kernel/mm/ksm/run"),
+            "2" => {
+                Verdict::note("KSM is set to unmerge all memory that was advised to it (run is 2)")
+                    .mend("echo 0 > /sys/kernel/mm/ksm/run")
+            }
             _ => Verdict::ok("KSM does not run"),
         },
         Seen::Absent => Verdict::ok("the kernel has no KSM"),
