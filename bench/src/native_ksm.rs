@@ -168,7 +168,7 @@ impl Drop for RestoredKnobs {
             Ok(()) => {
                 let _gone = std::fs::remove_file(&self.file);
             }
-            Err(error) => eprintln!("uksm-bench: KSM is not as it was: {error}"),
+            Err(error) => eprintln!("uksm-bench: KSM's settings are not restored: {error}"),
         }
         drop(self.watcher.stdin.take());
         let _ended = self.watcher.wait();

@@ -50,15 +50,15 @@ impl ForbiddenAccess {
 ///
 /// # Errors
 /// There is none (`NotFound`), it cannot be read, or it is refused (`InvalidData`): another user's,
-/// accessible to others, no regular file, or longer than `max_bytes`.
+/// accessible to others, not a regular file, or longer than `max_bytes`.
 pub fn read(path: &Path, forbidden: ForbiddenAccess, max_bytes: u64) -> io::Result<Vec<u8>> {
     let (file, found) = open_at_once(path, OFlags::NOFOLLOW)?;
     let refuse = |what: &str| Err(io::Error::new(ErrorKind::InvalidData, what));
     if !found.is_file() {
-        return refuse("no regular file");
+        return refuse("not a regular file");
     }
     if !is_trusted(found.uid(), geteuid().as_raw()) {
-        return refuse("it is another user's");
+        return refuse("it belongs to another user");
     }
     if found.mode() & forbidden.mode() != 0 {
         return refuse(forbidden.fault());
@@ -104,7 +104,7 @@ mod tests {
         // Only root can give a file away.
         if geteuid().is_root() {
             chown(&path, Some(54_321), None).unwrap();
-            assert_eq!(fault(&path, ForbiddenAccess::Write), "it is another user's");
+            assert_eq!(fault(&path, ForbiddenAccess::Write), "it belongs to another user");
         }
     }
 
@@ -143,14 +143,14 @@ mod tests {
         );
         assert_eq!(
             fault(folder.path(), ForbiddenAccess::Write),
-            "no regular file"
+            "not a regular file"
         );
         let mode = Mode::RUSR | Mode::WUSR;
         let kind = FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), kind, mode, 0).unwrap();
         assert_eq!(
             fault(&path("pipe"), ForbiddenAccess::Write),
-            "no regular file"
+            "not a regular file"
         );
     }
 }

@@ -27,7 +27,7 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 /// The text of a regular file.
 ///
 /// # Errors
-/// It cannot be opened or read, is no regular file, is longer than 16 MiB, or is no UTF-8.
+/// It cannot be opened or read, is not a regular file, is longer than 16 MiB, or is no UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let (file, metadata) = open_at_once(path, OFlags::empty())?;
     let kind = metadata.file_type();
@@ -61,7 +61,8 @@ fn refusal(kind: FileType) -> String {
         _ => "a device",
     };
     format!(
-        "is {what} and no regular file, which is read again while the daemon runs: write it to a file, and name that"
+        "is {what}, not a regular file: the daemon reads the file again while it runs, so write \
+         the text to a file and name that"
     )
 }
 
@@ -79,14 +80,14 @@ mod tests {
         let pipe = root.path().join("pipe");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         for (path, what) in [
-            (pipe.as_path(), "is a pipe and no regular file"),
-            (Path::new("/dev/zero"), "is a device and no regular file"),
-            (Path::new("/dev/null"), "is a device and no regular file"),
-            (root.path(), "is a folder and no regular file"),
+            (pipe.as_path(), "is a pipe, not a regular file"),
+            (Path::new("/dev/zero"), "is a device, not a regular file"),
+            (Path::new("/dev/null"), "is a device, not a regular file"),
+            (root.path(), "is a folder, not a regular file"),
         ] {
             let error = read_text(path).unwrap_err().to_string();
             assert!(error.starts_with(what), "{}: {error}", path.display());
-            assert!(error.contains("write it to a file"), "{error}");
+            assert!(error.contains("write the text to a file"), "{error}");
         }
         let none = read_text(&root.path().join("none")).unwrap_err();
         assert_eq!(none.kind(), io::ErrorKind::NotFound);

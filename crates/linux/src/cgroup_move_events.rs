@@ -214,7 +214,7 @@ impl CgroupMoveEvents {
                 }
             }
             Err(error) => {
-                tracing::info!("no event reports moves between control groups: {error}");
+                tracing::info!("no events report moves between control groups: {error}");
                 *self = CgroupMoveEvents::Unavailable(error.to_string());
                 ReadSummary::default()
             }

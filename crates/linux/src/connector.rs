@@ -100,7 +100,8 @@ impl Connector {
         loop {
             let mut coming = [PollFd::new(&self.socket, PollFlags::IN)];
             if poll(&mut coming, Some(&CONFIRMATION_TIMEOUT))? == 0 {
-                let what = "no confirmation: it needs CAP_NET_ADMIN and the host's namespaces";
+                let what = "the kernel sends no confirmation: process events need CAP_NET_ADMIN \
+                            and the host's namespaces";
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
             }
             match self.receive() {

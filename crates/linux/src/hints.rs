@@ -58,7 +58,7 @@ pub enum Error {
     #[error("the programs cannot be loaded: {0}")]
     Load(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// None of the functions to which the programs attach is available.
-    #[error("no function of the kernel can be watched: {0}")]
+    #[error("no kernel function can be watched: {0}")]
     Attach(String),
 }
 
@@ -218,7 +218,7 @@ impl Hints {
         self.taken_in_turn = 0;
         self.turns = self.turns.wrapping_add(1);
         if let Err(error) = self.turn.set(0, self.turns, 0) {
-            tracing::debug!("the hint programs did not receive a turn: {error}");
+            tracing::debug!("cannot begin a turn of the hint programs: {error}");
         }
         let lost = self.count(UKSM_HINT_COUNT_LOST);
         taken.lost = growth(&mut self.lost, lost);

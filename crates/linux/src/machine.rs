@@ -398,7 +398,8 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         let changed = changed.unwrap_or_default();
         if changed.len() > MAX_LOGGED_FRAMES {
             tracing::error!(
-                "patrol: {} more frames have changed, and are given up; who shares them is not looked for",
+                "patrol: {} more frames have changed and are given up; the processes that share \
+                 them are not searched for",
                 changed.len() - MAX_LOGGED_FRAMES
             );
         }

@@ -142,12 +142,13 @@ impl fmt::Display for Finding<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "patrol: frame {} no longer holds what it held: memory has failed, or something wrote where nobody \
-             may (the kernel's log has the number of the page); it is given up, and those who share it keep it: ",
+            "patrol: frame {} has other contents than before: memory has failed, or something \
+             wrote to a read-only page (the kernel's log has the number of the page); it is \
+             given up, and these processes keep it: ",
             self.frame.0
         )?;
         if self.sharers.is_empty() {
-            return f.write_str("nobody that is followed");
+            return f.write_str("no followed process");
         }
         for (number, (sharer, pid)) in self.sharers.iter().enumerate() {
             f.write_str(if number > 0 { "; " } else { "" })?;
@@ -156,7 +157,7 @@ impl fmt::Display for Finding<'_> {
                 None => write!(f, "space {}", sharer.space.0)?,
             }
             if sharer.pages == 0 {
-                f.write_str(" (not looked through: it holds its own locks)")?;
+                f.write_str(" (not searched: it holds its own locks)")?;
                 continue;
             }
             write!(f, " at {:#x}", sharer.address)?;
@@ -190,15 +191,16 @@ mod tests {
         };
         let text = finding(&sharers);
         assert!(
-            text.starts_with("patrol: frame 5 no longer holds"),
+            text.starts_with("patrol: frame 5 has other contents"),
             "{text}"
         );
         assert!(
             text.ends_with(
-                ": process 12 at 0x7000; space 2 at 0x7000 and 2 more places; process 7 (not looked through: it holds its own locks)"
+                ": process 12 at 0x7000; space 2 at 0x7000 and 2 more places; process 7 (not \
+                 searched: it holds its own locks)"
             ),
             "{text}"
         );
-        assert!(finding(&[]).ends_with("nobody that is followed"));
+        assert!(finding(&[]).ends_with("no followed process"));
     }
 }

@@ -75,7 +75,7 @@ impl Exits {
     /// Stops reporting this process. A copy of the descriptor would keep it here otherwise.
     pub fn forget(&self, pidfd: &OwnedFd) {
         if let Err(errno) = epoll::delete(&self.epoll, pidfd) {
-            tracing::debug!("a process was not watched: {errno}");
+            tracing::debug!("cannot watch a process: {errno}");
         }
     }
 
@@ -86,7 +86,7 @@ impl Exits {
         let buffer = rustix::buffer::spare_capacity(&mut events);
         if let Err(errno) = epoll::wait(&self.epoll, buffer, Some(&NOW)) {
             // Interrupted: the exits are still there next time.
-            tracing::debug!("waiting for exits of processes: {errno}");
+            tracing::debug!("cannot wait for exits of processes: {errno}");
         }
         events
             .iter()

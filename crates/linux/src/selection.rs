@@ -145,18 +145,20 @@ pub struct Selection {
 pub enum Error {
     /// No selector at all.
     #[error(
-        "no targets: name processes with --pid, --cgroup, --unit, --libvirt or --comm, or take --all"
+        "no targets: name processes with --pid, --cgroup, --unit, --libvirt or --comm, or use --all \
+         (in a configuration: the keys of these names)"
     )]
     None,
     /// No such process.
-    #[error("--pid {name}: no such process: nothing was changed")]
+    #[error("--pid {name}: no such process")]
     NoProcess {
         /// The name given.
         name: ProcessName,
     },
     /// The id belongs to a later process.
     #[error(
-        "--pid {name}: the id was used again: process {} started at tick {found}: name it as {}@{found}",
+        "--pid {name}: the id was used again, or the tick is wrong: process {} started at tick \
+         {found}: name it as {}@{found}",
         name.pid, name.pid
     )]
     Reused {
@@ -546,7 +548,7 @@ mod tests {
         let error = selection.pin(&proc).unwrap_err().to_string();
         assert_eq!(
             error,
-            "--pid 10@99: the id was used again: process 10 started at tick 100: name it as 10@100"
+            "--pid 10@99: the id was used again, or the tick is wrong: process 10 started at tick 100: name it as 10@100"
         );
     }
 
@@ -564,10 +566,7 @@ mod tests {
                 14,
                 "--pid 14: a zombie: it has no memory to merge".to_owned(),
             ),
-            (
-                15,
-                "--pid 15: no such process: nothing was changed".to_owned(),
-            ),
+            (15, "--pid 15: no such process".to_owned()),
             (
                 12,
                 "--pid 12: is a thread of process 10: name that".to_owned(),

@@ -101,7 +101,7 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         remove_stale(&link).unwrap();
-        assert!(link.symlink_metadata().is_ok(), "a link is no socket");
+        assert!(link.symlink_metadata().is_ok(), "a link is not a socket");
         remove_stale(&path).unwrap();
         assert!(!path.exists());
 

@@ -78,16 +78,16 @@ crate::parameters! {
         /// 0 turns the lifetime filter off, learned lifetimes included (UKSM §8.1.3).
         v_life: Nanos = SECOND / 10, time_or_off(HOUR);
 
-        /// Spurts of hints, for each `scan_runs` of scanning: hints may use that part of cpu.
+        /// Turns of hints for every `scan_runs` turns of scanning; this divides cpu between them.
         ///
         /// 0 turns hints off (XLH §4.3: 1 to 1).
         hint_runs: u32 = 1, count(0..=100);
 
-        /// Spurts of scanning, for each `hint_runs` of hints.
+        /// Turns of scanning for every `hint_runs` turns of hints.
         scan_runs: u32 = 1, count(1..=100);
 
-        /// What may be merged: all that is equal, nothing within one process, or pages of zeros
-        /// only, by which nobody learns what another holds.
+        /// Which pages may be merged: all equal pages, none within one process, or only pages of
+        /// zeros, which reveal nothing about another process.
         ///
         /// With `zero` there are no frames, and no index. Pages of zeros are merged with all three.
         merge: Contents = Contents::All, Contents::form();
@@ -113,7 +113,7 @@ crate::parameters! {
         /// Share of a huge page's pages that must have partners before it is split.
         thp_share: f64 = 0.25, share(0.0..=1.0);
 
-        /// Merge pages of mlocked mappings, too.
+        /// Merge also pages of mlocked mappings.
         locked: bool = false, switch();
 
         /// Large mappings are cut into regions of this size.
@@ -121,21 +121,22 @@ crate::parameters! {
             .power_of_two()
             .and("in proportion to max_regions");
 
-        /// Most regions to follow; what is beyond is left out, and `status` says how much.
+        /// Most regions to follow; `status` shows how much memory is left out because of this
+        /// limit.
         max_regions: usize = 1 << 19, count(64..=1 << 24);
 
         /// Most regions of one process to follow.
         max_process_regions: usize = 1 << 16, count(64..=1 << 24);
 
-        /// Between two checks whether frames still hold what they held.
+        /// Interval between checks that the contents of frames are unchanged.
         ///
-        /// One that does not is given up, and those who share it are named in the log. 0 turns
-        /// checks off.
+        /// A frame that has changed is given up, and the log names the processes that share it. 0
+        /// turns checks off.
         patrol: Nanos = HOUR, time_or_off(1000 * HOUR);
 
         /// Most mappings of one frame.
         ///
-        /// As many as the machine was told.
+        /// The machine has the same limit.
         max_sharers: u32 = MAX_SHARERS, count(2..=MAX_SHARERS);
     }
 }

@@ -29,12 +29,11 @@ crate::counters! {
         unlisted: u64 = "not listed yet" unless "0",
         /// Mappings too large to be cut into regions before something is found in them.
         sparse_mappings: u64 = "sparse mappings" or "sparse mapping",
-        /// Pages of mappings that nobody follows, because of `max_regions` or
-        /// `max_process_regions`.
+        /// Pages of mappings that are left out because of `max_regions` or `max_process_regions`.
         left_out_pages: u64 = "pages left out" or "page left out" unless "0",
         /// Address spaces of which something is left out, within sparse mappings too.
         crowded: u64 = "spaces left out in part" or "space left out in part" unless "0",
-        /// Mapping lists that could not be read; what was known of those spaces stayed.
+        /// Mapping lists that could not be read; what was known of these spaces is kept.
         unread_mappings: u64,
     }
 
@@ -59,7 +58,7 @@ crate::counters! {
     /// Memory of regions.
     #[derive(Copy, Eq)]
     pub struct RegionMemory {
-        /// What is kept of regions and address spaces.
+        /// The tables of regions and address spaces.
         region_bytes: u64 = "for regions",
     }
 
@@ -96,9 +95,9 @@ crate::counters! {
         finished: u64 = "finished",
         /// Returns to the bottom of regions whose merged pages are written too fast.
         cow_broken: u64 = "broken by writes",
-        /// Regions that were not looked at because their lifetime class dies young.
+        /// Regions that were not read because most regions of their lifetime class die young.
         held_young: u64 = "held young",
-        /// Regions that died before they were looked at.
+        /// Regions that died before they were read.
         died_young: u64,
     }
 
@@ -114,13 +113,13 @@ crate::counters! {
     /// Hints: memory that I/O has just touched, which is looked at first.
     #[derive(Copy)]
     pub struct HintsReport {
-        /// Hints of I/O that came.
+        /// Hints of I/O that were received.
         taken: u64 = "came",
-        /// How often it was told that memory has appeared in a process.
+        /// Hints that memory has appeared in a process.
         grown: u64 = "processes grew" or "process grew" unless "0",
         /// Hints that were lost before they were taken.
         lost: u64 = "lost" unless "0",
-        /// Hints that cannot be true: no pages, or beyond all addresses.
+        /// Hints that cannot be valid: no pages, or beyond all addresses.
         refused: u64,
         /// Pages of hints that wait.
         waiting_pages: u64 = "pages wait" or "page waits",
@@ -135,11 +134,12 @@ crate::counters! {
         useless_pages: u64 = "useless" unless "0",
         /// Pages of processes that are not followed any more.
         gone_pages: u64,
-        /// Pages where nothing is that can be merged.
+        /// Pages at addresses without mergeable memory.
         nowhere_pages: u64,
         /// Pages read for hints.
         sampled_pages: u64 = "followed",
-        /// Pages not read for it, but compared with what their place in a file held before.
+        /// Pages not read for a hint, but compared with the earlier contents of their place in a
+        /// file.
         expected_pages: u64 = "as expected" unless "0",
         /// Pages merged because of a hint.
         merged_pages: u64 = "merged",
@@ -155,20 +155,20 @@ crate::counters! {
         part_share: f64,
         /// CPU time used for hints.
         used_seconds: f64,
-        /// What is kept of hints.
+        /// The tables of hints.
         hint_bytes: u64,
     }
 
     /// Memory of the lookup.
     #[derive(Copy, Eq)]
     pub struct IndexMemory {
-        /// Both indexes, and what is known of frames.
+        /// Both indexes, and the table of frames.
         index_bytes: u64 = "for indexes",
         /// Pages in the index of unmerged pages.
         index_entries: u64 = "index entries" or "index entry",
     }
 
-    /// Frames as the policy knows them: last listed, and since counted.
+    /// Frames as the policy knows them: from the last list, with changes counted since.
     #[derive(Copy, Eq)]
     pub struct FrameReport {
         /// Frames held.
@@ -181,11 +181,11 @@ crate::counters! {
         freed: u64,
         /// Mappings less frames, over frames that are mapped.
         saved: u64,
-        /// Frames seen to hold what they held, or found changed; each as often as it was checked.
+        /// Checks of the contents of frames, whether unchanged or changed.
         checked: u64,
     }
 
-    /// Pages merged since the start, by what they were merged with; broken ones included.
+    /// Pages merged since the start, by partner; broken ones included.
     /// `zero + same_process + cross_process` is the number of pages given up.
     #[derive(Copy, Eq)]
     pub struct MergedReport {
@@ -219,8 +219,8 @@ crate::counters! {
         lines: u16 = "of 64 lines",
         /// How often that changed.
         changes: u64 = "changes" or "change",
-        /// Pages that were read in full, because others look like them at that strength and are not
-        /// equal.
+        /// Pages that were read in full, because other pages have the same hash at that strength,
+        /// but other contents.
         read_in_full: u64 = "read in full",
     }
 

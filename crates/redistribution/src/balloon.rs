@@ -102,7 +102,7 @@ impl Balloon {
         // The kernel returns 0 for a process outside the own PID namespace.
         let pid = u32::try_from(peer.pid()).ok().filter(|&pid| pid > 0);
         let pid = pid.ok_or_else(|| {
-            self.fault(&"its QEMU is outside this PID namespace, where no process can be told")
+            self.fault(&"its QEMU is outside this PID namespace, so its process is not known")
         })?;
         let mut monitor = Qmp::new(Answers::new(stream));
         monitor.inner_mut().allow(self.timeout);

@@ -141,7 +141,10 @@ impl Cgroup {
 
     /// An error must not disclose the contents of a file.
     fn no_number(&self, name: &str) -> Error {
-        Error::wrong(&self.folder.join(name), "has no number of bytes")
+        Error::wrong(
+            &self.folder.join(name),
+            "does not contain a number of bytes",
+        )
     }
 
     fn put_back(&mut self) -> Result<(), Error> {
@@ -325,7 +328,7 @@ mod tests {
         tree.write("memory.current", "many");
         let error = cgroup.look().unwrap_err().to_string();
         assert!(
-            error.ends_with("/memory.current: has no number of bytes"),
+            error.ends_with("/memory.current: does not contain a number of bytes"),
             "{error}"
         );
     }

@@ -98,7 +98,7 @@ impl CgroupTree {
         let names: Vec<&[u8]> = names.collect();
         match names.iter().find(|name| !uksm_input::names::is_name(name)) {
             Some(name) => Err(refuse(format!(
-                "'{}' is no name of a control group",
+                "'{}' is not the name of a control group",
                 name.escape_ascii()
             ))),
             None => Ok(names),
@@ -214,12 +214,12 @@ mod tests {
             assert_eq!(open(path), Ok(()), "{path}");
         }
         for (path, expected) in [
-            ("/tree/..", "'..' is no name of a control group"),
-            ("/tree/../tree/a", "'..' is no name of a control group"),
-            ("/tree/a/../a", "'..' is no name of a control group"),
-            ("/tree/./a", "'.' is no name of a control group"),
-            ("/tree//a", "'' is no name of a control group"),
-            ("/tree/a/", "'' is no name of a control group"),
+            ("/tree/..", "'..' is not the name of a control group"),
+            ("/tree/../tree/a", "'..' is not the name of a control group"),
+            ("/tree/a/../a", "'..' is not the name of a control group"),
+            ("/tree/./a", "'.' is not the name of a control group"),
+            ("/tree//a", "'' is not the name of a control group"),
+            ("/tree/a/", "'' is not the name of a control group"),
             ("/treea", "is not below "),
             ("/secret", "is not below "),
             ("/tree/c", "No such file"),

@@ -97,7 +97,7 @@ struct GroupState {
 #[derive(Debug)]
 struct MemberState {
     settings: Member,
-    /// None if there was no thread for it.
+    /// None if its thread could not be started.
     thread: Option<MemberThread>,
     /// The size that was asked last; none before it was seen, and while it is gone.
     asked: Option<u64>,
@@ -273,7 +273,7 @@ impl Redistribution {
                 events.push(Event::Failed {
                     group: group.settings.name.clone(),
                     member: member.settings.name.clone(),
-                    error: format!("what was there is not put back: {error}"),
+                    error: format!("the original value is not restored: {error}"),
                 });
             }
         }
@@ -377,7 +377,7 @@ impl MemberState {
     fn new(settings: &Member, (tree, journal): (&CgroupTree, &RestoreJournal)) -> MemberState {
         let (thread, error) = match MemberThread::new(actuator(&settings.place, tree, journal)) {
             Ok(thread) => (Some(thread), None),
-            Err(error) => (None, Some(format!("no thread for it: {error}"))),
+            Err(error) => (None, Some(format!("cannot start its thread: {error}"))),
         };
         MemberState {
             settings: settings.clone(),

@@ -155,7 +155,7 @@ fn read(file: &Path) -> Result<Vec<JournalEntry>, Error> {
     let lost = |what: &dyn std::fmt::Display| {
         Error::wrong(
             file,
-            format!("{what}: what an earlier daemon changed is not put back"),
+            format!("{what}: the changes of an earlier daemon are not undone"),
         )
     };
     match own_file::read(file, ForbiddenAccess::Write, MAX_BYTES) {
@@ -265,7 +265,7 @@ mod tests {
             let (journal, error) = RestoreJournal::of(&file);
             let error = error.unwrap().to_string();
             assert!(journal.entries().is_empty(), "{error}");
-            assert!(error.contains("/limits: it is another user's"), "{error}");
+            assert!(error.contains("/limits: it belongs to another user"), "{error}");
         }
     }
 

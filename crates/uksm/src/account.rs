@@ -131,7 +131,7 @@ impl Part {
 /// Asks the daemon to write its accrued amounts, and answers the folder; on failure prints why the
 /// ledger may lack the latest amounts.
 fn bring_up_to_date(socket: &Path) -> Option<PathBuf> {
-    let alone = |why: &str| say(&format!("{why}: what was written before is all there is"));
+    let alone = |why: &str| say(&format!("{why}: only records written so far are used"));
     match control::ask_within(socket, &Request::Account, PATIENCE) {
         Ok(Answer::Accounted { folder, fault }) => {
             match (&folder, fault) {
@@ -142,7 +142,7 @@ fn bring_up_to_date(socket: &Path) -> Option<PathBuf> {
             return folder;
         }
         Ok(Answer::Error(line)) | Err(NoAnswer::Failed(line)) => alone(&line),
-        Ok(_) => alone("the daemon answered another question"),
+        Ok(_) => alone("the daemon sent an unexpected reply"),
         Err(NoAnswer::NotRunning) => alone(&format!("{}: no daemon answers", socket.display())),
     }
     None

@@ -82,7 +82,9 @@ pub(crate) fn analyze(args: &AnalyzeArgs) -> Result<(), Failure> {
         file.write(&page::html(&report)?)?;
     }
     let text = match args.json {
-        true => serde_json::to_string_pretty(&report).context("the answer is no JSON")?,
+        true => {
+            serde_json::to_string_pretty(&report).context("the result cannot be written as JSON")?
+        }
         false => report.to_string(),
     };
     crate::log::answer(&text);

@@ -43,7 +43,7 @@ pub(crate) fn break_up(args: &BreakArgs) -> Result<(), Failure> {
             locked,
         },
         Ok(Answer::Error(error)) => return Err(anyhow!(error).into()),
-        Ok(_) => return Err(anyhow!("the daemon answered another question").into()),
+        Ok(_) => return Err(anyhow!("the daemon sent an unexpected reply").into()),
         Err(NoAnswer::Failed(line)) => return Err(anyhow!(line).into()),
         Err(NoAnswer::NotRunning) => alone(args, proc, &selectors)?,
     };

@@ -51,7 +51,8 @@ pub(crate) use top::TopArgs;
 )]
 #[command(
     after_help = "Errors are one line on standard error; the exit status is 0 for success, \
-                        1 for a failure, 2 for a wrong command line or configuration."
+                        1 for a failure, 2 for a wrong command line or configuration. The packages \
+                        install documents named docs/NAME as /usr/share/doc/uksm/NAME."
 )]
 pub(crate) struct Cli {
     /// What to do.
@@ -62,32 +63,32 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
-    /// Say how much memory of this host is duplicate; reads only, and needs neither module nor
+    /// Estimate how much memory of this host is duplicate; reads only, and needs neither module nor
     /// daemon
     Analyze(AnalyzeArgs),
     /// Merge equal pages of the named processes until stopped
     Run(RunArgs),
-    /// Say what the running daemon does and saves
+    /// Show what the running daemon does and saves
     Status(StatusArgs),
-    /// Say what the groups of the running daemon are and save
+    /// List, change and suggest groups of the running daemon
     Group(GroupArgs),
-    /// Say what each group took and saved over time
+    /// Show what each group cost and saved over time
     Account(AccountArgs),
-    /// Write one file for a browser that shows what was saved over time, and at what price
+    /// Write an HTML file that shows savings and costs over time
     Report(ReportArgs),
-    /// Say what on this host keeps uksm from running, or from saving more; changes nothing
+    /// Check what on this host keeps uksm from running, or from saving more; changes nothing
     Doctor(DoctorArgs),
-    /// Say why memory of processes is, or is not, merged, and what would change that
+    /// Explain why memory of processes is, or is not, merged, and what would change that
     Explain(ExplainArgs),
     /// Show what the running daemon does and saves, as it changes
     Top(TopArgs),
-    /// Tell monitoring what the running daemon does and saves
+    /// Export figures of the running daemon as metrics for monitoring
     Metrics(MetricsArgs),
     /// Start a program so that in-kernel KSM may merge its memory; for `run --backend ksm`
     Exec(ExecArgs),
-    /// Have the running daemon read its configuration again
+    /// Make the running daemon read its configuration again
     Reload(ReloadArgs),
-    /// Be the worker of one group
+    /// Run the worker of one group; only `uksm run` starts it
     #[command(hide = true)]
     Worker,
     /// Put KSM's knobs back when the daemon is gone
@@ -123,8 +124,8 @@ pub(crate) struct RunArgs {
     /// Read no configuration file
     #[arg(long, conflicts_with = "config")]
     pub(crate) no_config: bool,
-    /// Put back limits and balloons that a killed daemon had set for members of its groups, and
-    /// end; does nothing while a daemon runs
+    /// Restore limits and balloons that a killed daemon had set for members of its groups, and
+    /// exit; does nothing while a daemon runs
     #[arg(long)]
     pub(crate) put_back: bool,
     /// Where what was set of KSM is kept while `--backend ksm` drives it.
@@ -139,7 +140,7 @@ pub(crate) struct RunArgs {
 pub(crate) struct AccountArgs {
     #[command(flatten)]
     pub(crate) span: SpanArgs,
-    /// As one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -190,7 +191,7 @@ impl BreakArgs {
         if selectors.is_empty() {
             return Err(
                 "break: no targets: name processes with --pid, --cgroup, --unit, --libvirt or \
-                        --comm, or take --all"
+                 --comm, or use --all"
                     .to_owned(),
             );
         }
@@ -214,7 +215,8 @@ pub(crate) fn command(checks: String) -> clap::Command {
 /// What each field of a bill and of a record is.
 fn fields_of_accounts() -> String {
     let mut text = "The JSON object has its version (1), since and until (null if there is no bound), folder, \
-                    torn (records that a crash has torn, which are left out) and groups. Pages are 4 KiB. GiB h of \
+                    torn (records that a crash has torn, which do not count) and groups. Pages \
+                    are 4 KiB. GiB h of \
                     the table are byte-seconds divided by 3600 * 2^30.\n"
         .to_owned();
     for (about, fields) in bill::sections() {

@@ -292,7 +292,7 @@ impl File<'_> {
             let mut group = Group::new(key.get_ref().as_ref(), self.origin_of_group(key))
                 .map_err(|error| self.fault(key, &error))?;
             if let Some(other) = groups.iter().find(|other| other.name == group.name) {
-                return Err(self.fault(key, &format!("stands in {} already", other.origin)));
+                return Err(self.fault(key, &format!("is set in {} already", other.origin)));
             }
             for (key, value) in self.table(key, value)? {
                 if key.get_ref() == "book" {
@@ -328,7 +328,7 @@ impl File<'_> {
             let mut rule = RuleConfig::new(key.get_ref().as_ref(), self.origin(key))
                 .map_err(|error| self.fault(key, &error))?;
             if let Some(other) = rules.iter().find(|other| other.name == rule.name) {
-                return Err(self.fault(key, &format!("stands in {} already", other.origin)));
+                return Err(self.fault(key, &format!("is set in {} already", other.origin)));
             }
             for (key, value) in self.table(key, value)? {
                 if key.get_ref() == "book" {

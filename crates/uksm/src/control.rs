@@ -103,7 +103,7 @@ impl Control {
         let lock = lock(path)?;
         // With the lock held, an existing socket is a stale one.
         socket_file::remove_stale(path)
-            .map_err(|e| fail("cannot remove what is in the socket's place", e))?;
+            .map_err(|e| fail("cannot remove the file in the socket's place", e))?;
         // No client connects between bind and the change of mode: the folder may be anyone's.
         let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
         let listener = UnixListener::bind(path);
@@ -111,7 +111,7 @@ impl Control {
         let listener = listener.map_err(|e| fail("cannot listen", e))?;
         let file = SocketFile::of_bound(path).map_err(|e| fail("cannot listen", e))?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
-            .map_err(|e| fail("cannot make the socket root's alone", e))?;
+            .map_err(|e| fail("cannot restrict the socket to root", e))?;
         if let Some(members) = members {
             members.give(path).map_err(|error| {
                 let group = group.unwrap_or_default();
@@ -202,7 +202,7 @@ fn serve(listener: &UnixListener, members: Option<Members>, worker: Sender<Pendi
         match client {
             Ok(client) => {
                 if let Err(error) = attend(client, members, &service) {
-                    tracing::debug!("a client of the socket was let go: {error}");
+                    tracing::debug!("a client of the socket was disconnected: {error}");
                 }
             }
             Err(error) => {

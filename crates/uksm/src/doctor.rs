@@ -70,7 +70,9 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
     let host = Host::read(&Root::at_path(&args.root), args.config.as_deref(), &asked);
     let report = Report::of(&host);
     let text = match args.json {
-        true => serde_json::to_string_pretty(&report).context("the answer is no JSON")?,
+        true => {
+            serde_json::to_string_pretty(&report).context("the result cannot be written as JSON")?
+        }
         false => report.to_string(),
     };
     crate::log::answer(&text);

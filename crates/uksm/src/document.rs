@@ -80,7 +80,7 @@ impl DocumentFile {
         }
         // A file takes its name: a device of that name would be lost.
         if path.exists() && !path.is_file() {
-            return Err(anyhow!("is no regular file")).with_context(what);
+            return Err(anyhow!("is not a regular file")).with_context(what);
         }
         let folder = path
             .parent()
@@ -147,7 +147,7 @@ mod tests {
         let error = DocumentFile::create("--output", &socket).unwrap_err();
         let line = format!("{error:#}");
         assert!(
-            line.starts_with("--output /") && line.ends_with("/socket: is no regular file"),
+            line.starts_with("--output /") && line.ends_with("/socket: is not a regular file"),
             "{line}"
         );
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);

@@ -80,7 +80,9 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     }
     report.sum = Memory::of(&sum);
     let text = match args.json {
-        true => serde_json::to_string_pretty(&report).context("the answer is no JSON")?,
+        true => {
+            serde_json::to_string_pretty(&report).context("the result cannot be written as JSON")?
+        }
         false => report.to_string(),
     };
     crate::log::answer(&text);
@@ -170,7 +172,7 @@ fn chosen(selectors: &Selectors, proc: &Proc) -> anyhow::Result<Vec<(u32, Stat)>
             named.comm,
         ];
         let names = lists.concat().join(", ");
-        return Err(anyhow!("{names}: no process with memory is there"));
+        return Err(anyhow!("{names}: there is no such process with memory"));
     }
     Ok(chosen)
 }
@@ -224,7 +226,7 @@ fn evidence_of(
         Answer::Explained(evidence) => Ok(*evidence),
         Answer::Error(error) => Err(anyhow!(error).into()),
         _ => Err(Failure::from(anyhow!(
-            "the daemon answered another question"
+            "the daemon sent an unexpected reply"
         ))),
     };
     let mut all = ask(0)?;
@@ -241,7 +243,7 @@ fn evidence_of(
             return Ok(part);
         }
         if part.next.is_some_and(|next| next <= from) {
-            return Err(anyhow!("the daemon's answer goes round in circles at {from:x}").into());
+            return Err(anyhow!("the daemon repeats its answer at {from:x}").into());
         }
         all.next = part.next;
         all.regions.extend(part.regions);

@@ -24,7 +24,7 @@ pub(crate) fn stand_back(nice: u64) {
         false => Ok(()),
     });
     if let Err(errno) = set {
-        tracing::warn!("the niceness stays: {errno}");
+        tracing::warn!("cannot change the niceness: {errno}");
     }
     stand_back_as_session(nice);
 }
@@ -36,7 +36,7 @@ pub(crate) fn stand_back_as_session(nice: u64) {
         return;
     }
     if let Err(error) = lower_session(SESSION, nice) {
-        tracing::warn!("the niceness of the session stays: {SESSION}: {error}");
+        tracing::warn!("cannot change the niceness of the session: {SESSION}: {error}");
     }
 }
 

@@ -56,7 +56,10 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
     let part = Part::of(&args.span, span);
     let report = figures::figures(&part, now).map_err(|line| anyhow!(line))?;
     let text = match args.json {
-        true => serde_json::to_string_pretty(&report).context("the answer is no JSON")? + "\n",
+        true => {
+            serde_json::to_string_pretty(&report).context("the result cannot be written as JSON")?
+                + "\n"
+        }
         false => page::html(&report)?,
     };
     match file {

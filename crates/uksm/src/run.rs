@@ -38,7 +38,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         start_log();
         return match redistribution::put_back_alone(&args.roots.proc_root, &socket) {
             true => Ok(()),
-            false => Err(anyhow!("limits of a daemon before are not put back: see above").into()),
+            false => Err(anyhow!("limits of an earlier daemon are not restored: see above").into()),
         };
     }
     let done = start(args, options);

@@ -87,7 +87,7 @@ fn read(path: &Path) -> anyhow::Result<Option<u64>> {
     let text = String::from_utf8_lossy(&bytes);
     match text.trim().parse() {
         Ok(seed @ 1..) => Ok(Some(seed)),
-        _ => bail!("{}: no number from 1 to 2^64-1", path.display()),
+        _ => bail!("{}: not a number from 1 to 2^64-1", path.display()),
     }
 }
 

@@ -40,11 +40,12 @@ uksm_policy::parameters! {
     /// What the daemon is told besides the policy's parameters.
     #[derive(Debug, Clone, PartialEq)]
     pub(crate) struct Daemon, made by standard() {
-        /// How eager to be: 95% of a core and a round in 2s; 47.5%, 4s; 23.75%, 8s; 1%, 20s.
+        /// How much processor time to use: 95% of a core and a round in 2s; 47.5%, 4s; 23.75%, 8s;
+        /// 1%, 20s.
         /// Parameters given by name override its values.
         governor: Governor = Governor::Full, Governor::form();
 
-        /// Repeats a run's choices, and its line hash; for experiments.
+        /// Seed of random choices and of the line hash, to repeat a run; for experiments.
         ///
         /// `None` takes over the seed of the last daemon, or makes a random one: see `seed.rs`.
         seed: Option<u64> = None, optional("random", count(1..=u64::MAX));
@@ -55,56 +56,56 @@ uksm_policy::parameters! {
         /// Sample and report, merge nothing.
         dry_run: bool = false, switch();
 
-        /// How far behind other tasks it stands where a processor is wanted by several: ksmd's
-        /// niceness is 5.
+        /// Niceness of the daemon, where several tasks want one processor; ksmd's is 5.
         nice: u64 = 5, count(0..=19);
 
-        /// What merges: the module, or in-kernel KSM, which is global and merges processes that
-        /// cooperate.
+        /// Which mechanism merges: the module, or in-kernel KSM, which is global and merges only
+        /// processes that cooperate.
         ///
         /// `docs/ksm-backend.md`.
         backend: Backend = Backend::Module, Backend::form();
 
-        /// Where agents of processes that `uksm exec` started reach a daemon with `backend =
-        /// "ksm"`.
+        /// Socket for agents of processes that `uksm exec` started, with `backend = "ksm"`.
         agent_socket: PathBuf = PathBuf::from(AGENT_SOCKET), path();
 
         /// The module's device.
         device: PathBuf = PathBuf::from(DEVICE_PATH), path();
 
-        /// Where `status` and `break` reach the daemon.
+        /// Socket on which the daemon answers `status`, `break` and other commands.
         socket: PathBuf = PathBuf::from(SOCKET), path();
 
-        /// Whose members may ask the daemon all that root may: a Unix group, by name or number.
+        /// Unix group, by name or number, whose members may send the daemon all requests, like
+        /// root.
         socket_group: Option<String> = None, NameOrNone;
 
-        /// Where what groups took and saved is written down, for `account`.
+        /// Folder of the ledger: costs and savings of groups over time, for `account`.
         account_dir: Option<PathBuf> = Some(PathBuf::from(ACCOUNT_FOLDER)), FolderOrNone;
 
-        /// How often that is done.
+        /// Interval between records of the ledger.
         account_interval: Nanos = MINUTE, time(SECOND..=24 * 60 * MINUTE);
 
-        /// How many days it is kept.
+        /// Days for which the ledger is kept.
         account_days: u64 = 90, count(1..=36_500);
 
-        /// Most of a core that all groups together may use.
+        /// Largest share of a core for all groups together.
         ///
         /// `None` is what `cpu` says of each.
         cpu_total: Option<f64> = None, optional("none", share(0.002..=1024.0));
 
-        /// With less of the host's memory available, members of groups are given nothing more; 0%
-        /// never.
+        /// With less than this share of the host's memory available, members of groups get no more
+        /// memory; 0% turns this off.
         headroom_hold: f64 = Marks::standard().hold_below, share(0.0..=1.0);
 
-        /// With less of it available, what was given comes back; 0% never.
+        /// With less than this share available, members give back the memory that they got; 0%
+        /// turns this off.
         headroom_take: f64 = Marks::standard().take_below, share(0.0..=1.0);
 
-        /// While some task waits for memory in more than this part of the time, nothing more is
-        /// given; 100% never.
+        /// While some tasks wait for memory for more than this share of the time, members get no
+        /// more memory; 100% turns this off.
         pressure_hold: f64 = Marks::standard().some_above, share(0.001..=1.0);
 
-        /// While all tasks wait in more than this part of the time, what was given comes back; 100%
-        /// never.
+        /// While all tasks wait for memory for more than this share of the time, members give back
+        /// the memory that they got; 100% turns this off.
         pressure_take: f64 = Marks::standard().full_above, share(0.001..=1.0);
 
         /// How much to log, to standard error.

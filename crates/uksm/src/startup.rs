@@ -42,7 +42,7 @@ pub(crate) fn process_events() -> Option<Connector> {
     match Connector::open() {
         Ok(connector) => Some(connector),
         Err(error) => {
-            tracing::info!("no events of processes, they are looked for: {error}");
+            tracing::info!("no process events, so processes are found by listing /proc: {error}");
             None
         }
     }
@@ -69,6 +69,6 @@ pub(crate) fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(errno) = setrlimit(Resource::Nofile, limit) {
-        tracing::debug!("the limit of open files stays: {errno}");
+        tracing::debug!("cannot raise the limit of open files: {errno}");
     }
 }

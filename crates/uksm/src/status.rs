@@ -90,20 +90,21 @@ uksm_policy::counters! {
     pub(crate) struct Targets {
         /// Processes followed.
         processes: u64 = "processes" or "process",
-        /// Reads of processes that failed, as for want of file descriptors; what was known of those
-        /// stayed.
+        /// Failed reads of processes, for example for lack of file descriptors; what was known of
+        /// these processes is kept.
         unread: u64 = "failed reads" or "failed read" unless "0",
         /// Processes that were named and could not be attached, and why; each is tried again.
         failed: Vec<Failed>,
-        /// Processes that have held the lock of their own mappings for 5 s or longer, at every try:
-        /// nothing can be seen or merged there.
+        /// Processes that have held the lock of their own mappings for 5 s or longer, at every
+        /// attempt: their memory can be neither read nor merged.
         locked_processes: u64 = "processes that hold their own locks" or "process that holds its own locks" unless "0",
         /// Those of them that have done so for the longest time, 32 at most; each is tried again.
         locked: Vec<HoldsLocks>,
         /// Calls that gave up on a process because of its locks, after a tenth of a second; each is
         /// made again later.
         lock_timeouts: u64,
-        /// Whether the kernel tells of new processes by events; else they are looked for only.
+        /// Whether the kernel reports new processes by events; otherwise uksm searches `/proc` for
+        /// them.
         told: bool,
         /// Pages that were given their own copy because their process left the group, or came from
         /// another one.
@@ -134,8 +135,8 @@ uksm_policy::counters! {
         seconds: f64,
     }
 
-    /// Pages merged since the start, by what they were merged with, those broken since included;
-    /// and what is left.
+    /// Pages merged since the start, by their partner, including pages broken since; and duplicates
+    /// left.
     pub(crate) struct Merged {
         /// Merged pages that processes of the whole host wrote since the daemon started, by the
         /// kernel's count of copies; null where KSM merges too, and of a group.
@@ -153,7 +154,7 @@ uksm_policy::counters! {
     pub(crate) struct Frames {
         /// Frames held.
         held: u64 = "held",
-        /// Most that may be held.
+        /// Most frames that may be held.
         limit: u64 = "at most",
         /// Their mappings.
         sharers: u64 = "mappings" or "mapping",
@@ -161,7 +162,7 @@ uksm_policy::counters! {
         unmapped: u64 = "unmapped",
     }
 
-    /// What it is all worth: `net_pages = frames_pages + zero_pages - daemon_pages`.
+    /// Net savings: `net_pages = frames_pages + zero_pages - daemon_pages`.
     pub(crate) struct Saved {
         /// Mappings of frames less frames held.
         frames_pages: i64,
@@ -192,7 +193,7 @@ uksm_policy::counters! {
     pub(crate) struct Memory {
         /// All memory of the daemon.
         resident_bytes: u64 = "resident",
-        /// Calls that the kernel had no memory for; nothing is lost by them, they are tried again.
+        /// Calls for which the kernel had no memory; each is tried again, and nothing is lost.
         shortages: u64 = "calls that had to wait for memory" or "call that had to wait for memory" unless "0",
     }
     with {
@@ -202,20 +203,19 @@ uksm_policy::counters! {
         regions: RegionMemory,
     }
 
-    /// Hints of I/O: memory that a file or block device was read into, or written from, is looked
-    /// at first.
+    /// Hints of I/O: memory that a file or block device was read into, or written from, is read
+    /// first.
     pub(crate) struct Hints {
-        /// Who tells of I/O: `programs` in the kernel, `nobody` because hints are turned off, or
-        /// `nobody` and why not.
+        /// Source of hints: `programs` in the kernel, or `nobody` with the reason.
         source: String,
         /// Functions of the kernel that cannot be watched, and why.
         unwatched: Vec<String>,
         /// Calls of followed processes that touched memory, as the programs count them.
         calls: u64 = "calls" or "call",
-        /// Calls of which no memory is known, because it is given by pages: such are pinned.
+        /// Calls whose memory is not known, because they pass pages, which are pinned.
         other: u64,
-        /// CPU time of the programs themselves, which the processes that read and write spend, told
-        /// from one run in 64. It is in no budget.
+        /// CPU time of the programs themselves, estimated from one run in 64. The processes that
+        /// read and write spend it; it is in no budget.
         program_seconds: f64 = "in the programs",
     }
     with {
@@ -273,13 +273,13 @@ kernel_counts! {
     sampled,
     /// Frames made.
     frames_made,
-    /// Those of them that an earlier daemon had left.
+    /// Of these, frames that an earlier daemon had left.
     adopted = "frames adopted" or "frame adopted",
     /// Frames freed, by request or because memory was short.
     frames_freed,
     /// Frames given up because their memory had failed.
     poisoned = "frames with failed memory" or "frame with failed memory",
-    /// Frames given up because they no longer held what they had held.
+    /// Frames given up because their contents had changed.
     changed = "frames whose contents changed" or "frame whose contents changed",
     /// Zero pages that the kernel itself freed when a huge page was split.
     split_zeroed = "zero pages freed by splits" or "zero page freed by splits",

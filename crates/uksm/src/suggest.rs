@@ -59,7 +59,9 @@ pub(crate) fn suggest(args: &SuggestArgs) -> Result<(), Failure> {
     selection.pin(&proc).map_err(anyhow::Error::from)?;
     let report = read_and_propose(args, &selection, &proc)?;
     let text = match args.json {
-        true => serde_json::to_string_pretty(&report).context("the answer is no JSON")?,
+        true => {
+            serde_json::to_string_pretty(&report).context("the result cannot be written as JSON")?
+        }
         false => report.to_string(),
     };
     crate::log::answer(&text);
@@ -138,7 +140,7 @@ fn read_and_propose(
 /// Error if none of `named` processes was read: the id, the name and the reason of the first.
 pub(crate) fn nobody_read(named: usize, first: Option<(u32, &str, &str)>) -> anyhow::Error {
     let Some((pid, comm, why)) = first else {
-        return anyhow!("no process that runs now is named: there is nothing to read");
+        return anyhow!("no running process matches the targets: there is nothing to read");
     };
     let none = match named {
         1 => "nothing was read".to_owned(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Sends this state.
 pub(crate) fn notify(state: &[sd_notify::NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::debug!("systemd was not told: {error}");
+        tracing::debug!("cannot notify systemd: {error}");
     }
 }
 

@@ -88,16 +88,19 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
 /// There is none, or it has no size: the remedy.
 fn can_draw(is_terminal: bool) -> anyhow::Result<()> {
     if !is_terminal {
-        return Err(anyhow!("top: standard output is no terminal: take --once"));
+        return Err(anyhow!(
+            "top: standard output is not a terminal: use --once"
+        ));
     }
     if std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {
         return Err(anyhow!(
-            "top: TERM names no terminal that can be drawn on: take --once"
+            "top: the terminal named by TERM cannot be drawn on: use --once"
         ));
     }
     if let Ok((0, _) | (_, 0)) = terminal::size() {
         return Err(anyhow!(
-            "top: the terminal does not know its size: say it with `stty cols 80 rows 24`, or take --once"
+            "top: the terminal does not know its size: set it with `stty cols 80 rows 24`, or \
+             use --once"
         ));
     }
     Ok(())

@@ -314,7 +314,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             sd_notify::NotifyState::Status(&text),
         ];
         if let Err(error) = sd_notify::notify(&state) {
-            tracing::debug!("systemd was not told: {error}");
+            tracing::debug!("cannot notify systemd: {error}");
         }
     }
 
@@ -455,7 +455,7 @@ impl<D: Domain> Unmerge for LinuxMachine<D> {
         alive: &mut dyn FnMut(),
     ) -> Result<module::Result<UnmergeSummary>, String> {
         let Request::Break(texts) = request else {
-            return Err("only a supervisor asks that, its workers".to_owned());
+            return Err("this call is between a supervisor and its workers".to_owned());
         };
         let selectors = texts.try_into()?;
         self.may_break(&selectors)?;
@@ -502,7 +502,7 @@ fn name(command: &Command) -> String {
 
 fn tell_watchdog() {
     if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]) {
-        tracing::debug!("systemd was not told: {error}");
+        tracing::debug!("cannot notify systemd: {error}");
     }
 }
 

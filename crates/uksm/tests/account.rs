@@ -172,16 +172,19 @@ fn what_is_wrong_is_named() {
     let said = place.account(&["--since", "2026-03-02", "--until", "2026-03-01"]);
     assert!(said.refused(2).contains("is not before --until 2026-03-01"));
     let said = place.account(&["--group", "mail"]);
-    assert!(said.refused(1).contains("mail: no record of this group"));
+    assert!(said.refused(1).contains("mail: this group has no record"));
     place.write("2026-03-04", "{}\n");
     let said = place.account(&[]);
     assert!(
         said.refused(1)
-            .contains("2026-03-04.jsonl:1: no record: missing field")
+            .contains("2026-03-04.jsonl:1: not a record: missing field")
     );
     let none = place.root.path().join("none");
     let said = place.ask(&["--dir", text(&none)]);
-    assert!(said.refused(1).contains("/none: cannot read: No such file"));
+    assert!(
+        said.refused(1)
+            .contains("/none: does not exist, so nothing is recorded yet")
+    );
 }
 
 /// Answers one client with this, and tells what it asked.
@@ -230,7 +233,7 @@ fn a_daemon_that_cannot_write_or_does_not_answer_is_no_reason_to_fail() {
         let said = place.account(&["--json"]);
         asked.join().unwrap();
         assert_eq!(said.json()["groups"][1]["cpu_seconds"], 3.0);
-        let ends = "what was written before is all there is\n";
+        let ends = "only records written so far are used\n";
         assert!(
             said.errors.contains(says) && said.errors.ends_with(ends),
             "{}",

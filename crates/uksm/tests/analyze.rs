@@ -192,7 +192,7 @@ fn a_process_of_60_000_mappings_is_read_in_part_and_that_is_said() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let line = "1 process was looked at in part: it has too many mappings";
+    let line = "1 process was read in part: it has too many mappings";
     assert!(text.lines().any(|found| found.starts_with(line)), "{text}");
     let whole = answer(&[&child], &["--budget", "60s"]);
     holds(
@@ -303,7 +303,7 @@ fn each_mistake_is_one_line_that_names_it() {
     let line = String::from_utf8(nobody.stderr).unwrap();
     assert_eq!(nobody.status.code(), Some(1), "{line}");
     assert!(
-        line.starts_with("uksm: no process that runs now is named"),
+        line.starts_with("uksm: no running process matches the targets"),
         "{line}"
     );
 }
@@ -433,7 +433,7 @@ fn where_no_time_passes_or_no_budget_is_left_that_is_said() {
     let soon = text(&["--budget", "60s"]);
     assert!(soon.contains(" read again after "), "{soon}");
     assert!(
-        soon.contains(": too soon to tell how long pages live"),
+        soon.contains(": too soon to estimate how long pages live"),
         "{soon}"
     );
     let large = holder::start("0..40000", &[]);

@@ -206,7 +206,7 @@ fn knobs_come_back_when_the_daemon_is_told_to_stop() {
         "global: ",
         "one tree: ",
         "ksmd was running already",
-        "are as they were",
+        "are restored",
     ] {
         assert!(text.contains(words), "{words} in {text}");
     }
@@ -243,7 +243,7 @@ fn knobs_come_back_at_the_next_start_if_the_watcher_was_killed_as_well() {
     let mut next = host.start();
     signal(next.id(), Signal::TERM);
     assert!(next.wait().unwrap().success());
-    assert!(said(&mut next).contains("ended without putting KSM's knobs back"));
+    assert!(said(&mut next).contains("ended without restoring KSM's settings"));
     assert!(host.is_as_before());
 }
 
@@ -502,7 +502,7 @@ fn a_host_that_cannot_is_told_so() {
     std::fs::write(host.path("run/before.json"), "{}").unwrap();
     let line = host.refused(&[], 1);
     assert!(
-        line.contains("before.json: does not say what was set of KSM"),
+        line.contains("before.json: does not contain settings of KSM"),
         "{line}"
     );
     std::fs::remove_file(host.path("run/before.json")).unwrap();

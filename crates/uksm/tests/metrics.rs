@@ -115,7 +115,7 @@ fn top_wants_a_daemon_and_a_terminal() {
     assert!(line.contains("no daemon answers"), "{line}");
     let line = refused(&["top", "--socket", socket.to_str().unwrap()], 1);
     assert!(
-        line.contains("standard output is no terminal: take --once"),
+        line.contains("standard output is not a terminal: use --once"),
         "{line}"
     );
 }

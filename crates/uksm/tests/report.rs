@@ -162,7 +162,7 @@ fn what_is_wrong_is_one_line_and_an_older_page_stays() {
         (
             vec!["--group", "web"],
             1,
-            "uksm: web: no record of this group in accounts",
+            "uksm: web: this group has no record in this span: accounts has records of all",
         ),
         (
             vec!["--output", "none/x.html"],
@@ -177,7 +177,7 @@ fn what_is_wrong_is_one_line_and_an_older_page_stays() {
         (
             vec!["--output", "/dev/null"],
             1,
-            "uksm: --output /dev/null: is no regular file",
+            "uksm: --output /dev/null: is not a regular file",
         ),
         (
             vec!["--output", "/proc/x.html"],
@@ -193,13 +193,13 @@ fn what_is_wrong_is_one_line_and_an_older_page_stays() {
     place.write("{}\n");
     let line = refused(&place.report(&[]), 1);
     assert!(
-        line.starts_with("uksm: accounts/2026-03-01.jsonl:1: no record: "),
+        line.starts_with("uksm: accounts/2026-03-01.jsonl:1: not a record: "),
         "{line}"
     );
     std::fs::remove_dir_all(place.path("accounts")).unwrap();
     let line = refused(&place.report(&[]), 1);
     assert!(
-        line.starts_with("uksm: accounts: cannot read: No such file"),
+        line.starts_with("uksm: accounts: does not exist, so nothing is recorded yet"),
         "{line}"
     );
     let left = std::fs::read_dir(place.root.path()).unwrap().count();

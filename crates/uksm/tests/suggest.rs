@@ -204,7 +204,7 @@ fn each_mistake_is_one_line_that_names_it() {
     let line = String::from_utf8(nobody.stderr).unwrap();
     assert_eq!(nobody.status.code(), Some(1), "{line}");
     assert!(
-        line.starts_with("uksm: no process that runs now is named"),
+        line.starts_with("uksm: no running process matches the targets"),
         "{line}"
     );
 }

@@ -77,19 +77,19 @@ fn groups_are_added_changed_and_removed_while_processes_write(_: &mut Context) {
         ),
         (
             &["add", "b", "cgroup=/uksm-b", "socket=/x"],
-            "uksm: uksm group add b: socket is the daemon's, not a group's",
+            "uksm: uksm group add b: socket is a setting of the daemon, not of a group",
         ),
         (
             &["add", "b", "cgroup=/uksm-a"],
-            "uksm: uksm group add b: cgroup /uksm-a is in group a as well (/tmp/groups.toml:2: a)",
+            "uksm: uksm group add b: cgroup /uksm-a is also in group a (/tmp/groups.toml:2: a)",
         ),
         (
             &["add", "a", "cgroup=/uksm-b"],
-            "uksm: a: stands in /tmp/groups.toml:2: a already",
+            "uksm: a: is configured in /tmp/groups.toml:2: a already",
         ),
         (
             &["set", "a", "governor=low"],
-            "uksm: a: stands in /tmp/groups.toml:2: a: change it there",
+            "uksm: a: is configured in /tmp/groups.toml:2: a: change it there",
         ),
         (&["remove", "b"], "uksm: b: no such group"),
         (
@@ -154,7 +154,7 @@ fn groups_are_added_changed_and_removed_while_processes_write(_: &mut Context) {
     )
     .expect("a file");
     let text = program_output(&["reload"]);
-    let says = "uksm: /tmp/groups.toml:4: b: was added by `uksm group add` as well";
+    let says = "uksm: /tmp/groups.toml:4: b: `uksm group add` has added a group of this name";
     assert!(text.starts_with(says), "{text}");
     fs::write(CONFIGURATION, FILE).expect("a configuration");
 

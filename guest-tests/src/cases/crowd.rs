@@ -33,8 +33,8 @@ const SEED: u64 = 91;
 /// Mappings of an idle process, as one of an interpreter has.
 const MAPPINGS: usize = 40;
 /// The status of a daemon that receives process events, and of one that does not.
-const BY_EVENTS: &str = "told of new processes by events";
-const BY_SEARCH: &str = "not told of new processes: they are looked for";
+const BY_EVENTS: &str = "new processes are reported by events";
+const BY_SEARCH: &str = "new processes are found by listing /proc";
 
 /// Processes that do nothing; they are killed when this is dropped.
 struct Crowd(Vec<i32>);

@@ -106,8 +106,8 @@ fn a_daemon_that_is_told_of_no_io_says_why_and_merges(_: &mut Context) {
     };
     let without_btf = |arguments: &[String]| Daemon::start_without_btf("full", arguments);
     let starts: [(&str, Start<'_>); 2] = [
-        ("told by nobody: hint_runs is 0", &turned_off),
-        ("told by nobody: the kernel has no BTF", &without_btf),
+        ("source: nobody: hint_runs is 0", &turned_off),
+        ("source: nobody: the kernel has no BTF", &without_btf),
     ];
     for (seed, (reason, start)) in (11..).zip(starts) {
         let pair = [(); 2].map(|()| Peer::filled(READ, seed, READ));

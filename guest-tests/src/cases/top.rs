@@ -232,7 +232,8 @@ fn a_terminal_that_does_not_know_its_size_is_no_empty_page(_: &mut Context) {
     assert!(!is_done, "there is nothing to draw on: {text}");
     assert_eq!(
         text,
-        "uksm: top: the terminal does not know its size: say it with `stty cols 80 rows 24`, or take --once\n"
+        "uksm: top: the terminal does not know its size: set it with `stty cols 80 rows 24`, or \
+         use --once\n"
     );
     assert!(begun.elapsed() < Duration::from_secs(120));
     daemon.stop();
@@ -361,7 +362,8 @@ fn a_process_is_opened_on_a_terminal_which_is_given_back_though_the_daemon_was_k
     });
     daemon.kill();
     watched.await_screen("the daemon should be missed", |screen| {
-        screen.contains("no daemon answers; below is what was") && line_of(screen, first).is_some()
+        screen.contains("no daemon answers; the figures below are older")
+            && line_of(screen, first).is_some()
     });
     // Another daemon has other figures, and the same list.
     let mut daemon = Daemon::start_on(&[&pair[0], &pair[1]], &[]);

@@ -14,7 +14,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// There is no device: the module is not loaded.
     #[error(
-        "{}: the uksm module is not loaded: run `modprobe uksm`, or install it as docs/install.md says",
+        "{}: the uksm module is not loaded: run `modprobe uksm`, or install the package \
+         uksm-dkms and the kernel's headers",
         path.display()
     )]
     Missing {
@@ -116,7 +117,7 @@ fn open_hint(errno: Errno) -> &'static str {
             ": run as root (it takes CAP_SYS_ADMIN, and CAP_SYS_PTRACE to attach)"
         }
         Errno::BUSY => ": another program uses it: stop it first",
-        Errno::NXIO | Errno::NODEV => ": the module went away: run `modprobe uksm`",
+        Errno::NXIO | Errno::NODEV => ": the module was unloaded: run `modprobe uksm`",
         Errno::NOSPC | Errno::NOMEM => ": the module has no room for one more domain",
         _ => "",
     }
@@ -142,14 +143,14 @@ fn meaning(verb: Verb, errno: Errno) -> &'static str {
         (Verb::Attach, Errno::BADF) => "not a process descriptor",
         (Verb::Attach, Errno::NXIO) => "its group has no domain yet",
         (Verb::Attach, Errno::AGAIN) => {
-            "the process is in an exec that does not end: it waits for I/O of its own"
+            "the process is in an exec that does not end, because it waits for I/O"
         }
         (Verb::Configure, Errno::BUSY) => "the domain is in use already",
         (Verb::Fold, Errno::PERM) => "the policy of the domain allows the zero page only",
         (_, Errno::NOTTY) => "the module does not know this call: update it",
         (_, Errno::FAULT) => "bad pointer",
         (_, Errno::INVAL) => "the module refuses a field of the request",
-        (_, Errno::TOOBIG) => "more than the module takes at once",
+        (_, Errno::TOOBIG) => "the request is larger than the module accepts",
         (_, Errno::NOMEM) => "no memory left in the kernel",
         (_, Errno::NOENT) => "no such space in this domain",
         (_, Errno::AGAIN) => "the process holds the lock of its own mappings",

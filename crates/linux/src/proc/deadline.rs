@@ -99,7 +99,8 @@ impl State {
         self.locked.gave_up(pid, now);
         if self.locked.held(pid).is_some() && self.named.insert(pid) {
             tracing::warn!(
-                "process {pid} holds the lock of its own mappings: it is tried again more and more rarely"
+                "process {pid} holds the lock of its own mappings: it is tried again at growing \
+                 intervals"
             );
         }
     }
@@ -210,7 +211,7 @@ fn thread() -> Option<Sender<Job>> {
     match started {
         Ok(_) => Some(jobs),
         Err(error) => {
-            tracing::warn!("no thread to read processes with: {error}");
+            tracing::warn!("cannot start a thread to read processes: {error}");
             None
         }
     }

@@ -71,7 +71,7 @@ impl Processes {
             if was_running {
                 self.moves_lost += 1;
                 tracing::debug!(
-                    "moves between control groups were lost: all processes are looked at"
+                    "events of moves between control groups were lost: all processes are checked"
                 );
             }
         }

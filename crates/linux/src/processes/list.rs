@@ -105,7 +105,7 @@ impl Processes {
                     self.proc.retain(is_there);
                 }
                 Err(error) => {
-                    tracing::warn!("cannot look for processes: {error}");
+                    tracing::warn!("cannot list processes: {error}");
                     self.unread += 1;
                     // The listing may have stopped anywhere.
                     pids.clear();

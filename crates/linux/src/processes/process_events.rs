@@ -107,7 +107,7 @@ impl ProcessEvents {
             self.lost += 1;
             self.search_due = 0;
             if self.lost.is_power_of_two() {
-                tracing::info!("events of processes were lost: all processes are searched");
+                tracing::info!("process events were lost: all processes are searched");
             }
         }
         self.queue.advance(now);

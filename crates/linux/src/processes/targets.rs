@@ -43,7 +43,7 @@ impl Processes {
             chosen.unwrap_or_else(|error| {
                 let lives = !matches!(error, proc::Error::Gone { .. });
                 if lives {
-                    tracing::warn!("process {}: {error}: it is unmerged, too", target.pid);
+                    tracing::warn!("process {}: {error}: unmerging it as well", target.pid);
                 }
                 lives
             })

@@ -27,8 +27,8 @@ impl Selectors {
         let count = self.count();
         match count + more.count() > MAX_EXCLUDED {
             true => Err(format!(
-                "{count} selectors of processes are left alone already, of at most {MAX_EXCLUDED}: exclude them in the \
-                 configuration by one pattern, and restart the daemon"
+                "{count} exclusions exist already, of at most {MAX_EXCLUDED}: exclude the \
+                 processes in the configuration by one pattern, and restart the daemon"
             )),
             false => Ok(()),
         }
@@ -88,6 +88,6 @@ mod tests {
             excluded.add(one, &proc);
         }
         let line = excluded.has_room_for(&comm("more".to_owned())).unwrap_err();
-        assert!(line.starts_with("1024 selectors "), "{line}");
+        assert!(line.starts_with("1024 exclusions "), "{line}");
     }
 }

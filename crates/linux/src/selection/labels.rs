@@ -50,7 +50,7 @@ impl Labels {
             // A path can have spaces in it.
             let Some((path, label)) = line.rsplit_once(char::is_whitespace) else {
                 return Err(refuse(
-                    "a line is the path of a control group and its label",
+                    "a line must be the path of a control group and its label",
                 ));
             };
             let cgroup: Cgroup = path
@@ -59,7 +59,7 @@ impl Labels {
                 .map_err(|error: String| refuse(&error))?;
             if !cgroup.is_one() {
                 return Err(refuse(&format!(
-                    "'{cgroup}': a line labels one control group"
+                    "'{cgroup}' is a pattern: a line must name one control group"
                 )));
             }
             if label.len() > MAX_LABEL_BYTES {
@@ -130,12 +130,12 @@ mod tests {
     fn a_bad_line_is_named() {
         let long = format!("/a {}", "x".repeat(256));
         for (text, expected) in [
-            ("/a x\n/b\n", "/etc/tenants:2: a line is the path of"),
+            ("/a x\n/b\n", "/etc/tenants:2: a line must be the path of"),
             (
                 "a x",
                 "/etc/tenants:1: 'a' is not the path of a control group",
             ),
-            ("/a/* x", "/etc/tenants:1: '/a/*': a line labels one"),
+            ("/a/* x", "/etc/tenants:1: '/a/*' is a pattern"),
             (
                 "/a x\n\n/a y",
                 "/etc/tenants:3: /a has another label already",
@@ -160,7 +160,7 @@ mod tests {
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let error = Labels::read(&pipe).unwrap_err();
         assert!(
-            error.contains("/labels: cannot read the labels: is a pipe and no regular file"),
+            error.contains("/labels: cannot read the labels: is a pipe, not a regular file"),
             "{error}"
         );
     }

@@ -36,7 +36,8 @@ impl Selectors {
         for unit in &self.units {
             if let Some(path) = own(&|path| unit.holds(path), &|path| unit.is_named_in(path)) {
                 return Err(format!(
-                    "--unit {unit}: is no unit of the system manager, and a user named one so: name its control group: \
+                    "--unit {unit}: is a user's unit, not one of the system manager: name its \
+                     control group: \
                      --cgroup {path}"
                 ));
             }
@@ -46,8 +47,8 @@ impl Selectors {
                 machine.is_named_in(path)
             }) {
                 return Err(format!(
-                    "--libvirt {machine}: is no machine of the system's libvirt, and a user named one so: name its control \
-                     group: --cgroup {path}"
+                    "--libvirt {machine}: is a user's machine, not one of the system's libvirt: \
+                     name its control group: --cgroup {path}"
                 ));
             }
         }
@@ -79,7 +80,7 @@ mod tests {
     fn a_unit_of_a_user_is_refused_with_its_path() {
         let error = checked("web.service", &["/", OF_USER]).unwrap_err();
         assert!(
-            error.starts_with("--unit web.service: is no unit of the system"),
+            error.starts_with("--unit web.service: is a user's unit"),
             "{error}"
         );
         assert!(error.ends_with(&format!("--cgroup {OF_USER}")), "{error}");

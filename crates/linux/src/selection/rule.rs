@@ -57,7 +57,7 @@ impl By {
         if let Some(file) = text.strip_prefix("file:") {
             if !file.starts_with('/') {
                 return Err(format!(
-                    "'{file}': write the whole path of the file of labels"
+                    "'{file}': write the absolute path of the file of labels"
                 ));
             }
             return Labels::read(Path::new(file)).map(By::Labels);
@@ -307,10 +307,14 @@ mod tests {
         assert!(
             By::read("file:tenants")
                 .unwrap_err()
-                .contains("the whole path")
+                .contains("the absolute path")
         );
         std::fs::write(&file, "/t/a\n").unwrap();
-        assert!(By::read(&by).unwrap_err().contains("tenants:1: a line is"));
+        assert!(
+            By::read(&by)
+                .unwrap_err()
+                .contains("tenants:1: a line must be")
+        );
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl FromStr for Cgroup {
         }
         if let Some(name) = uksm_input::names::first_no_name(path) {
             return Err(format!(
-                "'{text}' is not the path of a control group: '{name}' is no name of one"
+                "'{text}' is not the path of a control group: '{name}' cannot be the name of one"
             ));
         }
         let patterns = path.contains(WILDCARDS).then(|| {
@@ -270,7 +270,7 @@ mod tests {
             "/a/..",
         ] {
             let error = bad.parse::<Cgroup>().unwrap_err();
-            assert!(error.ends_with(" is no name of one"), "{error}");
+            assert!(error.ends_with(" cannot be the name of one"), "{error}");
         }
         assert!("/...".parse::<Cgroup>().is_ok());
         assert!("/".parse::<Cgroup>().unwrap().holds("/anything"));

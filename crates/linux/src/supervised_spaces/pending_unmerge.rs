@@ -156,8 +156,8 @@ impl PendingUnmerges {
         if broken.locked {
             if self.locked.is_due(id, 0) {
                 tracing::warn!(
-                    "process {}: it holds the lock of its own mappings, so what it shares with a group that it is not in stays; \
-                     tried again",
+                    "process {}: holds the lock of its own mappings, so it still shares pages \
+                     with a group that it is not in; retrying",
                     space.pid
                 );
             }
@@ -168,7 +168,8 @@ impl PendingUnmerges {
         if broken.stopped {
             if space.due == 0 {
                 tracing::warn!(
-                    "process {}: no memory for copies of what it shares with a group that it is not in; tried again",
+                    "process {}: no memory to copy the pages that it shares with a group that it \
+                     is not in; retrying",
                     space.pid
                 );
             }

@@ -6,7 +6,7 @@
 use crate::command::Status;
 
 crate::counters! {
-    /// What became of the pages that were to be merged. `tried` is the sum of the others.
+    /// Outcomes of merging, by page. `tried` is the sum of the others.
     #[derive(Copy, Eq)]
     pub struct Outcomes {
         /// Pages tried.

@@ -151,7 +151,7 @@ impl Sums {
                     false => names.join(", "),
                 };
                 return Err(format!(
-                    "{name}: no record of this group in {folder}: in this span it has {names}"
+                    "{name}: this group has no record in this span: {folder} has records of {names}"
                 ));
             }
             self.groups.retain(|group, _| group == name);
@@ -319,7 +319,7 @@ mod tests {
             .unwrap_err();
         assert_eq!(
             line,
-            "db: no record of this group in /x: in this span it has all, web"
+            "db: this group has no record in this span: /x has records of all, web"
         );
     }
 

@@ -107,9 +107,11 @@ impl Ledger {
         let day = day_of(time);
         let done = self.write(folder, &mut state, record, time);
         match &done {
-            Ok(()) if state.fault.take().is_some() => tracing::info!("accounts are written again"),
+            Ok(()) if state.fault.take().is_some() => {
+                tracing::info!("accounts can be written again")
+            }
             Err(fault) if state.fault.is_none() => {
-                tracing::warn!("accounts: {fault}; it is tried again, and nothing is lost");
+                tracing::warn!("accounts: {fault}; the daemon tries again, and loses no record");
                 state.fault = Some(fault.clone());
             }
             _ => {}
@@ -174,13 +176,18 @@ impl Ledger {
                     std::fs::remove_file(path)?;
                 } else if *of > day {
                     let path = path.display();
-                    tracing::warn!("{path}: of a day to come: a wrong clock wrote it; remove it");
+                    tracing::warn!(
+                        "{path}: has a future date, so the clock was wrong: remove this file"
+                    );
                 }
             }
             Ok(())
         });
         if let Err(error) = removed {
-            tracing::warn!("{}: an old ledger stays: {error}", folder.display());
+            tracing::warn!(
+                "{}: cannot remove an old file of the ledger: {error}",
+                folder.display()
+            );
         }
     }
 }
@@ -214,7 +221,7 @@ fn lock(folder: &Path) -> Result<File, String> {
             "{}: another uksm writes its accounts there: give each its own account_dir",
             folder.display()
         ),
-        _ => format!("{}: not locked: {error}", path.display()),
+        _ => format!("{}: cannot lock: {error}", path.display()),
     })
 }
 
@@ -238,7 +245,10 @@ fn add(path: &Path, record: &Record) -> io::Result<u64> {
     text.push(b'\n');
     file.write_all(&text).inspect_err(|_| {
         if let Err(error) = file.set_len(length) {
-            tracing::debug!("{}: a part of a record stays: {error}", path.display());
+            tracing::debug!(
+                "{}: cannot remove a part of a record: {error}",
+                path.display()
+            );
         }
     })?;
     Ok(length + u64::try_from(text.len()).unwrap_or(u64::MAX - length))

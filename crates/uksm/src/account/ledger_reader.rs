@@ -36,7 +36,14 @@ pub(crate) fn read(
 ) -> Result<Vec<String>, String> {
     let first = since.map(|since| since.to_zoned_datetime(TimeZone::UTC).date());
     let files = files(folder);
-    let files = files.map_err(|error| format!("{}: cannot read: {error}", folder.display()))?;
+    let files = files.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!(
+            "{}: does not exist, so nothing is recorded yet: a running daemon adds a record each \
+             account_interval (1 minute by default)",
+            folder.display()
+        ),
+        _ => format!("{}: cannot read: {error}", folder.display()),
+    })?;
     let mut torn = Vec::new();
     for (_, path) in files
         .into_iter()
@@ -84,7 +91,7 @@ pub(super) fn read_file(
                 each(record, stretch);
             }
             Err(error) if error.is_eof() || line.contains(&0) => torn.push(place()),
-            Err(error) => return Err(format!("{}: no record: {error}", place())),
+            Err(error) => return Err(format!("{}: not a record: {error}", place())),
         }
     }
     Ok(length)

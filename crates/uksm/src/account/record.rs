@@ -28,7 +28,7 @@ uksm_policy::counters! {
     pub(crate) struct Record {
         /// Version of this form: 1.
         version: u32,
-        /// The end of what it covers, in UTC (RFC 3339).
+        /// The end of the covered time, in UTC (RFC 3339).
         time: String,
         /// The same in seconds since 1970.
         unix_seconds: f64,
@@ -36,8 +36,8 @@ uksm_policy::counters! {
         group: String,
         /// The worker's process id, or the daemon's; 0 if none has run.
         worker: u32,
-        /// Merged pages that processes of the whole host wrote since the record before, of
-        /// whichever group; null if in-kernel KSM has merged too, or the kernel does not count
+        /// Merged pages that processes of the whole host wrote since the record before, in any
+        /// group; null if in-kernel KSM has merged too, or the kernel does not count
         /// them.
         #[serde(default)]
         host_written_pages: Option<u64>,
@@ -58,7 +58,7 @@ uksm_policy::counters! {
         index_bytes: u64,
         /// Bytes of frames at the end.
         frame_bytes: u64,
-        /// Bytes that members hold of what was freed, at the end.
+        /// Freed bytes that members hold at the end.
         #[serde(default)]
         held_bytes: u64,
     }

@@ -108,7 +108,10 @@ impl Totals {
             Ok(text) => Some(text),
             Err(error) => {
                 if error.kind() != ErrorKind::NotFound {
-                    tracing::warn!("{}: totals begin anew: {error}", file.display());
+                    tracing::warn!(
+                        "{}: cannot read the totals, which start again from zero: {error}",
+                        file.display()
+                    );
                 }
                 None
             }
@@ -117,13 +120,16 @@ impl Totals {
         let mut totals = match kept {
             Some(Ok(totals)) => totals,
             Some(Err(fault)) => {
-                tracing::warn!("{}: totals begin anew: {fault}", file.display());
+                tracing::warn!(
+                    "{}: cannot read the totals, which start again from zero: {fault}",
+                    file.display()
+                );
                 return Totals::beginning(folder);
             }
             None => return Totals::beginning(folder),
         };
         if let Err(fault) = totals.catch_up(folder) {
-            tracing::warn!("totals begin anew: {fault}");
+            tracing::warn!("totals start again from zero: {fault}");
             return Totals::beginning(folder);
         }
         totals

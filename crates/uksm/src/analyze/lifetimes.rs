@@ -204,12 +204,12 @@ impl Lifetimes {
         let times = self.shortest_seconds.zip(self.longest_seconds);
         let Some((shortest, longest)) = times else {
             let why = match (self.chosen, self.not_reached, self.refused) {
-                (0, ..) => "none was read, or a tenth of the budget lasts for none",
-                (_, 1.., _) => "the budget was used up before: give more with --budget",
-                (_, 0, 1..) => "there is no right to, any more",
+                (0, ..) => "none was read, or a tenth of the budget does not suffice for one",
+                (_, 1.., _) => "the budget was used up before: raise --budget",
+                (_, 0, 1..) => "the right to read is gone",
                 (_, 0, 0) => "those chosen were swapped out meanwhile",
             };
-            return format!("no page was read again to tell how long pages live: {why}");
+            return format!("no page was read again to estimate how long pages live: {why}");
         };
         let besides = [
             (self.swapped_out, "swapped out"),
@@ -223,7 +223,8 @@ impl Lifetimes {
         let too_soon = match self.all.lost_in_a_minute {
             Some(_) => "",
             None => {
-                ": too soon to tell how long pages live; a smaller --cpu or a larger --budget lets more time pass"
+                ": too soon to estimate how long pages live; a smaller --cpu or a larger \
+                 --budget lets more time pass"
             }
         };
         format!(
@@ -370,15 +371,15 @@ mod tests {
         for (pages, says) in [
             (
                 vec![],
-                "none was read, or a tenth of the budget lasts for none",
+                "none was read, or a tenth of the budget does not suffice for one",
             ),
             (
                 vec![twice(Fate::NotReached, true, 0.0)],
-                "the budget was used up before: give more with --budget",
+                "the budget was used up before: raise --budget",
             ),
             (
                 vec![twice(Fate::Refused, true, 0.0)],
-                "there is no right to, any more",
+                "the right to read is gone",
             ),
             (
                 vec![twice(Fate::SwappedOut, true, 9.0)],
@@ -386,12 +387,12 @@ mod tests {
             ),
         ] {
             let found = Lifetimes::of(&pages);
-            let line = "no page was read again to tell how long pages live: ";
+            let line = "no page was read again to estimate how long pages live: ";
             assert_eq!(found.to_string(), format!("{line}{says}\n"));
             assert_eq!((found.all.lost, found.by_time.len()), (None, 0));
         }
         let soon = Lifetimes::of(&[twice(Fate::Unchanged, true, 0.2); 50]);
-        assert!(soon.headline().contains(": too soon to tell"));
+        assert!(soon.headline().contains(": too soon to estimate"));
         assert_eq!((soon.all.pages, soon.all.half_live), (50, None));
         assert!(soon.all.lost.is_some());
     }

@@ -357,7 +357,7 @@ impl Trials {
 }
 
 /// Reason for a process that was not reached.
-const OVER: &str = "not reached within the budget: give more with --budget";
+const OVER: &str = "not reached within the budget: raise --budget";
 
 /// Collects processes that are not read.
 struct Missing<'a> {

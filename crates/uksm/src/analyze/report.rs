@@ -172,8 +172,8 @@ impl Report {
             ("copies within a control group", self.within_groups),
             ("copies across control groups", self.across_groups),
             ("could be saved", self.saved),
-            ("of that, KSM would find", self.ksm_would_find),
-            ("of that, KSM cannot find", self.ksm_cannot_find),
+            ("of that, offered to KSM", self.ksm_would_find),
+            ("of that, not offered to KSM", self.ksm_cannot_find),
             ("shared already", self.shared_already),
         ]
     }
@@ -208,7 +208,7 @@ impl Report {
     pub(super) fn ksm(&self) -> String {
         let merged = match self.ksm_merged_pages {
             Some(pages) => format!("has merged {} MiB of this", mib(pages as f64)),
-            None => "does not say what it has merged".to_owned(),
+            None => "does not report what it has merged".to_owned(),
         };
         format!(
             "in-kernel KSM {merged}; {} MiB are offered to it (madvise)",
@@ -257,8 +257,8 @@ impl Report {
                 "{} too many mappings, or more than 256 GiB of address space",
                 counted(
                     self.cut_processes,
-                    "process was looked at in part: it has",
-                    "processes were looked at in part: they have"
+                    "process was read in part: it has",
+                    "processes were read in part: they have"
                 )
             ));
         }

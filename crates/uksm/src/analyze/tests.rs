@@ -146,7 +146,8 @@ fn who_was_left_out_is_a_line_for_each_reason() {
         [
             "left out 2 processes with 2.0 MiB: ended: 8 (x\\ny), 10 (x\\ny)",
             "left out 1 process with 1.0 MiB: no right: 9 (x\\ny)",
-            "2 processes were looked at in part: they have too many mappings, or more than 256 GiB of address space",
+            "2 processes were read in part: they have too many mappings, or more than 256 GiB of \
+             address space",
         ]
     );
     let text = report.to_string();
@@ -167,12 +168,12 @@ fn who_was_left_out_is_a_line_for_each_reason() {
             .effort()
             .starts_with("all own pages were read: 1 page in ")
     );
-    assert!(report.left_out()[2].starts_with("1 process was looked at in part: it has too many"));
+    assert!(report.left_out()[2].starts_with("1 process was read in part: it has too many"));
     report.ksm_merged_pages = None;
     assert!(
         report
             .ksm()
-            .starts_with("in-kernel KSM does not say what it has merged")
+            .starts_with("in-kernel KSM does not report what it has merged")
     );
 }
 

@@ -14,8 +14,9 @@ use crate::paths::Roots;
 /// Options of `analyze`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without targets, all processes that can be read are. The result is of a sample if the budget does not last for all \
-                  memory, and says how far it may be off. See docs/analyze.md."
+    after_help = "Without targets, all readable processes are read. If the budget does not \
+                  suffice for all memory, a sample is read, and the result has 95 % intervals. \
+                  See docs/analyze.md."
 )]
 pub(crate) struct AnalyzeArgs {
     #[command(flatten)]
@@ -34,10 +35,10 @@ pub(crate) struct AnalyzeArgs {
     /// So many control groups and processes are listed, those with the most memory (0 to 1000)
     #[arg(long, value_name = "NUMBER", default_value = "5", value_parser = top)]
     pub(crate) top: usize,
-    /// As one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write the result with plots into this file, which needs no other
+    /// Write the result with plots into this HTML file, which needs no other file
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     #[command(flatten)]

@@ -7,10 +7,10 @@ use clap::Args;
 /// Options of `doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// As one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Fail also for warnings: where uksm does less than it could
+    /// Fail also for warnings, where uksm does less than it could
     #[arg(long)]
     pub(crate) strict: bool,
     /// Configuration file to check; files of conf.d beside it are read after it [default:

@@ -8,22 +8,24 @@ use clap::{Args, ValueEnum};
 /// What of a program may be merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Merge {
-    /// What a daemon with `--backend ksm` says that pays, by a library that is preloaded
+    /// Memory that a daemon with `--backend ksm` advises, through a preloaded library
     Advised,
-    /// All of it, also of its children and of what they become; needs no daemon, and Linux 6.4
+    /// All of it, also of its children and of the programs that they execute; needs Linux 6.4, and
+    /// no daemon
     All,
 }
 
 /// Options of `exec`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The exit status is the program's; 1 if it could not be started so that it cooperates, 2 for a wrong command line."
+    after_help = "The exit status is the program's; 1 if it could not be started in this way, 2 \
+                  for a wrong command line."
 )]
 pub(crate) struct ExecArgs {
-    /// What of it may be merged
+    /// Which of its memory may be merged
     #[arg(long, value_name = "WHAT", value_enum, default_value = "advised")]
     pub(crate) merge: Merge,
-    /// Where the agent reaches the daemon: its agent_socket
+    /// The socket on which the daemon accepts agents: its agent_socket
     #[arg(long, value_name = "PATH", default_value = crate::setting::AGENT_SOCKET)]
     pub(crate) agent_socket: PathBuf,
     /// The agent's library [default: lib/uksm/libuksm_agent.so where uksm is installed]

@@ -19,7 +19,7 @@ pub(crate) struct ExplainArgs {
     /// List every region
     #[arg(long)]
     pub(crate) regions: bool,
-    /// As one JSON object, regions included
+    /// Print one JSON object, with all regions
     #[arg(long)]
     pub(crate) json: bool,
     /// The daemon's socket

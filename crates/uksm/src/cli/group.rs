@@ -22,25 +22,24 @@ pub(crate) struct GroupArgs {
 /// What to do with groups.
 #[derive(Debug, Subcommand)]
 pub(crate) enum GroupAction {
-    /// A line for each group
+    /// List the groups, one line for each
     List(ListArgs),
-    /// All of one group, as `uksm status --group NAME`
+    /// Show one group in full, as `uksm status --group NAME`
     Show(ShowArgs),
-    /// Add a group to the running daemon, which has it until it ends
+    /// Add a group to the running daemon, until the daemon ends
     Add(AddArgs),
     /// Change settings of a group that was added
     Set(SetArgs),
-    /// Remove a group that was added: its processes share nothing any more
+    /// Remove a group that was added; its processes share nothing any more
     Remove(RemoveArgs),
-    /// Read the named processes once and say which of them should be groups, and what these would
-    /// save
+    /// Read the named processes once and propose groups of them, with what each would save
     Suggest(Box<SuggestArgs>),
 }
 
 /// Options of `group list`.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// As one JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
     /// The daemon's socket
@@ -76,10 +75,10 @@ pub(crate) struct AddArgs {
 pub(crate) struct SetArgs {
     /// The group's name
     pub(crate) name: String,
-    /// What is set, as for `group add`
+    /// The keys to set, as for `group add`
     #[arg(required_unless_present = "unset", value_name = "KEY=VALUE", value_parser = key_and_value)]
     keys: Vec<(String, String)>,
-    /// A key that is not set any more [repeatable]
+    /// A key to return to its default [repeatable]
     #[arg(long, value_name = "KEY")]
     unset: Vec<String>,
     /// The daemon's socket

@@ -7,19 +7,19 @@ use clap::Args;
 /// Options of `metrics`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without --textfile and --listen, OpenMetrics text is printed once. A daemon that does not run is told by \
-                  uksm_up, and no failure. docs/metrics.md has a line for each metric."
+    after_help = "Without --textfile and --listen, OpenMetrics text is printed once. If no \
+                  daemon runs, uksm_up is 0 and the exit status is 0. docs/metrics.md has a row \
+                  for each metric."
 )]
 pub(crate) struct MetricsArgs {
-    /// Write the text into this file as a whole, in the form that node_exporter's textfile
-    /// collector reads
+    /// Write the text into this file, in the form of node_exporter's textfile collector
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     pub(crate) textfile: Option<PathBuf>,
     /// Serve /metrics over HTTP until stopped: at PORT of this machine, at ADDRESS:PORT, or at
-    /// unix:PATH, which its user and group may ask
+    /// unix:PATH, for its user and group
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
-    /// Listen at an address that other machines reach; nobody who asks there is told apart
+    /// Allow an address that other machines reach; every client there may read the metrics
     #[arg(long, requires = "listen")]
     pub(crate) public: bool,
     /// The daemon's socket

@@ -8,14 +8,14 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub(crate) struct SpanArgs {
     /// From this time on: like 2026-03-01T12:00:00Z, 2026-03-01, today, or how long ago, like 2h or
-    /// 7d; days are of UTC. Of a record that lies only partly in the span, that part counts
+    /// 7d; days are of UTC. A record that lies partly in the span counts for that part
     /// [default: all]
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
     /// Until this time, which is not included; a day is its beginning [default: all]
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<String>,
-    /// Of this group only
+    /// Only this group
     #[arg(long, value_name = "NAME")]
     pub(crate) group: Option<String>,
     /// The folder of the ledger [default: that of the running daemon, else /var/lib/uksm/accounts]

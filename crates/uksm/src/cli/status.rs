@@ -7,10 +7,10 @@ use clap::Args;
 /// Options of `status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Of this group only
+    /// Only this group
     #[arg(long, value_name = "NAME")]
     pub(crate) group: Option<String>,
-    /// As one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     /// The daemon's socket

@@ -16,19 +16,19 @@ pub(crate) struct SuggestArgs {
     targets: TargetArgs,
     #[command(flatten)]
     excluded: ExcludeArgs,
-    /// Who may be in one group: all, those of one user, of one unit, of one control group by the
-    /// first DEPTH names of its path (cgroup:DEPTH), or of one value of a variable of the
-    /// environment (env:NAME). Others are never compared
+    /// Which processes may be in one group: all, those of one user, of one unit, of one control
+    /// group by the first DEPTH names of its path (cgroup:DEPTH), or of one value of an environment
+    /// variable (env:NAME). Processes of different boundaries are never compared
     #[arg(long, value_name = "RULE", default_value = "user")]
     pub(crate) boundary: Boundary,
     /// Share of a core to read with (0.1% to 100%)
     #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = cpu)]
     pub(crate) cpu: f64,
-    /// Most pages that are read of one process (512 to 1073741824); of a larger one a part stands
-    /// for all
+    /// Most pages to read of one process (512 to 1073741824); of a larger one a sample is read
     #[arg(long, value_name = "NUMBER", default_value = "1048576", value_parser = pages)]
     pub(crate) pages_per_process: u64,
-    /// Join processes where this share of the memory of the smaller side has partners on the other
+    /// Join two sets of processes if this share of the smaller set's memory has partners in the
+    /// other
     /// (0% to 100%)
     #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = least_share)]
     pub(crate) least_share: f64,
@@ -36,7 +36,7 @@ pub(crate) struct SuggestArgs {
     /// of a group takes
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = least_saved)]
     pub(crate) least_saved: u64,
-    /// As one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]

@@ -9,15 +9,17 @@ use uksm_policy::params::form::time;
 /// Options of `top`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Keys: s, p, c, n sort by what is saved or merged, potential, CPU, name; arrows choose, Enter opens a group to its processes and a process to \
-                  what `uksm explain` says of it, r asks for that again, t shows the status in full, Esc goes back, q quits. \
-                  No colours where NO_COLOR is set. With --once on a terminal that does not know its size, COLUMNS says how wide it is."
+    after_help = "Keys: s, p, c, n sort by what is saved or merged, potential, CPU, name; arrows \
+                  choose, Enter opens the processes of a group and the explanation (`uksm \
+                  explain`) of a process, r reads that again, t shows the status in full, Esc \
+                  goes back, q quits. No colours where NO_COLOR is set. With --once on a terminal \
+                  of unknown size, COLUMNS is its width."
 )]
 pub(crate) struct TopArgs {
-    /// How often the daemon is asked (100ms to 1h)
+    /// How often the daemon is queried (100ms to 1h)
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub(crate) interval: Duration,
-    /// Print what is so now as text, and end
+    /// Print the present state once as text, and exit
     #[arg(long)]
     pub(crate) once: bool,
     /// The daemon's socket

@@ -33,7 +33,7 @@ pub(crate) fn check_cgroups(
         && !is_mounted()
     {
         return Err(anyhow!(
-            "{who}: {mount}: no tree of control groups v2: leave book out, or boot with \
+            "{who}: {mount}: not a tree of control groups v2: leave book out, or boot with \
              systemd.unified_cgroup_hierarchy=1"
         ));
     }

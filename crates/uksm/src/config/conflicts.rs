@@ -27,7 +27,7 @@ pub(super) fn between(groups: &[Group]) -> Result<(), String> {
         for other in &groups[..i] {
             if let Some(what) = overlap(other, group).or_else(|| overlap(group, other)) {
                 return Err(format!(
-                    "{}: {what} is in group {} as well ({}): exclude it there, or here",
+                    "{}: {what} is also in group {} ({}): exclude it from one of them",
                     group.origin, other.name, other.origin
                 ));
             }
@@ -121,7 +121,8 @@ pub(super) fn among_processes(plans: &[Plan], proc: &Proc) -> Vec<String> {
             more => format!(" and {}", counted(more, "other", "others")),
         };
         format!(
-            "{process}{others} is in groups {first} and {second}, and {first} has it: exclude it in one of them"
+            "{process}{others} matches groups {first} and {second}, and stays in {first}: \
+             exclude it from one of them"
         )
     };
     found.into_iter().map(line).collect()

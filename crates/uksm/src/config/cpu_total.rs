@@ -53,8 +53,8 @@ pub(super) fn check(plans: &[Plan], origin: Option<&Origin>) -> Result<(), Strin
     let percent = |share: Share| share as f64 / 1e4;
     let origin = origin.map_or("cpu_total".to_owned(), ToString::to_string);
     Err(format!(
-        "{origin}: {}% of a core is less than what groups must have: {}% by cpu of those whose rate is fixed, and {}% by \
-         cpu_least of the others",
+        "{origin}: {}% of a core is less than the groups need: {}% by cpu of groups with a fixed \
+         rate, and {}% by cpu_least of the others",
         percent(total),
         percent(fixed),
         percent(must - fixed),
@@ -93,7 +93,7 @@ mod tests {
         for (text, says) in [
             (
                 "cpu_least = 0.1\ncpu_most = 0.05\n",
-                "config.toml:4: cpu_least: its least share is more",
+                "config.toml:4: cpu_least: cpu_least is more",
             ),
             ("cpu_least = 2\n", "config.toml:4: cpu_least = 2: "),
             ("rate = \"fast\"\n", "config.toml:4: "),
@@ -103,7 +103,7 @@ mod tests {
             ),
             (
                 "level_shares = [\"0.2%\", \"2%\", \"3%\", \"95%\"]\n",
-                "config.toml:3: rate: level_shares are fixed",
+                "config.toml:3: rate: level_shares cannot be set",
             ),
         ] {
             let text = format!("{DYNAMIC}{text}");
@@ -113,18 +113,18 @@ mod tests {
         for (text, says) in [
             (
                 "[group.a]\ncgroup = \"/tenants/a\"\ncpu_least = 0.1\n".to_owned(),
-                "config.toml:3: cpu_least: its rate is fixed",
+                "config.toml:3: cpu_least: the group's rate is fixed",
             ),
             (
                 format!(
                     "cpu_total = \"30%\"\n{DYNAMIC}[group.b]\ncgroup = \"/tenants/b\"\ncpu = 0.295\n"
                 ),
-                "config.toml:1: cpu_total: 30% of a core is less than what groups must have: 29.5% by cpu of those whose \
-                 rate is fixed, and 1% by cpu_least of the others",
+                "config.toml:1: cpu_total: 30% of a core is less than the groups need: 29.5% by \
+                 cpu of groups with a fixed rate, and 1% by cpu_least of the others",
             ),
             (
                 format!("{DYNAMIC}cpu_total = \"30%\"\n"),
-                "cpu_total is the daemon's, not a group's",
+                "cpu_total is a setting of the daemon, not of a group",
             ),
         ] {
             let error = host.plan(&text).expect_err(&text);

@@ -94,7 +94,8 @@ impl<'a> Configuration<'a> {
         for (name, added) in &self.added {
             if let Some(group) = config.groups.iter().find(|group| group.name == *name) {
                 return Err(format!(
-                    "{}: was added by `uksm group add` as well: remove it there, or by `uksm group remove {name}`",
+                    "{}: `uksm group add` has added a group of this name: choose another name, \
+                     or run `uksm group remove {name}`",
                     group.origin
                 ));
             }
@@ -114,11 +115,11 @@ impl<'a> Configuration<'a> {
         let is_it = |plan: &&&Plan| plan.name == name;
         Err(match workers.iter().find(is_it) {
             Some(plan) if plan.formed.is_some() => format!(
-                "{name}: is of {}: change the rule, and `uksm reload`",
+                "{name}: was formed by {}: change the rule, and run `uksm reload`",
                 plan.origin
             ),
             Some(plan) => format!(
-                "{name}: stands in {}: change it there, and `uksm reload`",
+                "{name}: is configured in {}: change it there, and run `uksm reload`",
                 plan.origin
             ),
             None => format!("{name}: no such group"),

@@ -62,7 +62,9 @@ impl Group {
     pub(crate) fn book(&mut self, text: &str) -> Result<(), String> {
         let cgroup: Cgroup = text.parse()?;
         if !cgroup.is_one() {
-            return Err(format!("'{text}': one control group pays for a group"));
+            return Err(format!(
+                "'{text}': name one control group that pays for the group"
+            ));
         }
         self.book = Some(cgroup);
         Ok(())

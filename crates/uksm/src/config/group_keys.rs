@@ -42,18 +42,19 @@ pub(crate) fn group(
             !part.is_empty() && part.chars().all(is_plain)
         };
         if !key.split('.').all(is_name) {
-            return Err(refuse(&format!("'{key}' is no key")));
+            return Err(refuse(&format!("'{key}' is not a key")));
         }
         let value = match value.as_str() {
             truth @ ("true" | "false") => truth.to_owned(),
-            list if list.starts_with('[') => list_of(list)
-                .ok_or_else(|| refuse(&format!("{key}: '{}' is no list", list.escape_debug())))?,
+            list if list.starts_with('[') => list_of(list).ok_or_else(|| {
+                refuse(&format!("{key}: '{}' is not a list", list.escape_debug()))
+            })?,
             text => quoted(text),
         };
         text += &format!("{key} = {value}\n");
     }
     if text.len() > LONGEST {
-        return Err(refuse("too much is said"));
+        return Err(refuse("the keys and values are too long"));
     }
     let file = File {
         source: Source::Command(who),
@@ -132,15 +133,19 @@ mod tests {
                 "true",
                 "all: no such key: known are cgroup, ",
             ),
-            ("a b", "1", "'a b' is no key"),
-            ("", "1", "'' is no key"),
-            ("cpu.", "1", "'cpu.' is no key"),
-            ("comm", "[1, 2\n", "comm: '[1, 2\\n' is no list"),
-            ("comm", "[1]\nlog = 7", "comm: '[1]\\nlog = 7' is no list"),
+            ("a b", "1", "'a b' is not a key"),
+            ("", "1", "'' is not a key"),
+            ("cpu.", "1", "'cpu.' is not a key"),
+            ("comm", "[1, 2\n", "comm: '[1, 2\\n' is not a list"),
+            (
+                "comm",
+                "[1]\nlog = 7",
+                "comm: '[1]\\nlog = 7' is not a list",
+            ),
             (
                 "comm",
                 "[1]\n[group.x]",
-                "comm: '[1]\\n[group.x]' is no list",
+                "comm: '[1]\\n[group.x]' is not a list",
             ),
         ] {
             let error = told(&[(key, value)]).unwrap_err();

@@ -33,7 +33,7 @@ uksm_policy::parameters! {
     /// The rule of a group.
     #[derive(Debug, Clone, PartialEq, Eq)]
     struct Rules, made by standard() {
-        /// By what parts members are given what the group freed.
+        /// How the memory that the group freed is divided among its members.
         redistribute: Option<Rule> = None, choice("rule", [
             ("none", None),
             ("equal", Some(Rule::Equal)),
@@ -41,16 +41,16 @@ uksm_policy::parameters! {
             ("weights", Some(Rule::Weights)),
         ]);
 
-        /// Whether it is divided in the group, or with all groups that say all.
+        /// Whether freed memory is divided in the group, or among all groups with this scope `all`.
         redistribute_scope: Scope = Scope::Group, choice("scope", [
             ("group", Scope::Group),
             ("all", Scope::All),
         ]);
 
-        /// Most that a member changes by in a second.
+        /// Largest change of a member in a second.
         redistribute_step: u64 = DEFAULT_STEP_BYTES, size(1 << 20..=LARGEST);
 
-        /// Least that is worth making a member larger for.
+        /// Smallest enlargement of a member.
         redistribute_least: u64 = DEFAULT_MIN_RISE_BYTES, size(4096..=LARGEST);
     }
 }
@@ -59,13 +59,13 @@ uksm_policy::parameters! {
     /// What a member may have.
     #[derive(Debug, Clone, PartialEq, Eq)]
     struct Sizes, made by standard() {
-        /// Its size without anything given.
+        /// Its size without freed memory.
         base: Option<u64> = None, optional("none", size(4096..=LARGEST));
 
         /// Its largest size.
         ceiling: Option<u64> = None, optional("none", size(4096..=LARGEST));
 
-        /// Its part where weights decide.
+        /// Its weight with `redistribute = "weights"`.
         weight: u64 = 1, count(1..=10_000);
 
         /// Which limit of a control group moves.
@@ -142,16 +142,18 @@ impl RedistributionConfig {
             let told = told.iter().find_map(|name| self.texts.get(name));
             let origin = told.map_or(String::new(), |(_, origin)| origin.to_string());
             return Err(format!(
-                "{origin}: the most in a second is less than the least worth a change"
+                "{origin}: the largest change in a second is smaller than the smallest change"
             ));
         }
         match (self.texts.get("redistribute"), self.members.first()) {
             (None, Some(member)) => Err(format!(
-                "{}: a member, and nothing is redistributed: set redistribute in group {group}",
+                "{}: group {group} has this member, but no redistribute: set redistribute, or \
+                 remove the member",
                 member.origin
             )),
             (Some((_, origin)), None) if rules.redistribute.is_some() => Err(format!(
-                "{origin}: to nobody: name who is given what was freed in [group.{group}.member.NAME]"
+                "{origin}: the group has no members: name those that get the freed memory in \
+                 [group.{group}.member.NAME]"
             )),
             _ => Ok(rules.redistribute.map(|rule| settings::Group {
                 name: group.to_owned(),
@@ -184,14 +186,14 @@ impl MemberConfig {
             .map_err(|error| refuse(&self.texts, &error))?;
         let Some(base) = sizes.base else {
             return Err(format!(
-                "{}: has no base, the size that it never falls below",
+                "{}: base is missing, the size below which the member never falls",
                 self.origin
             ));
         };
         let ceiling = sizes.ceiling.unwrap_or(u64::MAX);
         if ceiling < base {
             let (text, origin) = &self.texts["ceiling"];
-            return Err(format!("{origin} = {text}: less than its base"));
+            return Err(format!("{origin} = {text}: is less than the member's base"));
         }
         Ok(settings::Member {
             name: self.name.clone(),
@@ -209,7 +211,7 @@ impl MemberConfig {
                 let cgroup: Cgroup = text.parse().map_err(|error: String| refuse(&error))?;
                 if !cgroup.is_one() || cgroup.path().is_empty() {
                     return Err(refuse(&format!(
-                        "'{text}': a member is one control group, and not the root"
+                        "'{text}': a member must be one control group, and not the root"
                     )));
                 }
                 Ok(SizeControl::Cgroup {
@@ -220,7 +222,7 @@ impl MemberConfig {
             (None, Some((text, origin))) => {
                 if let Some((_, origin)) = self.texts.get("limit") {
                     return Err(format!(
-                        "{origin}: a machine has no limit, only control groups have"
+                        "{origin}: only control groups have a limit, and this member is a machine"
                     ));
                 }
                 let what = if !text.starts_with('/') {
@@ -230,7 +232,7 @@ impl MemberConfig {
                 } else if text.len() > MAX_SOCKET {
                     "is too long for a socket"
                 } else if is_no_socket(text) {
-                    "is no socket"
+                    "is not a socket"
                 } else {
                     return Ok(SizeControl::Machine {
                         socket: PathBuf::from(text),
@@ -241,7 +243,10 @@ impl MemberConfig {
             (Some(_), Some((_, origin))) => Err(format!(
                 "{origin}: a member is a control group or a machine, not both"
             )),
-            (None, None) => Err(format!("{}: is nothing: say cgroup or qmp", self.origin)),
+            (None, None) => Err(format!(
+                "{}: names no control group and no machine: set cgroup or qmp",
+                self.origin
+            )),
         }
     }
 }
@@ -286,7 +291,8 @@ pub(super) fn between<'a>(
         match of_all {
             Some((rule, other)) if rule != settings.rule => {
                 return Err(format!(
-                    "{origin}: groups that divide together need one rule ({other} has another)"
+                    "{origin}: groups that divide memory together need the same rule ({other} \
+                     has another)"
                 ));
             }
             _ => of_all = Some((settings.rule, origin)),

@@ -46,7 +46,7 @@ pub(super) fn plan_one(
     let mut selection = group.settings.targets.clone();
     if selection.all && !selection.chosen.is_empty() {
         return Err(refuse(
-            &"all is what no other group has: name nothing beside it",
+            &"all means every process that no other group has: name nothing beside it",
         ));
     }
     selection.excluded.extend(settings.targets.excluded.clone());
@@ -94,7 +94,9 @@ pub(super) fn resolve(
     bottom: String,
 ) -> Result<Resolved, String> {
     if let Some(name) = setting::of_daemon_alone().find(|name| own.text(name).is_some()) {
-        return Err(format!("{origin}: {name} is the daemon's, not a group's"));
+        return Err(format!(
+            "{origin}: {name} is a setting of the daemon, not of a group"
+        ));
     }
     let mut all = settings.clone();
     all.yield_to(own.clone());

@@ -21,8 +21,8 @@ uksm_policy::parameters! {
     /// How fast a group may be.
     #[derive(Debug, Clone, PartialEq)]
     struct Rate, made by standard() {
-        /// Whether its share of a core is fixed, or follows what it frees and how busy its
-        /// processes are.
+        /// Whether its share of a core is fixed, or follows the pages that it frees and the waiting
+        /// of its processes.
         rate: bool = false, choice("rate", [("fixed", false), ("dynamic", true)]);
 
         /// Its least share of a core, if its rate is dynamic.
@@ -69,7 +69,7 @@ impl RateConfig {
                 .find(|name| self.0.contains_key(**name))
             {
                 Some(name) => Err(format!(
-                    "{}: its rate is fixed, at cpu: say rate = \"dynamic\" as well",
+                    "{}: the group's rate is fixed at cpu: set rate = \"dynamic\" as well",
                     origin(&[name])
                 )),
                 None => Ok(None),
@@ -77,19 +77,19 @@ impl RateConfig {
         }
         if rate.cpu_least > rate.cpu_most {
             return Err(format!(
-                "{}: its least share is more than its largest",
+                "{}: cpu_least is more than cpu_most",
                 origin(&["cpu_least", "cpu_most"])
             ));
         }
         if params.bottom_cpu > rate.cpu_least {
             return Err(format!(
-                "{}: cpu_least is less than bottom_cpu, what the lowest level may use",
+                "{}: cpu_least is less than bottom_cpu, the share of the lowest level",
                 origin(&["cpu_least", "rate"])
             ));
         }
         if params.level_shares.is_some() {
             return Err(format!(
-                "{}: level_shares are fixed: leave them out",
+                "{}: level_shares cannot be set with a dynamic rate: leave them out",
                 origin(&["rate"])
             ));
         }

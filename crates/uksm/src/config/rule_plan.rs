@@ -72,7 +72,8 @@ impl RuleConfig {
             && !by.has_cgroups()
         {
             return Err(format!(
-                "{origin} = {SELF}: a group by {by} is no control group: name one"
+                "{origin} = {SELF}: a group formed by {by} has no control group of its own: name \
+                 one"
             ));
         }
         let mut selection = self.settings.targets.clone();
@@ -80,7 +81,7 @@ impl RuleConfig {
         selection.all |= selection.chosen.is_empty();
         if selection.all && !selection.chosen.is_empty() {
             return Err(refuse(
-                &"a rule is about all processes, or about those that it names",
+                &"a rule has all = true, or names processes, but not both",
             ));
         }
         selection.excluded.extend(settings.targets.excluded.clone());

@@ -22,10 +22,10 @@ uksm_policy::parameters! {
     /// The numbers of a rule.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub(super) struct Numbers, made by standard() {
-        /// Most groups that it forms. Processes that would form another one are in no group.
+        /// Largest number of groups that it forms. Further processes are in no group.
         most: u64 = 256, count(1..=4096);
 
-        /// How long a group stays that has no process any more.
+        /// Time after which a group without a process is dissolved.
         dissolve_after: Nanos = 30 * SECOND, time(SECOND..=24 * 3600 * SECOND);
     }
 }
@@ -109,7 +109,8 @@ impl RuleConfig {
             let cgroup: Cgroup = text.parse()?;
             if !cgroup.is_one() {
                 return Err(format!(
-                    "'{text}': one control group pays for a group: write '{SELF}' for that which it is of"
+                    "'{text}': name one control group that pays for each group, or write \
+                     '{SELF}' for the group's own"
                 ));
             }
             Book::One(cgroup)

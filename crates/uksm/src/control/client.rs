@@ -126,7 +126,7 @@ pub(crate) fn show(answer: &Answer, json: bool) -> Result<(), Failure> {
         | Answer::Explained(_)
         | Answer::Processes(_)
         | Answer::Spaces(_) => {
-            return Err(anyhow!("the daemon answered another question").into());
+            return Err(anyhow!("the daemon sent an unexpected reply").into());
         }
     };
     log::answer(&text);

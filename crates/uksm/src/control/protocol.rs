@@ -118,7 +118,7 @@ enum NoCall {
 
 fn read<'de, T: Deserialize<'de>>(parameters: &'de Value) -> Result<T, NoCall> {
     if !parameters.is_object() {
-        return Err(NoCall::Bad("parameters are an object".to_owned()));
+        return Err(NoCall::Bad("parameters must be an object".to_owned()));
     }
     T::deserialize(parameters).map_err(|error| NoCall::Bad(error.to_string()))
 }
@@ -154,7 +154,7 @@ fn asked(method: &str, parameters: &Value) -> Result<Asked, NoCall> {
             } = read(parameters)?;
             match (method, unset) {
                 ("AddGroup", None) => Ok(change(Change::Add { name, keys })),
-                ("AddGroup", Some(_)) => Err(NoCall::Bad("unset is of SetGroup".to_owned())),
+                ("AddGroup", Some(_)) => Err(NoCall::Bad("unset is only for SetGroup".to_owned())),
                 (_, unset) => Ok(change(Change::Set {
                     name,
                     keys,
@@ -196,7 +196,8 @@ fn call_of(request: &Request) -> Option<(&'static str, Value)> {
 /// # Errors
 /// It is not in the interface, in one line.
 pub(super) fn message_of(request: &Request) -> Result<Vec<u8>, String> {
-    let (method, parameters) = call_of(request).ok_or("nobody outside asks that")?;
+    let (method, parameters) =
+        call_of(request).ok_or("this call is for the daemon's own processes")?;
     let call = varlink::Request::create(format!("{NAME}.{method}"), Some(parameters));
     varlink::sansio::serialize_request(&call).map_err(|error| error.to_string())
 }
@@ -234,7 +235,9 @@ fn reply_of(asked: &Asked, answer: Answer) -> varlink::Result<Vec<u8>> {
             serde_json::to_value(evidence).map(|evidence| json!({ "evidence": evidence }))
         }
         (_, Answer::Processes(processes)) => serde_json::to_value(processes),
-        (_, Answer::Spaces(_)) => return refused("nobody outside asks for spaces".to_owned()),
+        (_, Answer::Spaces(_)) => {
+            return refused("spaces are only for the daemon's own processes".to_owned());
+        }
     };
     match parameters {
         Ok(parameters) => varlink::sansio::serialize_reply(&Reply::parameters(Some(parameters))),
@@ -274,7 +277,7 @@ fn groups_of(answer: Answer) -> Vec<Value> {
 /// # Errors
 /// It is no reply to this request, in one line.
 pub(super) fn answer_of(request: &Request, message: &[u8]) -> Result<Answer, String> {
-    let message = message.strip_suffix(b"\0").ok_or("it is cut short")?;
+    let message = message.strip_suffix(b"\0").ok_or("it is truncated")?;
     if let Request::Status | Request::Group(_) = request
         && let Some(answer) = statuses::read(message)
     {
@@ -283,7 +286,7 @@ pub(super) fn answer_of(request: &Request, message: &[u8]) -> Result<Answer, Str
     let reply = varlink::sansio::protocol::parse_reply(message).map_err(|error| {
         // The library's own message quotes its source.
         let source = std::error::Error::source(&error).map(ToString::to_string);
-        source.unwrap_or_else(|| "it is no reply".to_owned())
+        source.unwrap_or_else(|| "it is not a reply".to_owned())
     })?;
     let parameters = reply.parameters.unwrap_or_default();
     if let Some(error) = reply.error {
@@ -301,7 +304,7 @@ pub(super) fn answer_of(request: &Request, message: &[u8]) -> Result<Answer, Str
         }));
     }
     let answer = match request {
-        Request::Status | Request::Group(_) => return Err("it says no status".to_owned()),
+        Request::Status | Request::Group(_) => return Err("it contains no status".to_owned()),
         Request::Account => Accounted::deserialize(&parameters)
             .map(|Accounted { folder, fault }| Answer::Accounted { folder, fault }),
         Request::Explain { .. } | Request::ExplainSpace { .. } => {

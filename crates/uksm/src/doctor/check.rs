@@ -43,6 +43,8 @@ pub(crate) struct Verdict {
     pub(in crate::doctor) details: Vec<String>,
     /// Why the facts, or some of them, are unknown.
     pub(in crate::doctor) unread: Option<String>,
+    /// Whether the host has the object of the check. Without it the severity is `Ok`.
+    pub(in crate::doctor) applies: bool,
 }
 
 impl Verdict {
@@ -53,11 +55,20 @@ impl Verdict {
             commands: Vec::new(),
             details: Vec::new(),
             unread: None,
+            applies: true,
         }
     }
 
     pub(in crate::doctor) fn ok(what: impl Into<String>) -> Verdict {
         Verdict::new(Severity::Ok, what)
+    }
+
+    /// The host lacks the object of the check, and which.
+    pub(in crate::doctor) fn not_applicable(what: impl Into<String>) -> Verdict {
+        Verdict {
+            applies: false,
+            ..Verdict::ok(what)
+        }
     }
 
     pub(in crate::doctor) fn note(what: impl Into<String>) -> Verdict {
@@ -77,7 +88,7 @@ impl Verdict {
         let why = why.into();
         Verdict {
             unread: Some(why.clone()),
-            ..Verdict::note(format!("cannot be told: {why}"))
+            ..Verdict::note(format!("cannot be determined: {why}"))
         }
     }
 
@@ -100,8 +111,8 @@ impl Verdict {
     }
 }
 
-/// A row of the catalogue. `docs/doctor.md` has the same table for people, and a test compares
-/// them.
+/// A row of the catalogue. A table of `docs/doctor.md` has name, severity, finding and remedy, and
+/// a test compares them.
 pub(crate) struct Check {
     /// Its name, which is stable: scripts use it.
     pub(in crate::doctor) name: &'static str,

@@ -36,6 +36,8 @@ pub(super) struct Report {
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) severity: Severity,
+    /// Whether the host has the object of the check.
+    applies: bool,
     pub(super) what: String,
     /// The files that the check reads.
     reads: &'static str,
@@ -90,6 +92,7 @@ impl Row {
         Row {
             name: check.name,
             severity: verdict.severity,
+            applies: verdict.applies,
             what: plain(&verdict.what),
             reads: check.reads,
             cost: is_told.then_some(check.cost),
@@ -130,10 +133,13 @@ impl fmt::Display for Report {
             let rows = self.checks.iter();
             rows.filter(|row| row.severity == severity).collect()
         };
-        let right = of(Severity::Ok);
-        let names: Vec<&str> = right.iter().map(|row| row.name).collect();
-        if !names.is_empty() {
-            wrapped(f, "ok: ", "    ", &names.join(", "))?;
+        let (right, idle): (Vec<&Row>, Vec<&Row>) =
+            of(Severity::Ok).into_iter().partition(|row| row.applies);
+        for (title, rows) in [("ok: ", &right), ("not applicable: ", &idle)] {
+            let names: Vec<&str> = rows.iter().map(|row| row.name).collect();
+            if !names.is_empty() {
+                wrapped(f, title, "    ", &names.join(", "))?;
+            }
         }
         for (severity, title) in [
             (Severity::Note, "notes"),
@@ -155,9 +161,10 @@ impl fmt::Display for Report {
         let count = |severity| of(severity).len() as u64;
         writeln!(
             f,
-            "\n{}: {} ok, {}, {}, {}",
+            "\n{}: {} ok, {} not applicable, {}, {}, {}",
             counted(self.checks.len() as u64, "check", "checks"),
             right.len(),
+            idle.len(),
             counted(count(Severity::Note), "note", "notes"),
             counted(count(Severity::Warning), "warning", "warnings"),
             counted(count(Severity::Error), "error", "errors")

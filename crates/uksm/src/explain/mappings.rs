@@ -87,7 +87,7 @@ impl Mappings {
             Err(error) if is_gone(&error) => return None,
             Err(error) => {
                 let hint = match error.kind() {
-                    ErrorKind::PermissionDenied => ": ask as root, with CAP_SYS_PTRACE",
+                    ErrorKind::PermissionDenied => ": run the command as root, with CAP_SYS_PTRACE",
                     _ => "",
                 };
                 return Some(Mappings {

@@ -53,7 +53,7 @@ macro_rules! reasons {
 
 reasons! {
     /// Of the process.
-    NotChosen = "not-chosen", "nobody named this process",
+    NotChosen = "not-chosen", "no target names this process",
         "--pid, --cgroup, --unit, --libvirt or --comm, or the keys of these names";
     /// Of the process.
     Excluded = "excluded", "the process is named and excluded: by --exclude, [targets.exclude], or `uksm break` since the daemon started",
@@ -64,23 +64,24 @@ reasons! {
     Daemon = "daemon", "uksm never merges itself", "nothing";
     /// Of the process.
     NotAttached = "not-attached", "the process is named, and could not be attached",
-        "what the fault says; it is tried again";
+        "the cause named in the fault; uksm tries again";
     /// Of the process.
-    Leaving = "leaving", "the process has to part from the group that it was in before", "time: it is given its own copies first";
+    Leaving = "leaving", "the process must first be unmerged from its old group", "time: it is given its own copies first";
     /// Of the process.
     Waiting = "not-looked-at", "the process is new, and its turn has not come",
         "time; governor, cpu, bottom_cpu";
     /// Of the process.
-    HoldsLocks = "holds-its-locks", "the process has held the lock of its own mappings at every try, so nobody can look at it or change it",
+    HoldsLocks = "holds-its-locks", "the process has held the lock of its own mappings at every \
+                  try, so its memory cannot be examined or changed",
         "the process: one of its threads waits for a file, mostly of FUSE, while another maps memory";
     /// Of the process.
     NotListed = "not-listed", "the mappings of the process are still to be listed",
         "time; governor, cpu, bottom_cpu";
     /// Of the process.
-    NoAnswer = "no-answer", "the worker of its group does not answer", "what the fault says";
+    NoAnswer = "no-answer", "the worker of its group does not answer", "the cause named in the fault";
 
     /// Of a mapping.
-    Shared = "shared-mapping", "shared memory is one for several processes already", "nothing here: the program would have to use private memory";
+    Shared = "shared-mapping", "several processes share this memory already", "nothing here: the program would have to use private memory";
     /// Of a mapping.
     Hugetlb = "hugetlb", "huge pages of hugetlbfs cannot be split", "ordinary memory in its place";
     /// Of a mapping.
@@ -90,9 +91,10 @@ reasons! {
     /// Of a mapping.
     Special = "special-mapping", "a mapping of a driver or of the kernel, droppable memory, or a shadow stack", "nothing";
     /// Of a mapping.
-    FilePages = "file-pages", "pages of files are one for all processes in the page cache", "nothing: they are shared already";
+    FilePages = "file-pages", "all processes share pages of files in the page cache already", "nothing: they are shared already";
     /// Of a mapping.
-    ReadOnlyFile = "read-only-file", "written pages of a file's private mapping that may not be written any more are not looked at", "nothing";
+    ReadOnlyFile = "read-only-file", "pages of a private file mapping that is read-only now are \
+                    not examined, even if they were written", "nothing";
     /// Of a mapping.
     NoAccess = "no-access", "the process itself may not touch this memory now", "nothing: mprotect by the program";
     /// Of a mapping.
@@ -100,7 +102,8 @@ reasons! {
     /// Of a mapping.
     LeftOut = "left-out", "there are more regions than may be followed", "max_regions, max_process_regions";
     /// Of a mapping.
-    Sparse = "sparse", "a mapping much larger than what is in it, in which this part was not found yet", "time; max_process_regions, if much is left out";
+    Sparse = "sparse", "the mapping is mostly empty, and this part with pages was not found \
+              yet", "time; max_process_regions, if much is left out";
     /// Of a mapping.
     NewMapping = "new-mapping", "mapped since the mappings were listed", "time";
 
@@ -109,13 +112,14 @@ reasons! {
     /// Of a page.
     EarlierDaemon = "earlier-daemon", "merged by an earlier daemon, and shared still", "time: it is taken over as it is read";
     /// Of a page.
-    Ksm = "ksm", "merged by KSM, which has it", "stop KSM: echo 0 > /sys/kernel/mm/ksm/run";
+    Ksm = "ksm", "merged by in-kernel KSM", "stop KSM: echo 0 > /sys/kernel/mm/ksm/run";
     /// Of a page.
     Swapped = "swapped", "swapped out: it is not in memory", "nothing: it is read when the process needs it";
     /// Of a page.
-    Locked = "locked", "mlocked memory is merged only where that is asked for", "locked";
+    Locked = "locked", "mlocked memory is merged only if locked is set", "locked";
     /// Of a page.
-    Pinned = "pinned", "a device, direct I/O or io_uring holds the page, or a processor has it in a list", "time: when it is let go";
+    Pinned = "pinned", "a device, direct I/O or io_uring holds the page, or it is in a list of a \
+              processor", "time: when the page is released";
     /// Of a page.
     Poisoned = "poisoned", "its memory has failed", "nothing";
     /// Of a page.
@@ -126,18 +130,19 @@ reasons! {
     /// Of a region.
     ShortLived = "short-lived", "most regions of this program, kind and size died young", "v_life = \"off\"; time";
     /// Of a region.
-    Unread = "not-read", "old enough, and nothing of it was read yet", "time; governor, cpu, bottom_cpu";
+    Unread = "not-read", "the region is old enough, and none of it was read yet", "time; governor, cpu, bottom_cpu";
     /// Of a region.
     WrittenTooFast = "written-too-fast", "merged pages of this region were written again too fast, and it is left alone for a while", "v_cow; time";
     /// Of a region.
-    OnTrial = "on-trial", "it was left alone for being written; a few pages are merged now, to see whether they hold", "time; v_cow";
+    OnTrial = "on-trial", "the region was left alone because it was written; a few pages are \
+               merged now as a trial", "time; v_cow";
     /// Of a region.
     Refused = "refused", "the module refused its pages, and they are tried again later", "time";
     /// Of a region.
     Gone = "mapping-gone", "its mapping seems to be gone", "time: the mappings are listed again";
 
     /// Of a page.
-    DryRun = "dry-run", "equal pages are known, and the daemon was told to merge nothing", "dry_run";
+    DryRun = "dry-run", "equal pages are known, but dry_run is set", "dry_run";
     /// Of a page.
     HugeNever = "huge-never", "in a huge page, which may not be split", "thp";
     /// Of a page.
@@ -150,11 +155,13 @@ reasons! {
     /// Of a page.
     OwnOnly = "own-only", "equal to pages of the same process only, and none are merged within a process", "merge";
     /// Of a page.
-    TooFew = "too-few-processes", "fewer processes hold the same than must", "merge_spaces";
+    TooFew = "too-few-processes", "fewer than merge_spaces processes hold the same contents", "merge_spaces";
     /// Of a page.
-    NoFrames = "no-frames", "equal pages are known, and no frame could be had for them", "max_frames; memory.max of who pays (book); uksm doctor, where frames are not protected";
+    NoFrames = "no-frames", "equal pages are known, but no frame could be made", "max_frames; \
+                memory.max of the control group that pays (book); uksm doctor, where frames are \
+                not protected";
     /// Of a page.
-    Busy = "busy", "much of the region was busy when it was tried: it waits", "time";
+    Busy = "busy", "much of the region was busy at the last attempt: it waits", "time";
     /// Of a page.
     Budget = "waits", "equal pages are known: they are merged when it is their turn", "time; governor, cpu";
     /// Of a page.
@@ -162,7 +169,7 @@ reasons! {
     /// Of a page.
     SampledOnly = "sampled-only", "samples found too few equal pages to read all of it", "v_dup; governor, cpu: more is sampled";
     /// Of a page.
-    NothingEqual = "nothing-equal", "read, and no other page is known to hold the same", "nothing here; `uksm group suggest` tells what others hold";
+    NothingEqual = "nothing-equal", "the page was read, and no equal page is known", "nothing here; `uksm group suggest` compares other processes";
 }
 
 impl Serialize for Reason {

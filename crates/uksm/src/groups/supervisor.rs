@@ -350,7 +350,7 @@ impl Supervisor<'_> {
         for group in done.map_err(|line| anyhow!(line))? {
             tracing::warn!("group {group}: its worker is slow to start");
         }
-        tracing::debug!("all work after {:?}", self.started.elapsed());
+        tracing::debug!("all workers are ready after {:?}", self.started.elapsed());
         self.load_programs();
         tracing::info!(
             "uksm {} runs, {}",

@@ -84,9 +84,9 @@ impl Knobs {
             knobs: before.values().clone(),
         };
         keep(file, &kept)
-            .with_context(|| format!("{}: cannot keep what is set of KSM", file.display()))?;
+            .with_context(|| format!("{}: cannot save the settings of KSM", file.display()))?;
         let watcher =
-            watch(&lock, roots, file).context("cannot start the watcher of KSM's knobs")?;
+            watch(&lock, roots, file).context("cannot start the watcher of KSM's settings")?;
         let knobs = Knobs {
             sysfs,
             before,
@@ -156,13 +156,13 @@ impl Drop for Knobs {
     fn drop(&mut self) {
         match self.before.put_back(&self.sysfs) {
             // The watcher tries again, and so does the next start.
-            Err(error) => tracing::error!("KSM is not as it was: {error}"),
+            Err(error) => tracing::error!("KSM's settings are not restored: {error}"),
             Ok(()) => {
                 let _gone = std::fs::remove_file(&self.file);
                 if let Some(pipe) = &mut self.watcher.stdin {
                     let _ended = pipe.write_all(&[DONE]);
                 }
-                tracing::info!("KSM's knobs are as they were");
+                tracing::info!("KSM's settings are restored");
             }
         }
         drop(self.watcher.stdin.take());
@@ -233,14 +233,14 @@ fn recover(sysfs: &Sysfs, file: &Path) -> anyhow::Result<Option<String>> {
     let before = kept.and_then(|kept| OriginalSettings::from_values(kept.knobs));
     let before = before.ok_or_else(|| {
         anyhow!(
-            "{}: does not say what was set of KSM: set it as it should be, and remove the file",
+            "{}: does not contain settings of KSM: set KSM by hand, and remove the file",
             file.display()
         )
     })?;
     before.put_back(sysfs)?;
     std::fs::remove_file(file).with_context(|| file.display().to_string())?;
     Ok(Some(
-        "a daemon ended without putting KSM's knobs back: they are now as they were before it"
+        "an earlier daemon ended without restoring KSM's settings: they are restored now"
             .to_owned(),
     ))
 }

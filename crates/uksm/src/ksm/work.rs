@@ -171,12 +171,13 @@ impl Work {
         let others = self.targets.found().others;
         if others > 0 {
             tracing::warn!(
-                "processes that were not named have mergeable memory ({others}): they are merged and paid for along"
+                "processes that were not named have mergeable memory ({others}): KSM merges them \
+                 too, at uksm's cost"
             );
         }
         if self.knobs.ran_before() {
             tracing::warn!(
-                "whoever had ksmd run (ksmtuned, a hypervisor) should let it be while uksm drives it"
+                "stop the program that started ksmd (ksmtuned, a hypervisor) while uksm drives ksmd"
             );
         }
     }
@@ -349,14 +350,16 @@ impl Work {
                 "{name}: no such group: in-kernel KSM keeps no groups apart"
             )),
             Request::Account => Answer::Error(
-                "no accounts are kept: in-kernel KSM does not tell what is whose".to_owned(),
+                "no accounts are kept: in-kernel KSM does not report which process has which \
+                 merged pages"
+                    .to_owned(),
             ),
             Request::Processes(_) | Request::Spaces => Answer::Error(
-                "in-kernel KSM does not tell what is merged of which process: see `uksm status`"
+                "in-kernel KSM does not report the merged pages of each process: see `uksm status`"
                     .to_owned(),
             ),
             Request::Explain { .. } | Request::ExplainSpace { .. } => Answer::Error(
-                "in-kernel KSM does not tell why memory is not merged: see `uksm status`"
+                "in-kernel KSM does not report why memory is not merged: see `uksm status`"
                     .to_owned(),
             ),
             Request::Reload | Request::Change(_) | Request::BreakSpaces(_) => Answer::Error(

@@ -190,22 +190,23 @@ pub(super) fn of_daemon() -> Vec<Row<Snapshot>> {
         .unit("bytes"),
         Row::counter(
             "written_pages",
-            "Merged pages that processes of the whole host wrote, by the kernel's count of copies less those that uksm made; not there once KSM was seen to merge too",
+            "Merged pages that processes of the whole host wrote, by the kernel's count of \
+             copies less those that uksm made; absent once KSM was seen to merge too",
             |all| known(all.about.as_ref().and_then(|about| about.written_on_host)),
         ),
         Row::gauge(
             "moves_told",
-            "Whether events tell of moves between control groups: 1 or 0",
+            "Whether events report moves between control groups: 1 or 0",
             |all| known(all.about.as_ref().and_then(|about| about.moves_told)),
         ),
         Row::counter(
             "moves_lost",
-            "How often events of moves were lost, and all processes were looked at",
+            "How often events of moves were lost; each time all processes were checked",
             |all| known(all.about.as_ref().and_then(|about| about.moves_lost)),
         ),
         Row::gauge(
             "redistribution_phase",
-            "What redistribution does: 1 for that, 0 for what it does not",
+            "State of redistribution: 1 for the present state, 0 for the others",
             |all| {
                 let phases = [Phase::Giving, Phase::Holding, Phase::TakingBack];
                 let now = all.redistribution.iter();
@@ -216,14 +217,14 @@ pub(super) fn of_daemon() -> Vec<Row<Snapshot>> {
         .by("phase"),
         Row::gauge(
             "redistribution_freed",
-            "What merging in the groups freed, where it is redistributed",
+            "Memory freed by merging in the groups, where it is redistributed",
             |all| of_redistributed(all, |group| group.freed_bytes),
         )
         .unit("bytes")
         .by("group"),
         Row::gauge(
             "redistribution_given",
-            "What members of the group hold of what was freed",
+            "Freed memory that members of the group hold",
             |all| of_redistributed(all, |group| group.given_bytes),
         )
         .unit("bytes")

@@ -53,7 +53,7 @@ impl Snapshot {
                         .to_owned(),
                 );
             }
-            Ok(answer) => Snapshot::of(answer).ok_or("the daemon answered another question")?,
+            Ok(answer) => Snapshot::of(answer).ok_or("the daemon sent an unexpected reply")?,
         };
         snapshot.answer_seconds = begun.elapsed().as_secs_f64();
         Ok(snapshot)

@@ -43,7 +43,8 @@ fn groups_are_told_by_name_and_a_worker_that_is_gone_has_no_figures() {
             "uksm_group_up{group=\"db \\\"1\\\"\"} 1",
             "uksm_group_up{group=\"web\"} 0",
             "uksm_worker_restarts_total{group=\"web\"} 3",
-            "# HELP uksm_saved_bytes What merging saves, by what the pages map: mappings of frames less frames, and the zero page",
+            "# HELP uksm_saved_bytes Memory saved by merging, by kind of page: mappings of \
+             frames less frames, and mappings of the zero page",
             "# UNIT uksm_saved_bytes bytes",
             "uksm_saved_bytes{group=\"db \\\"1\\\"\",by=\"frames\"} 2097152",
             "uksm_net_saved_bytes{group=\"db \\\"1\\\"\"} 1048576",

@@ -21,7 +21,7 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), String> {
     let beside = beside(path);
     let written = beside
         .as_ref()
-        .ok_or_else(|| io::Error::other("this is no name of a file"));
+        .ok_or_else(|| io::Error::other("this is not a file name"));
     let written = written.and_then(|beside| {
         replace(path, beside, text).inspect_err(|_| {
             // It may not exist.

@@ -225,8 +225,9 @@ fn cost(total: &Sum) -> String {
         None => "and nothing was saved for it".to_owned(),
     };
     format!(
-        "{:.2} s of processor time, {price}. Indexes took {:.3} GiB h of memory. Frames, in which what is merged lies once, took {:.3} GiB h; they are \
-         taken off what is called saved. {} died and {} replaced.",
+        "{:.2} s of processor time, {price}. Indexes took {:.3} GiB h of memory. Frames, which \
+         hold merged contents once, took {:.3} GiB h; they are subtracted from the savings. {} \
+         died and {} replaced.",
         amounts.cpu_seconds,
         amounts.index_byte_seconds / GIB_HOUR,
         amounts.frame_byte_seconds / GIB_HOUR,
@@ -239,12 +240,13 @@ fn breaks(total: &Sum) -> String {
     let amounts = &total.amounts;
     let ended = match total.ended_pages {
         None => {
-            "Of what else ended nothing is known: no two records of one worker follow each other."
+            "Other ends of merges are not known: no two records of one worker follow each other."
                 .to_owned()
         }
         Some(ended) => format!(
-            "In the stretches of which that can be told, {} merged, and of mappings of merged pages {ended} ended otherwise: written, \
-             unmapped, or of a process that ended. The kernel does not tell these apart; forks, which map merged pages once more, hide as many.",
+            "Where records follow each other, {} merged, and {ended} mappings of merged pages \
+             ended otherwise: written, unmapped, or with their process. The kernel does not \
+             distinguish these; a fork maps merged pages once more, and so hides as many.",
             counted(total.ended_of_pages, "page was", "pages were")
         ),
     };
@@ -259,7 +261,8 @@ fn breaks(total: &Sum) -> String {
 /// The number of merged pages that were written on the host.
 fn host_writes(report: &Report) -> String {
     let Some(written) = &report.host_written else {
-        return "A report of one group does not have what processes of the whole host wrote."
+        return "A report of one group has no figure of merged pages that processes of the whole \
+                host wrote."
             .to_owned();
     };
     match written.pages {
@@ -287,7 +290,8 @@ fn soonness(total: &Sum) -> String {
         ("later", amounts.hint_merged_after_10_s),
     ];
     let all: u64 = rows.iter().map(|(_, pages)| pages).sum();
-    let elsewhere = "<p>Of memory that no I/O touched nobody knows when it was written, so that it cannot be told how soon it was merged.</p>\n";
+    let elsewhere = "<p>For memory that no I/O touched, the time of writing is not known, and so \
+                     is not the time to the merge.</p>\n";
     if all == 0 {
         return format!("<p>No page was merged because of a hint of I/O.</p>\n{elsewhere}");
     }

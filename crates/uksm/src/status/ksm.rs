@@ -11,10 +11,10 @@ use uksm_policy::report::Counters as _;
 
 /// What it cannot do, for people.
 pub(crate) const LIMITS: [&str; 4] = [
-    "global: ksmd also serves, and pays for, whatever else on this host is mergeable",
-    "one tree: nothing is isolated; whoever has mergeable memory may share with anybody who has",
+    "global: ksmd also merges all other mergeable memory of this host, and its time counts here",
+    "one tree: nothing is isolated; any two processes with mergeable memory may share pages",
     "only processes that cooperate: started by `uksm exec`, or that offer their memory themselves",
-    "ranges, not pages: ksmd reads again what was sampled, and each burst scans all that is offered",
+    "ranges, not pages: ksmd reads sampled memory again, and each burst scans all offered memory",
 ];
 
 uksm_policy::counters! {
@@ -34,11 +34,12 @@ uksm_policy::counters! {
     pub(crate) struct Processes {
         /// Those that take advice: started by `uksm exec`.
         advised: u64 = "take advice" or "takes advice",
-        /// Those that have offered their memory themselves: by `prctl`, `madvise`, `mem-merge=on`.
+        /// Processes that have offered their memory themselves: by `prctl`, `madvise`,
+        /// `mem-merge=on`.
         offered: u64 = "have offered their memory themselves" or "has offered its memory itself",
-        /// Those that do not cooperate: nothing of them is merged.
+        /// Processes that do not cooperate: none of their memory is merged.
         silent: u64 = "do not cooperate" or "does not cooperate" unless "0",
-        /// Processes that were not named, have mergeable memory all the same, and are merged along.
+        /// Processes that were not named, but have mergeable memory, which KSM merges too.
         others: u64 = "not named, but mergeable" unless "0",
         /// Processes of the host that hold the lock of their own mappings, so that they cannot be
         /// looked at.

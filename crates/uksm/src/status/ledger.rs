@@ -4,10 +4,10 @@
 //! Seconds, bytes, pages of 4 KiB, byte-seconds.
 
 uksm_policy::counters! {
-    /// What adds up over time.
+    /// Amounts added up over time.
     #[derive(Copy)]
     pub(crate) struct Amounts {
-        /// How long that was.
+        /// Length of that time.
         seconds: f64,
         /// CPU time of the worker with all its threads, user and system, as `cpu.stat` of its
         /// control group counts it.
@@ -28,7 +28,7 @@ uksm_policy::counters! {
         frame_byte_seconds: f64,
         /// Workers that had died and were replaced.
         restarts: u64,
-        /// Bytes that members held of what was freed, times seconds.
+        /// Freed bytes that members held, times seconds.
         #[serde(default)]
         held_byte_seconds: f64,
         /// Bytes by which members were made larger.

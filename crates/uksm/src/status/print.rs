@@ -36,9 +36,9 @@ impl fmt::Display for Status {
             }
             if name == "targets" {
                 let events = if self.targets.told {
-                    "told of new processes by events"
+                    "new processes are reported by events"
                 } else {
-                    "not told of new processes: they are looked for"
+                    "new processes are found by listing /proc"
                 };
                 writeln!(f, "{:<10} {events}", "")?;
                 for failed in &self.targets.failed {
@@ -54,13 +54,14 @@ impl fmt::Display for Status {
                     let (pid, seconds) = (locked.pid, locked.seconds);
                     writeln!(
                         f,
-                        "{:<10} process {pid}: has held its own locks for {seconds:.0} s, so it cannot be looked at",
+                        "{:<10} process {pid}: has held its own locks for {seconds:.0} s, so its \
+                         memory cannot be examined",
                         ""
                     )?;
                 }
             }
             if name == "hints" {
-                writeln!(f, "{:<10} told by {}", "", plain(&self.hints.source))?;
+                writeln!(f, "{:<10} source: {}", "", plain(&self.hints.source))?;
             }
         }
         self.table_of_levels(f)?;
@@ -229,7 +230,7 @@ mod tests {
              0.00 s for discovery",
             "memory     3.0 MiB resident, 0.0 MiB for indexes, 0 index entries, 0.0 MiB for regions",
             "targets    0 processes, 0 address spaces, 0 sparse mappings, 0 regions, 0 too young",
-            "           not told of new processes: they are looked for",
+            "           new processes are found by listing /proc",
             "           process 9: no memory",
             "level   share  round_seconds  regions  pages  rounds  sampled  used_seconds",
             "    1  0.20 %         0.50 s     1234      0       0        0        0.00 s",

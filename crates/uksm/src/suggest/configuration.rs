@@ -9,7 +9,8 @@ pub(super) fn text<'a>(groups: impl Iterator<Item = (&'a str, &'a [Member])>) ->
     let mut text = String::new();
     for (name, members) in groups {
         if text.is_empty() {
-            text += "# Check first that those of each group may learn what the others hold.\n";
+            text += "# Check first that the processes of each group may learn the contents of \
+                     each other.\n";
         }
         let _never_fails = write!(text, "\n[group.{name}]\n");
         let mut cgroups = Vec::new();

@@ -41,7 +41,7 @@ impl Answered {
             Answer::Groups(status) => Ok(Answered::Groups(status)),
             Answer::Error(line) => Err(line),
             Answer::Ksm(_) => Err("the daemon drives in-kernel KSM: see `uksm status`".to_owned()),
-            _ => Err("the daemon answered another question".to_owned()),
+            _ => Err("the daemon sent an unexpected reply".to_owned()),
         }
     }
 
@@ -165,7 +165,7 @@ pub(super) fn processes(socket: &Path, whose: &Whose) -> Option<Said> {
     let answer = match put(socket, &Request::Processes(group)) {
         Ok(Answer::Processes(processes)) => Ok(*processes),
         Ok(Answer::Error(line)) | Err(line) => Err(line),
-        Ok(_) => Err("the daemon answered another question".to_owned()),
+        Ok(_) => Err("the daemon sent an unexpected reply".to_owned()),
     };
     Some(Said::Processes(whose.clone(), answer))
 }

@@ -75,7 +75,10 @@ pub(super) fn draw(view: &View, look: Look, area: Rect, buffer: &mut Buffer) {
     let style = look.of(Color::Green).add_modifier(Modifier::BOLD);
     Line::styled(title(view, area.width), style).render(head, buffer);
     if let Some(fault) = &view.fault {
-        let line = Line::styled(format!("{fault}; below is what was"), look.of(Color::Red));
+        let line = Line::styled(
+            format!("{fault}; the figures below are older"),
+            look.of(Color::Red),
+        );
         line.render(fault_line, buffer);
     }
     if has_curve {

@@ -204,7 +204,7 @@ fn a_daemon_that_is_gone_is_said_and_what_was_stays() {
     let mut view = three();
     view.take(Said::Status(Err("no daemon answers".to_owned())));
     let screen = plain(&view, 80, 24);
-    assert_eq!(screen[1], "no daemon answers; below is what was");
+    assert_eq!(screen[1], "no daemon answers; the figures below are older");
     assert_eq!(screen[2], "saved, all, last 2 answers: 9.0 to 9.0 MiB");
     // The newest column is empty, the one before is not.
     assert!(

@@ -77,7 +77,7 @@ where
             },
             _ => {
                 return Ok(Answer::Error(
-                    "this is no question about a process".to_owned(),
+                    "this request is not about a process".to_owned(),
                 ));
             }
         };

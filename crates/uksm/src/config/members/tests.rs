@@ -75,14 +75,14 @@ fn each_mistake_is_told_with_its_line() {
         ),
         (changed("64MiB", "64MB"), "6: base = 64MB: must be "),
         (changed("64MiB", "1"), "6: base = 1: must be "),
-        (changed("base = \"64MiB\"", ""), "4: one: has no base"),
+        (changed("base = \"64MiB\"", ""), "4: one: base is missing"),
         (
             changed("base", "bass"),
             "6: bass: no such key: known are base, ceiling, cgroup, limit, qmp, weight",
         ),
         (
             changed("\"64MiB\"", "\"64MiB\"\nceiling = \"63MiB\""),
-            "7: ceiling = 63MiB: less than its base",
+            "7: ceiling = 63MiB: is less than the member's base",
         ),
         (
             changed("\"64MiB\"", "\"64MiB\"\nweight = 0"),
@@ -98,11 +98,11 @@ fn each_mistake_is_told_with_its_line() {
         ),
         (
             changed("/tenants/a/one", "/tenants/*"),
-            "5: cgroup: '/tenants/*': a member is one",
+            "5: cgroup: '/tenants/*': a member must be one",
         ),
         (
             changed("/tenants/a/one", "/"),
-            "5: cgroup: '/': a member is one",
+            "5: cgroup: '/': a member must be one",
         ),
         (
             changed("cgroup", "qmp").replace("/tenants", "tenants"),
@@ -127,7 +127,7 @@ fn each_mistake_is_told_with_its_line() {
         (no_socket, "5: qmp: '/"),
         (
             changed("cgroup", "qmp") + "limit = \"memory.max\"\n",
-            "7: limit: a machine has no limit",
+            "7: limit: only control groups have a limit",
         ),
         (
             changed("cgroup", "qmp") + "cgroup = \"/x\"\n",
@@ -135,19 +135,19 @@ fn each_mistake_is_told_with_its_line() {
         ),
         (
             changed("cgroup = \"/tenants/a/one\"", ""),
-            "4: one: is nothing: say cgroup or qmp",
+            "4: one: names no control group and no machine",
         ),
         (
             "redistribute = \"equal\"\n".to_owned(),
-            "3: redistribute: to nobody: name who",
+            "3: redistribute: the group has no members",
         ),
         (
             changed("redistribute = \"equal\"", ""),
-            "4: one: a member, and nothing is redistributed",
+            "4: one: group a has this member",
         ),
         (
             changed("\"equal\"", "\"equal\"\nredistribute_step = \"2MiB\""),
-            "4: redistribute_step: the most in a second",
+            "4: redistribute_step: the largest change in a second",
         ),
         (
             changed("[group.a.member.one]", "member = 1\n[x]"),
@@ -177,7 +177,8 @@ fn two_groups_do_not_move_one_limit_nor_divide_by_two_rules() {
     plan(&all(ONE), &weights).unwrap();
     let error = plan(&all(ONE), &all(&weights)).unwrap_err();
     assert!(
-        error.contains(":11: redistribute: groups that divide together need one rule (")
+        error
+            .contains(":11: redistribute: groups that divide memory together need the same rule (")
             && error.contains(":3: redistribute has another)"),
         "{error}"
     );

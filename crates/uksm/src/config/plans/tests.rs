@@ -138,8 +138,8 @@ fn groups_that_name_the_same_are_refused() {
     ] {
         let error = host.refused(&format!("[group.a]\n{a}\n[group.b]\n{b}\n"));
         let says = format!(
-            "/config.toml:3: b: {says} is in group a as well (/config.toml:1: a): exclude it there, \
-             or here"
+            "/config.toml:3: b: {says} is also in group a (/config.toml:1: a): exclude it from one \
+             of them"
         );
         assert_eq!(error, says);
     }
@@ -163,7 +163,9 @@ fn a_process_in_two_groups_is_named_and_keeps_nobody_from_starting() {
     let proc = Proc::at(host.0.path());
     assert_eq!(
         conflicts::among_processes(&plans, &proc),
-        ["process 12 (nginx) is in groups b and web, and b has it: exclude it in one of them"]
+        [
+            "process 12 (nginx) matches groups b and web, and stays in b: exclude it from one of them"
+        ]
     );
     let text = text.replace(
         "[group.b]",
@@ -182,7 +184,7 @@ fn a_name_that_steers_a_terminal_is_escaped() {
     let plans = host.plan(text).unwrap();
     let lines = conflicts::among_processes(&plans, &Proc::at(host.0.path()));
     assert!(
-        lines[0].starts_with("process 12 (a\\u{1b}]0;x\\u{7}) is"),
+        lines[0].starts_with("process 12 (a\\u{1b}]0;x\\u{7}) matches"),
         "{lines:?}"
     );
     assert!(!lines[0].contains(char::is_control), "{lines:?}");
@@ -213,7 +215,7 @@ fn each_mistake_names_its_line() {
         ),
         (
             "[group.a]\nlog = \"info\"\ncomm = \"x\"\n",
-            "/config.toml:1: a: log is the daemon's",
+            "/config.toml:1: a: log is a setting of the daemon",
         ),
         ("[group.a]\n", "/config.toml:1: a: no targets"),
         (
@@ -222,7 +224,7 @@ fn each_mistake_names_its_line() {
         ),
         (
             "[group.a]\nbook = \"/x/*\"\n",
-            "/config.toml:2: book: '/x/*': one control group pays",
+            "/config.toml:2: book: '/x/*': name one control group that pays",
         ),
         (
             "[group.a]\nbook = \"x\"\n",
@@ -230,7 +232,7 @@ fn each_mistake_names_its_line() {
         ),
         (
             "[group.a]\nall = true\ncomm = \"x\"\n",
-            "/config.toml:1: a: all is what no other group has",
+            "/config.toml:1: a: all means every process",
         ),
         (
             "[targets]\ncomm = \"x\"\n[group.a]\ncomm = \"x\"\n",
@@ -316,11 +318,11 @@ fn each_mistake_in_a_rule_names_its_line() {
         ),
         (
             "[rule.a]\nby = \"user\"\nbook = \"self\"\n",
-            "/config.toml:3: book = self: a group by user is no control group",
+            "/config.toml:3: book = self: a group formed by user has no control group",
         ),
         (
             "[rule.a]\nby = \"unit\"\nbook = \"/x/*\"\n",
-            "/config.toml:3: book: '/x/*': one control group pays",
+            "/config.toml:3: book: '/x/*': name one control group that pays",
         ),
         (
             "[rule.a]\nby = \"unit\"\ncpu = 1.5\n",
@@ -328,11 +330,11 @@ fn each_mistake_in_a_rule_names_its_line() {
         ),
         (
             "[rule.a]\nby = \"unit\"\nlog = \"info\"\n",
-            "/config.toml:1: a: log is the daemon's",
+            "/config.toml:1: a: log is a setting of the daemon",
         ),
         (
             "[rule.a]\nby = \"unit\"\nall = true\ncomm = \"x\"\n",
-            "/config.toml:1: a: a rule is about all processes, or about",
+            "/config.toml:1: a: a rule has all = true, or",
         ),
         (
             "[rule.a]\nby = \"unit\"\nmember = 1\n",
@@ -350,7 +352,10 @@ fn each_mistake_in_a_rule_names_its_line() {
             "[targets]\ncomm = \"x\"\n[rule.a]\nby = \"unit\"\n",
             "/config.toml:3: a: groups and targets cannot both be named",
         ),
-        (&file, "/config.toml:2: by: /labels:3: a line is the path"),
+        (
+            &file,
+            "/config.toml:2: by: /labels:3: a line must be the path",
+        ),
     ] {
         let error = host.plans(text).expect_err(text);
         let error = error.replace(&*host.0.path().to_string_lossy(), "");
@@ -361,7 +366,7 @@ fn each_mistake_in_a_rule_names_its_line() {
     let second = host.0.path().join("conf.d/b.toml");
     std::fs::write(&second, "[rule.a]\nby = \"user\"\n").unwrap();
     let error = host.refused("[rule.a]\nby = \"user\"\n");
-    assert!(error.starts_with("/conf.d/b.toml:1: a: stands in /config.toml:1: a already"));
+    assert!(error.starts_with("/conf.d/b.toml:1: a: is set in /config.toml:1: a already"));
 }
 
 #[test]
@@ -373,7 +378,7 @@ fn a_group_stands_in_one_file() {
     let error = host.refused("[group.a]\ncomm = \"x\"\n");
     assert_eq!(
         error,
-        "/conf.d/b.toml:2: a: stands in /config.toml:1: a already"
+        "/conf.d/b.toml:2: a: is set in /config.toml:1: a already"
     );
     assert!(Path::new(&second).exists());
 }

@@ -319,8 +319,8 @@ fn lists_that_are_left_out_are_empty_and_what_is_not_described_is_refused() {
 #[test]
 fn a_reply_that_is_none_says_why() {
     for (message, says) in [
-        (&b""[..], "it is cut short"),
-        (b"{\"parameters\":{}}", "it is cut short"),
+        (&b""[..], "it is truncated"),
+        (b"{\"parameters\":{}}", "it is truncated"),
         (b"{\"parameters\":{}}\0", "missing field"),
         (b"{\0", "EOF while parsing"),
     ] {
@@ -328,7 +328,7 @@ fn a_reply_that_is_none_says_why() {
         assert!(error.contains(says), "{error}");
     }
     for (message, says) in [
-        (&b"{\"parameters\":{}}\0"[..], "it says no status"),
+        (&b"{\"parameters\":{}}\0"[..], "it contains no status"),
         (
             b"{\"parameters\":{\"status\":{\"groups\":1}}}\0",
             "expected a sequence",
@@ -337,7 +337,7 @@ fn a_reply_that_is_none_says_why() {
             b"{\"parameters\":{\"status\":{\"pid\":1}}}\0",
             "missing field",
         ),
-        (b"{\"parameters\":{\"status\":{\"pid\"", "it is cut short"),
+        (b"{\"parameters\":{\"status\":{\"pid\"", "it is truncated"),
         (
             b"{\"parameters\":{\"status\":{\"pid\"\0",
             "EOF while parsing",

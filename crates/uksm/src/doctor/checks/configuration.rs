@@ -12,7 +12,7 @@ use crate::doctor::host::Host;
 pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
         name: "configuration",
-        finds: "a line of the configuration cannot stand; the finding is that line's error",
+        finds: "a line of the configuration is not valid; the finding is the error of that line",
         reads: "/etc/uksm/config.toml, /etc/uksm/conf.d",
         worst: Severity::Error,
         cost: "uksm run refuses to start, and uksm reload changes nothing",
@@ -21,7 +21,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     },
     Check {
         name: "targets",
-        finds: "the configuration names nobody; a note if there is none",
+        finds: "the configuration names no processes; a note if there is no configuration",
         reads: "the configuration",
         worst: Severity::Warning,
         cost: "uksm merges only processes that are named: the service ends with status 2",
@@ -30,10 +30,11 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     },
     Check {
         name: "named-cgroups",
-        finds: "a control group that is named is not there",
+        finds: "a named control group does not exist",
         reads: "the configuration, /sys/fs/cgroup",
         worst: Severity::Note,
-        cost: "nothing is merged for a control group before it is there; a name that is mistaken waits for ever",
+        cost: "nothing is merged for a control group that does not exist; a misspelt name waits \
+               for ever",
         mend: "compare the name with `systemd-cgls`",
         judge: named_cgroups,
     },
@@ -42,7 +43,8 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "only zeros are merged, and hints are on",
         reads: "the configuration",
         worst: Severity::Note,
-        cost: "hints find pages that were just read from files, and those are seldom zeros: time is spent on them for nothing",
+        cost: "hints find pages that were just read from files, which are seldom zeros: their \
+               processor time is wasted",
         mend: "set hint_runs = 0",
         judge: zero_and_hints,
     },
@@ -69,7 +71,8 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "daemon and program are of two versions",
         reads: "the daemon's status",
         worst: Severity::Warning,
-        cost: "the daemon is from before an update: it does not have what the new program has",
+        cost: "the daemon was started before an update, and has not the features of the new \
+               program",
         mend: "restart the daemon: merged pages stay merged",
         judge: daemon_version,
     },
@@ -79,7 +82,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         reads: "the daemon's status",
         worst: Severity::Warning,
         cost: "nothing is merged in a group whose worker does not run",
-        mend: "see what the fault says, and the daemon's log",
+        mend: "see the fault in the finding, and the daemon's log",
         judge: groups_run,
     },
     Check {
@@ -101,7 +104,7 @@ fn configuration(host: &Host) -> Verdict {
         (Ok(_), _) if !configured.is_there => {
             Verdict::ok(format!("there is no {}", configured.name))
         }
-        (Ok(_), _) => Verdict::ok(format!("{} can stand", configured.name)),
+        (Ok(_), _) => Verdict::ok(format!("{} is valid", configured.name)),
     }
 }
 
@@ -115,19 +118,19 @@ fn targets(host: &Host) -> Verdict {
         (true, _) => Verdict::ok("the configuration names processes"),
         (false, true) => Verdict::warning("the configuration names no processes")
             .mend("uksm group suggest --all"),
-        (false, false) => Verdict::note("nobody is named, because there is no configuration")
-            .mend("install -Dm644 packaging/config.toml /etc/uksm/config.toml")
-            .mend("uksm group suggest --all"),
+        (false, false) => {
+            Verdict::note("no processes are named, because there is no configuration")
+                .mend("install -Dm644 packaging/config.toml /etc/uksm/config.toml")
+                .mend("uksm group suggest --all")
+        }
     }
 }
 
 fn named_cgroups(host: &Host) -> Verdict {
     let missing = &host.configuration.missing;
     match missing.is_empty() {
-        true => Verdict::ok("the control groups that are named are there"),
-        false => {
-            Verdict::note("control groups that are named are not there").about(missing.clone())
-        }
+        true => Verdict::ok("all named control groups exist"),
+        false => Verdict::note("some named control groups do not exist").about(missing.clone()),
     }
 }
 
@@ -138,7 +141,7 @@ fn zero_and_hints(host: &Host) -> Verdict {
     };
     match (resolved.params.merge, resolved.params.hint_runs) {
         (Contents::Zero, 1..) => Verdict::note("only zeros are merged (merge), and hints are on"),
-        _ => Verdict::ok("hints are used for what they find"),
+        _ => Verdict::ok("hints find pages that may be merged"),
     }
 }
 
@@ -146,7 +149,7 @@ fn dry_run(host: &Host) -> Verdict {
     match &host.configuration.resolved {
         None => Verdict::unknown("the configuration cannot be read"),
         Some(resolved) if resolved.daemon.dry_run => Verdict::warning("dry_run is set"),
-        Some(_) => Verdict::ok("what is found is merged"),
+        Some(_) => Verdict::ok("equal pages are merged"),
     }
 }
 
@@ -166,7 +169,7 @@ fn daemon_version(host: &Host) -> Verdict {
     let version = match &host.configuration.answer {
         Ok(Answer::Status(status)) => &status.daemon.version,
         Ok(Answer::Groups(groups)) => &groups.version,
-        _ => return Verdict::ok("no daemon tells its version"),
+        _ => return Verdict::not_applicable("no daemon reports its version"),
     };
     let own = env!("CARGO_PKG_VERSION");
     match version == own {
@@ -180,7 +183,7 @@ fn daemon_version(host: &Host) -> Verdict {
 
 fn groups_run(host: &Host) -> Verdict {
     let Ok(Answer::Groups(groups)) = &host.configuration.answer else {
-        return Verdict::ok("no daemon with groups answers");
+        return Verdict::not_applicable("no daemon with groups answers");
     };
     let faults = groups.groups.iter().filter_map(|group| {
         let fault = group.fault.as_ref()?;
@@ -200,7 +203,7 @@ fn unit(host: &Host) -> Verdict {
         configured.has_unit,
         configured.is_enabled,
     ) {
-        (false, _, _) => Verdict::ok("this host has no systemd"),
+        (false, _, _) => Verdict::not_applicable("this host has no systemd"),
         (true, _, true) => Verdict::ok("the service starts with the host"),
         (true, true, false) => {
             Verdict::note("the service does not start with the host").mend("systemctl enable uksm")

@@ -16,7 +16,8 @@ use crate::doctor::host::processes::Process;
 pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
         name: "guard",
-        finds: "the module maps no frames, as migration to a GPU would lose them; a warning if gpu_migration=1 wants it so",
+        finds: "the module maps no frames, because migration to a GPU would lose them; a warning \
+                if gpu_migration=1 asks for this",
         reads: "the device; /sys/module/uksm_guard, /proc/sys/kernel/ftrace_enabled, /sys/kernel/debug/kprobes/enabled",
         worst: Severity::Error,
         cost: "only zeros are merged; a merged page that a driver migrates meanwhile is lost, with its process and perhaps the kernel",
@@ -37,21 +38,23 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
 fn guard(host: &Host) -> Verdict {
     let state = &host.guard;
     match &host.module.opened {
-        Err(_) => Verdict::unknown("the device cannot be asked"),
+        Err(_) => Verdict::unknown("the device cannot be queried"),
         Ok(true) => Verdict::ok("migration to a GPU leaves merged pages alone"),
         Ok(false) if state.gpu_migration.text() == "Y" => {
             Verdict::warning("gpu_migration=1 leaves migration to a GPU alone, so no frame is made")
                 .mend("grep -r gpu_migration /etc/modprobe.d")
         }
         Ok(false) if state.ftrace.text() == "0" => {
-            Verdict::error("ftrace is switched off, and with it what protects merged pages")
+            Verdict::error("ftrace is switched off, and with it the protection of merged pages")
                 .mend("sysctl -w kernel.ftrace_enabled=1")
         }
         Ok(false) if state.kprobes.text() == "0" => {
-            Verdict::error("kprobes are switched off, and with them what protects merged pages")
+            Verdict::error("kprobes are switched off, and with them the protection of merged pages")
                 .mend(format!("echo 1 > /{KPROBES}"))
         }
-        Ok(false) => Verdict::error("the kernel no longer calls what protects merged pages"),
+        Ok(false) => {
+            Verdict::error("the kernel no longer calls the function that protects merged pages")
+        }
     }
 }
 

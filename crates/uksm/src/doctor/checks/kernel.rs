@@ -26,7 +26,8 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "older than 6.1: a warning; newer than 6.12: a note",
         reads: "/proc/sys/kernel/osrelease",
         worst: Severity::Warning,
-        cost: "uksm was tested on 6.1 and 6.12: on another kernel the module may not build, or not load and say why",
+        cost: "uksm was tested on 6.1 and 6.12: on another kernel the module may fail to build \
+               or to load (`dmesg` has the reason)",
         mend: "a kernel of 6.1 to 6.12",
         judge: version,
     },
@@ -68,7 +69,8 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     },
     Check {
         name: "signature",
-        finds: "the kernel wants modules to be signed, and uksm.ko is not; a note if that cannot be told, or the key must be enrolled",
+        finds: "the kernel wants modules to be signed, and uksm.ko is not; a note if that cannot \
+                be determined, or the key must be enrolled",
         reads: "variable SecureBoot of EFI, /sys/module/module/parameters/sig_enforce, uksm.ko",
         worst: Severity::Error,
         cost: "the kernel refuses a module that is not signed with a key that it trusts",
@@ -77,7 +79,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     },
     Check {
         name: "btf",
-        finds: "the kernel does not describe its types; a note if hints are off",
+        finds: "the kernel has no description of its types (BTF); a note if hints are off",
         reads: "/sys/kernel/btf/vmlinux",
         worst: Severity::Warning,
         cost: "no hints of I/O, so that memory that was just read is found later; moves between control groups are noticed within seconds to minutes, not at once",
@@ -86,19 +88,20 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     },
     Check {
         name: "pressure",
-        finds: "the kernel does not tell of tasks that wait for memory (PSI)",
+        finds: "the kernel does not report tasks that wait for memory (PSI)",
         reads: "/proc/pressure/memory",
         worst: Severity::Note,
-        cost: "what groups freed is given and taken by memory available alone: pressure_hold and pressure_take do nothing",
+        cost: "only available memory decides when members get and give back freed memory: \
+               pressure_hold and pressure_take do nothing",
         mend: "boot with psi=1, where the kernel has CONFIG_PSI",
         judge: pressure,
     },
     Check {
         name: "process-events",
-        finds: "the kernel does not tell of new processes",
+        finds: "the kernel does not report new processes",
         reads: "/boot/config-RELEASE or /proc/config.gz",
         worst: Severity::Note,
-        cost: "new processes are looked for, and are found late on a host with thousands",
+        cost: "new processes are found by listing /proc, late on a host with thousands of them",
         mend: "a kernel with CONFIG_PROC_EVENTS",
         judge: process_events,
     },
@@ -269,30 +272,30 @@ fn signature(host: &Host) -> Verdict {
             "the kernel wants signatures: the module has one, whose key must be enrolled",
         )),
         Some(None) | None => enrol(Verdict::note(
-            "the kernel wants signatures: the key of the module's must be enrolled",
+            "the kernel wants signatures: the key of the module's signature must be enrolled",
         )),
     }
 }
 
 fn btf(host: &Host) -> Verdict {
     match (host.kernel.btf, host.configuration.wants_hints()) {
-        (true, _) => Verdict::ok("the kernel describes its types"),
-        (false, true) => Verdict::warning("the kernel does not describe its types (BTF)"),
+        (true, _) => Verdict::ok("the kernel has a description of its types (BTF)"),
+        (false, true) => Verdict::warning("the kernel has no description of its types (BTF)"),
         (false, false) => Verdict::note(
-            "the kernel does not describe its types (BTF); hints are turned off anyway",
+            "the kernel has no description of its types (BTF); hints are turned off anyway",
         ),
     }
 }
 
 fn pressure(host: &Host) -> Verdict {
     match &host.kernel.pressure {
-        Seen::There(_) => Verdict::ok("the kernel tells of tasks that wait for memory"),
+        Seen::There(_) => Verdict::ok("the kernel reports tasks that wait for memory"),
         Seen::Absent => {
-            Verdict::note("the kernel does not tell of tasks that wait for memory (PSI)")
+            Verdict::note("the kernel does not report tasks that wait for memory (PSI)")
         }
         // If PSI is compiled in and turned off, the file answers EOPNOTSUPP.
         Seen::Unread(why) if why.contains("not supported") => {
-            Verdict::note("the telling of tasks that wait for memory is turned off (PSI)")
+            Verdict::note("the report of tasks that wait for memory is turned off (PSI)")
         }
         Seen::Unread(why) => Verdict::unknown(why),
     }
@@ -300,8 +303,8 @@ fn pressure(host: &Host) -> Verdict {
 
 fn process_events(host: &Host) -> Verdict {
     match host.kernel.has("CONFIG_PROC_EVENTS") {
-        Some(true) => Verdict::ok("the kernel tells of new processes"),
-        Some(false) => Verdict::note("the kernel does not tell of new processes"),
+        Some(true) => Verdict::ok("the kernel reports new processes"),
+        Some(false) => Verdict::note("the kernel does not report new processes"),
         None => Verdict::unknown("the kernel's options cannot be read"),
     }
 }

@@ -21,7 +21,8 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "KSM runs, and machines advise their memory to it",
         reads: "/proc/PID/cmdline, /sys/kernel/mm/ksm/run",
         worst: Severity::Warning,
-        cost: "QEMU advises guest memory to KSM unless it is told not to: while KSM runs, uksm leaves that memory to it",
+        cost: "QEMU advises guest memory to KSM by default: while KSM runs, uksm leaves that \
+               memory to it",
         mend: "start the machine with -machine mem-merge=off (libvirt: <nosharepages/> in <memoryBacking>), or stop KSM",
         judge: mem_merge,
     },
@@ -57,7 +58,8 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "machines have no balloon",
         reads: "/proc/PID/cmdline",
         worst: Severity::Note,
-        cost: "a machine without a balloon cannot be made larger or smaller: it is given nothing of what its group freed",
+        cost: "a machine without a balloon cannot be made larger or smaller: it gets no memory \
+               that its group freed",
         mend: "add a virtio balloon (libvirt: <memballoon model='virtio'/>)",
         judge: balloon,
     },
@@ -73,7 +75,11 @@ fn those(host: &Host, holds: impl Fn(&Machine) -> bool) -> Vec<&Process> {
         .collect()
 }
 
-fn told(found: &[&Process], none: &str, verdict: Verdict) -> Verdict {
+/// The verdict about the machines `found`; `none` is the result without them.
+fn about_machines(host: &Host, found: &[&Process], none: &str, verdict: Verdict) -> Verdict {
+    if those(host, |_| true).is_empty() {
+        return Verdict::not_applicable("no machine of QEMU runs");
+    }
     if found.is_empty() {
         return Verdict::ok(none);
     }
@@ -88,14 +94,19 @@ fn told(found: &[&Process], none: &str, verdict: Verdict) -> Verdict {
 fn mem_merge(host: &Host) -> Verdict {
     let found = those(host, |machine| machine.merges);
     if !host.memory.ksm_runs() {
-        return Verdict::ok("KSM does not run: no machine is its");
+        return Verdict::ok("KSM does not run, and merges no machine");
     }
     let verdict = Verdict::new(
         severity(found.iter().copied()),
         "KSM runs, and these machines advise their memory to it",
     )
     .mend("echo 0 > /sys/kernel/mm/ksm/run");
-    told(&found, "no machine advises its memory to KSM", verdict)
+    about_machines(
+        host,
+        &found,
+        "no machine advises its memory to KSM",
+        verdict,
+    )
 }
 
 fn shared(host: &Host) -> Verdict {
@@ -104,13 +115,19 @@ fn shared(host: &Host) -> Verdict {
         severity(found.iter().copied()),
         "memory of these machines is shared with other processes",
     );
-    told(&found, "no machine of QEMU shares its memory", verdict)
+    about_machines(
+        host,
+        &found,
+        "no machine of QEMU shares its memory",
+        verdict,
+    )
 }
 
 fn prealloc(host: &Host) -> Verdict {
     let found = those(host, |machine| machine.preallocates);
     let verdict = Verdict::note("these machines take all their memory at the start");
-    told(
+    about_machines(
+        host,
         &found,
         "no machine of QEMU takes all memory at its start",
         verdict,
@@ -119,18 +136,23 @@ fn prealloc(host: &Host) -> Verdict {
 
 fn mem_lock(host: &Host) -> Verdict {
     if host.configuration.merges_locked() {
-        return Verdict::ok("uksm is told to merge locked memory (locked)");
+        return Verdict::ok("uksm is set to merge locked memory (locked)");
     }
     let found = those(host, |machine| machine.locks);
     let verdict = Verdict::new(
         severity(found.iter().copied()),
         "these machines lock their memory, and locked is not set",
     );
-    told(&found, "no machine of QEMU locks its memory", verdict)
+    about_machines(host, &found, "no machine of QEMU locks its memory", verdict)
 }
 
 fn balloon(host: &Host) -> Verdict {
     let found = those(host, |machine| !machine.balloon);
     let verdict = Verdict::note("these machines have no balloon");
-    told(&found, "no machine of QEMU is without a balloon", verdict)
+    about_machines(
+        host,
+        &found,
+        "no machine of QEMU is without a balloon",
+        verdict,
+    )
 }

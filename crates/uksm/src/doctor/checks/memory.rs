@@ -34,13 +34,14 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "huge pages are set aside",
         reads: "/sys/kernel/mm/hugepages/*/nr_hugepages",
         worst: Severity::Warning,
-        cost: "this memory is set aside for hugetlbfs: nothing in it can be merged, and nobody else can have it",
+        cost: "this memory is set aside for hugetlbfs: none of it can be merged, or used for \
+               anything else",
         mend: "reserve less; back virtual machines with ordinary memory",
         judge: hugetlb_reserved,
     },
     Check {
         name: "ksm",
-        finds: "KSM runs; a note if it was told to unmerge all",
+        finds: "KSM runs; a note if it is set to unmerge all",
         reads: "/sys/kernel/mm/ksm/{run,pages_to_scan,sleep_millisecs}",
         worst: Severity::Warning,
         cost: "ksmd takes processor time of its own, and uksm leaves alone what it has merged, and memory that is offered to it as long as it runs; `echo 2 > run` unmerges pages of uksm, too, in memory that was advised to KSM",
@@ -58,10 +59,11 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     },
     Check {
         name: "overcommit",
-        finds: "the kernel promises no more than it has",
+        finds: "the kernel does not overcommit memory",
         reads: "/proc/sys/vm/overcommit_memory",
         worst: Severity::Warning,
-        cost: "the kernel counts what was promised, not what is in use: merging frees memory, and nobody may reserve it",
+        cost: "the kernel limits reserved memory, not used memory: programs cannot reserve the \
+               memory that merging frees",
         mend: "let the kernel overcommit: 0, its default",
         judge: overcommit,
     },
@@ -70,7 +72,8 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "there is no swap",
         reads: "/proc/swaps",
         worst: Severity::Note,
-        cost: "if merged pages are written again there is nowhere to go but free memory; merged pages themselves are never swapped",
+        cost: "copies of merged pages that are written again need free memory; merged pages \
+               themselves are never swapped",
         mend: "add swap, or keep as much memory free as uksm saves",
         judge: swap,
     },
@@ -88,7 +91,8 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "uksm saves more than is available, or less than 5 % of memory is",
         reads: "/proc/meminfo; the daemon's status",
         worst: Severity::Warning,
-        cost: "if processes write their merged pages again, or uksm break is used, there is not memory for all copies",
+        cost: "if processes write their merged pages again, or uksm break is used, memory may \
+               not suffice for all copies",
         mend: "add swap or memory, or bound what is merged with max_frames",
         judge: headroom,
     },
@@ -97,7 +101,9 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "control groups of version 2 are not mounted at /sys/fs/cgroup",
         reads: "/sys/fs/cgroup/cgroup.controllers",
         worst: Severity::Warning,
-        cost: "without them no process can be named by control group, unit or virtual machine; mounted elsewhere (hybrid) they name processes, and groups are neither booked on them nor given what they freed",
+        cost: "without them no process can be named by control group, unit or virtual machine; \
+               mounted elsewhere (hybrid) they can name processes, but neither pay for groups \
+               nor receive freed memory",
         mend: "boot with systemd.unified_cgroup_hierarchy=1",
         judge: cgroup_v2,
     },
@@ -106,7 +112,8 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "control groups do not count memory",
         reads: "/sys/fs/cgroup/cgroup.controllers",
         worst: Severity::Warning,
-        cost: "frames are charged to nobody, and members of a group cannot be given what it freed",
+        cost: "frames are charged to no control group, and members of a group cannot receive the \
+               memory that it freed",
         mend: "boot without cgroup_disable=memory, or with cgroup_enable=memory",
         judge: memory_controller,
     },
@@ -150,7 +157,7 @@ fn huge_pages(host: &Host) -> Verdict {
             match host.configuration.splits_huge_pages() {
                 true => Verdict::note(what).mend(madvise),
                 false => Verdict::warning(format!(
-                    "{what}, and uksm is told to leave them alone (thp = \"never\")"
+                    "{what}, and uksm is set to leave them alone (thp = \"never\")"
                 ))
                 .mend(madvise),
             }
@@ -245,8 +252,10 @@ fn ksm(host: &Host) -> Verdict {
                 ))
                 .mend("echo 0 > /sys/kernel/mm/ksm/run")
             }
-            "2" => Verdict::note("KSM was told to unmerge all that was advised to it (run is 2)")
-                .mend("echo 0 > /sys/kernel/mm/ksm/run"),
+            "2" => {
+                Verdict::note("KSM is set to unmerge all memory that was advised to it (run is 2)")
+                    .mend("echo 0 > /sys/kernel/mm/ksm/run")
+            }
             _ => Verdict::ok("KSM does not run"),
         },
         Seen::Absent => Verdict::ok("the kernel has no KSM"),
@@ -262,7 +271,7 @@ fn ksm_tuner(host: &Host) -> Verdict {
             .mend(format!("systemctl disable --now {}", tuner.comm));
     }
     match chosen(host.memory.advisor.text()) {
-        Some("none") | None => Verdict::ok("nobody turns KSM on and off"),
+        Some("none") | None => Verdict::ok("no tuner turns KSM on and off"),
         Some(mode) if host.memory.ksm_runs() => {
             Verdict::warning(format!("KSM's own advisor sets its pace: {mode}"))
                 .mend("echo none > /sys/kernel/mm/ksm/advisor_mode")
@@ -273,10 +282,10 @@ fn ksm_tuner(host: &Host) -> Verdict {
 
 fn overcommit(host: &Host) -> Verdict {
     match &host.memory.overcommit {
-        Seen::There(text) if text.trim() == "2" => Verdict::warning(
-            "the kernel promises no more memory than there is (overcommit_memory is 2)",
-        )
-        .mend("sysctl vm.overcommit_memory=0"),
+        Seen::There(text) if text.trim() == "2" => {
+            Verdict::warning("the kernel does not overcommit memory (overcommit_memory is 2)")
+                .mend("sysctl vm.overcommit_memory=0")
+        }
         Seen::There(text) => Verdict::ok(format!("overcommit_memory is {}", text.trim())),
         Seen::Absent => Verdict::unknown("/proc/sys/vm/overcommit_memory is not there"),
         Seen::Unread(why) => Verdict::unknown(why),
@@ -352,7 +361,7 @@ fn memory_controller(host: &Host) -> Verdict {
             Verdict::ok("control groups count memory")
         }
         Seen::There(_) => Verdict::warning("control groups of version 2 do not count memory"),
-        Seen::Absent => Verdict::ok("does not apply: no control groups of version 2"),
+        Seen::Absent => Verdict::not_applicable("there are no control groups of version 2"),
         Seen::Unread(why) => Verdict::unknown(why),
     }
 }

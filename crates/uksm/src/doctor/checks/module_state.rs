@@ -47,7 +47,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "neither a file of modules to load nor an enabled service names the module",
         reads: "/etc/modules-load.d, /etc/systemd/system/*.wants/uksm.service",
         worst: Severity::Note,
-        cost: "after the next start of the host somebody must load the module by hand",
+        cost: "after the next start of the host the module must be loaded by hand",
         mend: "echo uksm > /etc/modules-load.d/uksm.conf",
         judge: at_start,
     },
@@ -62,7 +62,8 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     },
     Check {
         name: "device",
-        finds: "the device is not there, is another's, or speaks another version of the interface",
+        finds: "the device does not exist, is not uksm's, or speaks another version of the \
+                interface",
         reads: "/dev/uksm, or what `device` is set to; opens it",
         worst: Severity::Error,
         cost: "the daemon drives the module by this device, and speaks one version of its interface",
@@ -111,7 +112,7 @@ fn installed(host: &Host) -> Verdict {
 
 fn current(host: &Host) -> Verdict {
     let Some(file) = &host.module.file else {
-        return Verdict::ok("no module is installed that could be of another kernel");
+        return Verdict::not_applicable("no module is installed");
     };
     if file.is_signed.is_none() {
         return Verdict::unknown(format!("{} is compressed, or cannot be read", file.name));

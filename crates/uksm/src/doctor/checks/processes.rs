@@ -33,7 +33,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         reads: "/proc/PID/{status,maps,fd}",
         worst: Severity::Note,
         cost: "the findings about processes are of a part of them only",
-        mend: "ask as root, with CAP_SYS_PTRACE",
+        mend: "run the command as root, with CAP_SYS_PTRACE",
         judge: read_in_part,
     },
     Check {
@@ -50,7 +50,8 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "processes have shared memory; a warning if it is a virtual machine's or sandbox's",
         reads: "/proc/PID/{status,maps}",
         worst: Severity::Warning,
-        cost: "shared memory is one for several processes already, and uksm does not merge it with other memory (gVisor, and Kata with virtio-fs, keep all memory of a sandbox so)",
+        cost: "several processes share this memory already, and uksm does not merge it with \
+               other memory (gVisor, and Kata with virtio-fs, keep all memory of a sandbox so)",
         mend: "for Kata: shared_fs = \"none\" or virtio-9p, so that memory need not be shared; for gVisor there is none",
         judge: shared,
     },
@@ -86,7 +87,8 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "processes have locked memory, and locked is not set",
         reads: "/proc/PID/status; `locked` of the configuration",
         worst: Severity::Warning,
-        cost: "mlocked memory is left alone unless locked is set; merged, it can wait for memory at a write, which who locked it may not expect",
+        cost: "mlocked memory is left alone unless locked is set; if it is merged, a write to it \
+               may wait for memory, which its program may not expect",
         mend: "set locked, if its owners agree, or do not lock",
         judge: locked,
     },
@@ -95,16 +97,19 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "processes have pinned memory",
         reads: "/proc/PID/status",
         worst: Severity::Note,
-        cost: "pages that a device or io_uring holds are busy, and stay unmerged as long",
-        mend: "none: it ends when the program lets go",
+        cost: "pages that a device or io_uring holds are busy, and stay unmerged while it holds \
+               them",
+        mend: "none: it ends when the program releases the pages",
         judge: pinned,
     },
     Check {
         name: "ksm-memory",
-        finds: "KSM looks at memory of processes; a note while it does not run",
+        finds: "processes offer memory to KSM, or KSM has merged some; a note while KSM does not \
+                run",
         reads: "/proc/PID/ksm_stat",
         worst: Severity::Warning,
-        cost: "what KSM has merged uksm leaves alone, and all that is offered to KSM while it runs",
+        cost: "uksm leaves alone the pages that KSM has merged and, while KSM runs, all memory \
+               offered to it",
         mend: "stop KSM, or do not name these processes",
         judge: of_ksm,
     },
@@ -280,7 +285,7 @@ fn locked(host: &Host) -> Verdict {
         .processes
         .with(|process| much(process.locked).filter(|_| !process.vfio));
     if host.configuration.merges_locked() && !found.is_empty() {
-        return Verdict::ok("there is mlocked memory, and uksm is told to merge it (locked)");
+        return Verdict::ok("there is mlocked memory, and uksm is set to merge it (locked)");
     }
     let what = |size| format!("processes have locked {size}");
     told(
@@ -312,10 +317,10 @@ fn of_ksm(host: &Host) -> Verdict {
         true => of(&found),
         false => Severity::Note,
     };
-    let what = |size| format!("processes with {size} are KSM's to merge, or were");
+    let what = |size| format!("processes offer {size} to KSM, or KSM has merged it");
     told(
         &found,
-        "no process is KSM's to merge",
+        "no process offers memory to KSM",
         severity,
         what,
         nothing,

@@ -13,11 +13,12 @@ use crate::doctor::probe::Seen;
 pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
         name: "capabilities",
-        finds: "who asks lacks a capability, or is in a user namespace",
+        finds: "the caller lacks a capability, or is in a user namespace",
         reads: "/proc/self/status, /proc/self/uid_map",
         worst: Severity::Warning,
-        cost: "who asks cannot run uksm, and sees less of the host here; a service has rights of its own",
-        mend: "ask as root, in the host's own user namespace",
+        cost: "the caller cannot run uksm, and sees less of the host; a service has rights of \
+               its own",
+        mend: "run doctor as root, in the host's own user namespace",
         judge: capabilities,
     },
     Check {
@@ -48,15 +49,15 @@ fn capabilities(host: &Host) -> Verdict {
         .map(|(_, name, what)| format!("{name}, {what}"))
         .collect();
     match missing.is_empty() {
-        true => Verdict::ok("who asks may run uksm"),
-        false => Verdict::warning("who asks has not the rights that uksm run takes").about(missing),
+        true => Verdict::ok("the caller may run uksm"),
+        false => Verdict::warning("the caller lacks rights that uksm run needs").about(missing),
     }
 }
 
 fn ptrace_scope(host: &Host) -> Verdict {
     match &host.rights.ptrace_scope {
         Seen::There(text) if text.trim() == "3" => {
-            Verdict::error("the kernel lets nobody trace (ptrace_scope is 3)")
+            Verdict::error("the kernel forbids all tracing (ptrace_scope is 3)")
                 .mend("grep -r ptrace_scope /etc/sysctl.conf /etc/sysctl.d /usr/lib/sysctl.d")
         }
         Seen::There(text) => Verdict::ok(format!("ptrace_scope is {}", text.trim())),

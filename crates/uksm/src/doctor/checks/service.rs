@@ -37,7 +37,7 @@ const READ_SEARCH: u64 = 1 << 2;
 fn rights(host: &Host) -> Verdict {
     let service = &host.service;
     let Some(own) = service.capabilities else {
-        return Verdict::ok("no daemon with groups runs, whose rights could be read");
+        return Verdict::not_applicable("no daemon with groups runs");
     };
     let mut missing = Vec::new();
     let mut names = Vec::new();
@@ -68,7 +68,7 @@ fn stored(host: &Host) -> Verdict {
     let service = &host.service;
     let groups = service.max_groups;
     match service.max_files {
-        None => Verdict::ok("there is no service"),
+        None => Verdict::not_applicable("the service is not installed"),
         Some(max) if groups > max => Verdict::warning(format!(
             "there can be {groups} groups, and systemd stores {max} files"
         ))

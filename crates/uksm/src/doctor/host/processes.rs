@@ -84,7 +84,7 @@ impl Processes {
     /// Why findings are about some of the processes only, if so.
     pub(in crate::doctor) fn why_in_part(&self) -> Option<String> {
         let closed = (!self.closed.is_empty())
-            .then(|| format!("{} could not be looked into", self.closed.len()));
+            .then(|| format!("{} could not be examined", self.closed.len()));
         let left_out = (self.left_out > 0).then(|| format!("{} were not read", self.left_out));
         let why: Vec<String> = closed.into_iter().chain(left_out).collect();
         (!why.is_empty()).then(|| format!("of the processes {}", why.join(", and ")))

@@ -6,7 +6,7 @@ use crate::doctor::probe::{Root, Seen};
 pub(in crate::doctor) const CAPABILITIES: [(u32, &str, &str); 3] = [
     (21, "CAP_SYS_ADMIN", "to open the device"),
     (19, "CAP_SYS_PTRACE", "to attach processes"),
-    (12, "CAP_NET_ADMIN", "to be told of new processes"),
+    (12, "CAP_NET_ADMIN", "to receive events of new processes"),
 ];
 
 /// The map of the host's own user namespace.

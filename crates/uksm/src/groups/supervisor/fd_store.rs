@@ -120,7 +120,7 @@ pub(super) fn give_up(group: &str, file: OwnedFd) {
     });
     match given_up {
         Ok(0) => {}
-        Ok(_) => tracing::warn!("{}", stays_shared(group, "is no group any more")),
+        Ok(_) => tracing::warn!("{}", stays_shared(group, "is not a group any more")),
         Err(error) => {
             tracing::warn!("group {group}: cannot give up the frames that systemd stores: {error}");
         }
@@ -132,8 +132,9 @@ pub(super) fn give_up(group: &str, file: OwnedFd) {
 /// cannot be broken automatically: the processes of the group are not stored.
 fn stays_shared(group: &str, why: &str) -> String {
     format!(
-        "group {group}: {why}, and what its processes share stays shared until they write it or end: give them their own \
-         pages by `uksm break` (--cgroup, --unit, --comm), then restart the daemon; `uksm reload` breaks such pages by itself"
+        "group {group}: {why}, and its processes share their pages until they write them or end: \
+         give them their own pages by `uksm break` (--cgroup, --unit, --comm), then restart the \
+         daemon; `uksm reload` breaks such pages by itself"
     )
 }
 
@@ -169,7 +170,7 @@ pub(super) fn remove(group: &str) {
     let name = format!("{PREFIX}{group}");
     let state = [NotifyState::FdStoreRemove, NotifyState::FdName(&name)];
     if let Err(error) = sd_notify::notify(&state) {
-        tracing::debug!("systemd was not told: {error}");
+        tracing::debug!("cannot notify systemd: {error}");
     }
 }
 
@@ -182,7 +183,7 @@ mod tests {
         let line = stays_shared("web", "was merged by another policy");
         for words in [
             "group web: ",
-            "stays shared",
+            "share their pages",
             "`uksm break`",
             "`uksm reload`",
         ] {

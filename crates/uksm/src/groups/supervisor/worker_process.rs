@@ -355,7 +355,10 @@ impl WorkerProcess {
             && let Err(error) = self.handover.send(&running.channel)
         {
             // It gets all of them again when it is restarted.
-            tracing::debug!("group {}: not told: {error}", self.plan.name);
+            tracing::debug!(
+                "group {}: cannot send a message to its worker: {error}",
+                self.plan.name
+            );
         }
     }
 

@@ -31,7 +31,7 @@ pub(crate) fn control(
         .spawn(move || {
             let worker = (sender, share_sender);
             if let Err(error) = obey(&channel, &inbox, &worker, &waker) {
-                tracing::warn!("the supervisor cannot be heard: {error}");
+                tracing::warn!("cannot read from the supervisor: {error}");
             }
             waker.stop();
         })

@@ -44,7 +44,7 @@ pub(crate) fn worker() -> Result<ExitCode, Failure> {
     let order = channel.receive::<SupervisorMessage>(Some(PATIENCE));
     let Ok(Some((SupervisorMessage::Setup(setup), domain))) = order else {
         return Err(Failure::usage(
-            "worker: is started by `uksm run` for each group, and by nobody else".to_owned(),
+            "worker: only `uksm run` starts this command, once for each group".to_owned(),
         ));
     };
     let Err(error) = work(&setup, domain, &channel) else {
@@ -64,7 +64,7 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
     let device = device(setup, domain, &resolved, channel)?;
     let own_memory = Proc::default().own_memory()?.of_copy();
     // All files that need rights are open; other threads start after this.
-    sandbox::give_up_capabilities().context("cannot give up rights")?;
+    sandbox::give_up_capabilities().context("cannot drop capabilities")?;
     let hints = hints(&resolved, channel)?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
@@ -86,7 +86,7 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
         hints,
     };
     let mut worker = start.worker()?;
-    sandbox::confine().context("cannot give up system calls")?;
+    sandbox::confine().context("cannot restrict system calls")?;
     tracing::debug!("ready after {} us", clock::process_cpu() / 1000);
     channel.send(&WorkerMessage::Ready, None)?;
     start::work(&mut worker)

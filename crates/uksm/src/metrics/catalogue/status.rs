@@ -47,31 +47,49 @@ fn by_level(status: &Status, figure: fn(&LevelReport) -> Figure) -> Vec<Sample> 
 
 fn savings() -> Vec<Row> {
     vec![
-        Row::gauge("saved", "What merging saves, by what the pages map: mappings of frames less frames, and the zero page", |status| {
-            let frames = signed_bytes(status.saved.frames_pages);
-            let zero = bytes(status.saved.zero_pages);
-            vec![("frames".to_owned(), frames.into()), ("zero".to_owned(), zero.into())]
-        })
+        Row::gauge(
+            "saved",
+            "Memory saved by merging, by kind of page: mappings of frames less \
+                    frames, and mappings of the zero page",
+            |status| {
+                let frames = signed_bytes(status.saved.frames_pages);
+                let zero = bytes(status.saved.zero_pages);
+                vec![
+                    ("frames".to_owned(), frames.into()),
+                    ("zero".to_owned(), zero.into()),
+                ]
+            },
+        )
         .unit("bytes")
         .by("by"),
-        Row::gauge("net_saved", "The same less the memory of the worker itself; the supervisor's is not in it", |status| {
-            one(signed_bytes(status.saved.net_pages))
-        })
+        Row::gauge(
+            "net_saved",
+            "The same less the memory of the worker itself; the supervisor's is not in it",
+            |status| one(signed_bytes(status.saved.net_pages)),
+        )
         .unit("bytes"),
-        Row::gauge("merged_now", "Memory that is merged now, as the policy believes: mappings of frames and zero pages", |status| {
-            one(bytes(status.merged.pages.now))
-        })
+        Row::gauge(
+            "merged_now",
+            "Memory that is merged now, as the policy believes: mappings of frames and zero pages",
+            |status| one(bytes(status.merged.pages.now)),
+        )
         .unit("bytes"),
         Row::gauge("left", "Duplicates believed to be left", |status| {
             one(bytes(status.merged.duplicates.left))
         })
         .unit("bytes"),
         Row::gauge("frames", "Frames held", |status| one(status.frames.held)),
-        Row::gauge("frames_limit", "Most frames that may be held", |status| one(status.frames.limit)),
-        Row::gauge("frame_mappings", "Mappings of frames", |status| one(status.frames.sharers)),
-        Row::gauge("frames_unmapped", "Frames without mappings, not freed yet", |status| {
-            one(status.frames.unmapped)
+        Row::gauge("frames_limit", "Most frames that may be held", |status| {
+            one(status.frames.limit)
         }),
+        Row::gauge("frame_mappings", "Mappings of frames", |status| {
+            one(status.frames.sharers)
+        }),
+        Row::gauge(
+            "frames_unmapped",
+            "Frames without mappings, not freed yet",
+            |status| one(status.frames.unmapped),
+        ),
     ]
 }
 
@@ -171,7 +189,7 @@ fn targets() -> Vec<Row> {
         ),
         Row::gauge(
             "left_out",
-            "Memory that nobody follows, because of max_regions or max_process_regions",
+            "Memory left out because of max_regions or max_process_regions",
             |status| one(bytes(status.targets.spaces.left_out_pages)),
         )
         .unit("bytes"),
@@ -193,7 +211,8 @@ fn targets() -> Vec<Row> {
         ),
         Row::gauge(
             "processes_locked",
-            "Processes that have held their own locks for long, so that nobody can look at them",
+            "Processes that have held their own locks for long, so that their memory cannot be \
+             examined",
             |status| one(status.targets.locked_processes),
         ),
         Row::counter(
@@ -203,12 +222,12 @@ fn targets() -> Vec<Row> {
         ),
         Row::gauge(
             "processes_told",
-            "Whether the kernel tells of new processes by events: 1 or 0",
+            "Whether the kernel reports new processes by events: 1 or 0",
             |status| one(status.targets.told),
         ),
         Row::counter(
             "process_events_lost",
-            "Losses of events of processes; each time all processes were searched",
+            "Losses of process events; each time all processes were searched",
             |status| one(status.targets.events_lost),
         ),
     ]
@@ -216,18 +235,24 @@ fn targets() -> Vec<Row> {
 
 fn ladder() -> Vec<Row> {
     vec![
-        Row::gauge("regions", "Regions followed, by their level of the ladder, from 1, the bottom", |status| {
-            by_level(status, |level| level.regions.into())
-        })
+        Row::gauge(
+            "regions",
+            "Regions followed, by their level of the ladder, from 1, the bottom",
+            |status| by_level(status, |level| level.regions.into()),
+        )
         .by("level"),
-        Row::gauge("region_size", "Memory of the regions of a level, mapped or not", |status| {
-            by_level(status, |level| bytes(level.pages).into())
-        })
+        Row::gauge(
+            "region_size",
+            "Memory of the regions of a level, mapped or not",
+            |status| by_level(status, |level| bytes(level.pages).into()),
+        )
         .unit("bytes")
         .by("level"),
-        Row::gauge("level_budget", "Share of one core that the level may use", |status| {
-            by_level(status, |level| level.share.into())
-        })
+        Row::gauge(
+            "level_budget",
+            "Share of one core that the level may use",
+            |status| by_level(status, |level| level.share.into()),
+        )
         .unit("ratio")
         .by("level"),
         Row::gauge("level_round", "Length of the level's round", |status| {
@@ -239,33 +264,46 @@ fn ladder() -> Vec<Row> {
             by_level(status, |level| level.rounds.into())
         })
         .by("level"),
-        Row::counter("level_sampled_pages", "Pages sampled for the level", |status| {
-            by_level(status, |level| level.sampled.into())
-        })
+        Row::counter(
+            "level_sampled_pages",
+            "Pages sampled for the level",
+            |status| by_level(status, |level| level.sampled.into()),
+        )
         .by("level"),
         Row::counter("level_cpu", "CPU time used for the level", |status| {
             by_level(status, |level| level.used_seconds.into())
         })
         .unit("seconds")
         .by("level"),
-        Row::counter("region_moves", "Moves of regions on the ladder, and of those that were held back, by cause; cow_broken: merged pages are written too fast", |status| {
-            let of = &status.promotions;
-            each([
-                ("promoted", of.promoted),
-                ("leapt", of.leapt),
-                ("demoted", of.demoted),
-                ("finished", of.finished),
-                ("cow_broken", of.cow_broken),
-                ("held_young", of.held_young),
-                ("died_young", of.died_young),
-            ])
-        })
+        Row::counter(
+            "region_moves",
+            "Moves of regions on the ladder, and regions held back, by \
+                      cause; cow_broken: merged pages are written too fast",
+            |status| {
+                let of = &status.promotions;
+                each([
+                    ("promoted", of.promoted),
+                    ("leapt", of.leapt),
+                    ("demoted", of.demoted),
+                    ("finished", of.finished),
+                    ("cow_broken", of.cow_broken),
+                    ("held_young", of.held_young),
+                    ("died_young", of.died_young),
+                ])
+            },
+        )
         .by("cause"),
-        Row::counter("swept_pages", "Pages read by first sweeps", |status| one(status.sampling.swept_first)),
-        Row::gauge("hash_lines", "Cache lines of a page that are hashed now, of 64", |status| {
-            one(u64::from(status.strength.lines))
+        Row::counter("swept_pages", "Pages read by first sweeps", |status| {
+            one(status.sampling.swept_first)
         }),
-        Row::counter("hash_line_changes", "How often that changed", |status| one(status.strength.changes)),
+        Row::gauge(
+            "hash_lines",
+            "Cache lines of a page that are hashed now, of 64",
+            |status| one(u64::from(status.strength.lines)),
+        ),
+        Row::counter("hash_line_changes", "How often that changed", |status| {
+            one(status.strength.changes)
+        }),
     ]
 }
 
@@ -301,7 +339,7 @@ fn costs() -> Vec<Row> {
         .unit("bytes"),
         Row::gauge(
             "index",
-            "Of that, both indexes and what is known of frames",
+            "Of that, both indexes and the table of frames",
             |status| one(status.memory.index.index_bytes),
         )
         .unit("bytes"),
@@ -312,7 +350,7 @@ fn costs() -> Vec<Row> {
         ),
         Row::gauge(
             "region_memory",
-            "Of that, what is kept of regions and address spaces",
+            "Of that, the tables of regions and address spaces",
             |status| one(status.memory.regions.region_bytes),
         )
         .unit("bytes"),
@@ -356,7 +394,7 @@ fn hints() -> Vec<Row> {
         })
         .by("within"),
         Row::gauge("hint_waiting_pages", "Pages of hints that wait", |status| one(status.hints.policy.waiting_pages)),
-        Row::counter("hint_grown", "How often it was told that memory has appeared in a process", |status| {
+        Row::counter("hint_grown", "Hints that memory has appeared in a process", |status| {
             one(status.hints.policy.grown)
         }),
         Row::counter("hint_cpu", "CPU time used for hints", |status| one(status.hints.policy.used_seconds)).unit("seconds"),
@@ -376,7 +414,7 @@ fn faults() -> Vec<Row> {
         ),
         Row::counter(
             "frames_changed",
-            "Frames given up because they no longer held what they had held",
+            "Frames given up because their contents had changed",
             |status| one(status.kernel.counts.changed),
         ),
         Row::gauge(
@@ -386,7 +424,7 @@ fn faults() -> Vec<Row> {
         ),
         Row::counter(
             "unread",
-            "Reads of processes that failed; what was known of those stayed",
+            "Failed reads of processes; what was known of these processes is kept",
             |status| one(status.targets.unread),
         ),
     ]
@@ -401,7 +439,8 @@ fn total<F: Into<Figure>>(status: &Status, figure: fn(&Amounts) -> F) -> Vec<Sam
 /// A total of the ledger, which continues over restarts.
 fn ledger() -> Vec<Row> {
     vec![
-        Row::counter("ledger", "How long the group has been accounted for; all of ledger goes on over restarts of workers and daemon", |status| {
+        Row::counter("ledger", "Time for which the group has been accounted; all of ledger \
+                      continues over restarts of workers and daemon", |status| {
             total(status, |of| of.seconds)
         })
         .unit("seconds"),
@@ -416,7 +455,7 @@ fn ledger() -> Vec<Row> {
         .unit("byte_seconds"),
         Row::counter("ledger_frame", "Bytes of frames, times seconds", |status| total(status, |of| of.frame_byte_seconds))
             .unit("byte_seconds"),
-        Row::counter("ledger_held", "Bytes that members held of what was freed, times seconds", |status| {
+        Row::counter("ledger_held", "Freed bytes that members held, times seconds", |status| {
             total(status, |of| of.held_byte_seconds)
         })
         .unit("byte_seconds"),

@@ -52,7 +52,7 @@ fn each_plot_says_its_range_in_words_and_each_group_has_one() {
         );
         assert!(!text.contains("a<b>"));
         assert!(
-            text.contains("Of what else ended nothing is known"),
+            text.contains("Other ends of merges are not known"),
             "{text}"
         );
         assert!(text.contains("No page was merged because of a hint"));

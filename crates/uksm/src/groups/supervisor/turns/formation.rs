@@ -20,8 +20,8 @@ impl Supervisor<'_> {
         for (rule, most, value) in left_out {
             if self.formed.full.insert(rule.clone()) {
                 tracing::warn!(
-                    "rule {rule}: has formed {}, and forms no more: processes of {} and others are in \
-                     no group: raise most, or exclude some",
+                    "rule {rule}: has formed its maximum of {}: processes of {} and others are \
+                     in no group: raise most, or exclude some",
                     counted(most as u64, "group", "groups"),
                     value.text
                 );
@@ -49,7 +49,7 @@ impl Supervisor<'_> {
             let name = plan.name.clone();
             if self.workers.iter().any(|worker| worker.plan.name == name) {
                 // A collision of SHA-256.
-                tracing::warn!("group {name} is there already: {} has none", value.text);
+                tracing::warn!("group {name} exists already: {} gets no group", value.text);
                 continue;
             }
             let kept = self.formed.kept.remove(&name);
@@ -129,7 +129,7 @@ impl Supervisor<'_> {
                 continue;
             };
             let mut worker = self.workers.remove(at);
-            tracing::info!("group {}: nobody is in it: dissolved", worker.plan.name);
+            tracing::info!("group {}: has no processes: dissolved", worker.plan.name);
             worker.drop_domain();
             let socket = &worker.plan.resolved.daemon.socket;
             seed::forget(&seed::of_group(socket, &worker.plan.name));

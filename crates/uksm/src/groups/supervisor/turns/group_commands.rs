@@ -33,7 +33,7 @@ impl Supervisor<'_> {
         if let Some(plan) = running.iter().find(|plan| plan.name == name) {
             return Err(match self.configuration.added.contains_key(name) {
                 true => format!("{name}: was added already: `uksm group set {name}` changes it"),
-                false => format!("{name}: stands in {} already", plan.origin),
+                false => format!("{name}: is configured in {} already", plan.origin),
             });
         }
         self.planned("add", name, keys.clone(), &running)

@@ -97,7 +97,10 @@ impl Supervisor<'_> {
 /// It was not sent: the group's name.
 fn allow(worker: &mut WorkerProcess, share: Share) -> Result<(), String> {
     worker.allow(share as f64 / CORE as f64).map_err(|error| {
-        tracing::debug!("group {}: not told its share: {error}", worker.plan.name);
+        tracing::debug!(
+            "group {}: cannot send its share to the worker: {error}",
+            worker.plan.name
+        );
         worker.plan.name.clone()
     })
 }

@@ -126,7 +126,10 @@ impl Supervisor<'_> {
         for mut worker in std::mem::take(&mut self.workers) {
             let fate = self.fate(&wanted, &worker);
             if let Some(line) = faults.get(&worker.id) {
-                said.push(format!("group {}: it stays: {line}", worker.plan.name));
+                said.push(format!(
+                    "group {}: stays as it is: {line}",
+                    worker.plan.name
+                ));
                 worker.go_on();
                 self.workers.push(worker);
                 continue;

@@ -60,7 +60,7 @@ impl Supervisor<'_> {
                 });
                 Ok(())
             }
-            _ => Err(Answer::Error("only workers are asked that".to_owned())),
+            _ => Err(Answer::Error("this call is for workers".to_owned())),
         }
     }
 

@@ -32,13 +32,14 @@ const MAX_FAULT_BYTES: usize = 512;
 
 /// Error for an answer that fits no request.
 pub(in crate::groups::supervisor) const ANOTHER_QUESTION: &str =
-    "the worker answered another question";
+    "the worker sent an unexpected reply";
 /// Error for a worker that does not answer in time.
 pub(in crate::groups::supervisor) const NO_ANSWER: &str =
     "the worker does not answer: its control group may have stopped it";
 
 /// Error for a group that was formed after the request.
-const NOT_ASKED: &str = "its worker was not asked, the group is newer than the question: ask again";
+const NOT_ASKED: &str = "its worker was not asked, because the group is newer than the request: \
+                         repeat it";
 
 impl WorkerProcess {
     /// Sends a request; an earlier one is given up.
