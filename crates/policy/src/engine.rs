@@ -17,7 +17,7 @@
 //! and mappings), [`hinted`] (hints that are followed), [`extending`] (pages between matches),
 //! [`sampled`] (pages that were read), [`huge_again`] (zeros that khugepaged undoes), [`colliding`]
 //! (pages that are read in full), [`outcomes`] (results of merging), [`strength`] (hash strength),
-//! [`work`] (work by space), [`explaining`], [`figures`] and [`report`].
+//! [`work`] (work by space), [`explaining`], [`figures`], [`merged_sample`] and [`report`].
 //!
 //! # Source
 //! UKSM Figure 4 and §5.3.
@@ -30,6 +30,7 @@ mod figures;
 mod hinted;
 mod huge_again;
 mod mappings;
+mod merged_sample;
 mod outcomes;
 mod outdated;
 mod report;

@@ -58,7 +58,7 @@ fn savings() -> Vec<Row> {
             one(signed_bytes(status.saved.net_pages))
         })
         .unit("bytes"),
-        Row::gauge("merged_now", "Memory that is merged now, as the policy believes: mappings of frames and zero pages", |status| {
+        Row::gauge("merged_now", "Memory that is merged now: mappings of frames and of the zero page", |status| {
             one(bytes(status.merged.pages.now))
         })
         .unit("bytes"),
