@@ -17,6 +17,7 @@
 use std::collections::BTreeMap;
 
 mod sleep_and_hints;
+mod zero_pages;
 
 use uksm_policy::command::{
     Command, FoldBatch, FoldEntry, FoldOutcome, FrameId, Lines, Nanos, Observation, Page,

@@ -18,7 +18,7 @@
 //! matches), [`sample_turn`] (pages that were read), [`huge_again`] (zeros that khugepaged undoes),
 //! [`full_read_turn`] (pages that are read in full), [`fold_outcomes`] (results of merging),
 //! [`strength_change`] (hash strength), [`cost_by_space`] (work by space), [`space_report`],
-//! [`space_figures`] and [`report`].
+//! [`space_figures`], [`merged_sample`] and [`report`].
 //!
 //! # Source
 //! UKSM Figure 4 and §5.3.
@@ -30,6 +30,7 @@ mod full_read_turn;
 mod hint_turn;
 mod huge_again;
 mod mappings;
+mod merged_sample;
 mod merged_since_read;
 mod report;
 mod sample_answer;

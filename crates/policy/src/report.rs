@@ -195,7 +195,8 @@ crate::counters! {
         same_process: u64 = "same process",
         /// With a frame that a page of another process became.
         cross_process: u64 = "cross process",
-        /// Merged at this time, as the policy believes: mappings of frames and zero pages.
+        /// Mappings of frames and of the zero page at this time. The worker limits the policy's
+        /// belief by the counts of the kernel.
         now: u64 = "now",
     }
 

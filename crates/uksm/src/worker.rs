@@ -9,6 +9,7 @@ pub(crate) mod explaining;
 mod locate;
 mod processes;
 pub(crate) mod start;
+mod zero_pages;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -26,7 +27,7 @@ use uksm_linux::unmerge::UnmergeSummary;
 use uksm_linux::{clock, proc};
 use uksm_policy::Engine;
 use uksm_policy::command::{Command, Nanos, SpaceId};
-use uksm_policy::report::{HintsReport, Report, counted};
+use uksm_policy::report::{HintsReport, MergedPages, Report, counted};
 
 use crate::account::single_daemon::Own;
 use crate::control::{Answer, Control, Pending, Request};
@@ -345,12 +346,12 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             sharers: totals.sharers,
             limit: info.frame_limit,
         };
-        // Merged pages that no frame explains map the zero page.
-        let zero = report
-            .merged
-            .now
-            .saturating_sub(totals.sharers)
-            .min(info.zeroed);
+        // Zero pages that were read and never merged are no savings.
+        let zero = self.zero_pages()?.min(info.zeroed);
+        let merged = MergedPages {
+            now: report.merged.now.min(totals.sharers + zero),
+            ..report.merged
+        };
         let uptime_seconds = seconds(clock::now().saturating_sub(self.started));
         Ok(Status {
             daemon: Daemon {
@@ -363,7 +364,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             targets: self.targets(&report),
             levels: report.levels,
             merged: Merged {
-                pages: report.merged,
+                pages: merged,
                 duplicates: report.duplicates,
                 written_on_host: self.written.as_ref().and_then(|of| of.count(info.broken)),
             },

@@ -9,8 +9,8 @@
 //! # Approach
 //! Processes do to their memory what the machine would do. What is saved is read from page maps: a
 //! frame that both map saves a page, and so does each mapping of the zero page. What the status has
-//! saved by frames must come to the same. Zero pages that were dropped leave the status only when
-//! their place is read again, so of these the number is printed.
+//! saved must come to the same, and no status may have more zero pages than are mapped: not even
+//! the first one after memory was freed.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -82,30 +82,40 @@ impl Saving {
     }
 }
 
-/// Waits until page maps have the expected savings, and the status as many by frames; returns the
-/// time, and the zero pages of the status.
-fn await_saved(
-    daemon: &mut Daemon,
-    pair: &[Peer; 2],
-    zero: u64,
-    expected: Saving,
-) -> (Duration, u64) {
+/// What the status has as saved.
+fn counted() -> Saving {
+    let status = status();
+    let pages = |field: &str| status["saved"][field].as_i64().expect("a number of pages");
+    Saving {
+        // Frames that one process maps save nothing, and those that nobody maps less than that.
+        frames: u64::try_from(pages("frames_pages")).unwrap_or(0),
+        zeros: u64::try_from(pages("zero_pages")).expect("zero pages"),
+    }
+}
+
+/// Asserts that the status has no zero pages that are no more. `mapped` were mapped after it was
+/// made, and none became less meanwhile.
+fn assert_no_more_zeros(counted: u64, mapped: u64) {
+    assert!(
+        counted <= mapped + SLACK,
+        "{counted} zero pages are counted, {mapped} are mapped"
+    );
+}
+
+/// Waits until page maps and the status have the expected savings; returns the time.
+fn await_saved(daemon: &mut Daemon, pair: &[Peer; 2], zero: u64, expected: Saving) -> Duration {
     let begun = Instant::now();
     loop {
-        let (mapped, counted) = (Saving::mapped(pair, zero), &status()["saved"]);
-        let frames = counted["frames_pages"].as_u64();
-        let is_counted = frames.is_some_and(|pages| pages.abs_diff(mapped.frames) <= SLACK);
-        if let (true, true, Some(zeros)) = (
-            mapped.is_about(expected),
-            is_counted,
-            counted["zero_pages"].as_u64(),
-        ) {
-            return (begun.elapsed(), zeros);
+        let counted = counted();
+        let mapped = Saving::mapped(pair, zero);
+        assert_no_more_zeros(counted.zeros, mapped.zeros);
+        if mapped.is_about(expected) && counted.is_about(mapped) {
+            return begun.elapsed();
         }
         daemon.assert_running();
         assert!(
             begun.elapsed() < BOUND,
-            "{mapped:?} in page maps, {counted} in the status, {expected:?} expected: {}",
+            "{mapped:?} in page maps, {counted:?} in the status, {expected:?} expected: {}",
             explanation_text(pair[0].pid())
         );
         sleep(Duration::from_millis(50));
@@ -158,19 +168,11 @@ fn pages_dropped_under_frames_are_freed_and_no_longer_counted(context: &mut Cont
     let smaller = drop_half(&mut pair[0]);
     assert!(smaller.abs_diff(equal / 2) <= SLACK, "{smaller} pages less");
     let expected = saved(equal / 2, 2 * zeros - zeros / 2);
-    let (one, _) = await_saved(&mut daemon, &pair, zero, expected);
+    let one = await_saved(&mut daemon, &pair, zero, expected);
     // The other frees the same: nothing maps these frames, and they are freed.
     let smaller = drop_half(&mut pair[1]);
     assert!(smaller.abs_diff(equal / 2) <= SLACK, "{smaller} pages less");
-    let (both, counted) = await_saved(&mut daemon, &pair, zero, saved(equal / 2, zeros));
-    let mapped = Saving::mapped(&pair, zero).zeros;
-    assert!(
-        (mapped..=2 * zeros + SLACK).contains(&counted),
-        "{counted} zero pages are counted, {mapped} are mapped, {} were: {}",
-        2 * zeros,
-        explanation_text(pair[0].pid())
-    );
-    context.note(format!("zero pages: {counted} counted, {mapped} mapped"));
+    let both = await_saved(&mut daemon, &pair, zero, saved(equal / 2, zeros));
     let held = status()["frames"]["held"].as_u64().expect("frames held");
     assert!(held <= equal / 2 + SLACK, "{held} frames are held");
     // Lazily freed pages are kept or become zeros, and either is counted correctly.
@@ -196,7 +198,7 @@ fn pages_dropped_under_frames_are_freed_and_no_longer_counted(context: &mut Cont
         });
     }
     let again = saved(left.frames + equal / 2, left.zeros);
-    let (again, _) = await_saved(&mut daemon, &pair, zero, again);
+    let again = await_saved(&mut daemon, &pair, zero, again);
     for peer in &mut pair {
         let wrong = peer.run(|own| {
             let memory = &own.memory;
@@ -278,7 +280,12 @@ fn zeroed_memory_is_merged_while_parts_of_it_are_used_and_zeroed_again(context: 
                     used(before).for_each(|page| write_zeros(&mut own.memory, page));
                 }
             });
-            sleep(A_TURN);
+            let turn_begun = Instant::now();
+            while turn_begun.elapsed() < A_TURN {
+                let counted = counted().zeros;
+                assert_no_more_zeros(counted, zeros(&peer, LARGE, zero));
+                sleep(A_TURN / 6);
+            }
         }
         let share = (cpu_time(&daemon) - used_before).as_secs_f64() / begun.elapsed().as_secs_f64();
         let kept = zeros(&peer, LARGE, zero) as f64 / freed as f64;

@@ -177,6 +177,15 @@ impl MergedPages {
         None
     }
 
+    /// Access by rank.
+    pub(crate) fn by_rank(&self) -> ByRank<'_> {
+        ByRank {
+            of: self,
+            stretch: 0,
+            before: 0,
+        }
+    }
+
     /// The region has this many pages now.
     pub(crate) fn resize(&mut self, pages: u32) {
         let mut bits = std::mem::take(&mut self.bits).into_vec();
@@ -207,6 +216,40 @@ impl MergedPages {
     /// Bytes it takes beside itself.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.bits) + size_of_val(&*self.stretches)
+    }
+}
+
+/// Finds merged pages by their ranks, which only grow: the first merged page has rank 0.
+#[derive(Debug)]
+pub(crate) struct ByRank<'a> {
+    of: &'a MergedPages,
+    /// The stretch of the last page found, and the number of merged pages before it.
+    stretch: usize,
+    before: u32,
+}
+
+impl ByRank<'_> {
+    /// The merged page of this rank, at least that of the call before.
+    ///
+    /// # Panics
+    /// If there are not so many merged pages.
+    pub(crate) fn page(&mut self, rank: u32) -> u32 {
+        while rank - self.before >= self.of.stretches[self.stretch].merged {
+            self.before += self.of.stretches[self.stretch].merged;
+            self.stretch += 1;
+        }
+        let mut left = rank - self.before;
+        let mut word = self.stretch * convert::index(TABLE_PAGES / WORD);
+        let mut bits = self.of.bits[word];
+        while left >= bits.count_ones() {
+            left -= bits.count_ones();
+            word += 1;
+            bits = self.of.bits[word];
+        }
+        for _ in 0..left {
+            bits &= bits - 1;
+        }
+        convert::narrow(word as u64) * WORD + bits.trailing_zeros()
     }
 }
 
@@ -249,6 +292,10 @@ mod tests {
                 let others: Vec<u32> = (3..pages).filter(|page| !set.contains(page)).collect();
                 prop_assert_eq!(unmerged, others);
                 prop_assert!((0..pages).all(|page| held.has(page) == set.contains(&page)));
+                let mut by_rank = held.by_rank();
+                for (rank, &page) in (0..).zip(&set).step_by(3) {
+                    prop_assert_eq!(by_rank.page(rank), page);
+                }
             }
         }
     }

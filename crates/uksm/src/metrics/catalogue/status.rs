@@ -70,7 +70,7 @@ fn savings() -> Vec<Row> {
         .unit("bytes"),
         Row::gauge(
             "merged_now",
-            "Memory that is merged now, as the policy believes: mappings of frames and zero pages",
+            "Memory that is merged now: mappings of frames and of the zero page",
             |status| one(bytes(status.merged.pages.now)),
         )
         .unit("bytes"),
