@@ -274,7 +274,9 @@ fn boot(
 /// The programs that tests of the daemon start; others need none.
 fn programs_for(cases: &[&TestCase]) -> Result<Initramfs> {
     let mut files = Initramfs::new();
-    if cases.iter().any(|case| case.name.starts_with("daemon::")) {
+    let starts_a_daemon =
+        |case: &&TestCase| case.kind == Kind::Policy || case.name.starts_with("daemon::");
+    if cases.iter().any(starts_a_daemon) {
         let built = programs::build(&["uksm"])?;
         files.file("/bin/uksm", &built["uksm"], 0o755)?;
     }
