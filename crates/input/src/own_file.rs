@@ -104,7 +104,10 @@ mod tests {
         // Only root can give a file away.
         if geteuid().is_root() {
             chown(&path, Some(54_321), None).unwrap();
-            assert_eq!(fault(&path, ForbiddenAccess::Write), "it belongs to another user");
+            assert_eq!(
+                fault(&path, ForbiddenAccess::Write),
+                "it belongs to another user"
+            );
         }
     }
 

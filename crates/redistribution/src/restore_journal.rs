@@ -265,7 +265,10 @@ mod tests {
             let (journal, error) = RestoreJournal::of(&file);
             let error = error.unwrap().to_string();
             assert!(journal.entries().is_empty(), "{error}");
-            assert!(error.contains("/limits: it belongs to another user"), "{error}");
+            assert!(
+                error.contains("/limits: it belongs to another user"),
+                "{error}"
+            );
         }
     }
 

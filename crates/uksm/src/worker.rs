@@ -27,7 +27,7 @@ use uksm_linux::unmerge::UnmergeSummary;
 use uksm_linux::{clock, proc};
 use uksm_policy::Engine;
 use uksm_policy::command::{Command, Nanos, SpaceId};
-use uksm_policy::report::{HintsReport, MergedPages, Report, counted};
+use uksm_policy::report::{HintsReport, MergedReport, Report, counted};
 
 use crate::account::single_daemon::Own;
 use crate::control::{Answer, Control, Pending, Request};
@@ -348,7 +348,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         };
         // Zero pages that were read and never merged are no savings.
         let zero = self.zero_pages()?.min(info.zeroed);
-        let merged = MergedPages {
+        let merged = MergedReport {
             now: report.merged.now.min(totals.sharers + zero),
             ..report.merged
         };

@@ -10,7 +10,8 @@ use std::ptr::NonNull;
 use anyhow::Result;
 use rustix::mm::Advice;
 use uksm_policy::command::Lines;
-use uksm_policy::hash::line::{LineHash, SplitMix64};
+use uksm_policy::hash::line::LineHash;
+use uksm_policy::mix::SplitMix64;
 use xxhash_rust::xxh64::xxh64;
 
 use super::anonymous::Anonymous;

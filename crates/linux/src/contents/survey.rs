@@ -73,7 +73,7 @@ impl Survey {
         for (number, entry) in SmapsEntries::of(file).enumerate() {
             let entry = entry.map_err(|fault| unreadable(proc, pid, "smaps", fault))?;
             let is_asked = number > 0 && number % MAPPINGS_PER_CHECK == 0;
-            if is_asked && (survey.mappings() >= MAX_EXAMINED_PAGES || !go_on()) {
+            if is_asked && (survey.page_slots() >= MAX_EXAMINED_PAGES || !go_on()) {
                 survey.is_cut = true;
                 break;
             }
@@ -99,9 +99,9 @@ impl Survey {
         });
     }
 
-    /// Number of mappings for pages in its mappings: at least the number of pages.
+    /// Number of pages that its mappings have room for: at least the number of pages.
     #[must_use]
-    pub fn mappings(&self) -> u64 {
+    pub fn page_slots(&self) -> u64 {
         let pages = |mapping: &SurveyedMapping| (mapping.end - mapping.start) / PAGE_SIZE;
         self.mappings.iter().map(pages).sum()
     }
@@ -166,7 +166,7 @@ mod tests {
         let smaps = b"1000-3000 rw-p 0 08:01 9 /\xff\xfe\nAnonymous: 8 kB\nVmFlags: rd wr\n";
         std::fs::write(folder.join("smaps"), smaps).unwrap();
         let survey = Survey::of(&Proc::at(root.path()), 7, &mut || true).unwrap();
-        assert_eq!((survey.anonymous, survey.mappings()), (2, 2));
+        assert_eq!((survey.anonymous, survey.page_slots()), (2, 2));
     }
 
     fn of(
@@ -206,9 +206,9 @@ mod tests {
         let survey = survey.unwrap();
         let counts = (survey.anonymous, survey.huge, survey.offered, survey.merged);
         assert_eq!(counts, (18, 18, 2, Some(5)));
-        assert_eq!((survey.mappings(), survey.is_cut), (48, false));
+        assert_eq!((survey.page_slots(), survey.is_cut), (48, false));
         let part = survey.first(20);
-        assert_eq!(part.mappings(), 20);
+        assert_eq!(part.page_slots(), 20);
         assert_eq!(part.mappings[1].end - part.mappings[1].start, 4 * PAGE_SIZE);
         let old = of(&text, &[("ksm_merging_pages", "3\n")], &mut || true).unwrap();
         assert_eq!(old.merged, Some(3));

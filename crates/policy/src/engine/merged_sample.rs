@@ -17,7 +17,7 @@
 use super::Engine;
 use crate::command::{PAGE_SIZE, Run, SpaceId};
 use crate::convert;
-use crate::hash::line::mix;
+use crate::mix::mix;
 
 impl Engine {
     /// All pages that are believed to be merged, if there are at most `most`; else one page of each

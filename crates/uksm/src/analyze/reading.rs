@@ -152,7 +152,7 @@ pub(super) fn read(
         missed: Vec::new(),
     };
     let mut numbers: BTreeMap<String, u32> = BTreeMap::new();
-    let all: u64 = surveyed.iter().map(|one| one.survey.places()).sum();
+    let all: u64 = surveyed.iter().map(|one| one.survey.page_slots()).sum();
     let mut done = 0;
     let part = |done: u64, seen: u64| (done as f64 + seen as f64 / rate) / all.max(1) as f64;
     let before = plan.spent();
@@ -188,7 +188,7 @@ pub(super) fn read(
             }
         };
         let read = sampler.sample(proc, target.pid, &target.stat, &survey, rate, see);
-        done += survey.places();
+        done += survey.page_slots();
         if let Err(error) = read {
             reading.pages.truncate(met);
             watch.forget(number);
@@ -291,7 +291,7 @@ impl Trials {
             let (open, _, _) = take(&Survey::default(), 1.0)?;
             let first = one.survey.first(TRIAL);
             let (time, taken, read) = take(&first, 1.0)?;
-            let rate = (SINGLE / one.survey.places().max(1) as f64).min(0.02);
+            let rate = (SINGLE / one.survey.page_slots().max(1) as f64).min(0.02);
             let (alone, chosen, _) = take(&one.survey, rate)?;
             let each = |time: f64, of: u64| (time - open).max(0.0) / of.max(1) as f64;
             let place = each(time, taken);
@@ -315,7 +315,7 @@ impl Trials {
 
     /// The probability that the rest of the budget allows.
     fn rate(self, plan: Plan, surveyed: &[Surveyed]) -> f64 {
-        let places: u64 = surveyed.iter().map(|one| one.survey.places()).sum();
+        let places: u64 = surveyed.iter().map(|one| one.survey.page_slots()).sum();
         let processes = surveyed.len() as f64;
         let again = self.again(watch::MAX_PAGES as f64, processes);
         let kept = again.min(plan.kept() as f64);

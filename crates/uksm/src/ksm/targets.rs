@@ -407,16 +407,16 @@ impl Targets {
     /// Sends changes to agents, in as few ranges as possible.
     fn advise(&mut self, mut changes: Vec<AdviceChange>) {
         changes.sort_unstable_by_key(|change| (change.space, change.offer, change.start));
-        let touches = |one: &AdviceChange, next: &Change| {
+        let touches = |one: &AdviceChange, next: &AdviceChange| {
             (one.space, one.offer, one.end) == (next.space, next.offer, next.start)
         };
-        let same = |one: &&[Change], next: &&[Change]| {
+        let same = |one: &&[AdviceChange], next: &&[AdviceChange]| {
             (one[0].space, one[0].offer) == (next[0].space, next[0].offer)
         };
-        let ranges: Vec<&[Change]> = changes.chunk_by(touches).collect();
+        let ranges: Vec<&[AdviceChange]> = changes.chunk_by(touches).collect();
         for ranges in ranges.chunk_by(same) {
             let AdviceChange { space, offer, .. } = ranges[0][0];
-            let range = |changes: &&[Change]| Range {
+            let range = |changes: &&[AdviceChange]| Range {
                 start: changes[0].start,
                 end: changes[changes.len() - 1].end,
             };
