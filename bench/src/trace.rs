@@ -19,9 +19,9 @@
 //! (0: all the same; 1: each the next number; 2: no page any more), and the lines that are zeros,
 //! as bits. Pages that are not named are unchanged.
 //!
-//! The files are compressed (`traces/NAME.trace.gz`); the build unpacks them (`build.rs`). A workload
-//! reads only the lines of the memory that it fills: a whole trace would be memory that no real
-//! process had.
+//! The files are compressed (`traces/NAME.trace.gz`); the build unpacks them (`build.rs`). A
+//! workload reads only the lines of the memory that it fills: a whole trace would be memory that no
+//! real process had.
 
 pub(crate) mod capture;
 mod writing;

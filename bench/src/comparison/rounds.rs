@@ -49,8 +49,8 @@ impl Compared for TrialResult {
     }
 }
 
-/// The results of each trial that is run here, in all its rounds: `repeats` of them, and more if the
-/// setup requires a certainty of ratios.
+/// The results of each trial that is run here, in all its rounds: `repeats` of them, and more if
+/// the setup requires a certainty of ratios.
 pub(crate) fn rounds<'a, T: Compared>(
     once: &dyn Fn(&Trial, &Setup) -> Result<T>,
     trials: &'a [Trial],

@@ -1,11 +1,11 @@
 //! hints-build, hints-web, hints-mixed: the value of looking first where I/O just was (XLH §5.2).
 //!
-//! Two processes act as virtual machines of 128 MiB (see [`crate::disk_machines`]): they build a kernel,
-//! serve files in a shuffled order, or one does this and the other that. The paper's have 512 MiB.
-//! They request as many pages a second from their disks as the paper's, so cached pages live for a
-//! quarter of the time: one and a half minutes in the web servers. KSM at a rate scans all memory
-//! in a quarter of the time, too, so all is in proportion but the time from a read to its merge,
-//! which counts four times. `slowN` divides the requests by N.
+//! Two processes act as virtual machines of 128 MiB (see [`crate::disk_machines`]): they build a
+//! kernel, serve files in a shuffled order, or one does this and the other that. The paper's have
+//! 512 MiB. They request as many pages a second from their disks as the paper's, so cached pages
+//! live for a quarter of the time: one and a half minutes in the web servers. KSM at a rate scans
+//! all memory in a quarter of the time, too, so all is in proportion but the time from a read to
+//! its merge, which counts four times. `slowN` divides the requests by N.
 //!
 //! A case is an interface, and an amount of CPU: see [`case`]. At each wake-up of KSM, with the CPU
 //! that it takes there, uksm runs without and with hints. Then KSM is held at the CPU that uksm

@@ -1,7 +1,8 @@
 //! CPU time of a process, in nanoseconds.
 //!
 //! # Problem
-//! The times `utime` and `stime` come in ticks, and a run of a few seconds is counted against another.
+//! The times `utime` and `stime` come in ticks, and a run of a few seconds is counted against
+//! another.
 //!
 //! # Approach
 //! The kernel's CPU clock of a process (`clock_getcpuclockid(3)`) is the scheduler's sum over all

@@ -5,7 +5,7 @@
 //! page may have changed since it was sampled: [`Unmerged`] is a guess that forgets, of bounded
 //! size. Both only suggest; the module compares.
 //!
-//! [`Lookup`] holds both, and the state of the frames ([`frames`]). All reports about frames pass
+//! `Lookup` holds both, and the state of the frames (`frames`). All reports about frames pass
 //! through it, so the index and the counts agree.
 
 pub(crate) mod frame_table;

@@ -5,13 +5,13 @@
 //! them are kept here; there may be tens of thousands of regions, most of them tiny.
 //!
 //! # Approach
-//! A region consists of parts, one for each question: the share with partners ([`duplication`]),
-//! how fast its merged pages are broken ([`cow`]), when it may be promoted again ([`backoff`]), the
-//! share in memory ([`residency`]), its merged pages ([`merged_pages`]), its huge pages that are
-//! worth a split ([`huge_blocks`]) and those that the kernel has made again ([`collapse`]), and the
-//! order of reading ([`walk`]). The ladder moves regions. State that a small region seldom needs is
-//! allocated when it is first needed: for blocks ([`blocks`]), and for merged pages
-//! ([`merge_record`]).
+//! A region consists of parts, one for each question: the share with partners (`duplication`),
+//! how fast its merged pages are broken (`cow`), when it may be promoted again (`backoff`), the
+//! share in memory (`residency`), its merged pages (`merged_pages`), its huge pages that are
+//! worth a split (`huge_blocks`) and those that the kernel has made again (`collapse`), and the
+//! order of reading (`walk`). The ladder moves regions. State that a small region seldom needs is
+//! allocated when it is first needed: for blocks (`blocks`), and for merged pages
+//! (`merge_record`).
 //!
 //! # Units
 //! Pages are numbered from the region's start. *Blocks* are the 2 MiB that a page table maps, by

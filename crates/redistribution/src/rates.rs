@@ -20,8 +20,9 @@
 //! - *Giving way*: a group whose tasks wait for processors may have less than its most, down to its
 //!   least. Waits for memory are subtracted, because merging helps against them.
 //! - *Use*: a group should have at most twice its use, and at least an equal part divided by
-//!   [`IDLE_SHARE_DIVISOR`], if its limits allow: others get the unused rest, and a group that begins to use its
-//!   share doubles it each turn. The remainder then goes to groups that can have more.
+//!   [`IDLE_SHARE_DIVISOR`], if its limits allow: others get the unused rest, and a group that
+//!   begins to use its share doubles it each turn. The remainder then goes to groups that can have
+//!   more.
 //!
 //! A group is not sent every change. A fall or a rise is sent if it is at least the share divided
 //! by [`MIN_CHANGE_DIVISOR`], and a rise only to groups that use most of their share. Smaller falls

@@ -1,5 +1,5 @@
-//! Pictures of a result as SVG: memory saved over time, one curve a variant, one picture a case; its
-//! histograms; and its other curves.
+//! Pictures of a result as SVG: memory saved over time, one curve a variant, one picture a case;
+//! its histograms; and its other curves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -7,15 +7,15 @@
 //! §4.4), and keeping every page costs memory that deduplication should save.
 //!
 //! # Approach
-//! A table of buckets of one cache line, each with [`WAYS`] entries of 64 bits ([`entry`]), so an
+//! A table of buckets of one cache line, each with [`WAYS`] entries of 64 bits (`entry`), so an
 //! operation touches one cache line. A newcomer takes an empty entry, else one of another era, else
-//! the oldest, which goes to the [`overflow`], a twelfth of the room; while that is not empty, a
+//! the oldest, which goes to the `overflow`, a twelfth of the room; while that is not empty, a
 //! lookup touches a line of it, too. Entries are deleted only by replacement and by
 //! [`Unmerged::remove`], so the engine must be ready for a place that is gone.
 //!
 //! The table grows, without forgetting, whenever two fifths of it are taken, up to a bound that
-//! follows the number of pages that may be entered, and shrinks when the bound falls ([`resize`],
-//! [`linear_hashing`]). No step waits for long, and memory that is not sampled costs nothing here.
+//! follows the number of pages that may be entered, and shrinks when the bound falls (`resize`,
+//! `linear_hashing`). No step waits for long, and memory that is not sampled costs nothing here.
 //!
 //! Where the bound does not allow an entry for each page, only pages whose hash is below a
 //! threshold are *kept*. The hash decides, so the same contents are kept wherever they are, and two
