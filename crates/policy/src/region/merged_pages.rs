@@ -232,7 +232,7 @@ impl ByRank<'_> {
     /// The merged page of this rank, at least that of the call before.
     ///
     /// # Panics
-    /// If there are not so many merged pages.
+    /// If fewer pages are merged.
     pub(crate) fn page(&mut self, rank: u32) -> u32 {
         while rank - self.before >= self.of.stretches[self.stretch].merged {
             self.before += self.of.stretches[self.stretch].merged;

@@ -108,7 +108,7 @@ impl Ledger {
         let done = self.write(folder, &mut state, record, time);
         match &done {
             Ok(()) if state.fault.take().is_some() => {
-                tracing::info!("accounts can be written again")
+                tracing::info!("accounts can be written again");
             }
             Err(fault) if state.fault.is_none() => {
                 tracing::warn!("accounts: {fault}; the daemon tries again, and loses no record");
