@@ -284,7 +284,7 @@ fn zeroed_memory_is_merged_while_parts_of_it_are_used_and_zeroed_again(context: 
             while turn_begun.elapsed() < A_TURN {
                 let counted = counted().zeros;
                 assert_no_more_zeros(counted, zeros(&peer, LARGE, zero));
-                sleep(A_TURN / 6);
+                sleep(A_TURN / 2);
             }
         }
         let share = (cpu_time(&daemon) - used_before).as_secs_f64() / begun.elapsed().as_secs_f64();
