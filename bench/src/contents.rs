@@ -5,6 +5,8 @@
 //! are a mixing function of (seed, family, number, word). Two pages are equal exactly if seed,
 //! family and number are; the check recomputes them.
 
+pub(crate) use uksm_policy::mix::mix;
+
 /// Bytes in a page.
 pub(crate) const PAGE: usize = 4096;
 /// Words in a page.
@@ -14,15 +16,6 @@ const LINE_WORDS: usize = 8;
 
 /// The increment of splitmix64 (Steele, Lea, Flood 2014): odd, so multiples never collide.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
-
-/// The finalizer of splitmix64: a bijection that spreads every input bit.
-#[must_use]
-pub(crate) fn mix(value: u64) -> u64 {
-    let mut z = value;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
 
 /// The key of one page's contents.
 #[must_use]

@@ -6,7 +6,6 @@ pub(crate) mod cpu;
 pub(crate) mod duplicates;
 pub(crate) mod frames;
 pub(crate) mod machine;
-pub(crate) mod meminfo;
 pub(crate) mod pagemap;
 pub(crate) mod sharing;
 pub(crate) mod window;

@@ -31,12 +31,13 @@ use uksm_linux::ksm::memory;
 use uksm_linux::ksm::original_settings::OriginalSettings;
 use uksm_linux::ksm::sysfs::{KSM_PATH, Sysfs};
 use uksm_linux::proc::Proc;
+use uksm_testkit::child_process::ChildExit as _;
 
 use crate::measure::cpu::CpuClock;
 use crate::rng::{Rng, shuffle};
 use crate::variants::System as _;
 use crate::variants::ksm::{Ksm, settle};
-use crate::workload::{ChildExit as _, Process};
+use crate::workload::Process;
 
 mod table;
 mod workloads;

@@ -10,8 +10,9 @@ use anyhow::{Context, Error, Result};
 use clap::Args;
 use uksm_results::clock::Clock;
 use uksm_results::report::Report;
+use uksm_testkit::kernel_file;
 
-use crate::measure::{clock, meminfo};
+use crate::measure::clock;
 
 /// The options of a run.
 #[derive(Debug, Clone, Args)]
@@ -140,7 +141,7 @@ impl Setup {
             kernel,
             accel: accel()?,
             clock: Some(clock::verified(self.clock)?),
-            memory_mib: meminfo::kib("MemTotal")? / 1024,
+            memory_mib: kernel_file::number("/proc/meminfo", "MemTotal")? / 1024,
             seed: self.seed,
             ..Report::default()
         })

@@ -23,7 +23,7 @@ mod sharers;
 
 pub(crate) use crowd::{Crowd, Storm, Wind};
 pub(crate) use layout::{Arrangement, Layout};
-pub(crate) use process::{ChildExit, Process};
+pub(crate) use process::Process;
 pub(crate) use sharers::Sharers;
 
 use anyhow::{Context, Result};

@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use uksm_testkit::kernel_file;
 
 use super::Event;
 use crate::comparison::rounds::interleave_by;
 use crate::comparison::trial::{Trial, TrialResult, start_workload};
 use crate::comparison::watch::Watch;
 use crate::measure::duplicates::mergeable_pages;
-use crate::measure::meminfo;
 use crate::measure::pagemap::Counter;
 use crate::programs::redis::{Installation, Server, WriteLoad, Writes, fill, p99, write_all};
 use crate::setup::Setup;
@@ -205,7 +205,7 @@ fn merge(trial: &Trial, setup: &Setup, place: &Installation, sizes: &Sizes) -> R
     let load = crowd.load()?;
     let alone = Instant::now();
     std::thread::sleep(ALONE);
-    let available = meminfo::kib("MemAvailable")?;
+    let available = kernel_file::number("/proc/meminfo", "MemAvailable")?;
 
     let mut watch = Watch::new(&pids, setup)?;
     watch.begin()?;
@@ -214,7 +214,8 @@ fn merge(trial: &Trial, setup: &Setup, place: &Installation, sizes: &Sizes) -> R
     let mut system = trial.variant.start(setup, &[])?;
     look(trial, &mut watch, system.as_mut(), target)?;
     let ended = Instant::now();
-    let gained = (meminfo::kib("MemAvailable")? as f64 - available as f64) / 1024.0;
+    let gained =
+        (kernel_file::number("/proc/meminfo", "MemAvailable")? as f64 - available as f64) / 1024.0;
     let mut figures = answers(&load.finish()?, alone..begun, begun..ended);
     figures.insert("mem_available_mib".to_owned(), gained);
 

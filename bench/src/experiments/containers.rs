@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use uksm_results::report::Report;
+use uksm_testkit::kernel_file;
 
 use crate::comparison::rounds::interleave_by;
 use crate::comparison::trial::{Trial, TrialResult, end_after};
 use crate::comparison::watch::Watch;
 use crate::guests::huge_pages;
 use crate::measure::duplicates::mergeable_pages;
-use crate::measure::meminfo;
 use crate::programs::program_setup::ProgramSetup;
 use crate::programs::python::Python;
 use crate::programs::redis::{Installation, Server, fill};
@@ -44,7 +44,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     let count = setup.crowd.first().copied().unwrap_or(20);
     let (needed, available) = (
         count as u64 * A_SYSTEM_MIB,
-        meminfo::kib("MemAvailable")? >> 10,
+        kernel_file::number("/proc/meminfo", "MemAvailable")? >> 10,
     );
     ensure!(
         needed <= available,

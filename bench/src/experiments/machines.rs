@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result, bail, ensure};
 use uksm_results::report::Report;
 use uksm_results::timeline::{Look, Timeline};
+use uksm_testkit::kernel_file;
 
 use crate::comparison::rounds::interleave_by;
 use crate::comparison::trial::{Trial, TrialResult};
@@ -32,7 +33,6 @@ use crate::guests::{self, Guest, Spec, again_if_lost};
 use crate::low_memory::{OccupiedMemory, swap_on};
 use crate::measure::duplicates::mergeable_pages_of;
 use crate::measure::machine::Machine;
-use crate::measure::meminfo;
 use crate::measure::pagemap::{Counter, mapping_of};
 use crate::setup::Setup;
 use crate::units::{MIB_PAGES, mib};
@@ -184,7 +184,7 @@ fn one_by_one(count: usize, trial: &Trial, setup: &Setup) -> Result<TrialResult>
             mapped_mib: mib(seen.mapped),
         });
         own_mib = own_mib.max(system.own_mib());
-        least_kib = least_kib.min(meminfo::kib("MemAvailable")?);
+        least_kib = least_kib.min(kernel_file::number("/proc/meminfo", "MemAvailable")?);
         std::thread::sleep(LOOK);
     }
     machines.wait()?;

@@ -11,11 +11,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use uksm_testkit::child_process::ChildExit;
 
 use super::PARTS;
 use crate::disk_machines::Aio;
 use crate::units::MIB_PAGES;
-use crate::workload::ChildExit;
 
 /// Prefix of the reports of a machine's `/init`.
 pub(super) const WORD: &str = "reader: ";

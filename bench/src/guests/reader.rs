@@ -26,11 +26,11 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, finit_module, reboot};
+use uksm_testkit::kernel_file;
 
 use super::order::{self, Access, Piece};
 use super::{AGED, qemu::WORD};
 use crate::contents::{PAGE, WORDS, fill, key, mix};
-use crate::measure::meminfo;
 use crate::workload::mapping::{Kind, Reservation};
 
 /// Mount point of the disk.
@@ -110,7 +110,7 @@ fn serve(reader: &Reader) -> Result<()> {
 
 /// Fills free memory with unique contents, and frees it.
 fn age(reader: &Reader) -> Result<()> {
-    let free = usize::try_from(meminfo::kib("MemAvailable")?)?;
+    let free = usize::try_from(kernel_file::number("/proc/meminfo", "MemAvailable")?)?;
     let pages = free / 4 * AGED_PERCENT / 100;
     let kind = Kind {
         huge: false,

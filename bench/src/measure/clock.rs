@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use uksm_results::clock::Clock;
+use uksm_testkit::instructions::spin;
 
 use super::cpu::CpuClock;
 
@@ -56,20 +57,6 @@ pub(crate) fn verified(clock: Clock) -> Result<Clock> {
 /// Whether this time for this number of instructions shows a clock that counts them.
 fn counts(expected: Duration, taken: Duration) -> bool {
     taken.abs_diff(expected).as_nanos() * 100 <= expected.as_nanos() * u128::from(TOLERANCE)
-}
-
-/// A loop of [`INSTRUCTIONS`] a round.
-fn spin(rounds: u64) {
-    // SAFETY: it counts a register down to zero, and touches nothing else.
-    unsafe {
-        std::arch::asm!(
-            "2:",
-            "sub {left}, 1",
-            "jnz 2b",
-            left = inout(reg) rounds => _,
-            options(nomem, nostack)
-        );
-    }
 }
 
 #[cfg(test)]

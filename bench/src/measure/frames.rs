@@ -1,16 +1,15 @@
 //! The frame of each page of a mapping, read repeatedly.
 
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, ensure};
+use uksm_testkit::pagemap::Pagemap;
 
-use super::pagemap::{ENTRY, PFN_MASK, PRESENT, Seen, mapping_of};
+use super::pagemap::{Seen, mapping_of};
 
 /// The pages of one mapping.
 pub(crate) struct Frames {
-    pagemap: File,
+    pagemap: Pagemap,
     start: u64,
     buffer: Vec<u8>,
     pages: Vec<u64>,
@@ -20,28 +19,25 @@ impl Frames {
     /// The only private anonymous mapping of this process with this many pages.
     pub(crate) fn of(pid: u32, pages: usize) -> Result<Frames> {
         let start = mapping_of(pid, pages as u64 * 4096)?;
-        let path = format!("/proc/{pid}/pagemap");
         Ok(Frames {
-            pagemap: File::open(&path).context(path)?,
+            pagemap: Pagemap::open(pid)?,
             start: start.with_context(|| format!("process {pid}: no mapping of {pages} pages"))?,
-            buffer: vec![0; pages * 8],
+            buffer: Vec::new(),
             pages: vec![0; pages],
         })
     }
 
     /// Reads the frames of all pages.
     pub(crate) fn read(&mut self) -> Result<()> {
-        let offset = self.start / 4096 * ENTRY;
-        self.pagemap
-            .read_exact_at(&mut self.buffer, offset)
-            .context("cannot read where a machine's pages are")?;
-        for (page, entry) in self.pages.iter_mut().zip(self.buffer.chunks_exact(8)) {
-            let entry = u64::from_ne_bytes(entry.try_into().expect("8 bytes"));
-            *page = if entry & PRESENT == 0 {
-                0
-            } else {
-                entry & PFN_MASK
-            };
+        let entries = self
+            .pagemap
+            .read(self.start, self.pages.len(), &mut self.buffer)?;
+        ensure!(
+            entries.len() == self.pages.len(),
+            "a machine's mapping has become shorter"
+        );
+        for (page, entry) in self.pages.iter_mut().zip(entries) {
+            *page = entry.pfn().unwrap_or(0);
         }
         let hidden = !self.pages.is_empty() && self.pages.iter().all(|&page| page == 0);
         ensure!(

@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use uksm_testkit::kernel_file;
 
-use super::meminfo;
 use crate::units::mib;
 
 /// Ticks a second in /proc/stat, on every Linux that user space sees.
@@ -54,7 +54,8 @@ impl Machine {
             idle_ticks,
             flushes: sum(&interrupts, "TLB").context("/proc/interrupts: no TLB")?,
             calls: sum(&interrupts, "CAL").context("/proc/interrupts: no CAL")?,
-            free_kib: meminfo::kib("MemFree")? + 4 * at_hand(&text("/proc/zoneinfo")?),
+            free_kib: kernel_file::number("/proc/meminfo", "MemFree")?
+                + 4 * at_hand(&text("/proc/zoneinfo")?),
             swapped_in: event(&events, "pswpin").context("/proc/vmstat: no pswpin")?,
             swapped_out: event(&events, "pswpout").context("/proc/vmstat: no pswpout")?,
         })

@@ -9,21 +9,13 @@
 use crate::contents::PAGE;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
+use uksm_testkit::pagemap::{Pagemap, PagemapEntry};
 
-/// A page is 8 bytes in /proc/PID/pagemap.
-pub(super) const ENTRY: u64 = 8;
 /// Entries read at a time.
 const CHUNK: usize = 8192;
-/// The page is in memory.
-pub(super) const PRESENT: u64 = 1 << 63;
-const SWAPPED: u64 = 1 << 62;
-/// The page belongs to a file or is shared.
-const FILE: u64 = 1 << 61;
-pub(super) const PFN_MASK: u64 = (1 << 55) - 1;
 
 /// A page of a process: its process id, and its address.
 pub(crate) type Place = (u32, u64);
@@ -134,7 +126,7 @@ impl Counter {
             zero_pfn,
             which: Which::ALL,
             seen: Seen::default(),
-            buffer: vec![0; CHUNK * 8],
+            buffer: Vec::new(),
         })
     }
 
@@ -186,16 +178,15 @@ impl Counter {
 fn for_each_entry(
     pid: u32,
     which: &Which,
-    buffer: &mut [u8],
-    each: &mut dyn FnMut(u64, u64),
+    buffer: &mut Vec<u8>,
+    each: &mut dyn FnMut(u64, PagemapEntry),
 ) -> Result<()> {
     let Some(ranges) = which.ranges(pid)? else {
         return Ok(());
     };
-    let path = format!("/proc/{pid}/pagemap");
-    let pagemap = match File::open(&path) {
+    let pagemap = match Pagemap::open(pid) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other.with_context(|| path.clone())?,
+        other => other?,
     };
     for (start, end) in ranges {
         let mut page = start / 4096;
@@ -203,17 +194,12 @@ fn for_each_entry(
             let left = usize::try_from(end / 4096 - page)
                 .unwrap_or(CHUNK)
                 .min(CHUNK);
-            let read = pagemap
-                .read_at(&mut buffer[..left * 8], page * ENTRY)
-                .with_context(|| path.clone())?;
-            if read < 8 {
+            let entries = pagemap.read(page * 4096, left, buffer)?;
+            if entries.len() == 0 {
                 break; // the address space ended under us
             }
-            for entry in buffer[..read].chunks_exact(8) {
-                each(
-                    page * 4096,
-                    u64::from_ne_bytes(entry.try_into().expect("8 bytes")),
-                );
+            for entry in entries {
+                each(page * 4096, entry);
                 page += 1;
             }
         }
@@ -233,52 +219,43 @@ pub(crate) struct Present {
 /// The private anonymous pages of a process that are in memory.
 pub(crate) fn present_pages(pid: u32) -> Result<Vec<Present>> {
     let mut runs: Vec<Present> = Vec::new();
-    for_each_entry(
-        pid,
-        &Which::ALL,
-        &mut vec![0; CHUNK * 8],
-        &mut |address, entry| {
-            if entry & PRESENT == 0 || entry & FILE != 0 {
-                return;
-            }
-            match runs.last_mut() {
-                Some(run) if run.start + (run.count as u64) * 4096 == address => run.count += 1,
-                _ => runs.push(Present {
-                    start: address,
-                    count: 1,
-                }),
-            }
-        },
-    )?;
+    for_each_entry(pid, &Which::ALL, &mut Vec::new(), &mut |address, entry| {
+        if entry.pfn().is_none() || entry.is_file() {
+            return;
+        }
+        match runs.last_mut() {
+            Some(run) if run.start + (run.count as u64) * 4096 == address => run.count += 1,
+            _ => runs.push(Present {
+                start: address,
+                count: 1,
+            }),
+        }
+    })?;
     Ok(runs)
 }
 
 /// The private anonymous pages of a process that are in memory: the address of each, and its frame.
 pub(crate) fn page_frames(pid: u32) -> Result<Vec<(u64, u64)>> {
     let mut pages = Vec::new();
-    for_each_entry(
-        pid,
-        &Which::ALL,
-        &mut vec![0; CHUNK * 8],
-        &mut |address, entry| {
-            if entry & PRESENT != 0 && entry & FILE == 0 {
-                pages.push((address, entry & PFN_MASK));
-            }
-        },
-    )?;
+    for_each_entry(pid, &Which::ALL, &mut Vec::new(), &mut |address, entry| {
+        if let Some(pfn) = entry.pfn()
+            && !entry.is_file()
+        {
+            pages.push((address, pfn));
+        }
+    })?;
     Ok(pages)
 }
 
 /// Adds one pagemap entry to the count.
-fn take(entry: u64, zero_pfn: u64, seen: &mut Seen, count: &mut Count) {
-    if entry & PRESENT == 0 {
-        count.swapped += usize::from(entry & SWAPPED != 0);
+fn take(entry: PagemapEntry, zero_pfn: u64, seen: &mut Seen, count: &mut Count) {
+    let Some(pfn) = entry.pfn() else {
+        count.swapped += usize::from(entry.is_swapped());
+        return;
+    };
+    if entry.is_file() {
         return;
     }
-    if entry & FILE != 0 {
-        return;
-    }
-    let pfn = entry & PFN_MASK;
     count.mapped += 1;
     if pfn == zero_pfn {
         count.zero += 1;
@@ -375,17 +352,15 @@ fn parse(line: &str) -> Option<Option<Anonymous>> {
 /// The PFN of the zero page, which a read of a fresh mapping maps.
 fn zero_pfn() -> Result<u64> {
     let probe = probe_page()?;
-    let pagemap = File::open("/proc/self/pagemap").context("cannot open /proc/self/pagemap")?;
-    let mut entry = [0; 8];
-    pagemap
-        .read_exact_at(&mut entry, probe / 4096 * ENTRY)
-        .context("/proc/self/pagemap")?;
-    let entry = u64::from_ne_bytes(entry);
-    ensure!(entry & PRESENT != 0, "the probe page is not mapped");
-    if entry & PFN_MASK == 0 {
-        bail!("page frame numbers are hidden: run as root (CAP_SYS_ADMIN)");
+    let mut buffer = Vec::new();
+    let entry = Pagemap::open(std::process::id())?
+        .read(probe, 1, &mut buffer)?
+        .next();
+    match entry.and_then(PagemapEntry::pfn) {
+        None => bail!("the probe page is not mapped"),
+        Some(0) => bail!("page frame numbers are hidden: run as root (CAP_SYS_ADMIN)"),
+        Some(pfn) => Ok(pfn),
     }
-    Ok(entry & PFN_MASK)
 }
 
 /// The address of a page that was read and never written. It stays mapped for good: one page.
@@ -422,7 +397,7 @@ mod tests {
             let mut count = 0_usize;
             let mut found = false;
             let page = memory.as_ptr().addr() as u64 / 4096 * 4096;
-            for_each_entry(own, which, &mut vec![0; CHUNK * 8], &mut |address, _| {
+            for_each_entry(own, which, &mut Vec::new(), &mut |address, _| {
                 count += 1;
                 found |= address == page;
             })
@@ -511,6 +486,9 @@ mod tests {
 
     #[test]
     fn shared_frames_and_zero_pages_are_saved_and_file_pages_not_counted() {
+        const PRESENT: u64 = 1 << 63;
+        const SWAPPED: u64 = 1 << 62;
+        const FILE: u64 = 1 << 61;
         let mut seen = Seen::default();
         let mut count = Count::default();
         for entry in [
@@ -521,9 +499,10 @@ mod tests {
             SWAPPED,
             0,
         ] {
-            take(entry, 9, &mut seen, &mut count);
+            take(PagemapEntry::from_bits(entry), 9, &mut seen, &mut count);
         }
-        take(PRESENT | FILE | 72, 9, &mut seen, &mut count);
+        let file = PagemapEntry::from_bits(PRESENT | FILE | 72);
+        take(file, 9, &mut seen, &mut count);
         count.page_frames = seen.len();
         assert_eq!(
             count,

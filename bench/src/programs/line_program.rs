@@ -4,8 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-
-use crate::workload::ChildExit;
+use uksm_testkit::child_process::ChildExit;
 
 /// A running program. Dropping it ends it.
 pub(crate) struct LineProgram {

@@ -15,9 +15,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use uksm_testkit::child_process::ChildExit;
 
 use crate::programs::program_setup::ProgramSetup;
-use crate::workload::ChildExit;
 
 /// The distribution's folder, with a folder for each version.
 const HOME: &str = "/usr/lib/postgresql";

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
+use uksm_testkit::child_process::ChildExit;
 
 use super::running_system::System;
 use crate::measure::cpu::{CpuClock, split};
-use crate::workload::ChildExit;
 
 /// Time after its start at which the daemon has loaded its programs: it does so after five seconds,
 /// for 0.3·10⁹ instructions.

@@ -23,8 +23,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use uksm_testkit::child_process::ChildExit;
 
-use super::{ChildExit, idle_program};
+use super::idle_program;
 use crate::contents::{self, PAGE, WORDS};
 
 /// Pages that a process of a crowd holds.

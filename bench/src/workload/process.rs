@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
+use uksm_testkit::child_process::ChildExit as _;
 
 /// A running workload. Dropping it ends the child and waits for it.
 pub(crate) struct Process {
@@ -156,18 +157,5 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.input.take();
         self.child.end();
-    }
-}
-
-/// Ends a child process at once.
-pub(crate) trait ChildExit {
-    /// Kills and reaps; one that is gone already is only reaped.
-    fn end(&mut self);
-}
-
-impl ChildExit for Child {
-    fn end(&mut self) {
-        let _ = self.kill();
-        let _ = self.wait();
     }
 }

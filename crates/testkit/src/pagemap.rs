@@ -28,6 +28,12 @@ const PFN_MASK: u64 = (1 << 55) - 1;
 pub struct PagemapEntry(u64);
 
 impl PagemapEntry {
+    /// The entry with these bits of the file.
+    #[must_use]
+    pub fn from_bits(bits: u64) -> PagemapEntry {
+        PagemapEntry(bits)
+    }
+
     /// The page frame, if one is mapped.
     #[must_use]
     pub fn pfn(self) -> Option<u64> {

@@ -10,11 +10,13 @@
 //! time, independent of any disk of the host.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use uksm_testkit::control_group;
+use uksm_testkit::kernel_file;
 
-use crate::measure::cgroup::{self, ROOT, set};
+use crate::measure::cgroup;
 
 /// The control group of a group, until it is dropped.
 pub(super) struct Cgroup {
@@ -25,14 +27,13 @@ pub(super) struct Cgroup {
 impl Cgroup {
     /// Makes it with these members, on this processor.
     pub(super) fn make(name: &str, members: &[&str], cpu: usize) -> Result<Cgroup> {
-        let folder = Path::new(ROOT).join(name);
-        fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
+        let folder = control_group::create(name)?;
         let mut made = Cgroup {
             folder,
             members: Vec::new(),
         };
-        set(&made.folder.join("cpuset.cpus"), &cpu.to_string())?;
-        set(&made.folder.join("cgroup.subtree_control"), "+memory +cpu")?;
+        kernel_file::write(made.folder.join("cpuset.cpus"), &cpu.to_string())?;
+        kernel_file::write(made.folder.join("cgroup.subtree_control"), "+memory +cpu")?;
         for member in members {
             let folder = made.folder.join(member);
             fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
@@ -49,12 +50,17 @@ impl Cgroup {
     /// Slows each member down above this use.
     pub(super) fn limit(&self, bytes: u64) -> Result<()> {
         let mut members = self.members.iter();
-        members.try_for_each(|member| set(&member.join("memory.high"), &bytes.to_string()))
+        members.try_for_each(|member| {
+            Ok(kernel_file::write(
+                member.join("memory.high"),
+                &bytes.to_string(),
+            )?)
+        })
     }
 
     /// Processor time of the group and all below it, in seconds.
     pub(super) fn cpu_seconds(&self) -> Result<f64> {
-        Ok(cgroup::cpu(&self.folder)?.as_secs_f64())
+        Ok(control_group::cpu_time(&self.folder)?.as_secs_f64())
     }
 }
 

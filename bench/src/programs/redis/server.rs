@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use redis::{Client, Connection};
+use uksm_testkit::child_process::ChildExit;
 
 use crate::programs::program_setup::ProgramSetup;
-use crate::workload::ChildExit;
 
 /// Longest wait for a server to load its file.
 const LOAD_LIMIT: Duration = Duration::from_secs(90);
