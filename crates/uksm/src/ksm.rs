@@ -26,7 +26,7 @@ use crate::cli::RunArgs;
 use crate::config::Config;
 use crate::control::Control;
 use crate::failure::Failure;
-use crate::groups::supervisor::redistribution;
+use crate::groups::supervisor::original_limits;
 use crate::setting::{self, Backend, Resolved, Settings};
 use crate::{log, precedence, seed, signals, startup};
 
@@ -117,7 +117,7 @@ pub(crate) fn run(
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let group = daemon.socket_group.as_deref();
     let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
-    redistribution::put_back(&args.roots.proc_root, &daemon.socket);
+    original_limits::put_back(&args.roots.proc_root, &daemon.socket);
     // The lock comes first: the socket of a running daemon must stay.
     let knobs = Knobs::take(sysfs, &args.roots, &args.ksm_before)?;
     let agents = Agents::listen(&daemon.agent_socket).with_context(|| {

@@ -20,7 +20,7 @@ use crate::config::current::Configuration;
 use crate::control::Control;
 use crate::failure::Failure;
 use crate::groups::supervisor;
-use crate::groups::supervisor::redistribution;
+use crate::groups::supervisor::original_limits;
 use crate::setting::{SOCKET, Settings};
 use crate::status::written::WrittenPages;
 use crate::worker::HintsFrom;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let socket = socket(args, &options);
     if args.put_back {
         start_log();
-        return match redistribution::put_back_alone(&args.roots.proc_root, &socket) {
+        return match original_limits::put_back_alone(&args.roots.proc_root, &socket) {
             true => Ok(()),
             false => Err(anyhow!("limits of a daemon before are not put back: see above").into()),
         };
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let done = start(args, options);
     if done.is_err() {
         start_log();
-        redistribution::put_back_alone(&args.roots.proc_root, &socket);
+        original_limits::put_back_alone(&args.roots.proc_root, &socket);
     }
     done
 }
@@ -113,7 +113,7 @@ fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         .map_err(anyhow::Error::from)?;
     startup::raise_descriptor_limit();
     precedence::stand_back(daemon.nice);
-    redistribution::put_back(&args.roots.proc_root, &daemon.socket);
+    original_limits::put_back(&args.roots.proc_root, &daemon.socket);
     let own_memory = proc.own_memory().map_err(anyhow::Error::from)?;
     let mut processes = Processes::new(proc, named).context("cannot watch processes")?;
     if let Some(connector) = startup::process_events() {

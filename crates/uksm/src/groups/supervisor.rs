@@ -4,7 +4,7 @@
 //! This file has the state and the loop. Each step of the loop is a turn in `turns/`; a turn may
 //! use the state of other turns, and no two files need each other. No turn waits for a worker.
 
-mod accounts;
+mod account;
 mod audit;
 mod breaking;
 mod discovery_schedule;
@@ -14,9 +14,8 @@ mod first_start;
 mod formed_groups;
 mod handover;
 mod hint_dispatch;
+pub(crate) mod original_limits;
 mod placement;
-mod rates;
-pub(crate) mod redistribution;
 mod rights;
 mod task;
 mod turns;
@@ -26,27 +25,27 @@ mod worker_process;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use accounts::Accounts;
 use anyhow::{Context as _, anyhow};
 use discovery_schedule::DiscoverySchedule;
 use first_start::FirstStart;
 use formed_groups::FormedGroups;
 use hint_dispatch::HintDispatch;
-use rates::GroupRates;
-use redistribution::GroupRedistribution;
-use task::{ANSWER_TIMEOUT, END_TIMEOUT, Task};
+use task::{ANSWER_TIMEOUT, END_TIMEOUT, Job, Task};
+use turns::hourly_audit::HourlyAudit;
+use turns::ledger_writer::LedgerWriter;
+use turns::rates::GroupRates;
+use turns::redistribution::GroupRedistribution;
+use turns::systemd_notices::SystemdNotices;
 use uksm_linux::clock;
 use uksm_linux::module::Info;
 use uksm_linux::proc::{OwnMemory, Proc};
 use uksm_linux::processes::Processes;
 use uksm_linux::selection::{GroupId, Grouping};
 use uksm_linux::wake::Sleeper;
-use uksm_policy::command::Nanos;
 use uksm_policy::report::counted;
 use worker_events::WorkerEvents;
 use worker_process::WorkerProcess;
@@ -64,8 +63,6 @@ use crate::{precedence, seed, startup, systemd};
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// Minimum time until workers are polled again.
 const MIN_WAIT: Duration = Duration::from_millis(5);
-/// Interval of notices to systemd.
-const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs these groups until a stop is asked for.
 ///
@@ -131,12 +128,11 @@ pub(crate) fn run(
         hint_dispatch: HintDispatch::default(),
         first_start: None,
         has_begun: false,
-        accounts: Accounts::new(&daemon),
-        rates: GroupRates::default(),
-        written: Rc::new(WrittenPages::from_now_on(
-            roots.proc_root.clone(),
-            roots.ksm_root.clone(),
-        )),
+        ledger_writer: LedgerWriter::new(
+            &daemon,
+            WrittenPages::from_now_on(roots.proc_root.clone(), roots.ksm_root.clone()),
+        ),
+        rates: GroupRates::new(&roots.proc_root),
         started: Instant::now(),
         has_taken_over: false,
         fresh,
@@ -193,10 +189,8 @@ struct Supervisor<'a> {
     first_start: Option<FirstStart>,
     /// Workers were started.
     has_begun: bool,
-    accounts: Accounts,
+    ledger_writer: LedgerWriter,
     rates: GroupRates,
-    /// Merged pages that processes of the host wrote.
-    written: Rc<WrittenPages>,
     started: Instant,
     /// Some group continues with a domain of an earlier supervisor.
     has_taken_over: bool,
@@ -233,9 +227,8 @@ impl Supervisor<'_> {
         let domain =
             kept.and_then(|file| fd_store::of_plan(file, (&plan, seed), self.fresh.as_ref()));
         self.has_taken_over |= domain.is_some();
-        let account = self.accounts.of_group(&plan, domain.as_ref());
+        let counts = self.ledger_writer.account(&plan.name, domain.as_ref());
         let roots = self.roots.clone();
-        let counts = (account, Rc::clone(&self.written));
         Ok(WorkerProcess::new(id, (plan, seed), roots, domain, counts))
     }
 
@@ -251,7 +244,7 @@ impl Supervisor<'_> {
     fn share_anew(&mut self) {
         self.warn_of_store();
         self.schedule.begin_again(Supervisor::share(&self.workers));
-        self.divide();
+        self.rates.divide(&mut self.workers);
         self.hint_dispatch.regroup(&self.workers);
         if self.has_begun && self.first_start.is_none() {
             self.load_programs();
@@ -288,10 +281,8 @@ impl Supervisor<'_> {
         tracing::debug!("workers were started in {:?}", begun.elapsed());
         self.has_begun = true;
         self.first_start = Some(FirstStart::of(&self.workers, Instant::now()));
-        let interval = systemd::notify_interval(NOTIFY_INTERVAL);
-        let interval = Nanos::try_from(interval.as_nanos()).unwrap_or(Nanos::MAX);
-        let mut next_notice = clock::now();
-        let mut last_audit = Instant::now();
+        let mut notices = SystemdNotices::new();
+        let mut audit = HourlyAudit::new(Instant::now());
         while !self.sleeper.stopping() {
             self.receive();
             self.await_ready()?;
@@ -304,9 +295,9 @@ impl Supervisor<'_> {
             self.measure()?;
             self.send_spaces();
             self.hint_dispatch.pass_on(&mut self.workers);
-            self.redistribute();
-            self.adjust_rates();
-            self.account_if_due();
+            self.redistribution.turn(&mut self.workers, Instant::now());
+            self.rates.turn(&mut self.workers, Instant::now());
+            self.write_due_records();
             if self.task.is_none() && self.is_reload_due.swap(false, Ordering::Relaxed) {
                 self.begin_reload();
             }
@@ -319,17 +310,9 @@ impl Supervisor<'_> {
                 // Another client may wait.
                 continue;
             }
-            if clock::now() >= next_notice {
-                next_notice = clock::now().saturating_add(interval);
-                self.notify_systemd();
-            }
-            if last_audit.elapsed() >= audit::INTERVAL {
-                last_audit = Instant::now();
-                self.workers
-                    .iter()
-                    .for_each(|worker| worker.audit("goes on"));
-            }
-            self.sleep(next_notice);
+            notices.turn(&self.workers, clock::now());
+            audit.turn(&self.workers, Instant::now());
+            self.sleep(notices.next());
         }
         systemd::notify(&[sd_notify::NotifyState::Stopping]);
         Ok(())
@@ -396,13 +379,16 @@ impl Supervisor<'_> {
         counted(self.workers.len() as u64, "group", "groups")
     }
 
-    fn notify_systemd(&self) {
-        let running = self.workers.iter().filter(|w| w.pid().is_some()).count();
-        let text = format!("{running} of {} running", self.counted_groups());
-        systemd::notify(&[
-            sd_notify::NotifyState::Watchdog,
-            sd_notify::NotifyState::Status(&text),
-        ]);
+    /// Writes records that are due, or begins a task that does.
+    fn write_due_records(&mut self) {
+        let is_task_in_progress = self.task.is_some();
+        let workers = &mut self.workers;
+        let has_asked = self
+            .ledger_writer
+            .turn(workers, is_task_in_progress, Instant::now());
+        if has_asked {
+            self.begin(None, Job::Account(None));
+        }
     }
 
     /// Stops all workers.
@@ -411,9 +397,9 @@ impl Supervisor<'_> {
             task.give_up();
         }
         self.redistribution.end();
-        self.ask_for_accounts(|_| true);
+        self.ledger_writer.ask(&mut self.workers, |_| true);
         self.await_workers(ANSWER_TIMEOUT, |worker| !worker.is_asked());
-        let _logged = self.write_accounts();
+        let _logged = self.ledger_writer.write(&mut self.workers);
         self.workers.iter_mut().for_each(WorkerProcess::end);
         self.await_workers(END_TIMEOUT, WorkerProcess::has_ended);
         for worker in &mut self.workers {

@@ -28,7 +28,7 @@ use uksm_linux::selection::{Cgroup, GroupId};
 use uksm_policy::command::SpaceId;
 
 use crate::config::plan::Plan;
-use crate::groups::supervisor::accounts::Account;
+use crate::groups::supervisor::account::Account;
 use crate::groups::supervisor::audit;
 use crate::groups::supervisor::domain_savings::DomainSavings;
 use crate::groups::supervisor::fd_store;

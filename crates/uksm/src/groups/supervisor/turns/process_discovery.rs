@@ -260,7 +260,7 @@ impl Supervisor<'_> {
         let turns = starts.chain(self.redistribution.next()).chain(task);
         let turns = turns.chain(self.first_start.as_ref().map(|starting| starting.until));
         let turns = turns.chain(self.formed.next().filter(is_free));
-        let turns = turns.chain(self.accounts.next().filter(is_free));
+        let turns = turns.chain(self.ledger_writer.next().filter(is_free));
         let until = turns.chain(self.rates.next()).min()?;
         let left = until.saturating_duration_since(std::time::Instant::now());
         Some(now.saturating_add(Nanos::try_from(left.as_nanos()).unwrap_or(Nanos::MAX)))

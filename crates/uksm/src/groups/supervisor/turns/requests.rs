@@ -83,14 +83,8 @@ impl Supervisor<'_> {
         at.ok_or_else(|| format!("{}: no such group: {}", name.escape_debug(), self.names()))
     }
 
-    /// Merged pages that processes of the host wrote since this supervisor started.
-    pub(in crate::groups::supervisor) fn written_on_host(&self) -> Option<u64> {
-        self.written
-            .count(self.workers.iter().map(WorkerProcess::broken).sum())
-    }
-
     fn status(&mut self) -> GroupsStatus {
-        let written_on_host = self.written_on_host();
+        let written_on_host = self.ledger_writer.written_on_host(&self.workers);
         let answers = self.workers.iter_mut().map(WorkerProcess::answer);
         let answers: Vec<Result<Answer, String>> = answers.collect();
         let mut followed = self.followed();
@@ -201,7 +195,7 @@ impl Supervisor<'_> {
             let locked = self.processes.locked_of(worker.id);
             targets.add_locked(locked.map(|(pid, time)| (pid, seconds(time))));
         }
-        status.ledger = self.accounts.totals(name);
+        status.ledger = self.ledger_writer.totals(name);
         if status.hints.source == BY_SUPERVISOR {
             status.hints.source = self.hint_dispatch.source();
             let missing = self.hint_dispatch.programs().map(Hints::missing);

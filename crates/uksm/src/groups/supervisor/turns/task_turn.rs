@@ -46,23 +46,15 @@ impl Supervisor<'_> {
     pub(in crate::groups::supervisor) fn begin_reload(&mut self) {
         match self.wanted_by_file() {
             Ok(wanted) => {
-                self.ask_for_accounts(|_| true);
+                self.ledger_writer.ask(&mut self.workers, |_| true);
                 self.begin(None, Job::Account(Some(Box::new(wanted))));
             }
             Err(line) => tracing::error!("not reloaded: {line}"),
         }
     }
 
-    /// Begins to write the accounts of these groups.
-    pub(in crate::groups::supervisor) fn begin_accounts(
-        &mut self,
-        is_meant: impl Fn(&WorkerProcess) -> bool,
-    ) {
-        self.ask_for_accounts(is_meant);
-        self.begin(None, Job::Account(None));
-    }
-
-    fn begin(&mut self, asked: Option<Pending>, job: Job) {
+    /// Begins a task.
+    pub(in crate::groups::supervisor) fn begin(&mut self, asked: Option<Pending>, job: Job) {
         let timeout = match &job {
             Job::Break(_) => BREAK_TIMEOUT,
             _ => ANSWER_TIMEOUT,
@@ -81,13 +73,13 @@ impl Supervisor<'_> {
             Request::Reload => change(self.wanted_by_file())?,
             Request::Change(wanted) => change(self.wanted_by(wanted))?,
             Request::Account => {
-                self.ask_for_accounts(|_| true);
+                self.ledger_writer.ask(&mut self.workers, |_| true);
                 return Ok(Job::Account(None));
             }
             Request::Break(texts) => return self.chosen(texts).map_err(Answer::Error),
             _ => return self.ask_workers(request).map(|()| Job::Tell),
         };
-        self.ask_for_accounts(|_| true);
+        self.ledger_writer.ask(&mut self.workers, |_| true);
         Ok(Job::Account(Some(Box::new(wanted))))
     }
 
@@ -125,10 +117,10 @@ impl Supervisor<'_> {
         match job {
             Job::Tell | Job::Account(_) if !is_late && self.are_asked() => Progress::Waits(job),
             Job::Tell => Progress::Done(self.told(request.unwrap_or(&Request::Status))),
-            Job::Account(None) => Progress::Done(self.write_accounts()),
+            Job::Account(None) => Progress::Done(self.ledger_writer.write(&mut self.workers)),
             Job::Account(Some(wanted)) => {
                 // A failed write was logged; its amounts are in the next record.
-                let _logged = self.write_accounts();
+                let _logged = self.ledger_writer.write(&mut self.workers);
                 self.end_affected(
                     Box::new(Altering {
                         wanted: *wanted,

@@ -7,7 +7,7 @@ use uksm_policy::command::Nanos;
 
 use super::WorkerProcess;
 use crate::account::meter::Told;
-use crate::groups::supervisor::accounts::counts;
+use crate::groups::supervisor::account::counts;
 
 impl WorkerProcess {
     /// Whether a record of this group would have no news.

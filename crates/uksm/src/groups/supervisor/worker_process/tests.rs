@@ -11,7 +11,7 @@ use super::messages::MAX_SAID;
 use super::*;
 use crate::config::plans::tests::Host;
 use crate::control::{Answer, Request};
-use crate::groups::supervisor::accounts::Accounts;
+use crate::groups::supervisor::turns::ledger_writer::LedgerWriter;
 use crate::groups::wire::messages::{SpaceAnswer, WorkerMessage};
 use crate::setting::Daemon;
 
@@ -23,13 +23,12 @@ fn with_sleeper(events: &WorkerEvents) -> (WorkerProcess, Channel) {
         account_dir: None,
         ..Daemon::standard()
     };
-    let account = Accounts::new(&daemon).of_group(&plan, None);
     let roots = Roots {
         proc_root: "/proc".into(),
         ksm_root: "/nonexistent".into(),
     };
     let written = WrittenPages::from_now_on(roots.proc_root.clone(), roots.ksm_root.clone());
-    let counts = (account, Rc::new(written));
+    let counts = LedgerWriter::new(&daemon, written).account(&plan.name, None);
     let mut worker = WorkerProcess::new(GroupId(1), (plan, 1), roots, None, counts);
     let (channel, theirs) = Channel::pair().unwrap();
     let child = Command::new("sleep").arg("1000").spawn().unwrap();
