@@ -7,7 +7,7 @@
 //!
 //! # Approach
 //! The supervisor's loop runs from the beginning: it serves groups whose workers are ready. Once a
-//! turn [`FirstStart::look`] checks the workers. The first start is over when each of them works or
+//! turn [`FirstStart::turn`] checks the workers. The first start is over when each of them works or
 //! has died once, or after [`TIMEOUT`]. Workers that have died are restarted meanwhile, as always.
 //!
 //! # Units
@@ -23,11 +23,21 @@ use crate::groups::supervisor::worker_process::WorkerProcess;
 /// Maximum time of the first start; most workers need less.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The first start, before, while and after it.
+#[derive(Debug, Default)]
+pub(super) enum FirstStart {
+    /// No worker was started.
+    #[default]
+    Ahead,
+    InProgress(StartingWorkers),
+    Over,
+}
+
 /// Workers that are starting for the first time.
 #[derive(Debug)]
-pub(super) struct FirstStart {
+pub(super) struct StartingWorkers {
     groups: BTreeSet<GroupId>,
-    pub(super) until: Instant,
+    until: Instant,
     /// Why the first worker that died did.
     fault: Option<String>,
 }
@@ -58,27 +68,47 @@ impl<'a> From<&'a WorkerProcess> for Standing<'a> {
 }
 
 impl FirstStart {
-    /// A first start of these workers, which begins now.
-    pub(super) fn of(workers: &[WorkerProcess], now: Instant) -> FirstStart {
-        FirstStart {
+    /// These workers were started.
+    pub(super) fn begin(&mut self, workers: &[WorkerProcess], now: Instant) {
+        *self = FirstStart::InProgress(StartingWorkers {
             groups: workers.iter().map(|worker| worker.id).collect(),
             until: now + TIMEOUT,
             fault: None,
-        }
+        });
     }
 
-    /// Answers, once it is over, the groups whose workers are slow to start.
+    /// Answers, when it ends, the groups whose workers are slow to start.
     ///
     /// # Errors
     /// No worker works: the first one's fault, in one line.
-    pub(super) fn look(
+    pub(super) fn turn(
         &mut self,
         workers: &[WorkerProcess],
         now: Instant,
     ) -> Option<Result<Vec<String>, String>> {
-        self.judge(workers.iter().map(Standing::from), now)
+        let FirstStart::InProgress(starting) = self else {
+            return None;
+        };
+        let done = starting.judge(workers.iter().map(Standing::from), now)?;
+        *self = FirstStart::Over;
+        Some(done)
     }
 
+    /// Whether it is over.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self, FirstStart::Over)
+    }
+
+    /// Time of its end, at the latest.
+    pub(super) fn next(&self) -> Option<Instant> {
+        match self {
+            FirstStart::InProgress(starting) => Some(starting.until),
+            FirstStart::Ahead | FirstStart::Over => None,
+        }
+    }
+}
+
+impl StartingWorkers {
     fn judge<'a>(
         &mut self,
         workers: impl Iterator<Item = Standing<'a>>,
@@ -140,8 +170,8 @@ mod tests {
         }
     }
 
-    fn starting(now: Instant) -> FirstStart {
-        FirstStart {
+    fn starting(now: Instant) -> StartingWorkers {
+        StartingWorkers {
             groups: [GroupId(0), GroupId(1)].into(),
             until: now + TIMEOUT,
             fault: None,

@@ -41,7 +41,7 @@ pub(super) struct Task {
 #[derive(Debug)]
 pub(super) enum Job {
     /// Workers were asked for the client's answer.
-    Tell,
+    Answer,
     /// Workers were asked for their savings; a change may follow.
     Account(Option<Box<Wanted>>),
     /// Workers break shared pages of chosen processes.
@@ -108,7 +108,7 @@ impl Task {
         let wanted = match &self.job {
             Job::Account(Some(wanted)) => wanted,
             Job::End(altering) | Job::Part(altering) => &altering.wanted,
-            Job::Tell | Job::Account(None) | Job::Break(_) => return None,
+            Job::Answer | Job::Account(None) | Job::Break(_) => return None,
         };
         match wanted {
             Wanted::All(plans) => Some(plans),

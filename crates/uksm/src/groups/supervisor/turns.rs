@@ -4,11 +4,11 @@
 //! supervisor, because they have no state, and use or change all parts: `task_turn.rs` and its
 //! steps, `reload.rs` and `requests.rs`.
 
-mod formation;
-mod group_commands;
+pub(super) mod formed_groups;
+pub(super) mod hint_dispatch;
 pub(super) mod hourly_audit;
 pub(super) mod ledger_writer;
-mod process_discovery;
+pub(super) mod process_discovery;
 pub(super) mod rates;
 pub(super) mod redistribution;
 mod reload;

@@ -14,15 +14,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use uksm_linux::module::Device;
-
 use crate::account::Amounts;
 use crate::account::ledger::Ledger;
 use crate::account::meter::Told;
 use crate::control::{Answer, Request};
-use crate::groups::supervisor::account::Account;
 use crate::groups::supervisor::worker_process::WorkerProcess;
-use crate::setting::Daemon;
 use crate::status::written::WrittenPages;
 
 /// Time of the first record. It is earlier than an interval, but later than the start of all
@@ -46,16 +42,15 @@ pub(in crate::groups::supervisor) struct LedgerWriter {
 }
 
 impl LedgerWriter {
-    /// From the settings of the daemon.
+    /// A writer of records to this ledger, one an interval.
     pub(in crate::groups::supervisor) fn new(
-        daemon: &Daemon,
-        written: WrittenPages,
+        ledger: Arc<Ledger>,
+        written: Rc<WrittenPages>,
+        interval: Duration,
     ) -> LedgerWriter {
-        let ledger = Ledger::new(daemon.account_dir.clone(), daemon.account_days);
-        let interval = Duration::from_nanos(daemon.account_interval);
         LedgerWriter {
-            ledger: Arc::new(ledger),
-            written: Rc::new(written),
+            ledger,
+            written,
             interval,
             due: Instant::now() + interval.min(FIRST_RECORD_AFTER),
         }
@@ -69,17 +64,6 @@ impl LedgerWriter {
     /// Amounts of a group since totals are kept.
     pub(in crate::groups::supervisor) fn totals(&self, group: &str) -> Amounts {
         self.ledger.totals(group)
-    }
-
-    /// The account of a group that is to run, and the count of written pages that it adds to;
-    /// `kept` is the domain of an earlier supervisor.
-    pub(in crate::groups::supervisor) fn account(
-        &self,
-        group: &str,
-        kept: Option<&Device>,
-    ) -> (Account, Rc<WrittenPages>) {
-        let account = Account::new(group, Arc::clone(&self.ledger), kept);
-        (account, Rc::clone(&self.written))
     }
 
     /// Writes records for workers that have ended; if the interval is over and no task is in

@@ -1,4 +1,6 @@
 //! Answers to requests: the supervisor asks its workers (`task_turn.rs`), and adds its own figures.
+//!
+//! Methods of the supervisor, because an answer has figures of all its parts.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +28,7 @@ impl Supervisor<'_> {
     ) -> Result<(), Answer> {
         match request {
             Request::Status => {
-                for worker in &mut self.workers {
+                for worker in self.workers.iter_mut() {
                     worker.ask(request);
                 }
                 Ok(())
@@ -45,11 +47,12 @@ impl Supervisor<'_> {
                 Ok(())
             }
             Request::Explain { pid, from } => {
-                let Whereabouts::Followed(group, space) = self.processes.whereabouts(*pid) else {
+                let Whereabouts::Followed(group, space) =
+                    self.discovery.processes().whereabouts(*pid)
+                else {
                     return Err(self.explain(*pid));
                 };
-                let worker = self.workers.iter_mut().find(|worker| worker.id == group);
-                let Some(worker) = worker else {
+                let Some(worker) = self.workers.of_group_mut(group) else {
                     return Err(self.explain(*pid));
                 };
                 // It may not have received this space yet.
@@ -65,7 +68,7 @@ impl Supervisor<'_> {
     }
 
     /// The answer from the workers' answers and the supervisor's own figures.
-    pub(in crate::groups::supervisor) fn told(&mut self, request: &Request) -> Answer {
+    pub(in crate::groups::supervisor) fn answer(&mut self, request: &Request) -> Answer {
         match request {
             Request::Group(name) => self.group(name),
             Request::Processes(Some(name)) => self.processes_of(name),
@@ -114,8 +117,8 @@ impl Supervisor<'_> {
             supervisor_bytes: self.own_memory.resident_bytes().unwrap_or(0),
             net_mib: 0.0,
             written_on_host,
-            moves_told: self.processes.are_moves_told(),
-            moves_lost: self.processes.moves_lost(),
+            moves_told: self.discovery.processes().are_moves_told(),
+            moves_lost: self.discovery.processes().moves_lost(),
             groups,
             redistribution: self.redistribution.status(),
         };
@@ -156,7 +159,7 @@ impl Supervisor<'_> {
         match worker.answer() {
             Ok(Answer::Spaces(spaces)) => {
                 let id = worker.id;
-                let mut followed = self.processes.targets();
+                let mut followed = self.discovery.processes().targets();
                 followed.retain(|target| target.group == id);
                 Answer::Processes(Box::new(spaces.of_processes(followed)))
             }
@@ -168,10 +171,10 @@ impl Supervisor<'_> {
     /// Processes followed and not attached, by group.
     fn followed(&self) -> BTreeMap<GroupId, (u64, Vec<Failed>)> {
         let mut of: BTreeMap<GroupId, (u64, Vec<Failed>)> = BTreeMap::new();
-        for target in self.processes.targets() {
+        for target in self.discovery.processes().targets() {
             of.entry(target.group).or_default().0 += 1;
         }
-        for (pid, group, errno) in self.processes.failures() {
+        for (pid, group, errno) in self.discovery.processes().failures() {
             let failed = Failed::of(pid, errno);
             of.entry(group).or_default().1.push(failed);
         }
@@ -188,11 +191,11 @@ impl Supervisor<'_> {
         let targets = &mut status.targets;
         targets.processes = followed;
         targets.failed = failed;
-        targets.unread += self.processes.unread();
-        targets.told = self.processes.is_told();
-        targets.events_lost = self.processes.events_lost();
+        targets.unread += self.discovery.processes().unread();
+        targets.told = self.discovery.processes().is_told();
+        targets.events_lost = self.discovery.processes().events_lost();
         if let Some(worker) = self.workers.iter().find(|worker| worker.plan.name == name) {
-            let locked = self.processes.locked_of(worker.id);
+            let locked = self.discovery.processes().locked_of(worker.id);
             targets.add_locked(locked.map(|(pid, time)| (pid, seconds(time))));
         }
         status.ledger = self.ledger_writer.totals(name);
@@ -206,7 +209,7 @@ impl Supervisor<'_> {
 
     /// The evidence on a process; its group's worker was asked.
     fn explain(&mut self, pid: u32) -> Answer {
-        let whereabouts = self.processes.whereabouts(pid);
+        let whereabouts = self.discovery.processes().whereabouts(pid);
         let group = match whereabouts {
             Whereabouts::Followed(group, _)
             | Whereabouts::Failed(group, _)
@@ -229,7 +232,7 @@ impl Supervisor<'_> {
                 None => Box::new(Evidence::of(Place::Leaving, None)),
             },
         };
-        let worker = self.workers.iter().find(|w| Some(w.id) == group);
+        let worker = group.and_then(|id| self.workers.of_group(id));
         evidence.group = worker.map(|worker| worker.plan.name.clone());
         Answer::Explained(evidence)
     }

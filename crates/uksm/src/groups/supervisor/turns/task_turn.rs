@@ -12,6 +12,8 @@
 //! workers of changed groups end, pages that may no longer be shared are broken ([`Breaking`]), and
 //! the new groups are applied ([`crate::groups::supervisor::turns::reload`]). The change is
 //! reported as done only after the last stage.
+//!
+//! These are methods of the supervisor, because a task uses and changes all its parts.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -24,6 +26,7 @@ use uksm_policy::report::counted;
 use crate::control::{Answer, Pending, Request};
 use crate::groups::supervisor::Supervisor;
 use crate::groups::supervisor::breaking::Breaking;
+use crate::groups::supervisor::group_commands::wanted_by;
 use crate::groups::supervisor::task::{
     ANSWER_TIMEOUT, Altering, BREAK_TIMEOUT, Chosen, END_TIMEOUT, Job, MAX_ROUNDS, MAX_SPACES,
     Progress, STALLED, Task,
@@ -71,13 +74,17 @@ impl Supervisor<'_> {
         let change = |wanted: Result<Wanted, String>| wanted.map_err(Answer::Error);
         let wanted = match request {
             Request::Reload => change(self.wanted_by_file())?,
-            Request::Change(wanted) => change(self.wanted_by(wanted))?,
+            Request::Change(wanted) => change(wanted_by(
+                wanted,
+                &self.configuration,
+                &self.workers.plans(),
+            ))?,
             Request::Account => {
                 self.ledger_writer.ask(&mut self.workers, |_| true);
                 return Ok(Job::Account(None));
             }
             Request::Break(texts) => return self.chosen(texts).map_err(Answer::Error),
-            _ => return self.ask_workers(request).map(|()| Job::Tell),
+            _ => return self.ask_workers(request).map(|()| Job::Answer),
         };
         self.ledger_writer.ask(&mut self.workers, |_| true);
         Ok(Job::Account(Some(Box::new(wanted))))
@@ -115,8 +122,8 @@ impl Supervisor<'_> {
     fn step(&mut self, job: Job, request: Option<&Request>, until: &mut Instant) -> Progress {
         let is_late = Instant::now() >= *until;
         match job {
-            Job::Tell | Job::Account(_) if !is_late && self.are_asked() => Progress::Waits(job),
-            Job::Tell => Progress::Done(self.told(request.unwrap_or(&Request::Status))),
+            Job::Answer | Job::Account(_) if !is_late && self.are_asked() => Progress::Waits(job),
+            Job::Answer => Progress::Done(self.answer(request.unwrap_or(&Request::Status))),
             Job::Account(None) => Progress::Done(self.ledger_writer.write(&mut self.workers)),
             Job::Account(Some(wanted)) => {
                 // A failed write was logged; its amounts are in the next record.
@@ -174,8 +181,9 @@ impl Supervisor<'_> {
     /// Ends the workers of groups that are to change.
     fn end_affected(&mut self, altering: Box<Altering>, until: &mut Instant) -> Progress {
         for (id, _) in self.affected(&altering.wanted) {
-            let worker = self.workers.iter_mut().find(|worker| worker.id == id);
-            worker.into_iter().for_each(WorkerProcess::end);
+            if let Some(worker) = self.workers.of_group_mut(id) {
+                worker.end();
+            }
         }
         *until = Instant::now() + END_TIMEOUT;
         Progress::Next(Job::End(altering))
@@ -190,7 +198,7 @@ impl Supervisor<'_> {
             .into_iter()
             .filter(|of| of.1)
         {
-            let Some(worker) = self.workers.iter().find(|worker| worker.id == id) else {
+            let Some(worker) = self.workers.of_group(id) else {
                 continue;
             };
             let parted = altering.parted.entry(id).or_default();
@@ -256,10 +264,11 @@ impl Supervisor<'_> {
     /// One line: an invalid selector.
     fn chosen(&mut self, texts: &SelectorTexts) -> Result<Job, String> {
         let selectors: Selectors = texts.try_into()?;
-        selectors.check_units(self.processes.proc())?;
-        self.processes.grouping().has_room_for(&selectors)?;
+        selectors.check_units(self.discovery.processes().proc())?;
+        let grouping = self.discovery.processes_mut().grouping();
+        grouping.has_room_for(&selectors)?;
         let mut spaces: BTreeMap<GroupId, Vec<u32>> = BTreeMap::new();
-        for target in self.processes.chosen(&selectors) {
+        for target in self.discovery.processes().chosen(&selectors) {
             spaces.entry(target.group).or_default().push(target.space.0);
         }
         let mut chosen = Chosen {
@@ -270,7 +279,7 @@ impl Supervisor<'_> {
             done: BreakUp::default(),
             faults: Vec::new(),
         };
-        for worker in &mut self.workers {
+        for worker in self.workers.iter_mut() {
             let Some(spaces) = spaces.remove(&worker.id) else {
                 continue;
             };
@@ -287,9 +296,9 @@ impl Supervisor<'_> {
     fn go_on_breaking(&mut self, chosen: &mut Chosen, is_late: bool) -> Option<Answer> {
         chosen
             .left
-            .retain(|id, _| self.workers.iter().any(|w| w.id == *id));
+            .retain(|id, _| self.workers.of_group(*id).is_some());
         let is_look = chosen.taken.0.elapsed() >= STALLED;
-        for worker in &mut self.workers {
+        for worker in self.workers.iter_mut() {
             if !chosen.left.contains_key(&worker.id) {
                 continue;
             }
@@ -315,7 +324,7 @@ impl Supervisor<'_> {
             match done {
                 Ok(done) => chosen.done += done,
                 Err(line) => {
-                    let worker = self.workers.iter().find(|worker| worker.id == id);
+                    let worker = self.workers.of_group(id);
                     let name = worker.map_or("", |worker| worker.plan.name.as_str());
                     chosen.faults.push(format!("group {name}: {line}"));
                 }
@@ -333,10 +342,11 @@ impl Supervisor<'_> {
         // group is unmerged.
         let selectors = std::mem::take(&mut chosen.selectors);
         let mut domains = Domains(&mut self.workers);
-        if let Err(error) = self.processes.exclude(selectors, &mut domains) {
+        let processes = self.discovery.processes_mut();
+        if let Err(error) = processes.exclude(selectors, &mut domains) {
             return Some(Answer::Error(error.to_string()));
         }
-        self.schedule.hurry();
+        self.discovery.hurry();
         let done = chosen.done;
         Some(match chosen.faults.is_empty() {
             true => Answer::Broken {

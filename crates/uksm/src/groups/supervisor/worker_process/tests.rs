@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd as _;
 use std::process::Command;
+use std::sync::Arc;
 use std::thread::sleep;
 
 use uksm_linux::processes::{Arrived, Left};
@@ -9,26 +10,23 @@ use uksm_policy::command::SpaceArrival;
 
 use super::messages::MAX_SAID;
 use super::*;
+use crate::account::ledger::Ledger;
 use crate::config::plans::tests::Host;
 use crate::control::{Answer, Request};
-use crate::groups::supervisor::turns::ledger_writer::LedgerWriter;
 use crate::groups::wire::messages::{SpaceAnswer, WorkerMessage};
-use crate::setting::Daemon;
 
 /// A group whose worker is `sleep`, and the worker's end of the channel.
 fn with_sleeper(events: &WorkerEvents) -> (WorkerProcess, Channel) {
     let plan = Host::new().plan("[group.a]\ncomm = \"nginx\"\n").unwrap();
     let plan = plan.into_iter().next().unwrap();
-    let daemon = Daemon {
-        account_dir: None,
-        ..Daemon::standard()
-    };
     let roots = Roots {
         proc_root: "/proc".into(),
         ksm_root: "/nonexistent".into(),
     };
     let written = WrittenPages::from_now_on(roots.proc_root.clone(), roots.ksm_root.clone());
-    let counts = LedgerWriter::new(&daemon, written).account(&plan.name, None);
+    let ledger = Arc::new(Ledger::new(None, 1));
+    let account = Account::new(&plan.name, ledger, None);
+    let counts = (account, Rc::new(written));
     let mut worker = WorkerProcess::new(GroupId(1), (plan, 1), roots, None, counts);
     let (channel, theirs) = Channel::pair().unwrap();
     let child = Command::new("sleep").arg("1000").spawn().unwrap();

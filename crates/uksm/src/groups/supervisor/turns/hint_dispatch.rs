@@ -48,7 +48,7 @@ struct Followed {
 
 /// The programs, and the followed spaces by number.
 #[derive(Debug, Default)]
-pub(super) struct HintDispatch {
+pub(in crate::groups::supervisor) struct HintDispatch {
     loading: Option<Loading>,
     programs: Option<Hints>,
     /// Why there are none, if a group wants them.
@@ -64,7 +64,7 @@ pub(super) struct HintDispatch {
 
 impl HintDispatch {
     /// The source of hints, for `uksm status`.
-    pub(super) fn source(&self) -> String {
+    pub(in crate::groups::supervisor) fn source(&self) -> String {
         match (&self.programs, &self.fault) {
             (Some(_), _) => "programs".to_owned(),
             (None, Some(fault)) => format!("nobody: {fault}"),
@@ -73,12 +73,12 @@ impl HintDispatch {
     }
 
     /// The programs, once they are loaded.
-    pub(super) fn programs(&self) -> Option<&Hints> {
+    pub(in crate::groups::supervisor) fn programs(&self) -> Option<&Hints> {
         self.programs.as_ref()
     }
 
     /// A process of a group that has hints on was attached.
-    pub(super) fn follow(&mut self, pid: u32, place: Place) {
+    pub(in crate::groups::supervisor) fn follow(&mut self, pid: u32, place: Place) {
         self.forget(place);
         // A number is free again long before all have been used.
         self.last = self.last.wrapping_add(1);
@@ -91,7 +91,7 @@ impl HintDispatch {
     }
 
     /// Stops following this space.
-    pub(super) fn forget(&mut self, place: Place) {
+    pub(in crate::groups::supervisor) fn forget(&mut self, place: Place) {
         let Some(Followed { number, pid }) = self.followed.remove(&place) else {
             return;
         };
@@ -105,7 +105,7 @@ impl HintDispatch {
     }
 
     /// Loads the programs, if a group has hints on and loading was not tried before.
-    pub(super) fn load(&mut self, workers: &[WorkerProcess]) {
+    pub(in crate::groups::supervisor) fn load(&mut self, workers: &[WorkerProcess]) {
         let is_tried = self.programs.is_some() || self.loading.is_some() || self.fault.is_some();
         if !is_tried && workers.iter().any(WorkerProcess::has_hints) {
             self.loading = Some(Loading::after(PROGRAMS_AFTER));
@@ -113,7 +113,7 @@ impl HintDispatch {
     }
 
     /// Groups have changed: follows exactly the spaces of those that have hints on.
-    pub(super) fn regroup(&mut self, workers: &[WorkerProcess]) {
+    pub(in crate::groups::supervisor) fn regroup(&mut self, workers: &[WorkerProcess]) {
         let with_hints = workers.iter().filter(|worker| worker.has_hints());
         let wanted: BTreeMap<Place, u32> = with_hints
             .flat_map(|worker| {
@@ -139,7 +139,7 @@ impl HintDispatch {
     }
 
     /// Takes hints, if it is time, and passes them on.
-    pub(super) fn pass_on(&mut self, workers: &mut [WorkerProcess]) {
+    pub(in crate::groups::supervisor) fn turn(&mut self, workers: &mut [WorkerProcess]) {
         self.take_programs();
         let now = clock::now();
         let Some(programs) = self.programs.as_mut().filter(|_| self.due <= now) else {
@@ -168,7 +168,10 @@ impl HintDispatch {
 
     /// The time of the next work, even without a readable descriptor, and the descriptor that is
     /// readable when hints have come.
-    pub(super) fn next(&self, now: Nanos) -> (Option<Nanos>, Option<BorrowedFd<'_>>) {
+    pub(in crate::groups::supervisor) fn next(
+        &self,
+        now: Nanos,
+    ) -> (Option<Nanos>, Option<BorrowedFd<'_>>) {
         if self.loading.is_some() {
             return (Some(now + LOADING), None);
         }
