@@ -28,16 +28,16 @@ use crate::control::Control;
 use crate::failure::Failure;
 use crate::groups::supervisor::original_limits;
 use crate::setting::{self, Backend, Resolved, Settings};
-use crate::{log, precedence, seed, signals, startup};
+use crate::{hash_seed, log, niceness, signals, startup};
 
+mod daemon;
 pub(crate) mod exec;
-pub(crate) mod knobs;
+pub(crate) mod settings_guard;
 mod targets;
-mod work;
 
-use knobs::Knobs;
+use daemon::KsmDaemon;
+use settings_guard::SettingsGuard;
 use targets::Targets;
-use work::Work;
 
 /// Settings that have a meaning here.
 const HONOURED: [&str; 12] = [
@@ -119,7 +119,7 @@ pub(crate) fn run(
     let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
     original_limits::put_back(&args.roots.proc_root, &daemon.socket);
     // The lock comes first: the socket of a running daemon must stay.
-    let knobs = Knobs::take(sysfs, &args.roots, &args.ksm_before)?;
+    let knobs = SettingsGuard::take(sysfs, &args.roots, &args.ksm_before)?;
     let agents = Agents::listen(&daemon.agent_socket).with_context(|| {
         format!(
             "{}: cannot listen for agents: name another place with --agent-socket",
@@ -128,10 +128,10 @@ pub(crate) fn run(
     })?;
     let seed = match daemon.seed {
         Some(seed) => seed,
-        None => seed::random()?,
+        None => hash_seed::random()?,
     };
     startup::raise_descriptor_limit();
-    precedence::stand_back(daemon.nice);
+    niceness::lower_priority(daemon.nice);
     let frames = Frames::of(&args.roots.proc_root);
     let targets = Targets::new(
         proc.with_deadlines(),
@@ -141,7 +141,7 @@ pub(crate) fn run(
         seed,
         resolved.params.v_dup,
     );
-    let mut work = Work::new(knobs, ksmd, targets, (control, sleeper, hangups), resolved);
+    let mut work = KsmDaemon::new(knobs, ksmd, targets, (control, sleeper, hangups), resolved);
     work.run()?;
     Ok(())
 }

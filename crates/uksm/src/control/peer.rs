@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_says_which_groups_a_client_has() {
+    fn groups_of_a_client_come_from_the_kernel() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         assert!(may_ask(&ours, None).unwrap(), "who the daemon runs as");
         let mut said = groups_of(&ours).unwrap();

@@ -7,11 +7,11 @@
 
 mod account;
 mod audit;
-mod breaking;
 mod discovery_schedule;
 mod domain_savings;
 mod fd_store;
 mod first_start;
+mod group_change;
 mod group_commands;
 mod handover;
 pub(crate) mod original_limits;
@@ -19,7 +19,7 @@ mod placement;
 mod rights;
 mod task;
 mod turns;
-mod wanted;
+mod unmerge_threads;
 mod worker_events;
 mod worker_factory;
 mod worker_process;
@@ -62,13 +62,13 @@ use crate::config::plan::Plan;
 use crate::config::plans::Plans;
 use crate::control::Control;
 use crate::paths::Roots;
-use crate::status::written::WrittenPages;
-use crate::{precedence, startup, systemd};
+use crate::status::written_pages::WrittenPages;
+use crate::{niceness, startup, systemd};
 
 /// Interval of notices to systemd's watchdog while workers start or end.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+const WATCHDOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause before a worker that does not read is tried again.
-const BEHIND: Nanos = 100_000_000;
+const RETRY_INTERVAL_NS: Nanos = 100_000_000;
 /// Minimum time until workers are polled again.
 const MIN_WAIT: Duration = Duration::from_millis(5);
 
@@ -95,17 +95,10 @@ pub(crate) fn run(
         .ok();
     startup::raise_descriptor_limit();
     // The supervisor's own niceness stays: all workers wait for it.
-    precedence::stand_back_as_session(daemon.nice);
+    niceness::lower_session_priority(daemon.nice);
     let proc = Proc::at(&roots.proc_root);
     let own_memory = proc.own_memory()?;
-    // A rule can read the environment of each process, which can hold that up.
-    let proc = proc.with_deadlines();
-    let processes =
-        Processes::of_groups(proc, Grouping::default()).context("cannot watch processes")?;
-    let mut processes = processes.for_others();
-    if let Some(connector) = startup::process_events() {
-        processes = processes.told_by(connector);
-    }
+    let processes = watched_processes(proc)?;
     let worker_events = WorkerEvents::new().context("cannot watch workers")?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
@@ -155,6 +148,22 @@ pub(crate) fn run(
         tracing::info!("stopped; merged pages stay merged");
     }
     done
+}
+
+/// The processes of the host, in no groups yet.
+///
+/// # Errors
+/// They cannot be watched.
+fn watched_processes(proc: Proc) -> anyhow::Result<Processes> {
+    // A rule can read the environment of each process, which can hold that up.
+    let proc = proc.with_deadlines();
+    let processes =
+        Processes::of_groups(proc, Grouping::default()).context("cannot watch processes")?;
+    let mut processes = processes.for_others();
+    if let Some(connector) = startup::process_events() {
+        processes = processes.told_by(connector);
+    }
+    Ok(processes)
 }
 
 /// All groups.
@@ -307,7 +316,7 @@ impl Supervisor<'_> {
             if left.is_zero() || self.workers.iter().all(&is_so) {
                 return;
             }
-            if last_sign.elapsed() >= SIGN_OF_LIFE {
+            if last_sign.elapsed() >= WATCHDOG_INTERVAL {
                 last_sign = Instant::now();
                 systemd::notify(&[sd_notify::NotifyState::Watchdog]);
             }
@@ -315,7 +324,7 @@ impl Supervisor<'_> {
             let due = due.map_or(left, |at| at.saturating_duration_since(Instant::now()));
             self.workers
                 .events()
-                .wait(left.min(SIGN_OF_LIFE).min(due.max(MIN_WAIT)));
+                .wait(left.min(WATCHDOG_INTERVAL).min(due.max(MIN_WAIT)));
         }
     }
 
@@ -366,7 +375,7 @@ impl Supervisor<'_> {
     fn sleep(&mut self, notice: Nanos) {
         let now = clock::now();
         let is_behind = self.workers.iter().any(WorkerProcess::is_behind);
-        let behind = is_behind.then_some(now + BEHIND);
+        let behind = is_behind.then_some(now + RETRY_INTERVAL_NS);
         let (discovery_due, events) = self.discovery.next(now);
         let (hints_due, hints) = self.hint_dispatch.next(now);
         let times = [hints_due, behind, self.next_turn(now)];

@@ -60,7 +60,7 @@ fn redistribution_can_be_turned_off_where_members_stand() {
 }
 
 #[test]
-fn each_mistake_is_told_with_its_line() {
+fn each_mistake_is_reported_with_its_line() {
     let changed = |from: &str, to: &str| ONE.replace(from, to);
     let file = std::env::current_exe().unwrap();
     let no_socket = changed(

@@ -106,18 +106,18 @@ fn each_process_is_in_one_group() {
 }
 
 #[test]
-fn what_a_worker_is_told_is_what_was_resolved() {
+fn worker_gets_the_resolved_settings() {
     let host = Host::new();
     let plans = host
         .plan("[group.a]\ncomm = \"nginx\"\ngovernor = \"quiet\"\ncpu = \"3%\"\nhint_runs = 2\n")
         .unwrap();
-    let told = Settings::of_texts(&plans[0].texts)
+    let resolved = Settings::of_texts(&plans[0].texts)
         .unwrap()
         .resolve()
         .unwrap();
-    assert_eq!(told.params, plans[0].resolved.params);
-    assert_eq!(told.daemon, plans[0].resolved.daemon);
-    assert_eq!((told.params.cpu, told.params.hint_runs), (0.03, 2));
+    assert_eq!(resolved.params, plans[0].resolved.params);
+    assert_eq!(resolved.daemon, plans[0].resolved.daemon);
+    assert_eq!((resolved.params.cpu, resolved.params.hint_runs), (0.03, 2));
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn groups_that_name_the_same_are_refused() {
 }
 
 #[test]
-fn a_process_in_two_groups_is_named_and_keeps_nobody_from_starting() {
+fn process_in_two_groups_is_named_and_does_not_prevent_the_start() {
     let host = Host::new();
     let text = "[group.web]\ncomm = \"nginx\"\n[group.b]\ncgroup = \"/tenants/b\"\n";
     let plans = host.plan(text).unwrap();

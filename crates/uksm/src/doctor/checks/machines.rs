@@ -73,7 +73,7 @@ fn those(host: &Host, holds: impl Fn(&Machine) -> bool) -> Vec<&Process> {
         .collect()
 }
 
-fn told(found: &[&Process], none: &str, verdict: Verdict) -> Verdict {
+fn verdict_on(found: &[&Process], none: &str, verdict: Verdict) -> Verdict {
     if found.is_empty() {
         return Verdict::ok(none);
     }
@@ -95,7 +95,7 @@ fn mem_merge(host: &Host) -> Verdict {
         "KSM runs, and these machines advise their memory to it",
     )
     .mend("echo 0 > /sys/kernel/mm/ksm/run");
-    told(&found, "no machine advises its memory to KSM", verdict)
+    verdict_on(&found, "no machine advises its memory to KSM", verdict)
 }
 
 fn shared(host: &Host) -> Verdict {
@@ -104,13 +104,13 @@ fn shared(host: &Host) -> Verdict {
         severity(found.iter().copied()),
         "memory of these machines is shared with other processes",
     );
-    told(&found, "no machine of QEMU shares its memory", verdict)
+    verdict_on(&found, "no machine of QEMU shares its memory", verdict)
 }
 
 fn prealloc(host: &Host) -> Verdict {
     let found = those(host, |machine| machine.preallocates);
     let verdict = Verdict::note("these machines take all their memory at the start");
-    told(
+    verdict_on(
         &found,
         "no machine of QEMU takes all memory at its start",
         verdict,
@@ -126,11 +126,11 @@ fn mem_lock(host: &Host) -> Verdict {
         severity(found.iter().copied()),
         "these machines lock their memory, and locked is not set",
     );
-    told(&found, "no machine of QEMU locks its memory", verdict)
+    verdict_on(&found, "no machine of QEMU locks its memory", verdict)
 }
 
 fn balloon(host: &Host) -> Verdict {
     let found = those(host, |machine| !machine.balloon);
     let verdict = Verdict::note("these machines have no balloon");
-    told(&found, "no machine of QEMU is without a balloon", verdict)
+    verdict_on(&found, "no machine of QEMU is without a balloon", verdict)
 }

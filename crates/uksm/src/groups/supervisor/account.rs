@@ -17,7 +17,7 @@ use uksm_policy::command::Nanos;
 
 use crate::account::cpu::WorkersCpu;
 use crate::account::ledger::Ledger;
-use crate::account::meter::{Counts, Meter, Reading, Told};
+use crate::account::meter::{Counts, GroupFigures, Meter, WorkerFigures};
 use crate::account::redistributed::RedistributedTotals;
 
 /// Costs and savings of one group, over all its workers.
@@ -75,13 +75,13 @@ impl Account {
     pub(super) fn write(
         &mut self,
         domain: Option<&Device>,
-        told: Option<Told>,
+        figures: Option<WorkerFigures>,
         restarts: u64,
     ) -> Result<(), String> {
-        let reading = Reading {
+        let reading = GroupFigures {
             cpu: self.cpu.total(),
             counts: domain.and_then(counts),
-            told,
+            worker: figures,
             restarts,
             given: self.given,
         };

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stays_shared_is_told_with_what_to_do() {
+    fn warning_about_shared_pages_names_the_remedy() {
         let line = stays_shared("web", "was merged by another policy");
         for words in [
             "group web: ",

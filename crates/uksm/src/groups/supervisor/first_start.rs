@@ -44,7 +44,7 @@ pub(super) struct StartingWorkers {
 
 /// The state of a worker.
 #[derive(Debug, Clone, Copy)]
-struct Standing<'a> {
+struct WorkerStatus<'a> {
     id: GroupId,
     name: &'a str,
     /// It works, or waits.
@@ -54,9 +54,9 @@ struct Standing<'a> {
     fault: Option<&'a str>,
 }
 
-impl<'a> From<&'a WorkerProcess> for Standing<'a> {
-    fn from(worker: &'a WorkerProcess) -> Standing<'a> {
-        Standing {
+impl<'a> From<&'a WorkerProcess> for WorkerStatus<'a> {
+    fn from(worker: &'a WorkerProcess) -> WorkerStatus<'a> {
+        WorkerStatus {
             id: worker.id,
             name: &worker.plan.name,
             has_started: worker.has_started(),
@@ -89,7 +89,7 @@ impl FirstStart {
         let FirstStart::InProgress(starting) = self else {
             return None;
         };
-        let done = starting.judge(workers.iter().map(Standing::from), now)?;
+        let done = starting.judge(workers.iter().map(WorkerStatus::from), now)?;
         *self = FirstStart::Over;
         Some(done)
     }
@@ -111,23 +111,23 @@ impl FirstStart {
 impl StartingWorkers {
     fn judge<'a>(
         &mut self,
-        workers: impl Iterator<Item = Standing<'a>>,
+        workers: impl Iterator<Item = WorkerStatus<'a>>,
         now: Instant,
     ) -> Option<Result<Vec<String>, String>> {
         let workers = workers.filter(|worker| self.groups.contains(&worker.id));
-        let workers: Vec<Standing<'a>> = workers.collect();
+        let workers: Vec<WorkerStatus<'a>> = workers.collect();
         let mut faults = workers.iter().filter(|worker| worker.has_died);
         if let Some(fault) = faults.find_map(|worker| Some((worker.name, worker.fault?))) {
             let (name, why) = fault;
             self.fault
                 .get_or_insert_with(|| format!("group {name}: {why}"));
         }
-        let is_over = |worker: &Standing<'_>| worker.has_started || worker.has_died;
+        let is_over = |worker: &WorkerStatus<'_>| worker.has_started || worker.has_died;
         if !workers.iter().all(is_over) && now < self.until {
             return None;
         }
         // A control group can keep its own worker from starting, but must not keep others from it.
-        let is_lost = |worker: &Standing<'_>| worker.has_died && !worker.works;
+        let is_lost = |worker: &WorkerStatus<'_>| worker.has_died && !worker.works;
         Some(match self.fault.take() {
             Some(fault) if workers.iter().all(is_lost) => Err(fault),
             _ => {
@@ -142,8 +142,8 @@ impl StartingWorkers {
 mod tests {
     use super::*;
 
-    fn worker(id: u32) -> Standing<'static> {
-        Standing {
+    fn worker(id: u32) -> WorkerStatus<'static> {
+        WorkerStatus {
             id: GroupId(id),
             name: ["a", "b", "later"][id as usize],
             has_started: false,
@@ -153,16 +153,16 @@ mod tests {
         }
     }
 
-    fn works(id: u32) -> Standing<'static> {
-        Standing {
+    fn works(id: u32) -> WorkerStatus<'static> {
+        WorkerStatus {
             has_started: true,
             works: true,
             ..worker(id)
         }
     }
 
-    fn died(id: u32) -> Standing<'static> {
-        Standing {
+    fn died(id: u32) -> WorkerStatus<'static> {
+        WorkerStatus {
             has_started: true,
             has_died: true,
             fault: Some("no memory"),
@@ -203,7 +203,7 @@ mod tests {
         let mut first = starting(now);
         assert_eq!(first.judge([died(0), worker(1)].into_iter(), now), None);
         // The first one is restarted meanwhile.
-        let again = Standing {
+        let again = WorkerStatus {
             has_started: false,
             fault: None,
             ..died(0)

@@ -6,7 +6,7 @@ use crate::config::cgroups::check_cgroups;
 use crate::config::current::{AddedPlan, Configuration, who};
 use crate::config::plan::Plan;
 use crate::control::Change;
-use crate::groups::supervisor::wanted::Wanted;
+use crate::groups::supervisor::group_change::GroupChange;
 
 /// The plan of a command that adds, changes or removes a group.
 ///
@@ -16,7 +16,7 @@ pub(super) fn wanted_by(
     change: &Change,
     configuration: &Configuration<'_>,
     running: &[&Plan],
-) -> Result<Wanted, String> {
+) -> Result<GroupChange, String> {
     match change {
         Change::Add { name, keys } => add(name, keys, configuration, running),
         Change::Set { name, keys, unset } => {
@@ -31,7 +31,7 @@ pub(super) fn wanted_by(
         }
         Change::Remove { name } => {
             configuration.added(name, running)?;
-            Ok(Wanted::Gone(name.clone()))
+            Ok(GroupChange::Gone(name.clone()))
         }
     }
 }
@@ -41,7 +41,7 @@ fn add(
     keys: &BTreeMap<String, String>,
     configuration: &Configuration<'_>,
     running: &[&Plan],
-) -> Result<Wanted, String> {
+) -> Result<GroupChange, String> {
     if let Some(plan) = running.iter().find(|plan| plan.name == name) {
         return Err(match configuration.added.contains_key(name) {
             true => format!("{name}: was added already: `uksm group set {name}` changes it"),
@@ -56,9 +56,9 @@ fn planned(
     name: &str,
     keys: BTreeMap<String, String>,
     (configuration, running): (&Configuration<'_>, &[&Plan]),
-) -> Result<Wanted, String> {
+) -> Result<GroupChange, String> {
     let (added, plan) = configuration.planned(&who(command, name), name, keys, running)?;
     check_cgroups(std::slice::from_ref(&plan), &[], &configuration.proc)
         .map_err(|error| format!("{error:#}"))?;
-    Ok(Wanted::One(Box::new(AddedPlan { added, plan })))
+    Ok(GroupChange::One(Box::new(AddedPlan { added, plan })))
 }

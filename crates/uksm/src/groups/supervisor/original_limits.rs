@@ -1,5 +1,5 @@
-//! Original limits and balloons of members: where they are stored, and how they are put back without
-//! a supervisor.
+//! Original limits and balloons of members: where they are stored, and how they are put back
+//! without a supervisor.
 //!
 //! # Problem
 //! A daemon that was killed leaves limits that it moved. The next one, or a command, must put them

@@ -12,9 +12,9 @@ use crate::config::plan::Plan;
 use crate::groups::supervisor::account::Account;
 use crate::groups::supervisor::fd_store;
 use crate::groups::supervisor::worker_process::WorkerProcess;
+use crate::hash_seed;
 use crate::paths::Roots;
-use crate::seed;
-use crate::status::written::WrittenPages;
+use crate::status::written_pages::WrittenPages;
 
 /// All that workers need beside their plans.
 #[derive(Debug)]
@@ -39,8 +39,8 @@ impl WorkerFactory {
         stored: Option<OwnedFd>,
     ) -> anyhow::Result<WorkerProcess> {
         let daemon = &plan.resolved.daemon;
-        let place = seed::of_group(&daemon.socket, &plan.name);
-        let seed = seed::given_or_inherited(daemon.seed, &place)?;
+        let place = hash_seed::of_group(&daemon.socket, &plan.name);
+        let seed = hash_seed::given_or_inherited(daemon.seed, &place)?;
         let domain =
             stored.and_then(|file| fd_store::of_plan(file, (&plan, seed), self.fresh.as_ref()));
         let account = Account::new(&plan.name, Arc::clone(&self.ledger), domain.as_ref());

@@ -35,7 +35,7 @@ fn words<'a>(parsed: &'a roxmltree::Document<'_>) -> Vec<&'a str> {
 }
 
 #[test]
-fn each_plot_says_its_range_in_words_and_each_group_has_one() {
+fn each_group_has_a_plot_with_its_range_in_words() {
     let records = [
         record("web", "12:01:00", 60.0, 64.0),
         record("a<b>&\"", "12:00:30", 30.0, 32.0),
@@ -90,7 +90,7 @@ fn a_page_needs_no_other_file_and_no_script() {
 }
 
 #[test]
-fn gaps_what_was_given_and_how_soon_it_was_merged_are_said() {
+fn page_has_gaps_given_memory_and_merge_delays() {
     let mut second = record("all", "12:10:00", 60.0, 20480.0);
     second.amounts.given_bytes = 3 << 20;
     second.amounts.held_byte_seconds = 60.0 * MIB;

@@ -31,7 +31,7 @@ use crate::groups::supervisor::turns::process_discovery::ProcessDiscovery;
 use crate::groups::supervisor::worker_factory::WorkerFactory;
 use crate::groups::supervisor::worker_process::WorkerProcess;
 use crate::groups::supervisor::workers::Workers;
-use crate::seed;
+use crate::hash_seed;
 
 /// By this time after the start, most groups of existing processes have been formed.
 const KEPT_FOR: Duration = Duration::from_secs(60);
@@ -205,7 +205,7 @@ impl FormedGroups {
             tracing::info!("group {}: nobody is in it: dissolved", worker.plan.name);
             worker.drop_domain();
             let socket = &worker.plan.resolved.daemon.socket;
-            seed::forget(&seed::of_group(socket, &worker.plan.name));
+            hash_seed::forget(&hash_seed::of_group(socket, &worker.plan.name));
             let formed = worker.plan.formed.as_ref();
             if formed.is_some_and(|(rule, _)| self.full.remove(rule)) {
                 dissolved = Dissolved::GroupsOfFullRule;
@@ -234,7 +234,7 @@ impl FormedGroups {
             if !worker.handover.is_empty() {
                 if deserted.remove(&worker.id).is_some() {
                     // The worker may have been ended.
-                    worker.go_on();
+                    worker.allow_start();
                 }
                 continue;
             }
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_reload_a_formed_group_is_what_its_rule_says_if_that_is_by_the_same() {
+    fn reload_keeps_a_formed_group_if_its_rule_has_the_same_by() {
         let old = "[rule.t]\nby = \"user\"\n";
         let formed = FormedGroups::new(rules(old));
         let value = Value {

@@ -31,17 +31,17 @@ use crate::groups::supervisor::worker_process::WorkerProcess;
 /// anyway.
 const PROGRAMS_AFTER: Duration = Duration::from_secs(5);
 /// Interval of checks whether the programs are loaded.
-const LOADING: Nanos = 2_000_000_000;
-/// Minimum pause after hints are passed on; the pause is also at least `PAUSE` times the time that
-/// passing them on took.
-const SHORTEST: Nanos = 10_000_000;
-const PAUSE: Nanos = 4;
+const LOADING_CHECK_INTERVAL_NS: Nanos = 2_000_000_000;
+/// Minimum pause after hints are passed on; the pause is also at least `PAUSE_FACTOR` times the
+/// time that passing them on took.
+const MIN_PAUSE_NS: Nanos = 10_000_000;
+const PAUSE_FACTOR: Nanos = 4;
 /// Pause before a worker that does not read is tried again.
-const BEHIND: Nanos = 100_000_000;
+const RETRY_INTERVAL_NS: Nanos = 100_000_000;
 
 /// A followed space.
 #[derive(Debug)]
-struct Followed {
+struct FollowedSpace {
     number: u32,
     pid: u32,
 }
@@ -53,7 +53,7 @@ pub(in crate::groups::supervisor) struct HintDispatch {
     programs: Option<Hints>,
     /// Why there are none, if a group wants them.
     fault: Option<String>,
-    followed: BTreeMap<Place, Followed>,
+    followed: BTreeMap<Place, FollowedSpace>,
     places: BTreeMap<u32, Place>,
     last: u32,
     /// Time of the next round.
@@ -83,7 +83,7 @@ impl HintDispatch {
         // A number is free again long before all have been used.
         self.last = self.last.wrapping_add(1);
         let number = self.last;
-        self.followed.insert(place, Followed { number, pid });
+        self.followed.insert(place, FollowedSpace { number, pid });
         self.places.insert(number, place);
         if let Some(programs) = &mut self.programs {
             programs.follow(pid, SpaceId(number));
@@ -92,7 +92,7 @@ impl HintDispatch {
 
     /// Stops following this space.
     pub(in crate::groups::supervisor) fn forget(&mut self, place: Place) {
-        let Some(Followed { number, pid }) = self.followed.remove(&place) else {
+        let Some(FollowedSpace { number, pid }) = self.followed.remove(&place) else {
             return;
         };
         self.places.remove(&number);
@@ -162,7 +162,7 @@ impl HintDispatch {
         }
         if count > 0 {
             let cost = clock::thread_cpu().saturating_sub(begun);
-            self.due = clock::now() + SHORTEST.max(cost.saturating_mul(PAUSE));
+            self.due = clock::now() + MIN_PAUSE_NS.max(cost.saturating_mul(PAUSE_FACTOR));
         }
     }
 
@@ -173,10 +173,10 @@ impl HintDispatch {
         now: Nanos,
     ) -> (Option<Nanos>, Option<BorrowedFd<'_>>) {
         if self.loading.is_some() {
-            return (Some(now + LOADING), None);
+            return (Some(now + LOADING_CHECK_INTERVAL_NS), None);
         }
         let is_due = self.due <= now;
-        let behind = self.is_behind.then_some(now + BEHIND);
+        let behind = self.is_behind.then_some(now + RETRY_INTERVAL_NS);
         match &self.programs {
             None => (None, None),
             Some(programs) if is_due => (behind, Some(programs.as_fd())),

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use crate::account::Amounts;
 use crate::account::ledger::Ledger;
-use crate::account::meter::Told;
+use crate::account::meter::WorkerFigures;
 use crate::control::{Answer, Request};
 use crate::groups::supervisor::worker_process::WorkerProcess;
-use crate::status::written::WrittenPages;
+use crate::status::written_pages::WrittenPages;
 
 /// Time of the first record. It is earlier than an interval, but later than the start of all
 /// workers and the first check of processes.
@@ -105,12 +105,12 @@ impl LedgerWriter {
             .count_host_written(self.written_on_host(workers));
         let mut done = Ok(());
         for worker in workers {
-            let told = match worker.take_answer() {
+            let figures = match worker.take_answer() {
                 None => continue,
-                Some(Ok(Answer::Status(status))) => Some(Told::of(&status)),
+                Some(Ok(Answer::Status(status))) => Some(WorkerFigures::of(&status)),
                 Some(_) => None,
             };
-            done = done.and(worker.write_account(told));
+            done = done.and(worker.write_account(figures));
         }
         Answer::Accounted {
             folder: self.ledger.folder().map(ToOwned::to_owned),

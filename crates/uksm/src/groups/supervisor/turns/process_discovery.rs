@@ -116,8 +116,8 @@ impl ProcessDiscovery {
     }
 
     /// Makes a search due.
-    pub(in crate::groups::supervisor) fn hurry(&mut self) {
-        self.schedule.hurry();
+    pub(in crate::groups::supervisor) fn search_soon(&mut self) {
+        self.schedule.search_soon();
     }
 
     /// A group has dropped its domain.
@@ -139,7 +139,7 @@ impl ProcessDiscovery {
         for worker in workers {
             if worker.domain.is_some() && self.attachable.insert(worker.id) {
                 self.processes.has_domain(worker.id);
-                self.schedule.hurry();
+                self.schedule.search_soon();
             }
             let reports = worker.take_reports();
             parted.extend(reports.detached.iter().map(|&space| (worker.id, space)));
@@ -153,7 +153,7 @@ impl ProcessDiscovery {
             self.processes.have_parted(&parted);
         }
         if are_any_dead || !parted.is_empty() {
-            self.schedule.hurry_when_repaid();
+            self.schedule.search_when_repaid();
         }
     }
 
@@ -172,7 +172,7 @@ impl ProcessDiscovery {
             < self
                 .schedule
                 .due()
-                .min(ready.max(self.schedule.told_from()))
+                .min(ready.max(self.schedule.events_wake_from()))
             && !self.has_event
         {
             return Ok(());
@@ -183,12 +183,13 @@ impl ProcessDiscovery {
         let more = news.more;
         self.hand_over(news, workers, hint_dispatch)?;
         let cost = clock::thread_cpu().saturating_sub(begun);
-        let told = match (self.processes.is_told(), self.processes.are_moves_told()) {
+        let reported = match (self.processes.is_told(), self.processes.are_moves_told()) {
             (false, _) => Events::None,
             (true, false) if self.processes.is_moved_between() => Events::Processes,
             (true, _) => Events::All,
         };
-        self.schedule.looked(clock::now(), cost, (more, told));
+        self.schedule
+            .note_search(clock::now(), cost, (more, reported));
         Ok(())
     }
 
@@ -221,7 +222,7 @@ impl ProcessDiscovery {
             }
         }
         let cost = clock::thread_cpu().saturating_sub(begun);
-        self.schedule.measured(clock::now(), cost);
+        self.schedule.note_measurement(clock::now(), cost);
         Ok(())
     }
 
@@ -259,16 +260,16 @@ impl ProcessDiscovery {
     /// The time of the next search or measurement, and the descriptors that are readable when a
     /// process event has come.
     pub(in crate::groups::supervisor) fn next(&self, now: Nanos) -> (Nanos, Vec<BorrowedFd<'_>>) {
-        let told_from = self.schedule.told_from();
+        let events_wake_from = self.schedule.events_wake_from();
         let ready = self.processes.ready_at().unwrap_or(Nanos::MAX);
         let events = [self.processes.events(), self.processes.move_events()];
         let events: Vec<BorrowedFd<'_>> = events.into_iter().flatten().collect();
         let due = self.schedule.due().min(self.schedule.measure_due());
-        let due = due.min(ready.max(told_from));
-        if told_from <= now || events.is_empty() {
+        let due = due.min(ready.max(events_wake_from));
+        if events_wake_from <= now || events.is_empty() {
             (due, events)
         } else {
-            (due.min(told_from), Vec::new())
+            (due.min(events_wake_from), Vec::new())
         }
     }
 

@@ -79,7 +79,7 @@ struct WaitingShare {
 }
 
 /// A sum that stays the same for this long means that no task waited.
-const SUMMED: Nanos = 3_000_000_000;
+const MAX_SUM_INTERVAL_NS: Nanos = 3_000_000_000;
 
 impl WaitingShare {
     fn read(self, at: Nanos, total: Nanos) -> WaitingShare {
@@ -88,7 +88,7 @@ impl WaitingShare {
             let share = 0.0;
             return WaitingShare { at, total, share };
         }
-        if total == self.total && time < SUMMED {
+        if total == self.total && time < MAX_SUM_INTERVAL_NS {
             return self;
         }
         let share = total.saturating_sub(self.total) as f64 / time.max(1) as f64;

@@ -23,7 +23,7 @@ use uksm_redistribution::status::Status;
 use uksm_redistribution::{Freed, FreedBy, Redistribution};
 
 use crate::account::redistributed::{MemberAmounts, RedistributedTotals};
-use crate::groups::supervisor::domain_savings::Reading;
+use crate::groups::supervisor::domain_savings::Savings;
 use crate::groups::supervisor::original_limits::{log, roots};
 use crate::groups::supervisor::worker_process::WorkerProcess;
 use crate::setting::Daemon;
@@ -118,7 +118,7 @@ fn read_savings(workers: &mut [&mut WorkerProcess]) {
     }
 }
 
-fn freed(reading: &Reading) -> FreedBy {
+fn freed(reading: &Savings) -> FreedBy {
     FreedBy {
         bytes: reading.saved_pages * PAGE_SIZE,
         by_process: reading.by_process.clone(),
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_to_give_anything_wakes_nobody() {
+    fn without_members_no_turn_is_due() {
         let folder = tempfile::tempdir().unwrap();
         let daemon = Daemon {
             socket: folder.path().join("control"),

@@ -23,8 +23,8 @@ use crate::config::current::AddedPlan;
 use crate::config::plan::Plan;
 use crate::groups::supervisor::Supervisor;
 use crate::groups::supervisor::audit;
+use crate::groups::supervisor::group_change::GroupChange;
 use crate::groups::supervisor::rights;
-use crate::groups::supervisor::wanted::Wanted;
 use crate::groups::supervisor::worker_process::WorkerProcess;
 use crate::setting;
 
@@ -68,19 +68,19 @@ impl Supervisor<'_> {
     ///
     /// # Errors
     /// It is invalid, or changes a setting that needs a restart of the daemon.
-    pub(in crate::groups::supervisor) fn wanted_by_file(&mut self) -> Result<Wanted, String> {
+    pub(in crate::groups::supervisor) fn wanted_by_file(&mut self) -> Result<GroupChange, String> {
         let plans = self.configuration.reload()?;
         self.refuse_what_is_fixed(&plans.daemon.texts())?;
         rights::warn_of_missing(&plans.rules);
-        Ok(Wanted::All(Box::new(plans)))
+        Ok(GroupChange::All(Box::new(plans)))
     }
 
-    fn fate(&self, wanted: &Wanted, worker: &WorkerProcess) -> Fate {
+    fn fate(&self, wanted: &GroupChange, worker: &WorkerProcess) -> Fate {
         let own = &worker.plan;
         let becomes =
             |plan: Option<Plan>| plan.map_or(Fate::Goes, |plan| Fate::Becomes(Box::new(plan)));
         match wanted {
-            Wanted::All(plans) => becomes(match &own.formed {
+            GroupChange::All(plans) => becomes(match &own.formed {
                 Some(formed) => self.formed.anew(formed, &plans.rules),
                 None => plans
                     .groups
@@ -88,14 +88,19 @@ impl Supervisor<'_> {
                     .find(|plan| plan.name == own.name)
                     .cloned(),
             }),
-            Wanted::One(added) if added.plan.name == own.name => becomes(Some(added.plan.clone())),
-            Wanted::Gone(name) if *name == own.name => Fate::Goes,
-            Wanted::One(_) | Wanted::Gone(_) => Fate::Stays,
+            GroupChange::One(added) if added.plan.name == own.name => {
+                becomes(Some(added.plan.clone()))
+            }
+            GroupChange::Gone(name) if *name == own.name => Fate::Goes,
+            GroupChange::One(_) | GroupChange::Gone(_) => Fate::Stays,
         }
     }
 
     /// The groups whose workers have to end, and whether their shared pages are broken first.
-    pub(in crate::groups::supervisor) fn affected(&self, wanted: &Wanted) -> Vec<(GroupId, bool)> {
+    pub(in crate::groups::supervisor) fn affected(
+        &self,
+        wanted: &GroupChange,
+    ) -> Vec<(GroupId, bool)> {
         let workers = self.workers.iter();
         let affected = workers.filter_map(|worker| match self.fate(wanted, worker) {
             Fate::Stays => None,
@@ -120,7 +125,7 @@ impl Supervisor<'_> {
     /// The changes that failed, in one line; all others were made.
     pub(in crate::groups::supervisor) fn apply(
         &mut self,
-        wanted: Wanted,
+        wanted: GroupChange,
         faults: &BTreeMap<GroupId, String>,
     ) -> Result<(), String> {
         let mut errors = Vec::new();
@@ -146,7 +151,7 @@ impl Supervisor<'_> {
     /// a new domain.
     fn change_groups(
         &mut self,
-        wanted: &Wanted,
+        wanted: &GroupChange,
         faults: &BTreeMap<GroupId, String>,
         errors: &mut Vec<String>,
     ) -> Vec<Plan> {
@@ -155,7 +160,7 @@ impl Supervisor<'_> {
             let fate = self.fate(wanted, &worker);
             if let Some(line) = faults.get(&worker.id) {
                 errors.push(format!("group {}: it stays: {line}", worker.plan.name));
-                worker.go_on();
+                worker.allow_start();
                 self.workers.push(worker);
                 continue;
             }
@@ -174,12 +179,12 @@ impl Supervisor<'_> {
                 // Settings that only the supervisor uses may still differ.
                 Change::Nothing | Change::Processes => {
                     worker.plan = plan;
-                    worker.go_on();
+                    worker.allow_start();
                 }
                 Change::Settings => {
                     audit::changed(&worker.plan, &plan);
                     worker.plan = plan;
-                    worker.go_on();
+                    worker.allow_start();
                 }
                 Change::Domain => {
                     audit::changed(&worker.plan, &plan);
@@ -196,18 +201,18 @@ impl Supervisor<'_> {
 
     /// The plans of the groups that are to be made: these replaced ones, and those that are not
     /// there.
-    fn new_groups(&self, wanted: &Wanted, replaced: Vec<Plan>) -> Vec<Plan> {
+    fn new_groups(&self, wanted: &GroupChange, replaced: Vec<Plan>) -> Vec<Plan> {
         let mut new = replaced;
         let is_there = |plan: &Plan| self.workers.iter().any(|w| w.plan.name == plan.name);
         match wanted {
-            Wanted::All(plans) => {
+            GroupChange::All(plans) => {
                 let missing = plans.groups.iter().filter(|plan| !is_there(plan));
                 let missing =
                     missing.filter(|plan| !new.iter().any(|n: &Plan| n.name == plan.name));
                 let missing: Vec<Plan> = missing.cloned().collect();
                 new.extend(missing);
             }
-            Wanted::One(added) if !is_there(&added.plan) && new.is_empty() => {
+            GroupChange::One(added) if !is_there(&added.plan) && new.is_empty() => {
                 new.push(added.plan.clone());
             }
             _ => {}
@@ -216,22 +221,22 @@ impl Supervisor<'_> {
     }
 
     /// Stores the rules and the added groups of a change.
-    fn note_applied(&mut self, wanted: Wanted, is_done: bool) {
+    fn note_applied(&mut self, wanted: GroupChange, is_done: bool) {
         match wanted {
-            Wanted::All(plans) => {
+            GroupChange::All(plans) => {
                 tracing::info!("reloaded, {}", self.workers.counted_groups());
                 self.formed.set_rules(plans.rules);
             }
-            Wanted::One(added) if is_done => {
+            GroupChange::One(added) if is_done => {
                 let AddedPlan { added, plan } = *added;
                 tracing::info!("group {}: added, or changed", plan.name);
                 self.configuration.added.insert(plan.name, added);
             }
-            Wanted::Gone(name) if is_done => {
+            GroupChange::Gone(name) if is_done => {
                 self.configuration.added.remove(&name);
                 tracing::info!("group {name}: removed");
             }
-            Wanted::One(_) | Wanted::Gone(_) => {}
+            GroupChange::One(_) | GroupChange::Gone(_) => {}
         }
     }
 
