@@ -118,8 +118,8 @@ pub(crate) struct Part {
 impl Part {
     /// The part that these arguments name, after a running daemon has written its accrued amounts.
     pub(crate) fn of(args: &SpanArgs, bounds: Bounds) -> Part {
-        let told = bring_up_to_date(&args.socket);
-        let folder = args.dir.clone().or(told);
+        let folder = bring_up_to_date(&args.socket);
+        let folder = args.dir.clone().or(folder);
         Part {
             bounds,
             folder: folder.unwrap_or_else(|| PathBuf::from(ACCOUNT_FOLDER)),

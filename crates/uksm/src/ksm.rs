@@ -67,19 +67,19 @@ pub(crate) fn is_asked_for(config: &Config) -> Result<bool, String> {
     if asked != Backend::Ksm.name() {
         return Ok(false);
     }
-    let says = settings
+    let by_backend = settings
         .origin("backend")
         .map_or(String::new(), ToString::to_string);
     if config.has_groups() {
         return Err(format!(
-            "{says} = ksm: in-kernel KSM has one tree for the whole host and keeps no groups apart: remove the groups, or load the module"
+            "{by_backend} = ksm: in-kernel KSM has one tree for the whole host and keeps no groups apart: remove the groups, or load the module"
         ));
     }
     let foreign =
         setting::names().find(|name| !HONOURED.contains(name) && settings.origin(name).is_some());
     match foreign.and_then(|name| settings.origin(name)) {
         Some(origin) => Err(format!(
-            "{origin}: has no meaning with {says} = ksm: leave it out, or load the module"
+            "{origin}: has no meaning with {by_backend} = ksm: leave it out, or load the module"
         )),
         None => Ok(true),
     }

@@ -193,7 +193,7 @@ impl Targets {
         self.follow(space, pid, start_ticks, false);
         // Checked after its files were opened: then they are its own.
         if !self.is_itself(space) {
-            self.let_go(space);
+            self.drop_target(space);
         }
     }
 
@@ -205,7 +205,7 @@ impl Targets {
     }
 
     /// Ends the connection; the agent of the program that runs there now makes a new one.
-    fn let_go(&mut self, space: SpaceId) {
+    fn drop_target(&mut self, space: SpaceId) {
         self.agents.let_go(space);
         self.advised.remove(&space);
         self.forget(space);
@@ -373,7 +373,7 @@ impl Targets {
             }
         }
         for space in gone {
-            self.let_go(space);
+            self.drop_target(space);
         }
         has_more
     }
@@ -388,7 +388,7 @@ impl Targets {
             match self.read(&probe) {
                 Some(seen) => changes.extend(self.estimates.answer(&probe, &seen)),
                 // An agent belongs to one address space, and this one is gone.
-                None => self.let_go(probe.space),
+                None => self.drop_target(probe.space),
             }
         }
         self.advise(changes);
@@ -431,7 +431,7 @@ impl Targets {
             advised.extend(ranges.iter().map(|changes| changes.to_vec()));
             let now = clock::now();
             if self.agents.advise(space, advice, &sent, now).is_err() {
-                self.let_go(space);
+                self.drop_target(space);
             }
         }
     }

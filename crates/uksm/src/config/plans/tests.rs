@@ -123,7 +123,7 @@ fn worker_gets_the_resolved_settings() {
 #[test]
 fn groups_that_name_the_same_are_refused() {
     let host = Host::new();
-    for (a, b, says) in [
+    for (a, b, expected) in [
         ("comm = \"x*\"", "comm = \"x*\"", "comm x*"),
         ("pid = 10", "pid = \"10@10\"", "pid 10"),
         (
@@ -137,11 +137,11 @@ fn groups_that_name_the_same_are_refused() {
         ("all = true", "all = true", "all"),
     ] {
         let error = host.refused(&format!("[group.a]\n{a}\n[group.b]\n{b}\n"));
-        let says = format!(
-            "/config.toml:3: b: {says} is in group a as well (/config.toml:1: a): exclude it there, \
+        let expected = format!(
+            "/config.toml:3: b: {expected} is in group a as well (/config.toml:1: a): exclude it there, \
              or here"
         );
-        assert_eq!(error, says);
+        assert_eq!(error, expected);
     }
     host.plan(
         "[group.a]\ncgroup = \"/x\"\nexclude = { cgroup = \"/x/y\" }\n\
@@ -200,7 +200,7 @@ fn a_process_that_has_ended_keeps_no_file_from_being_read() {
 #[test]
 fn each_mistake_names_its_line() {
     let host = Host::new();
-    for (text, says) in [
+    for (text, expected) in [
         (
             "[group.a]\nv_dupe = 1\n",
             "/config.toml:2: v_dupe: no such key: known are account_days, ",
@@ -238,7 +238,7 @@ fn each_mistake_names_its_line() {
         ),
     ] {
         let error = host.refused(text);
-        assert!(error.starts_with(says), "{text:?}: {error}");
+        assert!(error.starts_with(expected), "{text:?}: {error}");
     }
 }
 
@@ -292,7 +292,7 @@ fn each_mistake_in_a_rule_names_its_line() {
     let labels = host.0.path().join("labels");
     std::fs::write(&labels, "/t/a blue\n\n/t/b\n").unwrap();
     let file = format!("[rule.a]\nby = \"file:{}\"\n", labels.display());
-    for (text, says) in [
+    for (text, expected) in [
         ("rule = 1\n", "/config.toml:1: rule: must be a table"),
         (
             "[rule.a]\nv_dup = 0.1\n",
@@ -354,7 +354,7 @@ fn each_mistake_in_a_rule_names_its_line() {
     ] {
         let error = host.plans(text).expect_err(text);
         let error = error.replace(&*host.0.path().to_string_lossy(), "");
-        assert!(error.starts_with(says), "{text:?}: {error}");
+        assert!(error.starts_with(expected), "{text:?}: {error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
     std::fs::create_dir(host.0.path().join("conf.d")).unwrap();

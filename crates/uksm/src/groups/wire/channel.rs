@@ -235,8 +235,8 @@ mod tests {
             text.splice(at..(at + bytes.len() / 2).min(text.len()), bytes);
             let (ours, theirs) = Channel::pair().unwrap();
             rustix::net::send(&theirs, &text, SendFlags::NOSIGNAL).unwrap();
-            let heard = ours.receive::<WorkerMessage>(Some(Duration::ZERO));
-            prop_assert!(heard.is_ok() || !text.is_empty());
+            let received = ours.receive::<WorkerMessage>(Some(Duration::ZERO));
+            prop_assert!(received.is_ok() || !text.is_empty());
         }
 
         #[test]

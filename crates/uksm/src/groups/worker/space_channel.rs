@@ -122,11 +122,11 @@ mod tests {
         assert!(!is_readable(&spaces));
         let words = [SpaceWord::Dead(SpaceId(3)), SpaceWord::Detached(SpaceId(4))];
         assert!(spaces.tell(&words));
-        let Some((WorkerMessage::Spaces(said), _)) = theirs.receive(None).unwrap() else {
-            panic!("nothing of spaces was said");
+        let Some((WorkerMessage::Spaces(reports), _)) = theirs.receive(None).unwrap() else {
+            panic!("no report about spaces was sent");
         };
-        let said: Vec<SpaceWord> = said.into_iter().map(Into::into).collect();
-        assert_eq!(said, words);
+        let reports: Vec<SpaceWord> = reports.into_iter().map(Into::into).collect();
+        assert_eq!(reports, words);
         drop(theirs);
         assert!(!spaces.tell(&words));
     }

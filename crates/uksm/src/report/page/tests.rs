@@ -62,8 +62,8 @@ fn each_group_has_a_plot_with_its_range_in_words() {
     let mut record = record("web", "12:01:00", 360.0, 64.0);
     record.host_written_pages = Some(1);
     page(&[record], |text, _| {
-        let says = "wrote 1 merged page in 0.1 h of this span";
-        assert!(text.contains(says), "{text}");
+        let expected = "wrote 1 merged page in 0.1 h of this span";
+        assert!(text.contains(expected), "{text}");
     });
 }
 
@@ -100,7 +100,7 @@ fn page_has_gaps_given_memory_and_merge_delays() {
     page(
         &[record("all", "12:01:00", 60.0, 64.0), second],
         |text, parsed| {
-            for says in [
+            for expected in [
                 "There is no record of 2026-03-01T12:01:00.000Z to 2026-03-01T12:09:00.000Z: no daemon wrote one",
                 "made larger by 3.0 MiB in all, and smaller again by 0.0 MiB",
                 "<tr><td>up to 0.1 s</td><td>3</td><td>75.0</td></tr>",
@@ -109,7 +109,7 @@ fn page_has_gaps_given_memory_and_merge_delays() {
                 "20480.0",
                 "<td>-</td>",
             ] {
-                assert!(text.contains(says), "{says}");
+                assert!(text.contains(expected), "{expected}");
             }
             let words = words(parsed);
             assert!(
