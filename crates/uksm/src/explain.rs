@@ -26,7 +26,7 @@ use crate::cli::ExplainArgs;
 use crate::control::client::{asked, unanswered};
 use crate::control::{self, Answer, Request};
 use crate::failure::Failure;
-use crate::status::evidence::{Evidence, ProcessState};
+use crate::status::evidence::{Evidence, ProcessStanding};
 
 mod breakdown;
 mod estimate;
@@ -185,8 +185,8 @@ fn look(
     let mut faults = Vec::new();
     let evidence = evidence_of(ask, pid, until, &mut faults)?;
     match evidence.place {
-        ProcessState::Gone => return Ok(None),
-        ProcessState::Ended => {
+        ProcessStanding::Gone => return Ok(None),
+        ProcessStanding::Ended => {
             return Err(anyhow!("{pid}: has ended, and waits for its parent").into());
         }
         _ => {}
@@ -239,7 +239,7 @@ fn evidence_of(
             break;
         }
         let part = ask(from)?;
-        if part.place != ProcessState::Followed {
+        if part.place != ProcessStanding::Followed {
             return Ok(part);
         }
         if part.next.is_some_and(|next| next <= from) {

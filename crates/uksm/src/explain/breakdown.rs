@@ -30,7 +30,7 @@ use super::estimate::{Estimate, estimate};
 use super::mappings::{Kind, Mapping, Mappings};
 use super::reasons::Reason;
 use crate::status::evidence::{
-    Evidence, PageKind, Partner, ProcessState, Region, RegionStanding, Terms,
+    Evidence, PageKind, Partner, ProcessStanding, Region, RegionStanding, Terms,
 };
 
 /// Fewer pages outside all regions than this are a difference in time.
@@ -80,18 +80,18 @@ pub(crate) struct Breakdown {
 /// The reason for a whole process that is not followed.
 pub(crate) fn of_process(evidence: &Evidence) -> Option<Reason> {
     Some(match evidence.place {
-        ProcessState::Followed if evidence.fault.is_some() => Reason::NoAnswer,
+        ProcessStanding::Followed if evidence.fault.is_some() => Reason::NoAnswer,
         // Its mappings cannot be read either.
-        ProcessState::Followed if evidence.locked_seconds.is_some() => Reason::HoldsLocks,
-        ProcessState::Followed if !evidence.is_listed => Reason::NotListed,
-        ProcessState::Followed | ProcessState::Gone | ProcessState::Ended => return None,
-        ProcessState::Daemon => Reason::Daemon,
-        ProcessState::KernelThread => Reason::KernelThread,
-        ProcessState::NotAttached => Reason::NotAttached,
-        ProcessState::Leaving => Reason::Leaving,
-        ProcessState::Waiting => Reason::Waiting,
-        ProcessState::NotChosen => Reason::NotChosen,
-        ProcessState::Excluded => Reason::Excluded,
+        ProcessStanding::Followed if evidence.locked_seconds.is_some() => Reason::HoldsLocks,
+        ProcessStanding::Followed if !evidence.is_listed => Reason::NotListed,
+        ProcessStanding::Followed | ProcessStanding::Gone | ProcessStanding::Ended => return None,
+        ProcessStanding::Daemon => Reason::Daemon,
+        ProcessStanding::KernelThread => Reason::KernelThread,
+        ProcessStanding::NotAttached => Reason::NotAttached,
+        ProcessStanding::Leaving => Reason::Leaving,
+        ProcessStanding::Waiting => Reason::Waiting,
+        ProcessStanding::NotChosen => Reason::NotChosen,
+        ProcessStanding::Excluded => Reason::Excluded,
     })
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::breakdown::Breakdown;
 use super::estimate::Estimate;
 use super::reasons::{Reason, percent, time};
-use crate::status::evidence::{Evidence, ProcessState, Region, Terms};
+use crate::status::evidence::{Evidence, ProcessStanding, Region, Terms};
 
 /// Reasons for fewer pages are not printed, unless there are no others: 64 KiB.
 const MIN_SHOWN_PAGES: f64 = 16.0;
@@ -39,7 +39,7 @@ pub(crate) struct Process {
     /// Name of its program.
     pub(crate) comm: String,
     /// Its state for the daemon.
-    pub(crate) place: ProcessState,
+    pub(crate) place: ProcessStanding,
     /// Its group.
     pub(crate) group: Option<String>,
     /// Parts that could not be read, and the consequences; each one line.
@@ -253,7 +253,7 @@ impl fmt::Display for Process {
         for fault in &self.faults {
             writeln!(f, "  in part     {fault}")?;
         }
-        if self.place == ProcessState::Followed {
+        if self.place == ProcessStanding::Followed {
             if let Some(terms) = &self.terms {
                 writeln!(
                     f,

@@ -35,7 +35,7 @@ macro_rules! words {
 
 words! {
     /// What became of the process.
-    ProcessState {
+    ProcessStanding {
         /// It is followed.
         Followed,
         /// It is the daemon, or a worker of it.
@@ -244,7 +244,7 @@ pub(crate) struct Terms {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Evidence {
     /// Its state for the daemon.
-    pub(crate) place: ProcessState,
+    pub(crate) place: ProcessStanding,
     /// Its group, if the daemon has groups and it is in one.
     pub(crate) group: Option<String>,
     /// Why it is not attached, or its worker does not answer: one line.
@@ -270,7 +270,7 @@ pub(crate) struct Evidence {
 
 impl Evidence {
     /// Evidence on a process that is not followed.
-    pub(crate) fn of(place: ProcessState, fault: Option<String>) -> Evidence {
+    pub(crate) fn of(place: ProcessStanding, fault: Option<String>) -> Evidence {
         Evidence {
             place,
             group: None,

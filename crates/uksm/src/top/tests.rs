@@ -325,7 +325,7 @@ fn a_daemon_to_look_at() {
         }
         Request::Explain { .. } => {
             std::thread::sleep(Duration::from_secs(2));
-            let place = crate::status::evidence::ProcessState::NotChosen;
+            let place = crate::status::evidence::ProcessStanding::NotChosen;
             let evidence = crate::status::evidence::Evidence::of(place, None);
             Answer::Explained(Box::new(evidence))
         }

@@ -29,7 +29,8 @@ use super::Worker;
 use super::locate::Locate;
 use crate::control::{Answer, Request};
 use crate::status::evidence::{
-    Evidence, MAX_REGIONS, PageKind, Partner, ProcessState, Range, Region, Sighting, Terms, seconds,
+    Evidence, MAX_REGIONS, PageKind, Partner, ProcessStanding, Range, Region, Sighting, Terms,
+    seconds,
 };
 
 /// Maximum number of pages that are read for one answer, as a SAMPLE allows.
@@ -44,16 +45,16 @@ pub(crate) fn unfollowed(whereabouts: Whereabouts) -> Option<Evidence> {
         Whereabouts::Failed(_, errno) => {
             let verb = Verb::Attach;
             let line = module::Error::Call { verb, errno }.to_string();
-            return Some(Evidence::of(ProcessState::NotAttached, Some(line)));
+            return Some(Evidence::of(ProcessStanding::NotAttached, Some(line)));
         }
-        Whereabouts::Itself => ProcessState::Daemon,
-        Whereabouts::KernelThread => ProcessState::KernelThread,
-        Whereabouts::Ended => ProcessState::Ended,
-        Whereabouts::Leaving(_) => ProcessState::Leaving,
-        Whereabouts::Waiting => ProcessState::Waiting,
-        Whereabouts::NotChosen => ProcessState::NotChosen,
-        Whereabouts::Excluded => ProcessState::Excluded,
-        Whereabouts::Gone => ProcessState::Gone,
+        Whereabouts::Itself => ProcessStanding::Daemon,
+        Whereabouts::KernelThread => ProcessStanding::KernelThread,
+        Whereabouts::Ended => ProcessStanding::Ended,
+        Whereabouts::Leaving(_) => ProcessStanding::Leaving,
+        Whereabouts::Waiting => ProcessStanding::Waiting,
+        Whereabouts::NotChosen => ProcessStanding::NotChosen,
+        Whereabouts::Excluded => ProcessStanding::Excluded,
+        Whereabouts::Gone => ProcessStanding::Gone,
     };
     Some(Evidence::of(place, None))
 }
@@ -71,7 +72,7 @@ where
                 Ok(other) => {
                     let evidence = unfollowed(other);
                     let evidence =
-                        evidence.unwrap_or_else(|| Evidence::of(ProcessState::Waiting, None));
+                        evidence.unwrap_or_else(|| Evidence::of(ProcessStanding::Waiting, None));
                     return Ok(Answer::Explained(Box::new(evidence)));
                 }
                 Err(line) => return Ok(Answer::Error(line)),
@@ -88,7 +89,7 @@ where
             None => Evidence {
                 locked_seconds: self.host.held(space).map(seconds),
                 terms: Some(self.terms()?),
-                ..Evidence::of(ProcessState::Waiting, None)
+                ..Evidence::of(ProcessStanding::Waiting, None)
             },
         };
         Ok(Answer::Explained(Box::new(evidence)))
@@ -113,7 +114,7 @@ where
             left_out_pages: report.left_out_pages,
             is_crowded: report.is_crowded,
             next: report.next,
-            ..Evidence::of(ProcessState::Followed, None)
+            ..Evidence::of(ProcessStanding::Followed, None)
         })
     }
 

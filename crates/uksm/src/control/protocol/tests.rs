@@ -8,7 +8,7 @@ use varlink_parser::{IDL, VStruct, VStructOrEnum, VType, VTypeExt};
 use super::*;
 use crate::status::Status;
 use crate::status::evidence::{
-    Evidence, PageKind, Partner, ProcessState, Range, Region, RegionStanding, Sighting, Terms,
+    Evidence, PageKind, Partner, ProcessStanding, Range, Region, RegionStanding, Sighting, Terms,
 };
 use crate::status::processes::{Process, Processes, Sums};
 
@@ -145,7 +145,7 @@ fn evidence() -> Answer {
             end: 4096,
         }],
         next: Some(0x9000),
-        ..Evidence::of(ProcessState::Followed, None)
+        ..Evidence::of(ProcessStanding::Followed, None)
     }))
 }
 
@@ -213,7 +213,7 @@ fn examples() -> Vec<(Request, Answer)> {
         (
             Request::Explain { pid: 7, from: 0 },
             Answer::Explained(Box::new(Evidence::of(
-                ProcessState::NotAttached,
+                ProcessStanding::NotAttached,
                 Some("no right".to_owned()),
             ))),
         ),

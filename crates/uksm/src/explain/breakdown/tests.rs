@@ -200,7 +200,7 @@ fn evidence(regions: Vec<Region>) -> Evidence {
         terms: Some(terms()),
         is_listed: true,
         regions,
-        ..Evidence::of(ProcessState::Followed, None)
+        ..Evidence::of(ProcessStanding::Followed, None)
     }
 }
 
@@ -332,20 +332,20 @@ fn left_out_sparse_and_new_memory_have_different_reasons() {
 #[test]
 fn a_process_that_is_not_followed_has_one_reason() {
     for (place, reason) in [
-        (ProcessState::NotChosen, Some(Reason::NotChosen)),
-        (ProcessState::Excluded, Some(Reason::Excluded)),
-        (ProcessState::KernelThread, Some(Reason::KernelThread)),
-        (ProcessState::Daemon, Some(Reason::Daemon)),
-        (ProcessState::NotAttached, Some(Reason::NotAttached)),
-        (ProcessState::Leaving, Some(Reason::Leaving)),
-        (ProcessState::Waiting, Some(Reason::Waiting)),
-        (ProcessState::Followed, Some(Reason::NotListed)),
-        (ProcessState::Gone, None),
-        (ProcessState::Ended, None),
+        (ProcessStanding::NotChosen, Some(Reason::NotChosen)),
+        (ProcessStanding::Excluded, Some(Reason::Excluded)),
+        (ProcessStanding::KernelThread, Some(Reason::KernelThread)),
+        (ProcessStanding::Daemon, Some(Reason::Daemon)),
+        (ProcessStanding::NotAttached, Some(Reason::NotAttached)),
+        (ProcessStanding::Leaving, Some(Reason::Leaving)),
+        (ProcessStanding::Waiting, Some(Reason::Waiting)),
+        (ProcessStanding::Followed, Some(Reason::NotListed)),
+        (ProcessStanding::Gone, None),
+        (ProcessStanding::Ended, None),
     ] {
         assert_eq!(of_process(&Evidence::of(place, None)), reason, "{place:?}");
     }
-    let silent = Evidence::of(ProcessState::Followed, Some("dead".to_owned()));
+    let silent = Evidence::of(ProcessStanding::Followed, Some("dead".to_owned()));
     assert_eq!(of_process(&silent), Some(Reason::NoAnswer));
     assert_eq!(of_process(&evidence(vec![])), None);
 }

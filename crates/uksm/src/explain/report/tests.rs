@@ -53,7 +53,7 @@ fn process(faults: &[&str]) -> (Process, Breakdown) {
         terms: Some(terms),
         is_listed: true,
         regions: vec![region],
-        ..Evidence::of(ProcessState::Followed, None)
+        ..Evidence::of(ProcessStanding::Followed, None)
     };
     let mapping = |start, pages, kind, resident, own| Mapping {
         start,

@@ -11,7 +11,7 @@ use uksm_linux::selection::GroupId;
 use crate::control::{Answer, Request};
 use crate::groups::supervisor::Supervisor;
 use crate::groups::supervisor::worker_process::{ANOTHER_QUESTION, WorkerProcess};
-use crate::status::evidence::{Evidence, ProcessState, seconds};
+use crate::status::evidence::{Evidence, ProcessStanding, seconds};
 use crate::status::groups::{GroupStatus, GroupsStatus};
 use crate::status::{Failed, Status};
 use crate::worker::BY_SUPERVISOR;
@@ -222,14 +222,14 @@ impl Supervisor<'_> {
             (Whereabouts::Followed(of, _), Some((asked, answer))) if of == asked => match answer {
                 Ok(Answer::Explained(evidence)) => evidence,
                 Ok(Answer::Error(line)) | Err(line) => {
-                    Box::new(Evidence::of(ProcessState::Followed, Some(line)))
+                    Box::new(Evidence::of(ProcessStanding::Followed, Some(line)))
                 }
                 Ok(_) => return Answer::Error(ANOTHER_QUESTION.to_owned()),
             },
             (other, _) => match unfollowed(other) {
                 Some(evidence) => Box::new(evidence),
                 // The process, or its group, is about to come or to go.
-                None => Box::new(Evidence::of(ProcessState::Leaving, None)),
+                None => Box::new(Evidence::of(ProcessStanding::Leaving, None)),
             },
         };
         let worker = group.and_then(|id| self.workers.of_group(id));
