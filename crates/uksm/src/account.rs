@@ -36,17 +36,17 @@ use jiff::Timestamp;
 use crate::cli::{AccountArgs, SpanArgs};
 use crate::control::{self, Answer, NoAnswer, Request};
 use crate::failure::Failure;
-use crate::log::say;
+use crate::log::print_line;
 use crate::setting::ACCOUNT_FOLDER;
 pub(crate) use bill::{GroupBill, Sums};
 pub(crate) use ledger_reader::read;
-pub(crate) use record::{Amounts, Record, Stretch, written};
+pub(crate) use record::{Amounts, Record, TimeRange, written};
 
 /// The group of a daemon without groups.
 pub(crate) const ALL: &str = "all";
 
 /// Timeout of the daemon for writing accrued amounts.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Sums the ledger and prints it.
 ///
@@ -60,12 +60,12 @@ pub(crate) fn account(args: &AccountArgs) -> Result<(), Failure> {
         group,
     } = Part::of(&args.span, bounds);
     let mut sums = Sums::new(since, until);
-    let torn = read(&folder, since, &mut |record, stretch| {
-        sums.add(record, stretch);
+    let torn = read(&folder, since, &mut |record, time_range| {
+        sums.add(record, time_range);
     });
     let torn = torn.map_err(|line| anyhow!(line))?;
     for place in &torn {
-        say(&format!("{place}: a torn record is left out"));
+        print_line(&format!("{place}: a torn record is left out"));
     }
     let bill = sums.bill(group.as_deref(), folder.display().to_string(), torn);
     let bill = bill.map_err(|line| anyhow!(line))?;
@@ -73,7 +73,7 @@ pub(crate) fn account(args: &AccountArgs) -> Result<(), Failure> {
         true => serde_json::to_string_pretty(&bill).map_err(anyhow::Error::from)?,
         false => bill.to_string(),
     };
-    crate::log::answer(&text);
+    crate::log::print_answer(&text);
     Ok(())
 }
 
@@ -118,8 +118,8 @@ pub(crate) struct Part {
 impl Part {
     /// The part that these arguments name, after a running daemon has written its accrued amounts.
     pub(crate) fn of(args: &SpanArgs, bounds: Bounds) -> Part {
-        let told = bring_up_to_date(&args.socket);
-        let folder = args.dir.clone().or(told);
+        let folder = bring_up_to_date(&args.socket);
+        let folder = args.dir.clone().or(folder);
         Part {
             bounds,
             folder: folder.unwrap_or_else(|| PathBuf::from(ACCOUNT_FOLDER)),
@@ -131,8 +131,8 @@ impl Part {
 /// Asks the daemon to write its accrued amounts, and answers the folder; on failure prints why the
 /// ledger may lack the latest amounts.
 fn bring_up_to_date(socket: &Path) -> Option<PathBuf> {
-    let alone = |why: &str| say(&format!("{why}: only records written so far are used"));
-    match control::ask_within(socket, &Request::Account, PATIENCE) {
+    let alone = |why: &str| print_line(&format!("{why}: only records written so far are used"));
+    match control::ask_within(socket, &Request::Account, ANSWER_TIMEOUT) {
         Ok(Answer::Accounted { folder, fault }) => {
             match (&folder, fault) {
                 (None, _) => alone("the daemon writes no accounts (account_dir is none)"),

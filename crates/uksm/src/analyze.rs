@@ -26,17 +26,17 @@ use uksm_linux::proc::Proc;
 use uksm_sketch::content::Salt;
 
 use crate::cli::AnalyzeArgs;
-use crate::document::DocumentFile;
 use crate::failure::Failure;
-use crate::seed;
+use crate::hash_seed;
+use crate::html_document::DocumentFile;
 
 mod figures;
 mod lifetimes;
 mod page;
 mod plan;
 mod progress;
-mod reading;
 mod report;
+mod sampling;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -58,7 +58,7 @@ pub(crate) fn analyze(args: &AnalyzeArgs) -> Result<(), Failure> {
     // Whether it can be written is checked before an hour of reading.
     let create = |path| DocumentFile::create("--html", path);
     let file = args.html.as_deref().map(create).transpose()?;
-    let random = args.seed.map_or_else(seed::random, Ok)?;
+    let random = args.seed.map_or_else(hash_seed::random, Ok)?;
     let plan = Plan {
         budget: args.budget,
         cpu_before: before.1,
@@ -66,7 +66,7 @@ pub(crate) fn analyze(args: &AnalyzeArgs) -> Result<(), Failure> {
     let salt = Salt::new(random);
     let mut sampler = Sampler::new(salt, args.cpu);
     let mut watch = Watch::new(salt);
-    let reading = reading::read(plan, &mut sampler, &selection, &proc, &mut watch)?;
+    let reading = sampling::sample(plan, &mut sampler, &selection, &proc, &mut watch)?;
     let again = watch.with_copies(&reading.pages);
     let mut report = figures::report(reading, args.top);
     // The costs of the program's start and of estimating are slept for, too.
@@ -87,7 +87,7 @@ pub(crate) fn analyze(args: &AnalyzeArgs) -> Result<(), Failure> {
         }
         false => report.to_string(),
     };
-    crate::log::answer(&text);
+    crate::log::print_answer(&text);
     Ok(())
 }
 

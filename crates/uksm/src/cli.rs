@@ -15,13 +15,13 @@ use crate::account::bill;
 use crate::paths::Roots;
 use crate::setting::{self, Origin, Settings};
 
-mod accepted;
 mod analyze;
 mod doctor;
 mod exec;
 mod explain;
 mod group;
 mod metrics;
+mod option_value;
 mod report;
 mod span;
 mod status;
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn help_says_of_every_setting_what_it_does_and_may_be() {
+    fn help_describes_each_setting_with_its_bounds() {
         let mut command = command(crate::doctor::checks_in_words());
         let run = command.find_subcommand_mut("run").unwrap();
         let help = run.render_help().to_string();

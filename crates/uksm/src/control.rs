@@ -41,7 +41,7 @@ pub(crate) use message::{Answer, Change, Request};
 use peer::Members;
 
 /// Maximum length of a client's message, in bytes: some thousand process ids.
-const LONGEST: usize = 64 << 10;
+const MAX_MESSAGE_BYTES: usize = 64 << 10;
 
 /// Timeout of the call of a client that has no right.
 const STRANGER_TIMEOUT: Duration = Duration::from_millis(250);
@@ -67,12 +67,12 @@ pub(crate) struct Control {
     requests: Receiver<Pending>,
     /// Shares of a core that a supervisor allows.
     shares: Receiver<f64>,
-    _place: Option<Place>,
+    _socket: Option<BoundSocket>,
 }
 
 /// The path of a socket, and the lock beside it.
 #[derive(Debug)]
-struct Place {
+struct BoundSocket {
     // Removed before the lock is released.
     _file: SocketFile,
     _lock: File,
@@ -131,7 +131,7 @@ impl Control {
         Ok(Control {
             requests,
             shares,
-            _place: Some(Place {
+            _socket: Some(BoundSocket {
                 _file: file,
                 _lock: lock,
             }),
@@ -143,7 +143,7 @@ impl Control {
         Control {
             requests,
             shares,
-            _place: None,
+            _socket: None,
         }
     }
 
@@ -228,12 +228,12 @@ fn attend(
     let until = Instant::now() + CLIENT_TIMEOUT;
     if !is_allowed {
         // Closing before the call was read would take the reply away from the caller.
-        let _call = stream.next(LONGEST, Instant::now() + STRANGER_TIMEOUT);
+        let _call = stream.next(MAX_MESSAGE_BYTES, Instant::now() + STRANGER_TIMEOUT);
         let refused = protocol::no_right().map_err(std::io::Error::other)?;
         return stream.write(&refused, until);
     }
     while Instant::now() < until
-        && let Some(message) = stream.next(LONGEST, until)?
+        && let Some(message) = stream.next(MAX_MESSAGE_BYTES, until)?
     {
         let mut reply = Vec::new();
         service
@@ -251,14 +251,14 @@ pub(crate) fn hand_over(
     waker: &Waker,
 ) -> Option<Answer> {
     let (sender, answer) = sync_channel(1);
-    let patience = request.patience();
+    let timeout = request.timeout();
     let pending = Pending {
         request,
         answer: sender,
     };
     worker.send(pending).ok()?;
     waker.wake();
-    let answer = answer.recv_timeout(patience);
+    let answer = answer.recv_timeout(timeout);
     Some(answer.unwrap_or_else(|_| {
         Answer::Error("the daemon did not answer: it is busy, stopping or stuck".to_owned())
     }))

@@ -26,24 +26,24 @@ use crate::cli::DoctorArgs;
 use crate::control::{self, Request};
 use crate::failure::Failure;
 
-mod asked;
 mod check;
 mod checks;
 mod host;
 mod probe;
 mod report;
+mod sources;
 #[cfg(test)]
 mod tests;
 
-use asked::Asked;
 use check::Severity;
 pub(crate) use checks::checks_in_words;
 use host::Host;
 use probe::Root;
 use report::Report;
+use sources::Sources;
 
 /// Timeout of the daemon's answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads, judges and prints.
 ///
@@ -60,14 +60,14 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
         let line = format!("--root {}: no such folder", args.root.display());
         return Err(Failure::usage(line));
     }
-    let asked = Asked {
+    let sources = Sources {
         device: &|path| Device::open_at(path)?.is_guarded(),
-        daemon: &|path| control::ask_within(path, &Request::Status, PATIENCE),
+        daemon: &|path| control::ask_within(path, &Request::Status, ANSWER_TIMEOUT),
         mappings_apart: &|| {
             uksm_linux::ksm::memory::offering_keeps_mappings_apart().unwrap_or(false)
         },
     };
-    let host = Host::read(&Root::at_path(&args.root), args.config.as_deref(), &asked);
+    let host = Host::read(&Root::at_path(&args.root), args.config.as_deref(), &sources);
     let report = Report::of(&host);
     let text = match args.json {
         true => {
@@ -75,7 +75,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
         }
         false => report.to_string(),
     };
-    crate::log::answer(&text);
+    crate::log::print_answer(&text);
     let least = match args.strict {
         true => Severity::Warning,
         false => Severity::Error,

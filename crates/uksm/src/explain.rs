@@ -26,20 +26,20 @@ use crate::cli::ExplainArgs;
 use crate::control::client::{asked, unanswered};
 use crate::control::{self, Answer, Request};
 use crate::failure::Failure;
-use crate::status::evidence::{Evidence, Place};
+use crate::status::evidence::{Evidence, ProcessStanding};
 
+mod breakdown;
 mod estimate;
 mod mappings;
 mod reasons;
 mod report;
-mod sorting;
 
+use breakdown::Breakdown;
 use mappings::Mappings;
 use report::{Memory, Process, Report};
-use sorting::Sorted;
 
 /// Timeout of all processes together.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Asks the daemon.
 type Ask<'a> = &'a dyn Fn(&Request) -> Result<Answer, Failure>;
@@ -58,8 +58,8 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
         lists_regions: args.regions,
         ..Report::default()
     };
-    let mut sum = Sorted::default();
-    let until = Instant::now() + PATIENCE;
+    let mut sum = Breakdown::default();
+    let until = Instant::now() + TOTAL_TIMEOUT;
     let mut gone = None;
     for (number, (pid, stat)) in chosen.iter().enumerate() {
         if number > 0 && Instant::now() > until {
@@ -68,8 +68,8 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
         }
         let name = (*pid, stat.comm.clone());
         match look(&|request| asked(&args.socket, request), root, name, until)? {
-            Some((process, sorted)) => {
-                sum.plus(&sorted, &format!("{} ({pid})", process.comm));
+            Some((process, breakdown)) => {
+                sum.plus(&breakdown, &format!("{} ({pid})", process.comm));
                 report.processes.push(process);
             }
             None => gone = Some(*pid),
@@ -85,12 +85,12 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
         }
         false => report.to_string(),
     };
-    crate::log::answer(&text);
+    crate::log::print_answer(&text);
     Ok(())
 }
 
 /// The explanation of one process, as a text for other views; it takes at most about twice the
-/// patience.
+/// timeout.
 ///
 /// # Errors
 /// The process is gone, or the daemon does not answer: one line.
@@ -98,10 +98,10 @@ pub(crate) fn text_of(
     socket: &Path,
     root: &Path,
     pid: u32,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<String, String> {
     let ask = |request: &Request| {
-        let answer = control::ask_within(socket, request, patience);
+        let answer = control::ask_within(socket, request, timeout);
         answer.map_err(|why| unanswered(socket, why))
     };
     let gone = || format!("process {pid} has ended");
@@ -109,7 +109,7 @@ pub(crate) fn text_of(
         Err(proc::Error::Gone { .. }) => return Err(gone()),
         stat => stat.map_err(|error| error.to_string())?,
     };
-    let found = look(&ask, root, (pid, stat.comm), Instant::now() + patience);
+    let found = look(&ask, root, (pid, stat.comm), Instant::now() + timeout);
     match found.map_err(|failure| format!("{:#}", failure.error).replace('\n', " "))? {
         Some((process, _)) => Ok(process.to_string()),
         None => Err(gone()),
@@ -183,15 +183,17 @@ fn look(
     root: &Path,
     (pid, comm): (u32, String),
     until: Instant,
-) -> Result<Option<(Process, Sorted)>, Failure> {
+) -> Result<Option<(Process, Breakdown)>, Failure> {
     let mut faults = Vec::new();
     let evidence = evidence_of(ask, pid, until, &mut faults)?;
     match evidence.place {
-        Place::Gone => return Ok(None),
-        Place::Ended => return Err(anyhow!("{pid}: has ended, and waits for its parent").into()),
+        ProcessStanding::Gone => return Ok(None),
+        ProcessStanding::Ended => {
+            return Err(anyhow!("{pid}: has ended, and waits for its parent").into());
+        }
         _ => {}
     }
-    let sorted = match sorting::of_process(&evidence) {
+    let breakdown = match breakdown::of_process(&evidence) {
         Some(reason) => {
             let resident = Proc::at(root).resident(pid).unwrap_or(0);
             let terms = evidence.terms.as_ref();
@@ -200,19 +202,19 @@ fn look(
             let details = evidence.fault.clone();
             let details = details.or_else(|| evidence.locked_seconds.map(held));
             let details = details.or_else(of_terms);
-            Sorted::whole(reason, resident as f64, details)
+            Breakdown::whole(reason, resident as f64, details)
         }
         None => {
             let Some(mappings) = Mappings::read(root, pid, KsmActivity::of_host().now()) else {
                 return Ok(None);
             };
-            let sorted = Sorted::of(&evidence, &mappings);
+            let breakdown = Breakdown::of(&evidence, &mappings);
             faults.extend(mappings.fault);
-            sorted
+            breakdown
         }
     };
-    let process = Process::of((pid, comm), evidence, faults, &sorted);
-    Ok(Some((process, sorted)))
+    let process = Process::of((pid, comm), evidence, faults, &breakdown);
+    Ok(Some((process, breakdown)))
 }
 
 /// Asks the daemon for all parts of the evidence.
@@ -239,7 +241,7 @@ fn evidence_of(
             break;
         }
         let part = ask(from)?;
-        if part.place != Place::Followed {
+        if part.place != ProcessStanding::Followed {
             return Ok(part);
         }
         if part.next.is_some_and(|next| next <= from) {

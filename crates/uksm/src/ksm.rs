@@ -26,18 +26,18 @@ use crate::cli::RunArgs;
 use crate::config::Config;
 use crate::control::Control;
 use crate::failure::Failure;
-use crate::groups::supervisor::redistribution;
+use crate::groups::supervisor::original_limits;
 use crate::setting::{self, Backend, Resolved, Settings};
-use crate::{log, precedence, seed, signals, startup};
+use crate::{hash_seed, log, niceness, signals, startup};
 
+mod daemon;
 pub(crate) mod exec;
-pub(crate) mod knobs;
+pub(crate) mod settings_guard;
 mod targets;
-mod work;
 
-use knobs::Knobs;
+use daemon::KsmDaemon;
+use settings_guard::SettingsGuard;
 use targets::Targets;
-use work::Work;
 
 /// Settings that have a meaning here.
 const HONOURED: [&str; 12] = [
@@ -67,19 +67,19 @@ pub(crate) fn is_asked_for(config: &Config) -> Result<bool, String> {
     if asked != Backend::Ksm.name() {
         return Ok(false);
     }
-    let says = settings
+    let by_backend = settings
         .origin("backend")
         .map_or(String::new(), ToString::to_string);
     if config.has_groups() {
         return Err(format!(
-            "{says} = ksm: in-kernel KSM has one tree for the whole host and keeps no groups apart: remove the groups, or load the module"
+            "{by_backend} = ksm: in-kernel KSM has one tree for the whole host and keeps no groups apart: remove the groups, or load the module"
         ));
     }
     let foreign =
         setting::names().find(|name| !HONOURED.contains(name) && settings.origin(name).is_some());
     match foreign.and_then(|name| settings.origin(name)) {
         Some(origin) => Err(format!(
-            "{origin}: has no meaning with {says} = ksm: leave it out, or load the module"
+            "{origin}: has no meaning with {by_backend} = ksm: leave it out, or load the module"
         )),
         None => Ok(true),
     }
@@ -117,9 +117,9 @@ pub(crate) fn run(
     let waker = sleeper.waker().context("cannot make a socket pair")?;
     let group = daemon.socket_group.as_deref();
     let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
-    redistribution::put_back(&args.roots.proc_root, &daemon.socket);
+    original_limits::put_back(&args.roots.proc_root, &daemon.socket);
     // The lock comes first: the socket of a running daemon must stay.
-    let knobs = Knobs::take(sysfs, &args.roots, &args.ksm_before)?;
+    let knobs = SettingsGuard::take(sysfs, &args.roots, &args.ksm_before)?;
     let agents = Agents::listen(&daemon.agent_socket).with_context(|| {
         format!(
             "{}: cannot listen for agents: name another place with --agent-socket",
@@ -128,10 +128,10 @@ pub(crate) fn run(
     })?;
     let seed = match daemon.seed {
         Some(seed) => seed,
-        None => seed::random()?,
+        None => hash_seed::random()?,
     };
     startup::raise_descriptor_limit();
-    precedence::stand_back(daemon.nice);
+    niceness::lower_priority(daemon.nice);
     let frames = Frames::of(&args.roots.proc_root);
     let targets = Targets::new(
         proc.with_deadlines(),
@@ -141,7 +141,7 @@ pub(crate) fn run(
         seed,
         resolved.params.v_dup,
     );
-    let mut work = Work::new(knobs, ksmd, targets, (control, sleeper, hangups), resolved);
+    let mut work = KsmDaemon::new(knobs, ksmd, targets, (control, sleeper, hangups), resolved);
     work.run()?;
     Ok(())
 }

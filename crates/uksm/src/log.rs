@@ -1,7 +1,7 @@
 //! Output: messages go to standard error, answers of commands to standard output.
 //!
 //! Either may be closed or full, as after its reader has ended. The macros of the standard library
-//! panic then, which would end a daemon; [`say`] and [`answer`] do not.
+//! panic then, which would end a daemon; [`print_line`] and [`print_answer`] do not.
 //!
 //! Under systemd each line begins with its priority in the form of journald, without a time, which
 //! journald adds; otherwise it begins with its level. A worker writes to its supervisor, in the
@@ -75,13 +75,13 @@ fn begin(level: Level, has_priority: bool) {
 }
 
 /// Writes a line for people to standard error.
-pub(crate) fn say(line: &str) {
+pub(crate) fn print_line(line: &str) {
     let line = format!("uksm: {}\n", plain(&line.replace('\n', " ")));
     let _closed = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Writes the answer of a command to standard output, with one end of line behind it.
-pub(crate) fn answer(text: &str) {
+pub(crate) fn print_answer(text: &str) {
     let text = format!("{}\n", text.trim_end());
     let _closed = std::io::stdout().write_all(text.as_bytes());
 }

@@ -9,24 +9,24 @@
 
 mod account;
 mod analyze;
-mod break_up;
+mod break_command;
 mod cli;
 mod config;
 mod control;
 mod doctor;
-mod document;
 mod explain;
 mod failure;
 mod groups;
+mod hash_seed;
+mod html_document;
 mod ksm;
 mod log;
 mod metrics;
+mod niceness;
 mod own_program;
 mod paths;
-mod precedence;
 mod report;
 mod run;
-mod seed;
 mod selectors;
 mod setting;
 mod signals;
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     let done = match cli.action {
         cli::Action::Run(args) => run::run(&args, settings),
         cli::Action::Exec(args) => ksm::exec::exec(&args),
-        cli::Action::KsmWatcher(args) => ksm::knobs::watcher(&args).map_err(Failure::from),
+        cli::Action::KsmWatcher(args) => ksm::settings_guard::watcher(&args).map_err(Failure::from),
         cli::Action::Worker => groups::worker::worker_main::worker().map(drop),
         cli::Action::Status(args) => show_status(&args),
         cli::Action::Group(args) => match args.action {
@@ -96,7 +96,7 @@ fn main() -> ExitCode {
         cli::Action::Top(args) => top::top(&args),
         cli::Action::Metrics(args) => metrics::metrics(&args),
         cli::Action::Reload(args) => reload(&args.socket),
-        cli::Action::Break(args) => break_up::break_up(&args),
+        cli::Action::Break(args) => break_command::run(&args),
         cli::Action::Completions { shell } => {
             clap_complete::generate(
                 shell,
@@ -122,7 +122,7 @@ fn main() -> ExitCode {
 
 fn fail(failure: &Failure) -> ExitCode {
     // The whole chain, on one line.
-    log::say(&format!("{:#}", failure.error));
+    log::print_line(&format!("{:#}", failure.error));
     ExitCode::from(failure.status)
 }
 
@@ -144,7 +144,7 @@ fn show_status(args: &cli::StatusArgs) -> Result<(), Failure> {
 /// # Errors
 /// The configuration is bad, and nothing was changed; or some changes failed.
 fn reload(socket: &Path) -> Result<(), Failure> {
-    say_groups(socket, &control::Request::Reload, "reloaded")
+    request_group_change(socket, &control::Request::Reload, "reloaded")
 }
 
 /// # Errors
@@ -155,14 +155,18 @@ fn change(
     done: &str,
 ) -> Result<(), Failure> {
     let change = change.map_err(Failure::usage)?;
-    say_groups(socket, &control::Request::Change(change), done)
+    request_group_change(socket, &control::Request::Change(change), done)
 }
 
 /// Sends a request that changes groups, and prints the number of groups afterwards.
-fn say_groups(socket: &Path, request: &control::Request, done: &str) -> Result<(), Failure> {
+fn request_group_change(
+    socket: &Path,
+    request: &control::Request,
+    done: &str,
+) -> Result<(), Failure> {
     match asked(socket, request)? {
         control::Answer::Changed { groups } => {
-            log::answer(&format!("{done}; groups: {groups}"));
+            log::print_answer(&format!("{done}; groups: {groups}"));
             Ok(())
         }
         answer => show(&answer, false),

@@ -44,7 +44,7 @@ pub(crate) fn metrics(args: &MetricsArgs) -> Result<(), Failure> {
     }
     let snapshot = Snapshot::ask(&args.socket).map_err(|line| anyhow!(line))?;
     if snapshot.about.is_none() {
-        crate::log::say(&format!(
+        crate::log::print_line(&format!(
             "{}: no daemon answers: uksm_up is 0",
             args.socket.display()
         ));

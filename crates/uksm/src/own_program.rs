@@ -12,18 +12,18 @@
 use std::process::Command;
 
 /// Variables that the runtime of Rust reads at a panic.
-const KEPT: [&str; 1] = ["RUST_BACKTRACE"];
+const KEPT_VARIABLES: [&str; 1] = ["RUST_BACKTRACE"];
 /// This variable is set if standard error, inherited from the daemon, goes to the journal.
 pub(crate) const JOURNAL_STREAM: &str = "JOURNAL_STREAM";
 
-/// This program, with only these variables of the environment and `KEPT`.
+/// This program, with only these variables of the environment and `KEPT_VARIABLES`.
 pub(crate) fn command(kept: &[&str]) -> Command {
     emptied(Command::new("/proc/self/exe"), kept)
 }
 
 fn emptied(mut command: Command, kept: &[&str]) -> Command {
     command.env_clear();
-    for name in KEPT.iter().chain(kept) {
+    for name in KEPT_VARIABLES.iter().chain(kept) {
         if let Some(value) = std::env::var_os(name) {
             command.env(name, value);
         }
@@ -44,7 +44,7 @@ mod tests {
             let text = String::from_utf8(output.stdout).unwrap();
             let names = text.lines().filter_map(|line| line.split_once('='));
             let mut names: Vec<String> = names.map(|(name, _)| name.to_owned()).collect();
-            names.retain(|name| !KEPT.contains(&name.as_str()));
+            names.retain(|name| !KEPT_VARIABLES.contains(&name.as_str()));
             names
         };
         // A test has this variable as a daemon has LISTEN_FDNAMES.

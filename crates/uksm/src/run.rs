@@ -8,24 +8,25 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
+use uksm_linux::module::Device;
 use uksm_linux::proc::Proc;
 use uksm_linux::processes::Processes;
 use uksm_linux::selection::Selection;
 use uksm_linux::sleeper::Sleeper;
 
-use crate::account::single_daemon::Own;
+use crate::account::single_daemon::SingleDaemonAccount;
 use crate::cli::RunArgs;
 use crate::config::Config;
 use crate::config::current::Configuration;
 use crate::control::Control;
 use crate::failure::Failure;
 use crate::groups::supervisor;
-use crate::groups::supervisor::redistribution;
+use crate::groups::supervisor::original_limits;
 use crate::setting::{SOCKET, Settings};
-use crate::status::written::WrittenPages;
+use crate::status::written_pages::WrittenPages;
 use crate::worker::HintsFrom;
 use crate::worker::start::{self, Start};
-use crate::{config, ksm, log, precedence, seed, signals, startup};
+use crate::{config, hash_seed, ksm, log, niceness, signals, startup};
 
 /// Runs until stopped. On an error, limits that an earlier daemon raised are put back, since no
 /// daemon watches them.
@@ -36,7 +37,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let socket = socket(args, &options);
     if args.put_back {
         start_log();
-        return match redistribution::put_back_alone(&args.roots.proc_root, &socket) {
+        return match original_limits::put_back_alone(&args.roots.proc_root, &socket) {
             true => Ok(()),
             false => Err(anyhow!("limits of an earlier daemon are not restored: see above").into()),
         };
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let done = start(args, options);
     if done.is_err() {
         start_log();
-        redistribution::put_back_alone(&args.roots.proc_root, &socket);
+        original_limits::put_back_alone(&args.roots.proc_root, &socket);
     }
     done
 }
@@ -60,7 +61,7 @@ fn start_log() {
 fn socket(args: &RunArgs, options: &Settings) -> PathBuf {
     let mut config = Config::default();
     // Its errors are reported elsewhere.
-    let _said = read_files(args, &mut config);
+    let _reported = read_files(args, &mut config);
     let mut settings = config.settings;
     settings.yield_to(options.clone());
     PathBuf::from(settings.text("socket").unwrap_or(SOCKET))
@@ -87,6 +88,16 @@ fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
         let plans = configuration.plan().map_err(Failure::usage)?;
         return Ok(supervisor::run(plans, &args.roots, configuration)?);
     }
+    start_single(args, settings, &options.targets, proc)
+}
+
+/// Runs a daemon without groups.
+fn start_single(
+    args: &RunArgs,
+    settings: &Settings,
+    targets: &Selection,
+    proc: Proc,
+) -> Result<(), Failure> {
     let resolved = settings.resolve().map_err(Failure::usage)?;
     if let Some(origin) = settings
         .origin("cpu_total")
@@ -97,7 +108,7 @@ fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     }
     let daemon = &resolved.daemon;
     log::start(daemon.log);
-    let named = startup::pinned(&settings.targets, &options.targets, &proc)?;
+    let named = startup::pinned(&settings.targets, targets, &proc)?;
     warn_of_missing(&named);
     let mut device = startup::open_device(&daemon.device, &args.roots.ksm_root)?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
@@ -107,25 +118,16 @@ fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     let group = daemon.socket_group.as_deref();
     let control = Control::listen(&daemon.socket, group, waker).map_err(|line| anyhow!(line))?;
     // Only now is it sure that no other daemon uses this socket.
-    let seed = seed::given_or_inherited(daemon.seed, &daemon.socket)?;
+    let seed = hash_seed::given_or_inherited(daemon.seed, &daemon.socket)?;
     device
         .configure(resolved.configuration(seed))
         .map_err(anyhow::Error::from)?;
     startup::raise_descriptor_limit();
-    precedence::stand_back(daemon.nice);
-    redistribution::put_back(&args.roots.proc_root, &daemon.socket);
+    niceness::lower_priority(daemon.nice);
+    original_limits::put_back(&args.roots.proc_root, &daemon.socket);
     let own_memory = proc.own_memory().map_err(anyhow::Error::from)?;
-    let mut processes = Processes::new(proc, named).context("cannot watch processes")?;
-    if let Some(connector) = startup::process_events() {
-        processes = processes.with_connector(connector);
-    }
-    let left_out = processes
-        .follow_named(&mut device)
-        .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
-    for (pid, error) in left_out {
-        tracing::warn!("process {pid} is left alone: {error}");
-    }
-    let account = Own::new(daemon);
+    let processes = follow(named, proc, &mut device)?;
+    let account = SingleDaemonAccount::new(daemon);
     let written =
         WrittenPages::from_now_on(args.roots.proc_root.clone(), args.roots.ksm_root.clone());
     let hints = match resolved.params.hint_runs {
@@ -149,6 +151,24 @@ fn start(args: &RunArgs, options: Settings) -> Result<(), Failure> {
     }
     worker.count_written(written);
     Ok(start::work(&mut worker)?)
+}
+
+/// The selected processes; those that are named by id are followed from the start.
+///
+/// # Errors
+/// Processes cannot be watched, or one that is named cannot be followed.
+fn follow(named: Selection, proc: Proc, device: &mut Device) -> anyhow::Result<Processes> {
+    let mut processes = Processes::new(proc, named).context("cannot watch processes")?;
+    if let Some(connector) = startup::process_events() {
+        processes = processes.with_connector(connector);
+    }
+    let left_out = processes
+        .follow_named(device)
+        .map_err(|(pid, error)| anyhow!("--pid {pid}: {error}"))?;
+    for (pid, error) in left_out {
+        tracing::warn!("process {pid} is left alone: {error}");
+    }
+    Ok(processes)
 }
 
 /// The configuration, with the command line's settings over it.

@@ -47,7 +47,8 @@ uksm_policy::parameters! {
 
         /// Seed of random choices and of the line hash, to repeat a run; for experiments.
         ///
-        /// `None` takes over the seed of the last daemon, or makes a random one: see `seed.rs`.
+        /// `None` takes over the seed of the last daemon, or makes a random one: see
+        /// `hash_seed.rs`.
         seed: Option<u64> = None, optional("random", count(1..=u64::MAX));
 
         /// Most frames to hold; auto is a quarter of memory.
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_told_is_the_full_governor() {
+    fn the_default_is_the_full_governor() {
         let resolved = Settings::default().resolve().unwrap();
         assert_eq!(resolved.params, Params::governor(Governor::Full));
         let configuration = Configuration {
@@ -450,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_says_once_what_the_value_must_be() {
+    fn each_refusal_names_the_bounds_once() {
         let texts = [
             "nonsense", "", "-1", "0", "3", "0%", "101%", "1000", "1ns", "99h", "4KiB", "9PiB",
             "1,2",

@@ -9,14 +9,14 @@
 //! them, never more than the module ever zeroed. Savings are net of what the daemon itself takes.
 
 pub(crate) mod evidence;
-mod giving;
 pub(crate) mod groups;
 pub(crate) mod ksm;
 pub(crate) mod ledger;
 mod print;
 pub(crate) mod processes;
+mod redistribution;
 pub(crate) mod table;
-pub(crate) mod written;
+pub(crate) mod written_pages;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};

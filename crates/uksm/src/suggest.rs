@@ -29,13 +29,13 @@ use uksm_sketch::sketch::Sketch;
 
 use crate::cli::SuggestArgs;
 use crate::failure::Failure;
-use crate::seed;
+use crate::hash_seed;
 
 mod configuration;
 mod members;
 mod report;
 
-use members::Member;
+use members::MemberName;
 use report::{BoundaryReport, GroupReport, LeftOut, Names, Report};
 
 /// A process that was read.
@@ -64,7 +64,7 @@ pub(crate) fn suggest(args: &SuggestArgs) -> Result<(), Failure> {
         }
         false => report.to_string(),
     };
-    crate::log::answer(&text);
+    crate::log::print_answer(&text);
     Ok(())
 }
 
@@ -74,7 +74,7 @@ fn read_and_propose(
     proc: &Proc,
 ) -> anyhow::Result<Report> {
     let before = (clock::now(), clock::process_cpu());
-    let salt = Salt::new(seed::random()?);
+    let salt = Salt::new(hash_seed::random()?);
     let mut reader = Reader::new(salt, args.pages_per_process, args.cpu);
     let mut within: BTreeMap<String, Vec<Target>> = BTreeMap::new();
     let mut left_out = Vec::new();
@@ -207,7 +207,7 @@ fn described(
     {
         read_pages += contents.read;
         in_part += u64::from(contents.is_cut || contents.read < contents.present);
-        processes.push(Member::process(pid, &stat));
+        processes.push(MemberName::process(pid, &stat));
         sketches.push(contents.sketch);
     }
     let proposal = propose(&sketches, worth);

@@ -6,22 +6,22 @@
 //! must be restored when the program ends, however it ends.
 //!
 //! # Approach
-//! A thread asks the daemon ([`asking`]): once an interval for its status, which has all groups,
-//! and for the processes that are shown; on request for the explanation of a process. The [`View`]
-//! keeps the last answers, the history of savings, and the choices made by keys; the [`screen`] is
+//! A thread asks the daemon ([`poller`]): once an interval for its status, which has all groups,
+//! and for the processes that are shown; on request for the explanation of a process. The [`State`]
+//! keeps the last answers, the history of savings, and the choices made by keys; the [`drawing`] is
 //! drawn from that alone. ratatui and crossterm handle the terminal: it is restored at the end, at
-//! an error, at a panic and at signals. `--once` prints the same as text ([`once`]).
+//! an error, at a panic and at signals. `--once` prints the same as text ([`plain_text`]).
 //!
 //! # Units
 //! MiB, percent of one core, pages of 4 KiB.
 
-mod asking;
+mod drawing;
 mod list;
-mod look;
-mod once;
-mod screen;
+mod plain_text;
+mod poller;
+mod state;
 mod tables;
-mod view;
+mod terminal_style;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
@@ -39,9 +39,9 @@ use crate::cli::TopArgs;
 use crate::control::Request;
 use crate::failure::Failure;
 
-use asking::{Answered, Said, Wish};
-use look::Look;
-use view::View;
+use poller::{Answered, PollerAnswer, PollerRequest};
+use state::State;
+use terminal_style::TerminalStyle;
 
 /// Interval of checks for signals and answers.
 const TICK: Duration = Duration::from_millis(100);
@@ -58,25 +58,25 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
     let answer = crate::control::client::asked(&args.socket, &Request::Status)?;
     let answer = Answered::of(answer).map_err(|line| anyhow!(line))?;
     if args.once {
-        let told = std::env::var("COLUMNS").ok();
+        let columns = std::env::var("COLUMNS").ok();
         let width = match is_terminal {
-            true => once::width(terminal::size().map_or(0, |it| it.0), told.as_deref()),
-            false => once::WIDE,
+            true => plain_text::width(terminal::size().map_or(0, |it| it.0), columns.as_deref()),
+            false => plain_text::WIDTH_WITHOUT_TERMINAL,
         };
-        let whose = once::whose(&answer).into_iter();
-        let said = whose.filter_map(|whose| asking::processes(&args.socket, &whose));
-        let text = once::text(&View::of(answer), said.collect(), width);
+        let whose = plain_text::whose(&answer).into_iter();
+        let answers = whose.filter_map(|whose| poller::processes(&args.socket, &whose));
+        let text = plain_text::text(&State::of(answer), answers.collect(), width);
         let _closed = std::io::stdout().write_all(text.as_bytes());
         return Ok(());
     }
-    let mut view = View::of(answer);
+    let mut state = State::of(answer);
     let stopped = signals().context("top: cannot wait for signals")?;
-    let asker = asking::start(args.socket.clone(), args.interval);
+    let asker = poller::start(args.socket.clone(), args.interval);
     let asker = asker.context("top: cannot start a thread")?;
-    let look = Look::of_environment(|name| std::env::var_os(name));
+    let styles = TerminalStyle::of_environment(|name| std::env::var_os(name));
     let restored = Restored;
     let mut terminal = ratatui::try_init().context("top: cannot use the terminal")?;
-    let shown = show(&mut terminal, &mut view, look, &asker, &stopped);
+    let shown = show(&mut terminal, &mut state, styles, &asker, &stopped);
     drop(restored);
     shown.context("top: the terminal failed")?;
     Ok(())
@@ -131,23 +131,24 @@ fn signals() -> std::io::Result<Arc<AtomicBool>> {
 /// Draws changes until the program is stopped.
 fn show(
     terminal: &mut DefaultTerminal,
-    view: &mut View,
-    look: Look,
-    (wishes, said): &(Sender<Wish>, Receiver<Said>),
+    state: &mut State,
+    styles: TerminalStyle,
+    (wishes, answers): &(Sender<PollerRequest>, Receiver<PollerAnswer>),
     stopped: &AtomicBool,
 ) -> std::io::Result<()> {
     let mut is_changed = true;
     while !stopped.load(Ordering::Relaxed) {
-        for wish in view.take_wishes() {
+        for wish in state.take_wishes() {
             // The thread ends with the program.
             let _ended = wishes.send(wish);
         }
-        for word in said.try_iter() {
-            view.take(word);
+        for answer in answers.try_iter() {
+            state.take(answer);
             is_changed = true;
         }
         if is_changed {
-            terminal.draw(|frame| screen::draw(view, look, frame.area(), frame.buffer_mut()))?;
+            terminal
+                .draw(|frame| drawing::draw(state, styles, frame.area(), frame.buffer_mut()))?;
         }
         is_changed = event::poll(TICK)?;
         if !is_changed {
@@ -156,7 +157,7 @@ fn show(
         // A change of size is drawn at the next turn.
         if let Event::Key(key) = event::read()?
             && key.kind != KeyEventKind::Release
-            && view.press(key).is_break()
+            && state.press(key).is_break()
         {
             break;
         }

@@ -5,7 +5,7 @@
 //! short; between two of them the worker checks for a stop, a request and the time of the next
 //! notice. It does not depend on the command line, so that a supervisor can start it as well.
 
-pub(crate) mod explaining;
+pub(crate) mod evidence;
 mod locate;
 mod processes;
 pub(crate) mod start;
@@ -29,9 +29,9 @@ use uksm_policy::Engine;
 use uksm_policy::command::{Command, Nanos, SpaceId};
 use uksm_policy::report::{HintsReport, MergedReport, Report, counted};
 
-use crate::account::single_daemon::Own;
+use crate::account::single_daemon::SingleDaemonAccount;
 use crate::control::{Answer, Control, Pending, Request};
-use crate::status::written::WrittenPages;
+use crate::status::written_pages::WrittenPages;
 use crate::status::{
     Cpu, Daemon, Failed, Frames, Hints, Huge, Kernel, Memory, Merged, Saved, Status, Targets,
 };
@@ -47,7 +47,7 @@ const MAX_COUNTED: u64 = 30_000;
 const PROGRAMS_AFTER: Duration = Duration::from_secs(5);
 
 /// Interval of checks whether the programs are loaded.
-const LOADING: Nanos = 2_000_000_000;
+const LOADING_CHECK_INTERVAL_NS: Nanos = 2_000_000_000;
 
 /// Source of hints in the status of a group's worker.
 pub(crate) const BY_SUPERVISOR: &str = "the supervisor";
@@ -78,7 +78,7 @@ pub(crate) struct Worker<D, P> {
     hint_source: String,
     loading: Option<Loading>,
     /// Account of a daemon without groups; for groups the supervisor keeps it.
-    account: Option<Own>,
+    account: Option<SingleDaemonAccount>,
     hangups: Option<Arc<AtomicBool>>,
     /// Count of a daemon without groups.
     written: Option<WrittenPages>,
@@ -123,7 +123,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
     }
 
     /// Writes accounts of its own from now on.
-    pub(crate) fn keep_account(&mut self, account: Own) {
+    pub(crate) fn keep_account(&mut self, account: SingleDaemonAccount) {
         self.account = Some(account);
     }
 
@@ -163,7 +163,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             Nanos::MAX
         };
         while !self.host.stopping() {
-            let loading = self.loading.is_some().then_some(LOADING);
+            let loading = self.loading.is_some().then_some(LOADING_CHECK_INTERVAL_NS);
             let notice = next_notice.saturating_sub(clock::now());
             self.host
                 .sleep_at_most(notice.min(loading.unwrap_or(Nanos::MAX)));
@@ -191,7 +191,11 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             if let Some(pending) = self.control.next() {
                 driver.aside(|| self.attend(&pending));
             }
-            if self.account.as_mut().is_some_and(Own::is_due) {
+            if self
+                .account
+                .as_mut()
+                .is_some_and(SingleDaemonAccount::is_due)
+            {
                 driver.aside(|| self.attend_account());
             }
             if clock::now() >= next_notice {
@@ -281,7 +285,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         let mut alive = || {
             if clock::now().saturating_sub(last) > 1_000_000_000 {
                 last = clock::now();
-                tell_watchdog();
+                notify_watchdog();
             }
         };
         let done = match self.host.unmerge(request, &mut alive) {
@@ -393,7 +397,11 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             known_frames: report.frames,
             kernel: Kernel::new(&info),
             // For groups, the supervisor has these figures.
-            ledger: self.account.as_ref().map(Own::totals).unwrap_or_default(),
+            ledger: self
+                .account
+                .as_ref()
+                .map(SingleDaemonAccount::totals)
+                .unwrap_or_default(),
         })
     }
 
@@ -501,7 +509,7 @@ fn name(command: &Command) -> String {
     }
 }
 
-fn tell_watchdog() {
+fn notify_watchdog() {
     if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]) {
         tracing::debug!("cannot notify systemd: {error}");
     }

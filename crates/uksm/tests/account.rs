@@ -10,22 +10,22 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A ledger, and a socket where no daemon is.
-struct Place {
+struct TestDaemon {
     root: tempfile::TempDir,
 }
 
 /// What the program said.
-struct Said {
+struct CommandOutput {
     status: Option<i32>,
     output: String,
     errors: String,
 }
 
-impl Place {
-    fn new() -> Place {
+impl TestDaemon {
+    fn new() -> TestDaemon {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("accounts")).unwrap();
-        Place { root }
+        TestDaemon { root }
     }
 
     fn folder(&self) -> PathBuf {
@@ -42,18 +42,18 @@ impl Place {
     }
 
     /// Asks for an account of this ledger.
-    fn account(&self, arguments: &[&str]) -> Said {
+    fn account(&self, arguments: &[&str]) -> CommandOutput {
         let folder = self.folder();
         let mut all = vec!["--dir", text(&folder)];
         all.extend(arguments);
         self.ask(&all)
     }
 
-    fn ask(&self, arguments: &[&str]) -> Said {
+    fn ask(&self, arguments: &[&str]) -> CommandOutput {
         let mut command = Command::new(env!("CARGO_BIN_EXE_uksm"));
         command.arg("account").arg("--socket").arg(self.socket());
         let output = command.args(arguments).output().unwrap();
-        Said {
+        CommandOutput {
             status: output.status.code(),
             output: String::from_utf8(output.stdout).unwrap(),
             errors: String::from_utf8(output.stderr).unwrap(),
@@ -61,7 +61,7 @@ impl Place {
     }
 }
 
-impl Said {
+impl CommandOutput {
     fn json(&self) -> serde_json::Value {
         assert_eq!(self.status, Some(0), "{}", self.errors);
         serde_json::from_str(&self.output).unwrap()
@@ -92,8 +92,8 @@ fn record(group: &str, time: &str, cpu: f64) -> String {
     )
 }
 
-fn two_days() -> Place {
-    let place = Place::new();
+fn two_days() -> TestDaemon {
+    let place = TestDaemon::new();
     let first = record("web", "2026-03-01T12:00:00.000Z", 1.0);
     let first = first + &record("db", "2026-03-01T12:00:00.000Z", 0.5);
     place.write("2026-03-01", &first);
@@ -144,7 +144,7 @@ fn a_span_takes_its_part_of_a_record() {
 }
 
 #[test]
-fn a_torn_record_is_said_and_left_out() {
+fn torn_record_is_reported_and_left_out() {
     let place = two_days();
     let whole = record("web", "2026-03-03T00:00:00.000Z", 4.0);
     place.write("2026-03-03", &whole[..whole.len() - 20]);
@@ -188,7 +188,7 @@ fn what_is_wrong_is_named() {
 }
 
 /// Answers one client with this, and tells what it asked.
-fn daemon(place: &Place, answer: String) -> std::thread::JoinHandle<String> {
+fn daemon(place: &TestDaemon, answer: String) -> std::thread::JoinHandle<String> {
     let listener = UnixListener::bind(place.socket()).unwrap();
     std::thread::spawn(move || {
         let (mut client, _) = listener.accept().unwrap();
@@ -200,7 +200,7 @@ fn daemon(place: &Place, answer: String) -> std::thread::JoinHandle<String> {
 }
 
 #[test]
-fn a_daemon_that_runs_is_asked_first_and_says_where_its_ledger_is() {
+fn running_daemon_is_asked_first_for_its_ledger() {
     let place = two_days();
     let folder = place.folder();
     let answer = format!("{{\"parameters\":{{\"folder\":{folder:?},\"fault\":null}}}}\0");

@@ -59,7 +59,7 @@ fn missed(answer: &Value, figure: &str, low: f64, high: f64, widest: f64) -> Opt
 }
 
 #[test]
-fn where_all_is_read_copies_are_told_by_where_they_lie() {
+fn copies_are_listed_by_place_if_all_is_read() {
     let a = holder::start("0..640 1000..1010*31 zero*300", &[]);
     let b = holder::start("0..640 2000..3000", &[]);
     let answer = answer(&[&a, &b], &["--budget", "60s"]);
@@ -164,7 +164,7 @@ fn no_more_of_a_core_is_taken_than_was_allowed() {
 }
 
 #[test]
-fn what_is_offered_to_ksm_is_told_apart() {
+fn memory_offered_to_ksm_is_counted_apart() {
     let ksm = Path::new("/sys/kernel/mm/ksm/run");
     let child = holder::start("offered:0..100*5 1000..1100*5", &[]);
     let answer = answer(&[&child], &["--budget", "60s"]);
@@ -183,7 +183,7 @@ fn what_is_offered_to_ksm_is_told_apart() {
 }
 
 #[test]
-fn a_process_of_60_000_mappings_is_read_in_part_and_that_is_said() {
+fn process_of_60_000_mappings_is_reported_as_read_in_part() {
     let child = holder::start("maps*60000", &[]);
     let output = command(&[&child], &["--budget", "30ms"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -205,7 +205,7 @@ fn a_process_of_60_000_mappings_is_read_in_part_and_that_is_said() {
 }
 
 #[test]
-fn who_ended_or_was_not_reached_is_left_out_and_that_is_said() {
+fn ended_and_unreached_processes_are_reported_as_left_out() {
     let root = tempfile::tempdir().unwrap();
     let child = holder::start("0..100", &[]);
     let pid = child.pid().to_string();
@@ -311,7 +311,7 @@ fn each_mistake_is_one_line_that_names_it() {
 /// What cannot be written is told at once, not after the minutes that reading with a thousandth of
 /// a core takes.
 #[test]
-fn a_path_that_cannot_be_written_is_told_before_anything_is_read() {
+fn unwritable_path_is_reported_before_anything_is_read() {
     let child = holder::start("0..40000", &[]);
     let before = Instant::now();
     let options = ["--cpu", "0.1%", "--html", "/proc/x.html"];
@@ -321,7 +321,7 @@ fn a_path_that_cannot_be_written_is_told_before_anything_is_read() {
 }
 
 #[test]
-fn who_closes_the_pipe_is_not_told_of_it() {
+fn closed_pipe_is_no_error() {
     let child = holder::start("0..10", &[]);
     let mut running = command(&[&child], &[])
         .stdout(Stdio::piped())
@@ -334,7 +334,7 @@ fn who_closes_the_pipe_is_not_told_of_it() {
 }
 
 #[test]
-fn who_has_no_right_to_a_process_is_told_what_it_takes() {
+fn missing_right_to_a_process_is_reported_with_the_remedy() {
     let line = holder::refusal(&["analyze"]);
     assert!(
         line.contains("no right to read its memory: run as root or with CAP_SYS_PTRACE"),
@@ -424,7 +424,7 @@ fn the_share_that_a_process_rewrites_lies_in_the_interval() {
 }
 
 #[test]
-fn where_no_time_passes_or_no_budget_is_left_that_is_said() {
+fn missing_time_or_budget_is_reported() {
     let child = holder::start("0..1000", &[]);
     let text = |options: &[&str]| {
         let output = command(&[&child], options).output().unwrap();

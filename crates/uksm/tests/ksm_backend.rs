@@ -190,7 +190,7 @@ fn await_caught(pid: u32, signals: &[Signal]) {
 }
 
 #[test]
-fn knobs_come_back_when_the_daemon_is_told_to_stop() {
+fn settings_of_ksm_come_back_at_a_stop() {
     let host = Host::new();
     let mut daemon = host.start();
     assert_eq!(
@@ -345,7 +345,7 @@ fn agents_that_come_and_go_cost_no_more_than_the_governors_share() {
     assert!(daemon.wait().unwrap().success());
 }
 
-/// Run by [`silent_agents_keep_nobody_waiting`] alone: connects, says when it was advised, and
+/// Run by [`silent_agents_do_not_delay_others`] alone: connects, says when it was advised, and
 /// never answers.
 #[test]
 #[ignore = "a process for another test"]
@@ -367,7 +367,7 @@ fn silent_agent() {
 }
 
 #[test]
-fn silent_agents_keep_nobody_waiting() {
+fn silent_agents_do_not_delay_others() {
     const COUNT: usize = 20;
     let host = Host::new();
     let socket = host.path("run/uksm.sock");
@@ -421,7 +421,7 @@ fn silent_agents_keep_nobody_waiting() {
 }
 
 #[test]
-fn status_says_the_back_end_and_its_limits() {
+fn status_has_the_back_end_and_its_limits() {
     let host = Host::new();
     let mut daemon = host.start();
     let ask = |more: &[&str]| {
@@ -496,7 +496,7 @@ fn groups_are_refused() {
 }
 
 #[test]
-fn a_host_that_cannot_is_told_so() {
+fn unsuitable_host_is_reported() {
     let host = Host::new();
     std::fs::create_dir_all(host.path("run")).unwrap();
     std::fs::write(host.path("run/before.json"), "{}").unwrap();
@@ -538,7 +538,7 @@ fn exec(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn exec_offers_all_of_a_program_if_told_so() {
+fn exec_offers_all_memory_of_a_program_with_its_option() {
     let output = exec(&["--merge", "all", "--", "cat", "/proc/self/ksm_stat"]);
     match output.status.code() {
         Some(0) => {
@@ -554,7 +554,7 @@ fn exec_offers_all_of_a_program_if_told_so() {
 }
 
 #[test]
-fn exec_says_why_a_program_cannot_cooperate() {
+fn exec_reports_why_a_program_cannot_cooperate() {
     let status = |arguments: &[&str], code: i32, words: &str| {
         let output = exec(arguments);
         let line = line_of(&output);

@@ -122,7 +122,7 @@ fn the_same_figures_are_one_json_object_whose_fields_the_documents_explain() {
 }
 
 #[test]
-fn a_torn_record_is_left_out_and_said_on_the_page() {
+fn torn_record_is_left_out_and_reported_on_the_page() {
     let place = Place::new();
     let whole = record("2026-03-01T12:01:00.000Z", 7);
     place.write(&(whole.clone() + &whole[..whole.len() - 20]));

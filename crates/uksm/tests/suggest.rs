@@ -119,7 +119,7 @@ fn processes_of_two_boundaries_are_never_together() {
 }
 
 #[test]
-fn what_is_too_little_is_not_proposed_and_said_to_be_lost() {
+fn small_groups_are_not_proposed_and_are_reported_as_lost() {
     let a = start("0..100 1000..2000", None);
     let b = start("0..100 2000..3000", None);
     let output = suggest(&[&a, &b], &["--boundary", "all", "--least-share", "60%"]);
@@ -140,7 +140,7 @@ fn what_is_too_little_is_not_proposed_and_said_to_be_lost() {
 }
 
 #[test]
-fn a_larger_process_is_read_in_part_and_that_is_said() {
+fn larger_process_is_reported_as_read_in_part() {
     let a = start("0..4000 10000..10600", None);
     let b = start("0..4000 20000..20600", None);
     let options = ["--boundary", "all", "--pages-per-process", "2600"];
@@ -210,7 +210,7 @@ fn each_mistake_is_one_line_that_names_it() {
 }
 
 #[test]
-fn who_has_no_right_to_a_process_is_told_what_it_takes() {
+fn missing_right_to_a_process_is_reported_with_the_remedy() {
     let line = holder::refusal(&["group", "suggest", "--boundary", "all"]);
     assert!(
         line.contains("/mem: ") && line.contains("takes root (CAP_SYS_PTRACE)"),

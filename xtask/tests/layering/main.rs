@@ -12,6 +12,7 @@ mod imports;
 mod inputs;
 mod licences;
 mod modules;
+mod names;
 mod shape;
 mod tree;
 

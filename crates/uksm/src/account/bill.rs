@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use uksm_policy::report::{Counters as _, Field};
 
-use super::record::{Amounts, Levels, Record, Stretch, VERSION, written};
+use super::record::{Amounts, Levels, Record, TimeRange, VERSION, written};
 use crate::status::table;
 
 uksm_policy::counters! {
@@ -65,7 +65,7 @@ pub(crate) struct Sums {
 
 #[derive(Debug)]
 struct Sum {
-    within: Stretch,
+    within: TimeRange,
     amounts: Amounts,
     levels: Levels,
     /// The end of the record that has these levels.
@@ -84,31 +84,33 @@ impl Sums {
     }
 
     /// Adds the part of a record that is in the span.
-    pub(crate) fn add(&mut self, record: Record, stretch: Stretch) {
-        let within = Stretch {
-            from: self.since.map_or(stretch.from, |t| t.max(stretch.from)),
-            to: self.until.map_or(stretch.to, |t| t.min(stretch.to)),
+    pub(crate) fn add(&mut self, record: Record, time_range: TimeRange) {
+        let within = TimeRange {
+            from: self
+                .since
+                .map_or(time_range.from, |t| t.max(time_range.from)),
+            to: self.until.map_or(time_range.to, |t| t.min(time_range.to)),
         };
         // A record without duration counts if its time is in the span.
-        let is_moment = stretch.nanos() == 0 && within == stretch;
+        let is_moment = time_range.nanos() == 0 && within == time_range;
         if within.nanos() == 0 && !is_moment {
             return;
         }
         let amounts = match is_moment {
             true => record.amounts,
-            false => record.amounts.share(within.nanos(), stretch.nanos()),
+            false => record.amounts.share(within.nanos(), time_range.nanos()),
         };
         let sum = self.groups.entry(record.group).or_insert_with(|| Sum {
             within,
             amounts: Amounts::default(),
             levels: record.levels,
-            levels_of: stretch.to,
+            levels_of: time_range.to,
         });
         sum.amounts.add(&amounts);
         sum.within.from = sum.within.from.min(within.from);
         sum.within.to = sum.within.to.max(within.to);
-        if stretch.to >= sum.levels_of {
-            (sum.levels, sum.levels_of) = (record.levels, stretch.to);
+        if time_range.to >= sum.levels_of {
+            (sum.levels, sum.levels_of) = (record.levels, time_range.to);
         }
     }
 
@@ -252,11 +254,11 @@ mod tests {
         record.amounts.merged_pages = 600;
         record.amounts.saved_byte_seconds = 60.0 * MIB;
         record.levels.saved_bytes = end;
-        let stretch = Stretch {
+        let time_range = TimeRange {
             from: at(end - 60),
             to: at(end),
         };
-        sums.add(record, stretch);
+        sums.add(record, time_range);
     }
 
     fn bill(since: Option<i64>, until: Option<i64>, ends: &[i64]) -> Bill {

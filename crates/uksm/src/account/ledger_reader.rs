@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use super::record::{Record, Stretch};
+use super::record::{Record, TimeRange};
 
 /// The ending of a file's name.
 pub(super) const ENDING: &str = ".jsonl";
@@ -32,7 +32,7 @@ pub(super) const ENDING: &str = ".jsonl";
 pub(crate) fn read(
     folder: &Path,
     since: Option<Timestamp>,
-    each: &mut dyn FnMut(Record, Stretch),
+    each: &mut dyn FnMut(Record, TimeRange),
 ) -> Result<Vec<String>, String> {
     let first = since.map(|since| since.to_zoned_datetime(TimeZone::UTC).date());
     let files = files(folder);
@@ -49,9 +49,9 @@ pub(crate) fn read(
         .into_iter()
         .filter(|(day, _)| first.is_none_or(|first| *day >= first))
     {
-        read_file(&path, 0, &mut torn, &mut |record, stretch| {
-            if since.is_none_or(|since| stretch.to >= since) {
-                each(record, stretch);
+        read_file(&path, 0, &mut torn, &mut |record, time_range| {
+            if since.is_none_or(|since| time_range.to >= since) {
+                each(record, time_range);
             }
         })?;
     }
@@ -67,7 +67,7 @@ pub(super) fn read_file(
     path: &Path,
     from: u64,
     torn: &mut Vec<String>,
-    each: &mut dyn FnMut(Record, Stretch),
+    each: &mut dyn FnMut(Record, TimeRange),
 ) -> Result<u64, String> {
     let unreadable = |error| format!("{}: cannot read: {error}", path.display());
     let mut file = File::open(path).map_err(unreadable)?;
@@ -86,9 +86,9 @@ pub(super) fn read_file(
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
         match serde_json::from_slice::<Record>(text) {
             Ok(record) => {
-                let stretch = record.stretch();
-                let stretch = stretch.map_err(|error| format!("{}: {error}", place()))?;
-                each(record, stretch);
+                let time_range = record.time_range();
+                let time_range = time_range.map_err(|error| format!("{}: {error}", place()))?;
+                each(record, time_range);
             }
             Err(error) if error.is_eof() || line.contains(&0) => torn.push(place()),
             Err(error) => return Err(format!("{}: not a record: {error}", place())),
@@ -174,8 +174,8 @@ mod tests {
         std::fs::write(root.path().join("2026-03-01.jsonl"), text).unwrap();
         let since = "2026-03-01T11:00:00Z".parse().ok();
         let mut ends = Vec::new();
-        read(root.path(), since, &mut |_, stretch| {
-            ends.push(stretch.to.to_string());
+        read(root.path(), since, &mut |_, time_range| {
+            ends.push(time_range.to.to_string());
         })
         .unwrap();
         assert_eq!(ends, ["2026-03-01T12:00:00Z"]);

@@ -5,10 +5,10 @@
 //! reading, and a disk can be full. None of that may lose an amount or count it twice.
 //!
 //! # Approach
-//! A [`Reading`] adds the growth of counters, and for levels the mean of both ends times the time
-//! between them: on a straight line, so that a change within an interval is not seen. A level that
-//! is not reported is assumed unchanged: merged pages stay merged without a worker. Amounts are
-//! reset only when the ledger has them; otherwise the next record covers them, too.
+//! A [`GroupFigures`] adds the growth of counters, and for levels the mean of both ends times the
+//! time between them: on a straight line, so that a change within an interval is not seen. A level
+//! that is not reported is assumed unchanged: merged pages stay merged without a worker. Amounts
+//! are reset only when the ledger has them; otherwise the next record covers them, too.
 //!
 //! # Units
 //! Nanoseconds of a clock that does not jump; byte-seconds.
@@ -21,20 +21,20 @@ use uksm_policy::command::Nanos;
 
 use super::ledger::Ledger;
 use super::record::{Amounts, Record, VERSION, unix_seconds, written};
-pub(crate) use super::record::{Counts, Told};
+pub(crate) use super::record::{Counts, WorkerFigures};
 use super::record::{Hinted, Levels};
 use crate::account::redistributed::RedistributedTotals;
 
 /// Figures of a group at one time. Counters are since its domain or its first worker was made, and
 /// never go back.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Reading {
+pub(crate) struct GroupFigures {
     /// Processor time of all its workers.
     pub(crate) cpu: Nanos,
     /// Counts of its domain, if the module answers.
     pub(crate) counts: Option<Counts>,
     /// Figures from its present worker, if it answers.
-    pub(crate) told: Option<Told>,
+    pub(crate) worker: Option<WorkerFigures>,
     /// Workers replaced.
     pub(crate) restarts: u64,
     /// Memory that its members were given.
@@ -80,8 +80,8 @@ impl Meter {
     }
 
     /// Adds a reading.
-    pub(crate) fn take(&mut self, now: Nanos, reading: &Reading) {
-        let levels = reading.told.map(|told| told.levels).or(self.levels);
+    pub(crate) fn take(&mut self, now: Nanos, reading: &GroupFigures) {
+        let levels = reading.worker.map(|worker| worker.levels).or(self.levels);
         let to = levels.map(|levels| Levels {
             held_bytes: reading.given.held,
             ..levels
@@ -99,7 +99,7 @@ impl Meter {
             accrued.broken_pages += grown(&mut self.counts.broken, counts.broken);
             accrued.freed_frames += grown(&mut self.counts.freed, counts.freed);
         }
-        if let Some(Told { hinted: now, .. }) = reading.told {
+        if let Some(WorkerFigures { hinted: now, .. }) = reading.worker {
             let seen = &mut self.hinted;
             accrued.hint_merged_within_100_ms += grown(&mut seen.within_100_ms, now.within_100_ms);
             accrued.hint_merged_within_1_s += grown(&mut seen.within_1_s, now.within_1_s);
@@ -205,13 +205,13 @@ mod tests {
 
     const SECOND: Nanos = 1_000_000_000;
 
-    struct Place {
+    struct MeterInFolder {
         folder: tempfile::TempDir,
         meter: Meter,
     }
 
-    impl Place {
-        fn new() -> Place {
+    impl MeterInFolder {
+        fn new() -> MeterInFolder {
             let folder = tempfile::tempdir().unwrap();
             let ledger = Ledger::new(Some(folder.path().join("accounts")), 90);
             let counts = Counts {
@@ -219,7 +219,7 @@ mod tests {
                 ..Counts::default()
             };
             let meter = Meter::new("web", Arc::new(ledger), 10 * SECOND, Some(counts));
-            Place { folder, meter }
+            MeterInFolder { folder, meter }
         }
 
         fn write(&mut self, unix: i64) {
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    fn reading(cpu: Nanos, merged: u64, saved: i64) -> Reading {
+    fn reading(cpu: Nanos, merged: u64, saved: i64) -> GroupFigures {
         let counts = Counts {
             merged,
             ..Counts::default()
@@ -249,12 +249,12 @@ mod tests {
             frame_bytes: 0,
             held_bytes: 0,
         };
-        Reading {
+        GroupFigures {
             cpu,
             counts: Some(counts),
-            told: Some(Told {
+            worker: Some(WorkerFigures {
                 levels,
-                ..Told::default()
+                ..WorkerFigures::default()
             }),
             restarts: 0,
             given: RedistributedTotals::default(),
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn what_a_new_domain_saves_at_its_first_reading_came_from_nothing() {
-        let mut place = Place::new();
+        let mut place = MeterInFolder::new();
         let ledger = Arc::clone(&place.meter.ledger);
         place.meter = Meter::new("web", ledger, 10 * SECOND, None);
         place.meter.take(20 * SECOND, &reading(SECOND, 100, 1000));
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn growth_is_recorded_once_and_levels_are_the_mean_of_both_ends() {
-        let mut place = Place::new();
+        let mut place = MeterInFolder::new();
         place.meter.take(12 * SECOND, &reading(SECOND, 100, 1000));
         place.write(100);
         place
@@ -298,13 +298,13 @@ mod tests {
 
     #[test]
     fn a_worker_that_is_gone_saves_on_and_has_no_index() {
-        let mut place = Place::new();
+        let mut place = MeterInFolder::new();
         place.meter.take(10 * SECOND, &reading(0, 100, 1000));
         place.meter.lose_worker(20 * SECOND);
-        let silent = Reading {
+        let silent = GroupFigures {
             cpu: SECOND,
             restarts: 1,
-            ..Reading::default()
+            ..GroupFigures::default()
         };
         place.meter.take(30 * SECOND, &silent);
         place.write(100);
@@ -316,10 +316,13 @@ mod tests {
 
     #[test]
     fn a_group_is_calm_while_its_counts_stand_still_and_not_for_ever() {
-        let mut place = Place::new();
+        let mut place = MeterInFolder::new();
         let counts = reading(0, 100, 0).counts;
-        let calm = |place: &Place, at, counts| place.meter.is_calm(at, counts, 5 * SECOND);
-        assert!(!calm(&place, 10 * SECOND, counts), "no levels were told");
+        let calm = |place: &MeterInFolder, at, counts| place.meter.is_calm(at, counts, 5 * SECOND);
+        assert!(
+            !calm(&place, 10 * SECOND, counts),
+            "no levels were reported"
+        );
         place.meter.take(11 * SECOND, &reading(SECOND, 100, 1000));
         assert!(calm(&place, 15 * SECOND, counts));
         assert!(!calm(&place, 15 * SECOND, reading(0, 101, 0).counts));
@@ -329,8 +332,8 @@ mod tests {
 
     #[test]
     fn what_members_were_given_is_counted_and_what_they_hold_is_a_level() {
-        let mut place = Place::new();
-        let with = |held, given| Reading {
+        let mut place = MeterInFolder::new();
+        let with = |held, given| GroupFigures {
             given: RedistributedTotals {
                 held,
                 given,
@@ -351,22 +354,22 @@ mod tests {
 
     #[test]
     fn what_each_worker_merged_because_of_hints_is_counted_once() {
-        let mut place = Place::new();
-        let with = |within_1_s, after_10_s| Reading {
-            told: Some(Told {
+        let mut place = MeterInFolder::new();
+        let with = |within_1_s, after_10_s| GroupFigures {
+            worker: Some(WorkerFigures {
                 hinted: Hinted {
                     within_1_s,
                     after_10_s,
                     ..Hinted::default()
                 },
-                ..Told::default()
+                ..WorkerFigures::default()
             }),
             ..reading(0, 100, 0)
         };
         place.meter.take(10 * SECOND, &with(5, 1));
         // A worker that is not asked, or does not answer, has no known merges.
-        let silent = Reading {
-            told: None,
+        let silent = GroupFigures {
+            worker: None,
             ..with(0, 0)
         };
         place.meter.take(11 * SECOND, &silent);
@@ -393,7 +396,7 @@ mod tests {
 
     #[test]
     fn counters_that_go_back_add_nothing() {
-        let mut place = Place::new();
+        let mut place = MeterInFolder::new();
         place
             .meter
             .take(11 * SECOND, &reading(2 * SECOND, 150, 1000));
@@ -408,7 +411,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_written_is_in_the_next_record() {
-        let mut place = Place::new();
+        let mut place = MeterInFolder::new();
         let path = place.folder.path().join("accounts");
         std::fs::write(&path, "in the way").unwrap();
         place.meter.take(20 * SECOND, &reading(SECOND, 150, 1000));
@@ -427,13 +430,13 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_waits_has_no_record_and_one_that_never_said_anything_has_its_last() {
-        let mut place = Place::new();
-        place.meter.take(20 * SECOND, &Reading::default());
+    fn waiting_group_has_no_record_and_a_silent_one_has_its_last() {
+        let mut place = MeterInFolder::new();
+        place.meter.take(20 * SECOND, &GroupFigures::default());
         place.write(100);
-        let busy = Reading {
+        let busy = GroupFigures {
             cpu: SECOND,
-            ..Reading::default()
+            ..GroupFigures::default()
         };
         place.meter.take(25 * SECOND, &busy);
         place.write(105);

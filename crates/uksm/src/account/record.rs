@@ -1,11 +1,11 @@
-//! One record of the ledger: a group, a stretch of time, and the amounts in it.
+//! One record of the ledger: a group, a time range, and the amounts in it.
 //!
 //! # Problem
 //! Sums over any span must be right although daemons and workers end and start in between, and a
 //! reader of the ledger must understand it without the program that wrote it.
 //!
 //! # Approach
-//! A record has differences and no totals: [`Amounts`] of its stretch, which add up, and beside
+//! A record has differences and no totals: [`Amounts`] of its time range, which add up, and beside
 //! them the [`Levels`] at its end, which do not. It is one JSON object on one line. Names end with
 //! their units. Fields may be added; a change of meaning is another [`VERSION`].
 //!
@@ -69,7 +69,7 @@ impl Record {
     ///
     /// # Errors
     /// The first fault of the record, in one line.
-    pub(super) fn stretch(&self) -> Result<Stretch, String> {
+    pub(super) fn time_range(&self) -> Result<TimeRange, String> {
         if self.version != VERSION {
             let version = self.version;
             return Err(format!("version {version}: this program reads {VERSION}"));
@@ -81,22 +81,22 @@ impl Record {
         let covered = Duration::try_from_secs_f64(seconds).ok();
         let from = covered.and_then(|covered| to.checked_sub(covered).ok());
         match from {
-            Some(from) => Ok(Stretch { from, to }),
+            Some(from) => Ok(TimeRange { from, to }),
             None => Err(format!("seconds {seconds}: must be 0 or more")),
         }
     }
 }
 
-/// A stretch of time.
+/// A range of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stretch {
+pub(crate) struct TimeRange {
     /// Its beginning.
     pub(crate) from: Timestamp,
     /// Its end.
     pub(crate) to: Timestamp,
 }
 
-impl Stretch {
+impl TimeRange {
     /// Its length in nanoseconds; 0 if it ends before it begins.
     pub(super) fn nanos(&self) -> u64 {
         let length = self.to.as_nanosecond() - self.from.as_nanosecond();
@@ -180,17 +180,17 @@ impl Hinted {
 
 /// Figures of a group from its worker's status.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct WorkerFigures {
     /// Levels.
     pub(super) levels: Levels,
     /// Pages merged because of hints.
     pub(super) hinted: Hinted,
 }
 
-impl Told {
+impl WorkerFigures {
     /// The figures in this status.
-    pub(crate) fn of(status: &Status) -> Told {
-        Told {
+    pub(crate) fn of(status: &Status) -> WorkerFigures {
+        WorkerFigures {
             levels: Levels::of(status),
             hinted: Hinted::of(status),
         }
@@ -213,7 +213,7 @@ mod tests {
     use crate::status::{Frames, Kernel, Saved};
 
     #[test]
-    fn a_status_and_the_module_tell_the_same_counts_and_zero_pages_are_saved() {
+    fn status_and_module_have_the_same_counts_and_zero_pages_are_saved() {
         let info = Info {
             merged: 5,
             zeroed: 2,

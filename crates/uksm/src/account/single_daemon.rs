@@ -11,7 +11,7 @@ use uksm_linux::clock;
 use uksm_policy::command::Nanos;
 
 use super::ledger::Ledger;
-use super::meter::{Counts, Meter, Reading, Told};
+use super::meter::{Counts, GroupFigures, Meter, WorkerFigures};
 use super::{ALL, Amounts};
 use crate::account::redistributed::RedistributedTotals;
 use crate::setting::Daemon;
@@ -19,19 +19,19 @@ use crate::status::Status;
 
 /// The daemon's own account.
 #[derive(Debug)]
-pub(crate) struct Own {
+pub(crate) struct SingleDaemonAccount {
     ledger: Arc<Ledger>,
     meter: Meter,
     interval: Nanos,
     due: Nanos,
 }
 
-impl Own {
+impl SingleDaemonAccount {
     /// An account that begins with the process: all its processor time is counted.
-    pub(crate) fn new(daemon: &Daemon) -> Own {
+    pub(crate) fn new(daemon: &Daemon) -> SingleDaemonAccount {
         let ledger = Arc::new(Ledger::new(daemon.account_dir.clone(), daemon.account_days));
         let now = clock::now();
-        Own {
+        SingleDaemonAccount {
             meter: Meter::new(ALL, Arc::clone(&ledger), now, Some(Counts::default())),
             ledger,
             interval: daemon.account_interval,
@@ -54,10 +54,10 @@ impl Own {
     /// # Errors
     /// It was not written: one line, which was logged already.
     pub(crate) fn write(&mut self, status: &Status) -> Result<(), String> {
-        let reading = Reading {
+        let reading = GroupFigures {
             cpu: clock::process_cpu(),
             counts: Some(Counts::of_status(status)),
-            told: Some(Told::of(status)),
+            worker: Some(WorkerFigures::of(status)),
             restarts: 0,
             given: RedistributedTotals::default(),
         };

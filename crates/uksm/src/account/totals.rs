@@ -34,7 +34,7 @@ use super::ledger_reader;
 use super::record::{Amounts, Record};
 
 /// Their file.
-const NAME: &str = "totals.json";
+const FILE_NAME: &str = "totals.json";
 
 /// Maximum number of bytes of records that are read again at a start: some hundred records.
 const WORTH: u64 = 64 << 10;
@@ -88,14 +88,14 @@ fn is_formed(group: &str) -> bool {
 
 /// The contents of the file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct StoredTotals {
     version: u32,
-    groups: BTreeMap<String, KeptTotal>,
+    groups: BTreeMap<String, StoredTotal>,
     summed: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct KeptTotal {
+struct StoredTotal {
     last: String,
     amounts: Amounts,
 }
@@ -103,7 +103,7 @@ struct KeptTotal {
 impl Totals {
     /// The totals of the ledger in this folder; empty ones if they cannot be read, which is logged.
     pub(super) fn load(folder: &Path) -> Totals {
-        let file = folder.join(NAME);
+        let file = folder.join(FILE_NAME);
         let text = match std::fs::read(&file) {
             Ok(text) => Some(text),
             Err(error) => {
@@ -148,14 +148,14 @@ impl Totals {
     }
 
     fn read(text: &[u8]) -> Result<Totals, String> {
-        let kept: Kept = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let kept: StoredTotals = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         if kept.version != VERSION {
             let version = kept.version;
             return Err(format!("version {version}: this program reads {VERSION}"));
         }
         let day = |text: &str| text.parse::<Date>().map_err(|_| format!("day '{text}'"));
         let mut totals = Totals::default();
-        for (name, KeptTotal { last, amounts }) in kept.groups {
+        for (name, StoredTotal { last, amounts }) in kept.groups {
             let last = day(&last)?;
             totals.added += 1;
             let total = Total {
@@ -256,25 +256,25 @@ impl Totals {
         let groups = self.groups.iter().map(|(name, total)| {
             let last = total.last.to_string();
             let amounts = total.amounts;
-            (name.clone(), KeptTotal { last, amounts })
+            (name.clone(), StoredTotal { last, amounts })
         });
         let summed = self
             .summed
             .iter()
             .map(|(day, length)| (day.to_string(), *length));
-        let kept = Kept {
+        let kept = StoredTotals {
             version: VERSION,
             groups: groups.collect(),
             summed: summed.collect(),
         };
-        let beside = folder.join(format!("{NAME}.new"));
+        let beside = folder.join(format!("{FILE_NAME}.new"));
         let mut options = File::options();
         options.write(true).create(true).truncate(true).mode(0o600);
         let mut file = options.open(&beside)?;
         file.write_all(&serde_json::to_vec(&kept)?)?;
         // Without it, a machine that stops now could find the new name with an empty file.
         file.sync_data()?;
-        std::fs::rename(&beside, folder.join(NAME))
+        std::fs::rename(&beside, folder.join(FILE_NAME))
     }
 
     /// The totals of a group; zero if it has no record.
@@ -366,9 +366,9 @@ mod tests {
             Some("{"),
             Some("{\"version\":7,\"groups\":{},\"summed\":{}}"),
         ] {
-            std::fs::remove_file(root.path().join(NAME)).unwrap();
+            std::fs::remove_file(root.path().join(FILE_NAME)).unwrap();
             if let Some(bad) = bad {
-                std::fs::write(root.path().join(NAME), bad).unwrap();
+                std::fs::write(root.path().join(FILE_NAME), bad).unwrap();
             }
             let running = ledger(root.path());
             assert_eq!(merged(&running, "web"), 0, "{bad:?}");
@@ -395,7 +395,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let running = ledger(root.path());
         minute(&running, "web", "2026-03-01T00:00:00Z");
-        let path = root.path().join(NAME);
+        let path = root.path().join(FILE_NAME);
         let text = std::fs::read(&path).unwrap();
         minute(&running, "web", "2026-03-01T00:01:00Z");
         assert_eq!(std::fs::read(&path).unwrap(), text);

@@ -21,12 +21,12 @@ use uksm_policy::params::{Governor, Params};
 use uksm_sketch::occupancy::{Occupancy, Range};
 use uksm_sketch::redundancy::{Part, Redundancy};
 
-use super::reading::{Missed, Process, Reading};
 use super::report::{Figure, GovernorTime, LeftOut, Report, Row};
+use super::sampling::{Missed, Process, SampledMemory};
 
 /// The report on a sample, with at most `top` groups and `top` processes.
-pub(super) fn report(reading: Reading, top: usize) -> Report {
-    let Reading {
+pub(super) fn report(reading: SampledMemory, top: usize) -> Report {
+    let SampledMemory {
         processes,
         groups,
         pages,

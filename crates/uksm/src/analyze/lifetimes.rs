@@ -25,7 +25,7 @@ use super::watch::{Fate, Twice};
 use crate::status::table;
 
 /// Minimum mean time between the readings for a figure of a minute.
-const SHORTEST: f64 = 1.0;
+const MIN_MEAN_SECONDS: f64 = 1.0;
 
 /// Ends of the bands of time between readings, in seconds; the last has none.
 const BANDS: [f64; 5] = [1.0, 10.0, 60.0, 600.0, f64::INFINITY];
@@ -184,7 +184,7 @@ impl Lifetimes {
         let (saving, others): (Vec<&Twice>, Vec<&Twice>) =
             all.iter().partition(|page| page.can_be_saved);
         let seconds = all.iter().map(|page| page.seconds);
-        let is_long = seconds.clone().sum::<f64>() >= SHORTEST * all.len() as f64;
+        let is_long = seconds.clone().sum::<f64>() >= MIN_MEAN_SECONDS * all.len() as f64;
         Lifetimes {
             chosen: pages.len() as u64,
             swapped_out: count(Fate::SwappedOut),
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_told_that_is_said_and_no_number() {
+    fn unknown_lifetimes_are_reported_without_a_number() {
         for (pages, says) in [
             (
                 vec![],

@@ -1,9 +1,9 @@
 //! The result as one file for a browser.
 //!
 //! # Approach
-//! A [`document`](crate::document) with a plot of bars for the host, for control groups and for
-//! processes, and tables of the same figures. Names of processes and control groups come from
-//! others: they are escaped.
+//! A [`html_document`](crate::html_document) with a plot of bars for the host, for control groups
+//! and for processes, and tables of the same figures. Names of processes and control groups come
+//! from others: they are escaped.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use plotters::prelude::{
 use super::lifetimes::Lifetimes;
 use super::report::{Report, Row};
 use super::units::{duration, mib};
-use crate::document;
+use crate::html_document;
 
 const WIDTH: u32 = 900;
 
@@ -50,7 +50,7 @@ pub(super) fn html(report: &Report) -> anyhow::Result<String> {
     );
     text += &drawn(bars("Where the memory lies", &[whole(report)], &LEGEND))?;
     let lines = report.lines();
-    text += &document::table(
+    text += &html_document::table(
         ["", "MiB", "95 % interval, MiB"],
         lines.into_iter().map(|(name, figure)| {
             let interval = format!("{} to {}", mib(figure.low), mib(figure.high));
@@ -63,7 +63,7 @@ pub(super) fn html(report: &Report) -> anyhow::Result<String> {
         encode_text(&report.ksm()),
         encode_text(&report.cost()),
     );
-    text += &document::table(
+    text += &html_document::table(
         ["governor", "share of a core, %", "to read all once"],
         report.governors.iter().map(|governor| {
             let share = (governor.share * 100.0).to_string();
@@ -86,7 +86,7 @@ pub(super) fn html(report: &Report) -> anyhow::Result<String> {
     for line in report.left_out() {
         let _infallible = writeln!(text, "<p>{}</p>", encode_text(&line));
     }
-    Ok(document::html("uksm analyze", &text))
+    Ok(html_document::html("uksm analyze", &text))
 }
 
 /// Lifetimes of pages.
@@ -99,7 +99,7 @@ fn lives(lifetimes: &Lifetimes) -> String {
     if rows.is_empty() {
         return text;
     }
-    text += &document::table(Lifetimes::HEAD, rows);
+    text += &html_document::table(Lifetimes::HEAD, rows);
     let head = [
         "time between the readings",
         "pages",
@@ -107,7 +107,7 @@ fn lives(lifetimes: &Lifetimes) -> String {
         "gone",
         "lost, 95 % interval, %",
     ];
-    text + &document::table(head, lifetimes.rows_by_time())
+    text + &html_document::table(head, lifetimes.rows_by_time())
 }
 
 fn table(rows: &[Row]) -> String {
@@ -131,7 +131,7 @@ fn table(rows: &[Row]) -> String {
             mib(row.elsewhere_least),
         ]
     };
-    document::table(head, rows.iter().map(row))
+    html_document::table(head, rows.iter().map(row))
 }
 
 fn label(row: &Row) -> String {
@@ -252,7 +252,7 @@ fn bars(title: &str, bars: &[Bar], legend: &Legend) -> Result<String, Box<dyn Er
         root.present()?;
     }
     let words = format!("{title}: the table below has the figures");
-    Ok(key(legend) + &document::figure(&words, &text))
+    Ok(key(legend) + &html_document::figure(&words, &text))
 }
 
 /// A legend of the colours and of the line.

@@ -14,7 +14,7 @@ use uksm_linux::clock;
 use uksm_policy::command::Nanos;
 
 /// Time between two updates of the line.
-const PAUSE: Nanos = 200_000_000;
+const UPDATE_INTERVAL_NS: Nanos = 200_000_000;
 
 /// Prints the progress.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Progress {
     is_shown: bool,
     step: &'static str,
     began: Nanos,
-    said: Nanos,
+    shown_at: Nanos,
     /// Columns of the current line.
     width: usize,
 }
@@ -34,13 +34,13 @@ impl Progress {
             is_shown: std::io::stderr().is_terminal(),
             step: "",
             began: 0,
-            said: 0,
+            shown_at: 0,
             width: 0,
         }
     }
 
     /// Prints that this part of a step is done.
-    pub(super) fn say(&mut self, step: &'static str, part: f64) {
+    pub(super) fn show(&mut self, step: &'static str, part: f64) {
         if !self.is_shown {
             return;
         }
@@ -48,10 +48,10 @@ impl Progress {
         if step != self.step {
             (self.step, self.began) = (step, now);
         }
-        if now - self.said < PAUSE {
+        if now - self.shown_at < UPDATE_INTERVAL_NS {
             return;
         }
-        self.said = now;
+        self.shown_at = now;
         let text = line(step, part, now - self.began);
         let _closed = write!(std::io::stderr(), "\r{text:<0$}", self.width);
         self.width = text.chars().count();

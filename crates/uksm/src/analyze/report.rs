@@ -15,7 +15,7 @@ use crate::status::table;
 const NAMED: usize = 3;
 
 /// Maximum length of a control group's name in the text.
-const LONGEST: usize = 44;
+const MAX_NAME_CHARS: usize = 44;
 
 /// An estimate in whole pages, and its interval of 95 %.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -152,7 +152,7 @@ pub(super) struct LeftOut {
 /// The end of a name that is too long.
 fn shortened(name: &str) -> String {
     let name = name.escape_debug().to_string();
-    match name.char_indices().rev().nth(LONGEST - 1) {
+    match name.char_indices().rev().nth(MAX_NAME_CHARS - 1) {
         Some((from, _)) if from > 0 => format!("..{}", &name[from..]),
         _ => name,
     }

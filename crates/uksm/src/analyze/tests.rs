@@ -5,8 +5,8 @@ use uksm_sketch::redundancy::Page;
 
 use super::figures;
 use super::page::html;
-use super::reading::{Missed, Process, Reading};
 use super::report::{Figure, Report};
+use super::sampling::{Missed, Process, SampledMemory};
 
 fn process(pid: u32, group: u32, anonymous: u64, zeros: (u64, u64)) -> Process {
     let mut survey = Survey::default();
@@ -25,7 +25,7 @@ fn process(pid: u32, group: u32, anonymous: u64, zeros: (u64, u64)) -> Process {
 }
 
 /// Three processes in two groups, with copies at each level.
-fn reading(rate: f64) -> Reading {
+fn reading(rate: f64) -> SampledMemory {
     let page = |hash, process, is_offered| Page {
         hash,
         process,
@@ -47,7 +47,7 @@ fn reading(rate: f64) -> Reading {
         why: why.to_owned(),
         pages: 256,
     };
-    Reading {
+    SampledMemory {
         processes: vec![
             process(1, 0, 20, (5, 2)),
             process(2, 0, 40, (0, 0)),
@@ -114,7 +114,7 @@ fn parts_of_what_could_be_saved_add_up_to_it() {
 }
 
 #[test]
-fn a_sample_says_its_intervals_and_the_least_that_is_elsewhere() {
+fn sample_has_intervals_and_a_lower_bound_of_the_rest() {
     let report = figures::report(reading(0.1), 1);
     assert_eq!((pages(report.zero), pages(report.own)), (90.0, 400.0));
     // The kernel reports fewer pages than the sample extrapolates to: no pages are left for the
@@ -138,7 +138,7 @@ fn a_sample_says_its_intervals_and_the_least_that_is_elsewhere() {
 }
 
 #[test]
-fn who_was_left_out_is_a_line_for_each_reason() {
+fn left_out_processes_have_a_line_for_each_reason() {
     let mut report = figures::report(reading(1.0), 0);
     report.cut_processes = 2;
     assert_eq!(

@@ -7,7 +7,7 @@ use uksm_linux::selection::Selection;
 use uksm_policy::command::Nanos;
 use uksm_policy::params::form::{count, share, time};
 
-use super::accepted::accepted;
+use super::option_value::accepted;
 use super::targets::{ExcludeArgs, TargetArgs};
 use crate::paths::Roots;
 

@@ -5,7 +5,7 @@ use uksm_linux::boundary::Boundary;
 use uksm_linux::selection::Selection;
 use uksm_policy::params::form::{count, share, size};
 
-use super::accepted::accepted;
+use super::option_value::accepted;
 use super::targets::{ExcludeArgs, TargetArgs};
 use crate::paths::Roots;
 

@@ -29,5 +29,5 @@ pub(crate) struct TopArgs {
 
 fn interval(text: &str) -> Result<Duration, String> {
     let form = time(100_000_000..=3_600_000_000_000);
-    super::accepted::accepted(&form, text).map(Duration::from_nanos)
+    super::option_value::accepted(&form, text).map(Duration::from_nanos)
 }

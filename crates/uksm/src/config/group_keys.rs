@@ -20,7 +20,7 @@ use crate::setting::Origin;
 
 /// Maximum length of all keys and values together, in bytes. The message that carries them has the
 /// same limit.
-const LONGEST: usize = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 
 /// The group of this name with these keys, which come from `who`.
 ///
@@ -53,8 +53,10 @@ pub(crate) fn group(
         };
         text += &format!("{key} = {value}\n");
     }
-    if text.len() > LONGEST {
-        return Err(refuse("the keys and values are too long"));
+    if text.len() > MAX_BYTES {
+        return Err(refuse(&format!(
+            "must be at most {MAX_BYTES} bytes together"
+        )));
     }
     let file = File {
         source: Source::Command(who),
@@ -80,7 +82,7 @@ fn list_of(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn told(pairs: &[(&str, &str)]) -> Result<Group, String> {
+    fn group_of(pairs: &[(&str, &str)]) -> Result<Group, String> {
         let pairs = pairs
             .iter()
             .map(|&(key, value)| (key.to_owned(), value.to_owned()));
@@ -88,8 +90,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_can_say_can_be_told() {
-        let group = told(&[
+    fn keys_of_a_command_are_those_of_a_file() {
+        let group = group_of(&[
             ("cgroup", "[\"/a\", '/b']"),
             ("comm", "nginx"),
             ("exclude.pid", "7"),
@@ -114,11 +116,11 @@ mod tests {
         assert_eq!(group.settings.text("cpu"), Some("3%"));
         assert_eq!(group.book.unwrap().path(), "/a");
         assert!(group.redistribution.resolve("web").unwrap().is_some());
-        assert!(told(&[("all", "true")]).unwrap().settings.targets.all);
+        assert!(group_of(&[("all", "true")]).unwrap().settings.targets.all);
     }
 
     #[test]
-    fn each_mistake_names_who_said_it_and_the_key() {
+    fn each_mistake_names_the_command_and_the_key() {
         for (key, value, says) in [
             (
                 "v_dupe",
@@ -148,7 +150,7 @@ mod tests {
                 "comm: '[1]\\n[group.x]' is not a list",
             ),
         ] {
-            let error = told(&[(key, value)]).unwrap_err();
+            let error = group_of(&[(key, value)]).unwrap_err();
             assert_eq!(
                 error
                     .strip_prefix("uksm group add web: ")
@@ -158,7 +160,7 @@ mod tests {
             );
             assert_eq!(error.lines().count(), 1, "{error}");
         }
-        let error = told(&[("cpu", "1.5")])
+        let error = group_of(&[("cpu", "1.5")])
             .unwrap()
             .settings
             .resolve()
@@ -167,7 +169,7 @@ mod tests {
             error.starts_with("uksm group add web: cpu = 1.5: must be "),
             "{error}"
         );
-        let error = told(&[("exclude", "x"), ("exclude.comm", "x")]).unwrap_err();
+        let error = group_of(&[("exclude", "x"), ("exclude.comm", "x")]).unwrap_err();
         assert!(error.starts_with("uksm group add web: "), "{error}");
     }
 
@@ -182,7 +184,7 @@ mod tests {
             "= ] }",
             "ä",
         ] {
-            let group = told(&[("governor", value)]).unwrap();
+            let group = group_of(&[("governor", value)]).unwrap();
             assert_eq!(group.settings.text("governor"), Some(value));
         }
         let error = group("who", "a\"]\nx = 1", &BTreeMap::new()).unwrap_err();

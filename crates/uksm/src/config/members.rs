@@ -138,9 +138,9 @@ impl RedistributionConfig {
             self.members.iter().map(MemberConfig::resolve).collect();
         let members = members?;
         if rules.redistribute_step < rules.redistribute_least {
-            let told = ["redistribute_step", "redistribute_least"];
-            let told = told.iter().find_map(|name| self.texts.get(name));
-            let origin = told.map_or(String::new(), |(_, origin)| origin.to_string());
+            let set = ["redistribute_step", "redistribute_least"];
+            let set = set.iter().find_map(|name| self.texts.get(name));
+            let origin = set.map_or(String::new(), |(_, origin)| origin.to_string());
             return Err(format!(
                 "{origin}: the largest change in a second is smaller than the smallest change"
             ));

@@ -60,8 +60,8 @@ impl RateConfig {
         }
         rate.check_each().map_err(|error| refuse(&self.0, &error))?;
         let origin = |names: &[&str]| {
-            let told = names.iter().find_map(|name| self.0.get(name));
-            told.map_or(String::new(), |(_, origin)| origin.to_string())
+            let set = names.iter().find_map(|name| self.0.get(name));
+            set.map_or(String::new(), |(_, origin)| origin.to_string())
         };
         if !rate.rate {
             return match ["cpu_least", "cpu_most"]

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     /// A value from a process, or from a file of it.
-    fn told(text: &str) -> Value {
+    fn value_of(text: &str) -> Value {
         Value {
             text: text.to_owned(),
             cgroup: None,
@@ -202,18 +202,18 @@ mod tests {
         };
         for (value, name) in [
             (path("/tenants/a"), "t@tenants+a"),
-            (told("1000"), "t@1000"),
+            (value_of("1000"), "t@1000"),
             (
                 path("/user.slice/user@1000.service"),
                 "t@user.slice+user@1000.service",
             ),
             (pod, "t@0b1c-2d"),
-            (told("/web"), "t@+web"),
-            (told("web"), "t@web"),
+            (value_of("/web"), "t@+web"),
+            (value_of("web"), "t@web"),
         ] {
             assert_eq!(group_name("t", &value), name);
         }
-        let name = group_name("t", &told("a b\\n"));
+        let name = group_name("t", &value_of("a b\\n"));
         assert!(
             name.starts_with("t@a_b_n~") && name.len() == 8 + DIGITS,
             "{name}"
@@ -230,13 +230,13 @@ mod tests {
         let mut values: Vec<String> = values.iter().map(ToString::to_string).collect();
         values.extend([long("a"), long("b"), long("")]);
         // A value that equals another one's name, cut and with its hash.
-        let imitated = group_name("t", &told("a b"));
+        let imitated = group_name("t", &value_of("a b"));
         values.push(imitated.strip_prefix("t@").unwrap().to_owned());
         let rules = ["t", "a-rule-of-24-characters_"];
         let mut names = BTreeSet::new();
         for rule in rules {
             for value in &values {
-                let name = group_name(rule, &told(value));
+                let name = group_name(rule, &value_of(value));
                 let is_safe = |c: char| is_plain(c) || "@+~".contains(c);
                 assert!(
                     name.len() <= MAX_GROUP_NAME_BYTES && name.chars().all(is_safe),

@@ -88,7 +88,7 @@ impl RuleConfig {
         let mut numbers = Numbers::standard();
         for (name, text, _) in self.texts.iter().filter(|(name, ..)| *name != "by") {
             // An invalid setting is reported when the rule is planned.
-            let _said = numbers.set(name, text);
+            let _reported = numbers.set(name, text);
         }
         numbers.most
     }

@@ -27,7 +27,7 @@ pub(crate) enum NoAnswer {
 /// No daemon, no right, no answer.
 pub(crate) fn ask(path: &Path, request: &Request) -> Result<Answer, NoAnswer> {
     // If its worker does not answer, the daemon reports that itself.
-    ask_within(path, request, request.patience() + CLIENT_TIMEOUT)
+    ask_within(path, request, request.timeout() + CLIENT_TIMEOUT)
 }
 
 /// The same, with this timeout.
@@ -37,7 +37,7 @@ pub(crate) fn ask(path: &Path, request: &Request) -> Result<Answer, NoAnswer> {
 pub(crate) fn ask_within(
     path: &Path,
     request: &Request,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Answer, NoAnswer> {
     use std::io::ErrorKind;
     let fail = |error: std::io::Error| {
@@ -45,7 +45,7 @@ pub(crate) fn ask_within(
         NoAnswer::Failed(match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => format!(
                 "{path}: the daemon did not answer within {} s: it is busy, stopping or stuck",
-                patience.as_secs_f64()
+                timeout.as_secs_f64()
             ),
             _ => format!("{path}: {error}"),
         })
@@ -63,8 +63,8 @@ pub(crate) fn ask_within(
             });
         }
     };
-    stream.set_read_timeout(Some(patience)).map_err(fail)?;
-    stream.set_write_timeout(Some(patience)).map_err(fail)?;
+    stream.set_read_timeout(Some(timeout)).map_err(fail)?;
+    stream.set_write_timeout(Some(timeout)).map_err(fail)?;
     let message = protocol::message_of(request).map_err(NoAnswer::Failed)?;
     match stream.write_all(&message) {
         // The daemon closed before it had read all, and has sent the reason.
@@ -129,6 +129,6 @@ pub(crate) fn show(answer: &Answer, json: bool) -> Result<(), Failure> {
             return Err(anyhow!("the daemon sent an unexpected reply").into());
         }
     };
-    log::answer(&text);
+    log::print_answer(&text);
     Ok(())
 }

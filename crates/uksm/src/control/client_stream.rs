@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_too_much_or_too_slowly_is_let_go() {
+    fn client_that_sends_too_much_or_too_slowly_is_disconnected() {
         let (mut stream, mut client) = pair();
         client.write_all(&[b'x'; 9000]).unwrap();
         let error = stream.next(5000, late()).unwrap_err();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_is_let_go() {
+    fn client_that_does_not_read_is_disconnected() {
         let (mut stream, client) = pair();
         let error = stream.write(&vec![b'x'; 64 << 20], soon()).unwrap_err();
         assert!(

@@ -66,7 +66,7 @@ pub(crate) enum Request {
 
 impl Request {
     /// Timeout of the worker.
-    pub(super) const fn patience(&self) -> Duration {
+    pub(super) const fn timeout(&self) -> Duration {
         match self {
             Request::Break(_) | Request::BreakSpaces(_) | Request::Change(_) | Request::Reload => {
                 MAX_DEED

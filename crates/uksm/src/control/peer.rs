@@ -123,18 +123,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_says_which_groups_a_client_has() {
+    fn groups_of_a_client_come_from_the_kernel() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         assert!(may_ask(&ours, None).unwrap(), "who the daemon runs as");
-        let mut said = groups_of(&ours).unwrap();
+        let mut reported = groups_of(&ours).unwrap();
         let mut own: Vec<u32> = nix::unistd::getgroups()
             .unwrap()
             .into_iter()
             .map(Gid::as_raw)
             .collect();
-        said.sort_unstable();
+        reported.sort_unstable();
         own.sort_unstable();
-        assert_eq!(said, own);
+        assert_eq!(reported, own);
     }
 
     #[test]

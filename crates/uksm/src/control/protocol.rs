@@ -51,7 +51,7 @@ struct Settings {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Chosen {
+struct BreakParameters {
     selectors: SelectorTexts,
 }
 
@@ -101,7 +101,7 @@ struct Refused {
 
 /// The meaning of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Asked {
+enum ParsedCall {
     /// This request, and its whole answer.
     Plain(Request),
     /// The groups of a status.
@@ -110,41 +110,42 @@ enum Asked {
 
 /// Why a call is invalid.
 #[derive(Debug, PartialEq, Eq)]
-enum NoCall {
+enum InvalidCall {
     NoMethod,
     /// The fault of the parameters.
     Bad(String),
 }
 
-fn read<'de, T: Deserialize<'de>>(parameters: &'de Value) -> Result<T, NoCall> {
+fn read<'de, T: Deserialize<'de>>(parameters: &'de Value) -> Result<T, InvalidCall> {
     if !parameters.is_object() {
-        return Err(NoCall::Bad("parameters must be an object".to_owned()));
+        return Err(InvalidCall::Bad("parameters must be an object".to_owned()));
     }
-    T::deserialize(parameters).map_err(|error| NoCall::Bad(error.to_string()))
+    T::deserialize(parameters).map_err(|error| InvalidCall::Bad(error.to_string()))
 }
 
 /// The meaning of a call of this method.
-fn asked(method: &str, parameters: &Value) -> Result<Asked, NoCall> {
-    let nothing = |request: Request| read::<Nothing>(parameters).map(|_| Asked::Plain(request));
+fn asked(method: &str, parameters: &Value) -> Result<ParsedCall, InvalidCall> {
+    let nothing =
+        |request: Request| read::<Nothing>(parameters).map(|_| ParsedCall::Plain(request));
     let named = || read::<Named>(parameters).map(|named| named.name);
-    let change = |change: Change| Asked::Plain(Request::Change(change));
+    let change = |change: Change| ParsedCall::Plain(Request::Change(change));
     match method {
         "Status" => nothing(Request::Status),
-        "ListGroups" => read::<Nothing>(parameters).map(|_| Asked::ListGroups),
-        "GroupStatus" => Ok(Asked::Plain(Request::Group(named()?))),
+        "ListGroups" => read::<Nothing>(parameters).map(|_| ParsedCall::ListGroups),
+        "GroupStatus" => Ok(ParsedCall::Plain(Request::Group(named()?))),
         "Account" => nothing(Request::Account),
         "Reload" => nothing(Request::Reload),
-        "Break" => Ok(Asked::Plain(Request::Break(
-            read::<Chosen>(parameters)?.selectors,
+        "Break" => Ok(ParsedCall::Plain(Request::Break(
+            read::<BreakParameters>(parameters)?.selectors,
         ))),
         "Explain" => {
             let Explained { pid, from } = read(parameters)?;
             let from = from.unwrap_or(0);
-            Ok(Asked::Plain(Request::Explain { pid, from }))
+            Ok(ParsedCall::Plain(Request::Explain { pid, from }))
         }
         "Processes" => {
             let OfGroup { group } = read(parameters)?;
-            Ok(Asked::Plain(Request::Processes(group)))
+            Ok(ParsedCall::Plain(Request::Processes(group)))
         }
         "AddGroup" | "SetGroup" => {
             let Settings {
@@ -154,7 +155,9 @@ fn asked(method: &str, parameters: &Value) -> Result<Asked, NoCall> {
             } = read(parameters)?;
             match (method, unset) {
                 ("AddGroup", None) => Ok(change(Change::Add { name, keys })),
-                ("AddGroup", Some(_)) => Err(NoCall::Bad("unset is only for SetGroup".to_owned())),
+                ("AddGroup", Some(_)) => {
+                    Err(InvalidCall::Bad("unset is only for SetGroup".to_owned()))
+                }
                 (_, unset) => Ok(change(Change::Set {
                     name,
                     keys,
@@ -163,7 +166,7 @@ fn asked(method: &str, parameters: &Value) -> Result<Asked, NoCall> {
             }
         }
         "RemoveGroup" => Ok(change(Change::Remove { name: named()? })),
-        _ => Err(NoCall::NoMethod),
+        _ => Err(InvalidCall::NoMethod),
     }
 }
 
@@ -206,13 +209,13 @@ pub(super) fn message_of(request: &Request) -> Result<Vec<u8>, String> {
 ///
 /// # Errors
 /// As the library's; not expected.
-fn reply_of(asked: &Asked, answer: Answer) -> varlink::Result<Vec<u8>> {
+fn reply_of(asked: &ParsedCall, answer: Answer) -> varlink::Result<Vec<u8>> {
     let parameters = match (asked, answer) {
         (_, Answer::Error(reason)) => return refused(reason),
-        (Asked::ListGroups, answer) => Ok(json!({ "groups": groups_of(answer) })),
-        (Asked::Plain(_), Answer::Status(status)) => return statuses::written(&status),
-        (Asked::Plain(_), Answer::Groups(status)) => return statuses::written(&status),
-        (Asked::Plain(_), Answer::Ksm(status)) => return statuses::written(&status),
+        (ParsedCall::ListGroups, answer) => Ok(json!({ "groups": groups_of(answer) })),
+        (ParsedCall::Plain(_), Answer::Status(status)) => return statuses::written(&status),
+        (ParsedCall::Plain(_), Answer::Groups(status)) => return statuses::written(&status),
+        (ParsedCall::Plain(_), Answer::Ksm(status)) => return statuses::written(&status),
         (
             _,
             Answer::Broken {
@@ -376,14 +379,14 @@ impl<F: Fn(Request) -> Option<Answer>> varlink::Interface for Interface<F> {
         let parameters = request.parameters.as_ref().filter(|given| !given.is_null());
         let asked = match asked(method, parameters.unwrap_or(&empty)) {
             Ok(asked) => asked,
-            Err(NoCall::NoMethod) => {
+            Err(InvalidCall::NoMethod) => {
                 return call.reply_method_not_found(request.method.to_string());
             }
-            Err(NoCall::Bad(what)) => return call.reply_invalid_parameter(what),
+            Err(InvalidCall::Bad(what)) => return call.reply_invalid_parameter(what),
         };
         let plain = match &asked {
-            Asked::Plain(request) => request.clone(),
-            Asked::ListGroups => Request::Status,
+            ParsedCall::Plain(request) => request.clone(),
+            ParsedCall::ListGroups => Request::Status,
         };
         let ended = || Answer::Error("the daemon is stopping".to_owned());
         let reply = reply_of(&asked, (self.ask)(plain).unwrap_or_else(ended))?;

@@ -135,11 +135,11 @@ fn nonsense_is_answered_and_not_passed_on() {
 }
 
 #[test]
-fn who_says_too_much_is_let_go_and_others_are_answered() {
+fn client_that_sends_too_much_is_disconnected_and_others_are_answered() {
     let (_root, path, sleeper) = place();
     let _control = Control::listen(&path, None, sleeper.waker().unwrap()).unwrap();
     let mut long = b"{\"method\":\"".to_vec();
-    long.resize(LONGEST + 4096, b'x');
+    long.resize(MAX_MESSAGE_BYTES + 4096, b'x');
     assert_eq!(replied(&path, &long), "");
     let call = b"{\"method\":\"org.varlink.service.GetInfo\"}\0";
     let twice = [call.as_slice(), call.as_slice()].concat();
@@ -151,7 +151,7 @@ fn who_says_too_much_is_let_go_and_others_are_answered() {
 }
 
 #[test]
-fn a_silent_client_is_let_go_in_time() {
+fn silent_client_is_disconnected_in_time() {
     let (_root, path, sleeper) = place();
     let _control = Control::listen(&path, None, sleeper.waker().unwrap()).unwrap();
     let silent = UnixStream::connect(&path).unwrap();

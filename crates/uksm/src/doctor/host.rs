@@ -4,8 +4,8 @@ use std::path::Path;
 
 use uksm_linux::proc::Proc;
 
-use super::asked::Asked;
 use super::probe::Root;
+use super::sources::Sources;
 
 pub(in crate::doctor) mod configuration;
 pub(in crate::doctor) mod guard;
@@ -33,9 +33,13 @@ pub(crate) struct Host {
 
 impl Host {
     /// Reads all that checks need.
-    pub(in crate::doctor) fn read(root: &Root, config: Option<&Path>, asked: &Asked<'_>) -> Host {
+    pub(in crate::doctor) fn read(
+        root: &Root,
+        config: Option<&Path>,
+        sources: &Sources<'_>,
+    ) -> Host {
         let kernel = kernel::Kernel::read(root);
-        let configuration = configuration::Configured::read(root, config, asked);
+        let configuration = configuration::Configured::read(root, config, sources);
         let device = root.at(&configuration.device());
         let proc = Proc::at(&root.at(Path::new("/proc")));
         let mut processes = processes::Processes::read(root, &proc);
@@ -44,12 +48,12 @@ impl Host {
             module: module_state::ModuleState::read(
                 root,
                 kernel.release.there(),
-                (asked.device)(&device),
+                (sources.device)(&device),
             ),
             guard: guard::GuardState::read(root),
             rights: rights::Rights::read(root),
             memory: memory::Memory::read(root),
-            mappings: mergeable::Mappings::read(root, (asked.mappings_apart)()),
+            mappings: mergeable::Mappings::read(root, (sources.mappings_apart)()),
             service: service::Service::read(root, &configuration),
             processes,
             kernel,

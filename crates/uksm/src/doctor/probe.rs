@@ -5,7 +5,7 @@
 //! different answers.
 //!
 //! # Approach
-//! [`Seen`] is one of the three. The root is `/`, or a folder of a test. Files are cut at
+//! [`FileContent`] is one of the three. The root is `/`, or a folder of a test. Files are cut at
 //! [`MAX_FILE_BYTES`], so that reading ends.
 
 use std::io::{ErrorKind, Read as _};
@@ -17,7 +17,7 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// The contents of a file, if it could be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Seen<T> {
+pub(super) enum FileContent<T> {
     /// The contents.
     There(T),
     /// It does not exist.
@@ -26,26 +26,26 @@ pub(super) enum Seen<T> {
     Unread(String),
 }
 
-impl<T> Seen<T> {
+impl<T> FileContent<T> {
     /// The contents, if it could be read.
     pub(super) fn there(&self) -> Option<&T> {
         match self {
-            Seen::There(what) => Some(what),
-            Seen::Absent | Seen::Unread(_) => None,
+            FileContent::There(what) => Some(what),
+            FileContent::Absent | FileContent::Unread(_) => None,
         }
     }
 
     /// Converts the contents.
-    pub(super) fn map<U>(self, into: impl FnOnce(T) -> U) -> Seen<U> {
+    pub(super) fn map<U>(self, into: impl FnOnce(T) -> U) -> FileContent<U> {
         match self {
-            Seen::There(what) => Seen::There(into(what)),
-            Seen::Absent => Seen::Absent,
-            Seen::Unread(why) => Seen::Unread(why),
+            FileContent::There(what) => FileContent::There(into(what)),
+            FileContent::Absent => FileContent::Absent,
+            FileContent::Unread(why) => FileContent::Unread(why),
         }
     }
 }
 
-impl Seen<String> {
+impl FileContent<String> {
     /// Its text without blanks around it; empty without contents.
     pub(super) fn text(&self) -> &str {
         self.there().map_or("", |text| text.trim())
@@ -79,28 +79,28 @@ impl Root {
     }
 
     /// A file's bytes.
-    pub(super) fn bytes(&self, path: &str) -> Seen<Vec<u8>> {
+    pub(super) fn bytes(&self, path: &str) -> FileContent<Vec<u8>> {
         self.first_bytes(path, MAX_FILE_BYTES)
     }
 
     /// At most this number of bytes of a file.
-    pub(super) fn first_bytes(&self, path: &str, most: u64) -> Seen<Vec<u8>> {
+    pub(super) fn first_bytes(&self, path: &str, most: u64) -> FileContent<Vec<u8>> {
         let file = std::fs::File::open(self.at(Path::new(path)));
         let mut bytes = Vec::new();
         let read = file.and_then(|file| file.take(most).read_to_end(&mut bytes));
         match read {
-            Ok(_) => Seen::There(bytes),
+            Ok(_) => FileContent::There(bytes),
             Err(error)
                 if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
             {
-                Seen::Absent
+                FileContent::Absent
             }
-            Err(error) => Seen::Unread(unread(path, &error)),
+            Err(error) => FileContent::Unread(unread(path, &error)),
         }
     }
 
     /// A file's text.
-    pub(super) fn text(&self, path: &str) -> Seen<String> {
+    pub(super) fn text(&self, path: &str) -> FileContent<String> {
         self.bytes(path)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }

@@ -87,7 +87,7 @@ impl Report {
 impl Row {
     fn of(check: &'static Check, host: &Host) -> Row {
         let verdict = (check.judge)(host);
-        let is_told = verdict.severity > Severity::Ok
+        let is_shown = verdict.severity > Severity::Ok
             && (verdict.severity > Severity::Note || verdict.unread.is_none());
         Row {
             name: check.name,
@@ -95,8 +95,8 @@ impl Row {
             applies: verdict.applies,
             what: plain(&verdict.what),
             reads: check.reads,
-            cost: is_told.then_some(check.cost),
-            mend: is_told.then_some(check.mend),
+            cost: is_shown.then_some(check.cost),
+            mend: is_shown.then_some(check.mend),
             commands: verdict.commands,
             details: verdict.details.iter().map(|line| plain(line)).collect(),
             unread: verdict.unread.as_deref().map(plain),

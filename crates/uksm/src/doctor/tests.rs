@@ -51,7 +51,7 @@ fn all_is_ok_on_a_host_where_all_is_right() {
 }
 
 #[test]
-fn each_check_finds_what_was_spoiled_and_says_how_bad_that_is() {
+fn each_check_finds_its_fault_with_its_severity() {
     for (case, report) in SPOILED.iter() {
         let row = row(report, case.check);
         let all = format!(
@@ -113,7 +113,7 @@ fn what_cannot_be_read_is_a_note_that_names_the_file() {
 }
 
 #[test]
-fn what_could_not_be_looked_into_is_said_where_it_counts() {
+fn unreadable_sources_are_reported_by_the_checks_that_need_them() {
     let fake = Fake::right();
     fake.spoil("proc/71/maps");
     fake.open(72, "/dev/vfio/12");
@@ -133,7 +133,7 @@ fn what_could_not_be_looked_into_is_said_where_it_counts() {
 }
 
 #[test]
-fn memory_of_who_is_no_target_is_a_note() {
+fn memory_of_unselected_processes_is_a_note() {
     let fake = Fake::right();
     fake.process(80, "other", "/usr/bin/other", "VmLck:\t   65536 kB\n");
     assert_eq!(
@@ -175,7 +175,7 @@ fn options_that_are_packed_are_read_as_well() {
 }
 
 #[test]
-fn a_device_that_who_asks_may_not_open_is_no_error_of_the_host() {
+fn device_closed_to_the_user_is_no_error_of_the_host() {
     let mut fake = Fake::right();
     fake.device = Err(module::Error::Open {
         path: PathBuf::from("/dev/uksm"),
@@ -187,7 +187,7 @@ fn a_device_that_who_asks_may_not_open_is_no_error_of_the_host() {
 }
 
 #[test]
-fn a_daemon_that_who_asks_may_not_ask_is_no_warning() {
+fn daemon_closed_to_the_user_is_no_warning() {
     let mut fake = Fake::right();
     fake.daemon = || Err(NoAnswer::Failed("no right".to_owned()));
     assert_eq!(row(&fake.report(), "daemon").severity, Severity::Warning);
@@ -301,17 +301,17 @@ fn commands_can_be_pasted_and_are_whole_in_json() {
         continued += text.lines().filter(|line| line.ends_with(" \\")).count();
         let json = serde_json::to_value(report).unwrap();
         let rows = json["checks"].as_array().unwrap().iter();
-        let told = rows.flat_map(|row| row["commands"].as_array().unwrap());
-        let mut told: Vec<&str> = told.map(|command| command.as_str().unwrap()).collect();
-        told.sort_unstable();
-        assert_eq!(pasted(&text), told, "{}", case.check);
+        let shown = rows.flat_map(|row| row["commands"].as_array().unwrap());
+        let mut shown: Vec<&str> = shown.map(|command| command.as_str().unwrap()).collect();
+        shown.sort_unstable();
+        assert_eq!(pasted(&text), shown, "{}", case.check);
         assert_eq!(json["version"], 1);
     }
     assert!(continued > 0, "no command was too long for a line");
 }
 
 #[test]
-fn who_is_not_right_is_told_the_cost_and_what_mends_it() {
+fn failed_check_shows_its_cost_and_its_remedy() {
     for (case, report) in SPOILED.iter() {
         let json = serde_json::to_value(report).unwrap();
         let mut rows = json["checks"].as_array().unwrap().iter();
@@ -386,10 +386,10 @@ fn the_symbols_are_those_that_the_module_looks_up() {
 
 #[test]
 fn this_host_is_read() {
-    use crate::doctor::asked::Asked;
     use crate::doctor::host::Host;
     use crate::doctor::probe::Root;
-    let asked = Asked {
+    use crate::doctor::sources::Sources;
+    let sources = Sources {
         mappings_apart: &|| false,
         device: &|path| {
             Err(module::Error::Missing {
@@ -398,7 +398,7 @@ fn this_host_is_read() {
         },
         daemon: &|_| Err(NoAnswer::NotRunning),
     };
-    let report = Report::of(&Host::read(&Root::at_path(Path::new("/")), None, &asked));
+    let report = Report::of(&Host::read(&Root::at_path(Path::new("/")), None, &sources));
     assert_eq!(row(&report, "architecture").severity, Severity::Ok);
     assert!(row(&report, "processes-read").severity <= Severity::Note);
     assert!(row(&report, "headroom").what.contains("iB"));

@@ -5,8 +5,8 @@
 //! kernel knows the kind of a mapping, and its amount in memory.
 //!
 //! # Approach
-//! `/proc/PID/smaps` is read once, mapping after mapping, and given up after [`PATIENCE`]: a
-//! process can have 60,000 mappings, and the kernel walks the page tables of each. A cut list is
+//! `/proc/PID/smaps` is read once, mapping after mapping, and given up after [`MAPPINGS_TIMEOUT`]:
+//! a process can have 60,000 mappings, and the kernel walks the page tables of each. A cut list is
 //! used, with a note. The rules are those of the module (`kernel/walk.c`) and of
 //! `crates/linux/src/maps.rs`, by the flags that smaps shows.
 //!
@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use uksm_linux::smaps::{Fault, SmapsEntries, SmapsEntry};
 
 /// Timeout for the mappings of one process.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAPPINGS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The kind of a mapping for uksm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Mappings {
             }
         };
         let name = path.display().to_string();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + MAPPINGS_TIMEOUT;
         Mappings::parse(BufReader::new(file), &name, until, ksm_runs)
     }
 
@@ -122,7 +122,7 @@ impl Mappings {
                 let count = mappings.all.len();
                 mappings.fault = Some(format!(
                     "{name}: only the first {count} mappings were read in {} s",
-                    PATIENCE.as_secs()
+                    MAPPINGS_TIMEOUT.as_secs()
                 ));
                 break;
             }

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_shares_have_as_many_digits_as_tell_something() {
+    fn times_and_shares_have_significant_digits_only() {
         let times = [0.25, 1.0, 119.0, 300.0, 9000.0].map(time);
         assert_eq!(times, ["250 ms", "1.0 s", "119.0 s", "5 min", "2.5 h"]);
         assert_eq!([0.0, 0.002, 0.475].map(percent), ["0 %", "0.2 %", "48 %"]);

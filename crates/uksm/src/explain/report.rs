@@ -7,10 +7,10 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::breakdown::Breakdown;
 use super::estimate::Estimate;
 use super::reasons::{Reason, percent, time};
-use super::sorting::Sorted;
-use crate::status::evidence::{Evidence, Place, Region, Terms};
+use crate::status::evidence::{Evidence, ProcessStanding, Region, Terms};
 
 /// Reasons for fewer pages are not printed, unless there are no others: 64 KiB.
 const MIN_SHOWN_PAGES: f64 = 16.0;
@@ -39,7 +39,7 @@ pub(crate) struct Process {
     /// Name of its program.
     pub(crate) comm: String,
     /// Its state for the daemon.
-    pub(crate) place: Place,
+    pub(crate) place: ProcessStanding,
     /// Its group.
     pub(crate) group: Option<String>,
     /// Parts that could not be read, and the consequences; each one line.
@@ -100,9 +100,9 @@ pub(crate) struct Why {
 }
 
 impl Memory {
-    /// From sorted memory.
-    pub(crate) fn of(sorted: &Sorted) -> Memory {
-        let why = |(reason, amount): (Reason, &super::sorting::Amount)| Why {
+    /// From classified memory.
+    pub(crate) fn of(breakdown: &Breakdown) -> Memory {
+        let why = |(reason, amount): (Reason, &super::breakdown::Amount)| Why {
             reason,
             pages: whole(amount.pages),
             means: reason.means(),
@@ -114,18 +114,18 @@ impl Memory {
             }),
         };
         Memory {
-            resident_pages: whole(sorted.resident),
-            own_pages: whole(sorted.own),
-            looked_at_pages: whole(sorted.looked_at),
-            read_in_full_pages: whole(sorted.read_in_full),
-            merged_pages: whole(sorted.merged),
-            zero_pages: whole(sorted.zeros),
-            broken_share: sorted.broken,
-            left_alone_regions: sorted.left_alone,
-            unmerged_pages: whole(sorted.unmerged),
-            read_pages: whole(sorted.read),
-            partners: sorted.partners,
-            reasons: sorted.by_amount().into_iter().map(why).collect(),
+            resident_pages: whole(breakdown.resident),
+            own_pages: whole(breakdown.own),
+            looked_at_pages: whole(breakdown.looked_at),
+            read_in_full_pages: whole(breakdown.read_in_full),
+            merged_pages: whole(breakdown.merged),
+            zero_pages: whole(breakdown.zeros),
+            broken_share: breakdown.broken,
+            left_alone_regions: breakdown.left_alone,
+            unmerged_pages: whole(breakdown.unmerged),
+            read_pages: whole(breakdown.read),
+            partners: breakdown.partners,
+            reasons: breakdown.by_amount().into_iter().map(why).collect(),
         }
     }
 }
@@ -140,12 +140,12 @@ fn whole(pages: f64) -> u64 {
 }
 
 impl Process {
-    /// A process, with its evidence and its sorted memory.
+    /// A process, with its evidence and its classified memory.
     pub(crate) fn of(
         (pid, comm): (u32, String),
         evidence: Evidence,
         faults: Vec<String>,
-        sorted: &Sorted,
+        breakdown: &Breakdown,
     ) -> Process {
         Process {
             pid,
@@ -154,7 +154,7 @@ impl Process {
             group: evidence.group,
             faults,
             terms: evidence.terms,
-            memory: Memory::of(sorted),
+            memory: Memory::of(breakdown),
             regions: evidence.regions,
         }
     }
@@ -253,7 +253,7 @@ impl fmt::Display for Process {
         for fault in &self.faults {
             writeln!(f, "  in part     {fault}")?;
         }
-        if self.place == Place::Followed {
+        if self.place == ProcessStanding::Followed {
             if let Some(terms) = &self.terms {
                 writeln!(
                     f,
@@ -277,7 +277,7 @@ fn write_regions(f: &mut fmt::Formatter<'_>, regions: &[Region]) -> fmt::Result 
             let seen = region.seen.iter().filter(|sighting| what(sighting));
             seen.map(|sighting| sighting.pages).sum()
         };
-        use crate::status::evidence::{Partner, Seen};
+        use crate::status::evidence::{PageKind, Partner};
         let standing = serde_json::to_value(region.standing).unwrap_or_default();
         let left = region.left_seconds.map_or_else(String::new, time);
         [
@@ -288,7 +288,7 @@ fn write_regions(f: &mut fmt::Formatter<'_>, regions: &[Region]) -> fmt::Result 
             left,
             region.merged.to_string(),
             region.read.to_string(),
-            pages(&|seen| matches!(seen.what, Seen::Own | Seen::Huge)).to_string(),
+            pages(&|seen| matches!(seen.what, PageKind::Own | PageKind::Huge)).to_string(),
             pages(&|seen| seen.partner != Partner::Unknown).to_string(),
         ]
     };

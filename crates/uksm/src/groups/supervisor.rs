@@ -1,71 +1,76 @@
 //! The supervisor: one worker for each group, and one search for the processes of all groups.
 //!
 //! # Approach
-//! This file has the state and the loop. Each step of the loop is a turn in `turns/`; a turn may
-//! use the state of other turns, and no two files need each other. No turn waits for a worker.
+//! This file has the loop, a list of turns. Each turn has a file in `turns/`, and most have a state
+//! of their own there. A turn takes the workers, and the parts whose state it changes, as
+//! arguments; no two files need each other. No turn waits for a worker.
 
-mod accounts;
+mod account;
 mod audit;
-mod breaking;
 mod discovery_schedule;
 mod domain_savings;
 mod fd_store;
 mod first_start;
-mod formed_groups;
+mod group_change;
+mod group_commands;
 mod handover;
-mod hint_dispatch;
+pub(crate) mod original_limits;
 mod placement;
-mod rates;
-pub(crate) mod redistribution;
 mod rights;
 mod task;
 mod turns;
-mod wanted;
+mod unmerge_threads;
 mod worker_events;
+mod worker_factory;
 mod worker_process;
+mod workers;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use accounts::Accounts;
 use anyhow::{Context as _, anyhow};
-use discovery_schedule::DiscoverySchedule;
+use fd_store::FullStoreWarning;
 use first_start::FirstStart;
-use formed_groups::FormedGroups;
-use hint_dispatch::HintDispatch;
-use rates::GroupRates;
-use redistribution::GroupRedistribution;
-use task::{ANSWER_TIMEOUT, END_TIMEOUT, Task};
+use task::{ANSWER_TIMEOUT, END_TIMEOUT, Job, Task};
+use turns::formed_groups::{Dissolved, FormedGroups};
+use turns::hint_dispatch::HintDispatch;
+use turns::hourly_audit::HourlyAudit;
+use turns::ledger_writer::LedgerWriter;
+use turns::process_discovery::ProcessDiscovery;
+use turns::rates::GroupRates;
+use turns::redistribution::GroupRedistribution;
+use turns::systemd_notices::SystemdNotices;
 use uksm_linux::clock;
-use uksm_linux::module::Info;
 use uksm_linux::proc::{OwnMemory, Proc};
 use uksm_linux::processes::Processes;
-use uksm_linux::selection::{GroupId, Grouping};
-use uksm_linux::sleeper::Sleeper;
+use uksm_linux::selection::Grouping;
+use uksm_linux::sleeper::{Sleeper, WakeCause};
 use uksm_policy::command::Nanos;
-use uksm_policy::report::counted;
 use worker_events::WorkerEvents;
+use worker_factory::WorkerFactory;
 use worker_process::WorkerProcess;
+use workers::Workers;
 
+use crate::account::ledger::Ledger;
 use crate::config::cgroups::check_cgroups;
 use crate::config::current::Configuration;
 use crate::config::plan::Plan;
 use crate::config::plans::Plans;
 use crate::control::Control;
 use crate::paths::Roots;
-use crate::status::written::WrittenPages;
-use crate::{precedence, seed, startup, systemd};
+use crate::status::written_pages::WrittenPages;
+use crate::{niceness, startup, systemd};
 
 /// Interval of notices to systemd's watchdog while workers start or end.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+const WATCHDOG_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause before a worker that does not read is tried again.
+const RETRY_INTERVAL_NS: Nanos = 100_000_000;
 /// Minimum time until workers are polled again.
 const MIN_WAIT: Duration = Duration::from_millis(5);
-/// Interval of notices to systemd.
-const NOTIFY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs these groups until a stop is asked for.
 ///
@@ -90,17 +95,10 @@ pub(crate) fn run(
         .ok();
     startup::raise_descriptor_limit();
     // The supervisor's own niceness stays: all workers wait for it.
-    precedence::stand_back_as_session(daemon.nice);
+    niceness::lower_session_priority(daemon.nice);
     let proc = Proc::at(&roots.proc_root);
     let own_memory = proc.own_memory()?;
-    // A rule can read the environment of each process, which can hold that up.
-    let proc = proc.with_deadlines();
-    let processes =
-        Processes::of_groups(proc, Grouping::default()).context("cannot watch processes")?;
-    let mut processes = processes.for_supervisor();
-    if let Some(connector) = startup::process_events() {
-        processes = processes.with_connector(connector);
-    }
+    let processes = watched_processes(proc)?;
     let worker_events = WorkerEvents::new().context("cannot watch workers")?;
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     sleeper.stop_on_signals().context("cannot handle SIGTERM")?;
@@ -110,50 +108,40 @@ pub(crate) fn run(
     let is_reload_due = sleeper
         .note_signal(libc::SIGHUP)
         .context("cannot handle SIGHUP")?;
+    let ledger = Ledger::new(daemon.account_dir.clone(), daemon.account_days);
+    let ledger = Arc::new(ledger);
+    let written = WrittenPages::from_now_on(roots.proc_root.clone(), roots.ksm_root.clone());
+    let written = Rc::new(written);
     let mut supervisor = Supervisor {
-        workers: Vec::new(),
-        leaving: Vec::new(),
+        factory: WorkerFactory {
+            roots: roots.clone(),
+            ledger: Arc::clone(&ledger),
+            written: Rc::clone(&written),
+            fresh,
+        },
+        workers: Workers::new(worker_events),
         task: None,
-        roots: roots.clone(),
         configuration,
-        told: resolved.texts(),
-        formed: FormedGroups::new(rules),
+        settings: resolved.texts(),
         is_reload_due,
         own_memory,
-        processes,
-        is_told: false,
-        attachable: BTreeSet::new(),
-        schedule: DiscoverySchedule::new(0.0),
-        worker_events,
         sleeper,
         control,
-        redistribution: GroupRedistribution::new(&roots.proc_root, &daemon),
-        hint_dispatch: HintDispatch::default(),
-        first_start: None,
-        has_begun: false,
-        accounts: Accounts::new(&daemon),
-        rates: GroupRates::default(),
-        written: Rc::new(WrittenPages::from_now_on(
-            roots.proc_root.clone(),
-            roots.ksm_root.clone(),
-        )),
         started: Instant::now(),
-        has_taken_over: false,
-        fresh,
-        is_store_full: false,
+        first_start: FirstStart::default(),
+        discovery: ProcessDiscovery::new(processes),
+        formed: FormedGroups::new(rules),
+        hint_dispatch: HintDispatch::default(),
+        redistribution: GroupRedistribution::new(&roots.proc_root, &daemon),
+        rates: GroupRates::new(&roots.proc_root),
+        ledger_writer: LedgerWriter::new(
+            ledger,
+            written,
+            Duration::from_nanos(daemon.account_interval),
+        ),
+        full_store_warning: FullStoreWarning::default(),
     };
-    let mut kept = fd_store::stored();
-    for plan in groups {
-        let domain = kept.remove(&plan.name);
-        let worker = supervisor.new_worker(plan, domain)?;
-        supervisor.workers.push(worker);
-    }
-    supervisor.regroup();
-    for (group, file) in supervisor.formed.keep(kept) {
-        fd_store::give_up(&group, file);
-    }
-    // Groups that rules form take over their frames later.
-    supervisor.has_taken_over |= supervisor.formed.has_kept();
+    supervisor.add_groups(groups)?;
     let done = supervisor.work();
     supervisor.stop();
     if done.is_ok() {
@@ -162,151 +150,118 @@ pub(crate) fn run(
     done
 }
 
+/// The processes of the host, in no groups yet.
+///
+/// # Errors
+/// They cannot be watched.
+fn watched_processes(proc: Proc) -> anyhow::Result<Processes> {
+    // A rule can read the environment of each process, which can hold that up.
+    let proc = proc.with_deadlines();
+    let processes =
+        Processes::of_groups(proc, Grouping::default()).context("cannot watch processes")?;
+    let mut processes = processes.for_supervisor();
+    if let Some(connector) = startup::process_events() {
+        processes = processes.with_connector(connector);
+    }
+    Ok(processes)
+}
+
 /// All groups.
 struct Supervisor<'a> {
-    /// Configured groups by name, then a group of all others, then groups that rules have formed.
-    workers: Vec<WorkerProcess>,
-    /// Workers of removed groups that have not ended.
-    leaving: Vec<WorkerProcess>,
+    factory: WorkerFactory,
+    workers: Workers,
     /// The task in progress.
     task: Option<Task>,
-    roots: Roots,
     configuration: Configuration<'a>,
     /// The settings of the daemon as a whole.
-    told: BTreeMap<String, String>,
-    formed: FormedGroups,
+    settings: BTreeMap<String, String>,
     /// SIGHUP was received.
     is_reload_due: Arc<AtomicBool>,
     own_memory: OwnMemory,
-    processes: Processes,
-    /// A process event has come.
-    is_told: bool,
-    /// Groups whose domain is known to `processes`.
-    attachable: BTreeSet<GroupId>,
-    schedule: DiscoverySchedule,
-    worker_events: WorkerEvents,
     sleeper: Sleeper,
     control: Control,
-    redistribution: GroupRedistribution,
-    hint_dispatch: HintDispatch,
-    /// Workers that start for the first time, until they work; none before and after that.
-    first_start: Option<FirstStart>,
-    /// Workers were started.
-    has_begun: bool,
-    accounts: Accounts,
-    rates: GroupRates,
-    /// Merged pages that processes of the host wrote.
-    written: Rc<WrittenPages>,
     started: Instant,
-    /// Some group continues with a domain of an earlier supervisor.
-    has_taken_over: bool,
-    /// A domain as the module makes it.
-    fresh: Option<Info>,
-    /// There are more groups than systemd stores frames of, and a warning was logged.
-    is_store_full: bool,
+    first_start: FirstStart,
+    discovery: ProcessDiscovery,
+    formed: FormedGroups,
+    hint_dispatch: HintDispatch,
+    redistribution: GroupRedistribution,
+    rates: GroupRates,
+    ledger_writer: LedgerWriter,
+    full_store_warning: FullStoreWarning,
 }
 
 impl Supervisor<'_> {
-    /// A group that is not started yet. It gets the stored domain of its name, if that has the
-    /// group's seed.
+    /// Adds the configured groups, with the domains of an earlier supervisor. Groups that rules
+    /// form take over theirs later.
     ///
     /// # Errors
     /// The kernel gives no random numbers.
-    fn new_worker(&mut self, plan: Plan, kept: Option<OwnedFd>) -> anyhow::Result<WorkerProcess> {
-        let id = self.processes.grouping().new_group();
-        self.new_worker_of(id, plan, kept)
-    }
-
-    /// The same, for a group that has an id already.
-    ///
-    /// # Errors
-    /// As [`Supervisor::new_worker`].
-    fn new_worker_of(
-        &mut self,
-        id: GroupId,
-        plan: Plan,
-        kept: Option<OwnedFd>,
-    ) -> anyhow::Result<WorkerProcess> {
-        let daemon = &plan.resolved.daemon;
-        let place = seed::of_group(&daemon.socket, &plan.name);
-        let seed = seed::given_or_inherited(daemon.seed, &place)?;
-        let domain =
-            kept.and_then(|file| fd_store::of_plan(file, (&plan, seed), self.fresh.as_ref()));
-        self.has_taken_over |= domain.is_some();
-        let account = self.accounts.of_group(&plan, domain.as_ref());
-        let roots = self.roots.clone();
-        let counts = (account, Rc::clone(&self.written));
-        Ok(WorkerProcess::new(id, (plan, seed), roots, domain, counts))
+    fn add_groups(&mut self, groups: Vec<Plan>) -> anyhow::Result<()> {
+        let mut kept = fd_store::stored();
+        for plan in groups {
+            let domain = kept.remove(&plan.name);
+            let id = self.discovery.processes_mut().grouping().new_group();
+            let worker = self.factory.worker(id, plan, domain)?;
+            self.workers.push(worker);
+        }
+        self.regroup();
+        for (group, file) in self.formed.keep(kept) {
+            fd_store::give_up(&group, file);
+        }
+        let has_domain = |worker: &WorkerProcess| worker.domain.is_some();
+        if self.formed.has_kept() || self.workers.iter().any(has_domain) {
+            self.discovery.note_take_over();
+        }
+        Ok(())
     }
 
     /// The groups have changed: all processes are checked again.
     fn regroup(&mut self) {
         let rules = self.formed.grouping(&self.workers);
-        self.processes
-            .regroup(Supervisor::grouping(&self.workers), rules);
+        self.discovery.regroup(&self.workers, rules);
         self.share_anew();
     }
 
     /// The set of groups has changed: the largest share is a different one, and a search is due.
     fn share_anew(&mut self) {
-        self.warn_of_store();
-        self.schedule.begin_again(Supervisor::share(&self.workers));
-        self.divide();
+        self.full_store_warning.check(self.workers.len());
+        self.discovery.begin_again(&self.workers);
+        self.rates.divide(&mut self.workers);
         self.hint_dispatch.regroup(&self.workers);
-        if self.has_begun && self.first_start.is_none() {
+        if self.first_start.is_over() {
             self.load_programs();
         }
-    }
-
-    /// Warns if systemd does not store the frames of all groups.
-    fn warn_of_store(&mut self) {
-        let groups = self.workers.len();
-        let is_full = fd_store::max_files().filter(|&max| groups > max);
-        if let Some(max) = is_full
-            && !self.is_store_full
-        {
-            tracing::warn!(
-                "{}, and systemd keeps the frames of {max} over a restart: raise FileDescriptorStoreMax= of the unit, or lower most of a rule",
-                self.counted_groups()
-            );
-        }
-        self.is_store_full = is_full.is_some();
     }
 
     /// Loads programs in the kernel, if a group wants them. Not while all workers start: loading
     /// slows that down.
     fn load_programs(&mut self) {
-        self.processes.want_moves();
+        self.discovery.processes_mut().want_moves();
         self.hint_dispatch.load(&self.workers);
     }
 
     fn work(&mut self) -> anyhow::Result<()> {
         let begun = Instant::now();
-        for worker in &mut self.workers {
-            worker.start(&self.worker_events);
-        }
+        self.workers.start_due();
         tracing::debug!("workers were started in {:?}", begun.elapsed());
-        self.has_begun = true;
-        self.first_start = Some(FirstStart::of(&self.workers, Instant::now()));
-        let interval = systemd::notify_interval(NOTIFY_INTERVAL);
-        let interval = Nanos::try_from(interval.as_nanos()).unwrap_or(Nanos::MAX);
-        let mut next_notice = clock::now();
-        let mut last_audit = Instant::now();
+        self.first_start.begin(&self.workers, Instant::now());
+        let mut notices = SystemdNotices::new();
+        let mut audit = HourlyAudit::new(Instant::now());
         while !self.sleeper.stopping() {
             self.receive();
             self.await_ready()?;
-            self.start_due_workers();
-            self.discover()?;
+            self.workers.start_due();
+            self.discovery
+                .turn(&mut self.workers, &mut self.hint_dispatch)?;
             self.form_groups();
-            if !self.task.as_ref().is_some_and(Task::is_change) {
-                self.dissolve_deserted();
-            }
-            self.measure()?;
-            self.send_spaces();
-            self.hint_dispatch.pass_on(&mut self.workers);
-            self.redistribute();
-            self.adjust_rates();
-            self.account_if_due();
+            self.dissolve_groups();
+            self.discovery.measure(&mut self.workers)?;
+            self.workers.send_spaces();
+            self.hint_dispatch.turn(&mut self.workers);
+            self.redistribution.turn(&mut self.workers, Instant::now());
+            self.rates.turn(&mut self.workers, Instant::now());
+            self.write_due_records();
             if self.task.is_none() && self.is_reload_due.swap(false, Ordering::Relaxed) {
                 self.begin_reload();
             }
@@ -319,17 +274,9 @@ impl Supervisor<'_> {
                 // Another client may wait.
                 continue;
             }
-            if clock::now() >= next_notice {
-                next_notice = clock::now().saturating_add(interval);
-                self.notify_systemd();
-            }
-            if last_audit.elapsed() >= audit::INTERVAL {
-                last_audit = Instant::now();
-                self.workers
-                    .iter()
-                    .for_each(|worker| worker.audit("goes on"));
-            }
-            self.sleep(next_notice);
+            notices.turn(&self.workers, clock::now());
+            audit.turn(&self.workers, Instant::now());
+            self.sleep(notices.next());
         }
         systemd::notify(&[sd_notify::NotifyState::Stopping]);
         Ok(())
@@ -340,13 +287,9 @@ impl Supervisor<'_> {
     /// # Errors
     /// No worker starts: the first one's error, in one line.
     fn await_ready(&mut self) -> anyhow::Result<()> {
-        let Some(first_start) = &mut self.first_start else {
+        let Some(done) = self.first_start.turn(&self.workers, Instant::now()) else {
             return Ok(());
         };
-        let Some(done) = first_start.look(&self.workers, Instant::now()) else {
-            return Ok(());
-        };
-        self.first_start = None;
         for group in done.map_err(|line| anyhow!(line))? {
             tracing::warn!("group {group}: its worker is slow to start");
         }
@@ -355,7 +298,7 @@ impl Supervisor<'_> {
         tracing::info!(
             "uksm {} runs, {}",
             env!("CARGO_PKG_VERSION"),
-            self.counted_groups()
+            self.workers.counted_groups()
         );
         systemd::notify(&[sd_notify::NotifyState::Ready]);
         Ok(())
@@ -373,36 +316,97 @@ impl Supervisor<'_> {
             if left.is_zero() || self.workers.iter().all(&is_so) {
                 return;
             }
-            if last_sign.elapsed() >= SIGN_OF_LIFE {
+            if last_sign.elapsed() >= WATCHDOG_INTERVAL {
                 last_sign = Instant::now();
                 systemd::notify(&[sd_notify::NotifyState::Watchdog]);
             }
             let due = self.workers.iter().filter_map(WorkerProcess::due).min();
             let due = due.map_or(left, |at| at.saturating_duration_since(Instant::now()));
-            self.worker_events
-                .wait(left.min(SIGN_OF_LIFE).min(due.max(MIN_WAIT)));
+            self.workers
+                .events()
+                .wait(left.min(WATCHDOG_INTERVAL).min(due.max(MIN_WAIT)));
         }
     }
 
-    /// Starts the workers that are due; a worker sends a message when it works.
-    fn start_due_workers(&mut self) {
-        for worker in &mut self.workers {
-            worker.reap();
-            worker.start(&self.worker_events);
+    /// Reads the messages of workers.
+    fn receive(&mut self) {
+        self.workers.receive();
+        self.discovery.note_reports(&mut self.workers);
+    }
+
+    /// Starts workers of groups that rules have formed.
+    fn form_groups(&mut self) {
+        let planned = self.task.as_ref().and_then(Task::plans);
+        let (workers, discovery) = (&mut self.workers, &mut self.discovery);
+        if self.formed.turn(workers, discovery, &self.factory, planned) {
+            self.share_anew();
+            self.workers.start_due();
         }
     }
 
-    fn counted_groups(&self) -> String {
-        counted(self.workers.len() as u64, "group", "groups")
+    /// Dissolves empty groups that rules have formed, unless groups are about to change.
+    fn dissolve_groups(&mut self) {
+        if self.task.as_ref().is_some_and(Task::is_change) {
+            return;
+        }
+        let (workers, discovery) = (&mut self.workers, &mut self.discovery);
+        match self.formed.dissolve_deserted(workers, discovery) {
+            Dissolved::Nothing => {}
+            Dissolved::Groups => self.share_anew(),
+            // Processes that were left out are checked again.
+            Dissolved::GroupsOfFullRule => self.regroup(),
+        }
     }
 
-    fn notify_systemd(&self) {
-        let running = self.workers.iter().filter(|w| w.pid().is_some()).count();
-        let text = format!("{running} of {} running", self.counted_groups());
-        systemd::notify(&[
-            sd_notify::NotifyState::Watchdog,
-            sd_notify::NotifyState::Status(&text),
-        ]);
+    /// Writes records that are due, or begins a task that does.
+    fn write_due_records(&mut self) {
+        let is_task_in_progress = self.task.is_some();
+        let workers = &mut self.workers;
+        let has_asked = self
+            .ledger_writer
+            .turn(workers, is_task_in_progress, Instant::now());
+        if has_asked {
+            self.begin(None, Job::Account(None));
+        }
+    }
+
+    /// Sleeps until a request, a signal, a message or the end of a worker, a process event, or the
+    /// time of the next work.
+    fn sleep(&mut self, notice: Nanos) {
+        let now = clock::now();
+        let is_behind = self.workers.iter().any(WorkerProcess::is_behind);
+        let behind = is_behind.then_some(now + RETRY_INTERVAL_NS);
+        let (discovery_due, events) = self.discovery.next(now);
+        let (hints_due, hints) = self.hint_dispatch.next(now);
+        let times = [hints_due, behind, self.next_turn(now)];
+        let times = times.into_iter().flatten();
+        let until = times.fold(notice.min(discovery_due), Nanos::min);
+        let others: Vec<BorrowedFd<'_>> =
+            std::iter::once(self.workers.as_fd()).chain(hints).collect();
+        let watched: Vec<BorrowedFd<'_>> = others.iter().copied().chain(events).collect();
+        let woken = self.sleeper.sleep(until, &watched);
+        // If others are readable as well, the next sleep reports the event.
+        let has_event = matches!(woken, WakeCause::Readable(which) if which >= others.len());
+        self.discovery.note_event(has_event);
+    }
+
+    /// The time of the next work other than discovery: a start of a worker, a turn, or a record.
+    fn next_turn(&self, now: Nanos) -> Option<Nanos> {
+        let task = self.task.as_ref().map(Task::due);
+        // Work that waits for the end of the task is not due before.
+        let is_free = |_: &Instant| task.is_none();
+        let turns = [
+            task,
+            self.workers.next(),
+            self.first_start.next(),
+            self.formed.next().filter(is_free),
+            self.redistribution.next(),
+            self.rates.next(),
+            self.ledger_writer.next().filter(is_free),
+        ];
+        let until = turns.into_iter().flatten().min()?;
+        let left = until.saturating_duration_since(Instant::now());
+        Some(now.saturating_add(Nanos::try_from(left.as_nanos()).unwrap_or(Nanos::MAX)))
     }
 
     /// Stops all workers.
@@ -411,12 +415,12 @@ impl Supervisor<'_> {
             task.give_up();
         }
         self.redistribution.end();
-        self.ask_for_accounts(|_| true);
+        self.ledger_writer.ask(&mut self.workers, |_| true);
         self.await_workers(ANSWER_TIMEOUT, |worker| !worker.is_asked());
-        let _logged = self.write_accounts();
+        let _logged = self.ledger_writer.write(&mut self.workers);
         self.workers.iter_mut().for_each(WorkerProcess::end);
         self.await_workers(END_TIMEOUT, WorkerProcess::has_ended);
-        for worker in &mut self.workers {
+        for worker in self.workers.iter_mut() {
             let _logged = worker.write_account(None);
             worker.audit("is left");
         }

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 
 use crate::cli::{ExecArgs, Merge};
 use crate::failure::Failure;
-use crate::log::say;
+use crate::log::print_line;
 
 /// The variable from which the agent gets the daemon's socket; `uksm_interface::advice` has the
 /// same name.
@@ -75,7 +75,7 @@ fn offer_all() -> anyhow::Result<()> {
         Err(errno) => Err(errno).context("--merge all: prctl"),
         Ok(()) => {
             if uksm_linux::ksm::memory::keeps_mappings_apart().unwrap_or(false) {
-                say(
+                print_line(
                     "--merge all: this kernel joins no neighbouring mappings of such a program (Linux 6.4 to 6.16): one \
                      that makes many mappings needs a higher vm.max_map_count, or --merge advised",
                 );
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_with_a_dynamic_linker_is_told_from_one_without() {
+    fn programs_with_a_dynamic_linker_are_recognized() {
         let shell = found(Path::new("sh")).unwrap();
         assert!(!is_static(&shell), "{}", shell.display());
         // The dynamic linker itself has none.

@@ -42,7 +42,7 @@ const PROBES: usize = 16;
 
 /// Interval of close looks at a process, where the kernel shows only in each mapping whether it is
 /// offered.
-const CLOSELY: Nanos = 60_000_000_000;
+const CLOSE_CHECK_INTERVAL_NS: Nanos = 60_000_000_000;
 
 #[derive(Debug)]
 struct Target {
@@ -76,7 +76,7 @@ pub(super) struct Targets {
 
 /// Unmerging in progress.
 #[derive(Debug)]
-pub(super) struct Breaking {
+pub(super) struct Unmerging {
     /// Space, process and earlier number of merged pages of each.
     processes: Vec<(SpaceId, u32, u64)>,
 }
@@ -133,10 +133,10 @@ impl Targets {
     /// never sampled.
     pub(super) fn look(&mut self) -> bool {
         self.agents.expire(clock::now());
-        self.hear();
+        self.take_messages();
         self.agents.accept(&self.proc);
         // Connections that a newer one has replaced.
-        self.hear();
+        self.take_messages();
         let mut has_agent = BTreeSet::new();
         for space in self.agents.spaces() {
             let Some(pid) = self.agents.process_of(space) else {
@@ -154,7 +154,7 @@ impl Targets {
     }
 
     /// Reads outcomes of advice, and forgets processes whose agent has gone. Does not wait.
-    pub(super) fn hear(&mut self) {
+    pub(super) fn take_messages(&mut self) {
         let collected = self.agents.collect(clock::now());
         for (space, outcomes) in collected.answers {
             for outcome in outcomes {
@@ -193,7 +193,7 @@ impl Targets {
         self.follow(space, pid, start_ticks, false);
         // Checked after its files were opened: then they are its own.
         if !self.is_itself(space) {
-            self.let_go(space);
+            self.drop_target(space);
         }
     }
 
@@ -205,7 +205,7 @@ impl Targets {
     }
 
     /// Ends the connection; the agent of the program that runs there now makes a new one.
-    fn let_go(&mut self, space: SpaceId) {
+    fn drop_target(&mut self, space: SpaceId) {
         self.agents.let_go(space);
         self.advised.remove(&space);
         self.forget(space);
@@ -265,7 +265,8 @@ impl Targets {
         let mut alive = BTreeSet::new();
         let now = clock::now();
         let mut closely = Vec::new();
-        self.looked_closely.retain(|_, at| now < *at + CLOSELY);
+        self.looked_closely
+            .retain(|_, at| now < *at + CLOSE_CHECK_INTERVAL_NS);
         for pid in pids {
             if has_agent.contains(&pid) {
                 continue;
@@ -282,7 +283,7 @@ impl Targets {
             let is_due = self
                 .looked_closely
                 .get(&name)
-                .is_none_or(|&at| now >= at + CLOSELY);
+                .is_none_or(|&at| now >= at + CLOSE_CHECK_INTERVAL_NS);
             if is_due && !known.contains_key(&name) {
                 closely.push(name);
             }
@@ -372,7 +373,7 @@ impl Targets {
             }
         }
         for space in gone {
-            self.let_go(space);
+            self.drop_target(space);
         }
         has_more
     }
@@ -387,7 +388,7 @@ impl Targets {
             match self.read(&probe) {
                 Some(seen) => changes.extend(self.estimates.answer(&probe, &seen)),
                 // An agent belongs to one address space, and this one is gone.
-                None => self.let_go(probe.space),
+                None => self.drop_target(probe.space),
             }
         }
         self.advise(changes);
@@ -425,12 +426,12 @@ impl Targets {
             } else {
                 Advice::Unmerge
             };
-            let told: Vec<Range> = ranges.iter().map(range).collect();
+            let sent: Vec<Range> = ranges.iter().map(range).collect();
             let advised = self.advised.entry(space).or_default();
             advised.extend(ranges.iter().map(|changes| changes.to_vec()));
             let now = clock::now();
-            if self.agents.advise(space, advice, &told, now).is_err() {
-                self.let_go(space);
+            if self.agents.advise(space, advice, &sent, now).is_err() {
+                self.drop_target(space);
             }
         }
     }
@@ -449,7 +450,7 @@ impl Targets {
     /// # Errors
     /// One of them takes no advice, a unit is a user's, or too many are excluded already: nothing
     /// was done.
-    pub(super) fn break_up(&mut self, selectors: &Selectors) -> Result<Breaking, String> {
+    pub(super) fn break_up(&mut self, selectors: &Selectors) -> Result<Unmerging, String> {
         selectors.check_units(&self.proc)?;
         self.named.excluded.has_room_for(selectors)?;
         let is_selected = |target: &Target| {
@@ -476,11 +477,11 @@ impl Targets {
             self.leave(space);
         }
         self.named.excluded.add(selectors.clone(), &self.proc);
-        Ok(Breaking { processes })
+        Ok(Unmerging { processes })
     }
 
     /// The result, once all agents have answered or gone.
-    pub(super) fn broken(&self, breaking: &Breaking) -> Option<Broken> {
+    pub(super) fn broken(&self, breaking: &Unmerging) -> Option<Broken> {
         let mut processes = breaking.processes.iter();
         if !processes.all(|(space, ..)| self.agents.is_idle(*space)) {
             return None;

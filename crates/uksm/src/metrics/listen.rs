@@ -6,11 +6,11 @@
 //!
 //! # Approach
 //! An address is limited to this machine unless more is requested; a socket in the file system has
-//! rights. hyper serves, on one thread. There are at most [`CLIENTS`] connections; each answers one
-//! request and lives for at most [`LONGEST`]. If all are taken, the oldest without a request is
-//! closed for the next client, or else the oldest that does not read its answer, so that idle
-//! clients keep no other client waiting. One other thread asks the daemon, one request at a time,
-//! and at most once each [`FRESH`]: requests in between get the same answer.
+//! rights. hyper serves, on one thread. There are at most [`MAX_CLIENTS`] connections; each answers
+//! one request and lives for at most [`MAX_CONNECTION_TIME`]. If all are taken, the oldest without
+//! a request is closed for the next client, or else the oldest that does not read its answer, so
+//! that idle clients keep no other client waiting. One other thread asks the daemon, one request at
+//! a time, and at most once each [`FRESH`]: requests in between get the same answer.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -33,16 +33,16 @@ use tokio::task::AbortHandle;
 use uksm_linux::socket_file::remove_stale;
 
 use super::exposition::{self, Format};
-use super::snapshot::{PATIENCE, Snapshot};
+use super::snapshot::{ANSWER_TIMEOUT, Snapshot};
 
 /// Maximum number of connections at a time.
-const CLIENTS: usize = 32;
+const MAX_CLIENTS: usize = 32;
 
 /// Maximum lifetime of a connection.
-const LONGEST: Duration = Duration::from_secs(PATIENCE.as_secs() + 2);
+const MAX_CONNECTION_TIME: Duration = Duration::from_secs(ANSWER_TIMEOUT.as_secs() + 2);
 
 /// Timeout of a client's request.
-const HEADERS: Duration = Duration::from_secs(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval of checks for a free place, while all are taken.
 const RETRY: Duration = Duration::from_millis(100);
@@ -116,7 +116,7 @@ pub(super) fn serve(address: &Address, socket: &Path) -> Result<(), String> {
     });
     runtime.block_on(async {
         let (listener, place) = bind(address)?;
-        crate::log::say(&format!("metrics are at {place}"));
+        crate::log::print_line(&format!("metrics are at {place}"));
         crate::systemd::notify(&[sd_notify::NotifyState::Ready]);
         accept(listener, source).await;
         Ok(())
@@ -158,7 +158,7 @@ fn bind(address: &Address) -> Result<(Listener, String), String> {
 
 /// Accepts clients, for ever.
 async fn accept(listener: Listener, source: Arc<Source>) {
-    let places = Arc::new(Semaphore::new(CLIENTS));
+    let places = Arc::new(Semaphore::new(MAX_CLIENTS));
     let open = Open::default();
     for number in 0.. {
         let accepted = match &listener {
@@ -168,9 +168,9 @@ async fn accept(listener: Listener, source: Arc<Source>) {
         let client: Client = match accepted {
             Ok(client) => client,
             Err(error) => {
-                crate::log::say(&format!("a client could not be accepted: {error}"));
+                crate::log::print_line(&format!("a client could not be accepted: {error}"));
                 // Out of descriptors, for instance: not a reason to spin.
-                tokio::time::sleep(HEADERS).await;
+                tokio::time::sleep(REQUEST_TIMEOUT).await;
                 continue;
             }
         };
@@ -231,7 +231,7 @@ enum Stage {
     Answered,
 }
 
-/// Connections, the oldest first; at most [`CLIENTS`] and one.
+/// Connections, the oldest first; at most [`MAX_CLIENTS`] and one.
 #[derive(Debug, Clone, Default)]
 struct Open(Arc<Mutex<VecDeque<(u64, Stage, AbortHandle)>>>);
 
@@ -295,11 +295,11 @@ where
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS)
+        .header_read_timeout(REQUEST_TIMEOUT)
         .keep_alive(false)
         .serve_connection(TokioIo::new(client), service);
     // Errors of a client that sends an invalid request, or none, or leaves, are ignored.
-    let _let_go = tokio::time::timeout(LONGEST, connection).await;
+    let _let_go = tokio::time::timeout(MAX_CONNECTION_TIME, connection).await;
     open.remove(number);
 }
 
@@ -307,13 +307,13 @@ type Reply = Response<Full<Bytes>>;
 
 async fn answer(request: Request<Incoming>, source: Arc<Source>) -> Result<Reply, Infallible> {
     if request.uri().path() != "/metrics" {
-        return Ok(said(
+        return Ok(text_reply(
             StatusCode::NOT_FOUND,
             "metrics are at /metrics\n".to_owned(),
         ));
     }
     if ![Method::GET, Method::HEAD].contains(request.method()) {
-        let mut reply = said(
+        let mut reply = text_reply(
             StatusCode::METHOD_NOT_ALLOWED,
             "metrics are only read\n".to_owned(),
         );
@@ -325,8 +325,8 @@ async fn answer(request: Request<Incoming>, source: Arc<Source>) -> Result<Reply
     let text = tokio::task::spawn_blocking(move || source.text(format)).await;
     Ok(match text {
         Ok(Ok(text)) => reply(StatusCode::OK, format.content_type(), text),
-        Ok(Err(line)) => said(StatusCode::SERVICE_UNAVAILABLE, line + "\n"),
-        Err(error) => said(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+        Ok(Err(line)) => text_reply(StatusCode::SERVICE_UNAVAILABLE, line + "\n"),
+        Err(error) => text_reply(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
     })
 }
 
@@ -346,7 +346,7 @@ fn form_of(accepted: &str) -> Format {
     }
 }
 
-fn said(status: StatusCode, text: String) -> Reply {
+fn text_reply(status: StatusCode, text: String) -> Reply {
     reply(status, "text/plain; charset=utf-8", text)
 }
 
@@ -368,7 +368,7 @@ struct Source {
 #[derive(Debug)]
 struct Last {
     at: Instant,
-    said: Result<Arc<Snapshot>, String>,
+    result: Result<Arc<Snapshot>, String>,
 }
 
 impl Source {
@@ -377,11 +377,11 @@ impl Source {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.take_if(|last| last.at.elapsed() >= FRESH);
         let last = last.get_or_insert_with(|| {
-            let said = Snapshot::ask(&self.socket).map(Arc::new);
+            let result = Snapshot::ask(&self.socket).map(Arc::new);
             let at = Instant::now();
-            Last { at, said }
+            Last { at, result }
         });
-        let snapshot = last.said.as_ref().map_err(Clone::clone)?;
+        let snapshot = last.result.as_ref().map_err(Clone::clone)?;
         Ok(exposition::text(snapshot, format))
     }
 }

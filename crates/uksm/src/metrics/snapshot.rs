@@ -10,7 +10,7 @@ use crate::control::{self, Answer, NoAnswer, Request};
 use crate::status::groups::{GroupStatus, GroupsStatus};
 
 /// Timeout of the daemon's answer: Prometheus gives up a scrape after 10 s by default.
-pub(super) const PATIENCE: Duration = Duration::from_secs(8);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The daemon's answer at one time.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl Snapshot {
     /// It runs, and does not answer, or there is no right to ask it: one line.
     pub(super) fn ask(socket: &Path) -> Result<Snapshot, String> {
         let begun = Instant::now();
-        let answer = control::ask_within(socket, &Request::Status, PATIENCE);
+        let answer = control::ask_within(socket, &Request::Status, ANSWER_TIMEOUT);
         let mut snapshot = match answer {
             Err(NoAnswer::NotRunning) => Snapshot::default(),
             Err(NoAnswer::Failed(line)) | Ok(Answer::Error(line)) => return Err(line),

@@ -27,7 +27,7 @@ fn has(text: &str, lines: &[&str]) {
 }
 
 #[test]
-fn groups_are_told_by_name_and_a_worker_that_is_gone_has_no_figures() {
+fn groups_are_labelled_by_name_and_a_missing_worker_has_no_figures() {
     let mut gone = fake::group("web", 0);
     (gone.status, gone.restarts) = (None, 3);
     let snapshot = asked(fake::groups(vec![fake::group("db \"1\"", 512), gone]));
@@ -138,7 +138,7 @@ fn every_row_has_a_figure_where_all_is_known() {
 /// beside others. All is real except the workers' figures: reading those takes them two verbs of
 /// the module and a file of `/proc`.
 #[test]
-fn two_hundred_workers_are_asked_with_one_question_and_told_soon() {
+fn two_hundred_workers_take_one_request_and_little_time() {
     let root = tempfile::tempdir().unwrap();
     let workers = FakeWorkers::new(200, |n| Answer::Status(Box::new(fake::status(n * 100))));
     let daemon = FakeDaemon::new(&root.path().join("uksm.sock"), move |_| {
@@ -161,7 +161,7 @@ fn two_hundred_workers_are_asked_with_one_question_and_told_soon() {
     }
     assert_eq!(daemon.asked(), 5);
     times.sort();
-    crate::log::say(&format!(
+    crate::log::print_line(&format!(
         "a scrape of 200 groups: {:?} ({:?} to {:?})",
         times[2], times[0], times[4]
     ));

@@ -14,9 +14,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 use uksm_policy::report::counted;
 
-use super::endings::{Endings, Found};
+use super::lost_merges::{LostMergeCounter, LostMerges};
 use super::span::{self, Cover, Piece};
-use crate::account::{Amounts, GroupBill, Part, Record, Stretch, Sums, read, written};
+use crate::account::{Amounts, GroupBill, Part, Record, Sums, TimeRange, read, written};
 
 /// Version of the form of the JSON object.
 const VERSION: u32 = 1;
@@ -66,7 +66,7 @@ pub(super) struct HostWritten {
     pub(super) seconds: f64,
 }
 
-/// A stretch that no record covers.
+/// A time range that no record covers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Gap {
     /// Its beginning.
@@ -141,10 +141,10 @@ struct HostWrites {
 }
 
 impl HostWrites {
-    fn add(&mut self, record: &Record, stretch: Piece) {
+    fn add(&mut self, record: &Record, time_range: Piece) {
         if let Some(pages) = record.host_written_pages {
             self.pages = Some(self.pages.unwrap_or(0).saturating_add(pages));
-            self.known.add(stretch);
+            self.known.add(time_range);
         }
     }
 }
@@ -171,35 +171,35 @@ pub(super) fn figures(part: &Part, now: Timestamp) -> Result<Report, String> {
     };
     let (since, until) = part.bounds;
     let mut cover = Cover::default();
-    let torn = read(&part.folder, since, &mut |record, stretch| {
+    let torn = read(&part.folder, since, &mut |record, time_range| {
         if is_asked(&record) {
-            cover.add(piece(stretch));
+            cover.add(piece(time_range));
         }
     })?;
     for place in &torn {
-        crate::log::say(&format!("{place}: a torn record is left out"));
+        crate::log::print_line(&format!("{place}: a torn record is left out"));
     }
     let span = span_of(&cover, (since, until), now);
     let mut sums = Sums::new(since, until);
-    let mut endings = Endings::default();
+    let mut endings = LostMergeCounter::default();
     let mut written = HostWrites::default();
     let mut steps = span.map_or_else(Vec::new, |span| {
         let steps = span::steps(span).into_iter();
         steps.map(|step| (step, Gathered::default())).collect()
     });
-    read(&part.folder, since, &mut |record, stretch| {
-        let is_inside = until.is_none_or(|until| stretch.to <= until);
+    read(&part.folder, since, &mut |record, time_range| {
+        let is_inside = until.is_none_or(|until| time_range.to <= until);
         if is_inside {
             // A record of any group has the writes on the host.
-            written.add(&record, piece(stretch));
+            written.add(&record, piece(time_range));
         }
         if is_asked(&record) {
             if is_inside {
-                endings.add(&record, piece(stretch));
+                endings.add(&record, piece(time_range));
             }
-            spread(&mut steps, &record, piece(stretch));
+            spread(&mut steps, &record, piece(time_range));
         }
-        sums.add(record, stretch);
+        sums.add(record, time_range);
     })?;
     let folder = part.folder.display().to_string();
     let bills = sums.bills(part.group.as_deref(), &folder)?;
@@ -300,7 +300,7 @@ fn step(piece: Piece, mut gathered: Gathered, covered: f64) -> Step {
     }
 }
 
-fn group(bill: GroupBill, endings: &Endings) -> Group {
+fn group(bill: GroupBill, endings: &LostMergeCounter) -> Group {
     let found = endings.of(&bill.group);
     Group {
         group: bill.group,
@@ -310,7 +310,7 @@ fn group(bill: GroupBill, endings: &Endings) -> Group {
     }
 }
 
-fn sum(amounts: Amounts, saved_bytes: i64, found: Found) -> Sum {
+fn sum(amounts: Amounts, saved_bytes: i64, found: LostMerges) -> Sum {
     let gib_hours = amounts.saved_byte_seconds / GIB_HOUR;
     Sum {
         amounts,
@@ -324,7 +324,7 @@ fn sum(amounts: Amounts, saved_bytes: i64, found: Found) -> Sum {
 fn total(groups: &[Group]) -> Sum {
     let mut amounts = Amounts::default();
     let mut saved_bytes = 0_i64;
-    let mut found = Found::default();
+    let mut found = LostMerges::default();
     for Group { sum, .. } in groups {
         amounts.add(&sum.amounts);
         saved_bytes = saved_bytes.saturating_add(sum.saved_bytes);
@@ -359,8 +359,8 @@ fn seconds(time: Timestamp) -> f64 {
     time.as_millisecond() as f64 / 1e3
 }
 
-fn piece(stretch: Stretch) -> Piece {
-    (seconds(stretch.from), seconds(stretch.to))
+fn piece(time_range: TimeRange) -> Piece {
+    (seconds(time_range.from), seconds(time_range.to))
 }
 
 fn text(seconds: f64) -> String {

@@ -11,7 +11,7 @@ use uksm_policy::report::counted;
 
 use super::figures::{GIB_HOUR, Group, Report, Step, Sum};
 use super::plot::Picture;
-use crate::document;
+use crate::html_document;
 
 /// Maximum number of groups with a plot; all have a line in the table.
 const PLOTTED: usize = 8;
@@ -65,7 +65,7 @@ pub(super) fn html(report: &Report) -> anyhow::Result<String> {
         "<p>From the ledger in {}.</p>\n",
         encode_text(&report.folder)
     );
-    Ok(document::html("uksm report", &text))
+    Ok(html_document::html("uksm report", &text))
 }
 
 /// A unit, and its size in the quantity's own unit.
@@ -128,7 +128,7 @@ fn drawn(
             format!("{title}: between {low:.2} and {high:.2} {unit}, {last:.2} {unit} at the end")
         }
     };
-    Ok(document::figure(&words, &svg))
+    Ok(html_document::figure(&words, &svg))
 }
 
 /// A plot for each of the groups with the largest savings, with one scale.
@@ -299,7 +299,7 @@ fn soonness(total: &Sum) -> String {
         let share = pages as f64 * 100.0 / all as f64;
         [when.to_owned(), pages.to_string(), format!("{share:.1}")]
     };
-    document::table(["after the I/O", "pages", "%"], rows.map(row)) + elsewhere
+    html_document::table(["after the I/O", "pages", "%"], rows.map(row)) + elsewhere
 }
 
 fn group_table(report: &Report) -> String {
@@ -337,7 +337,7 @@ fn group_table(report: &Report) -> String {
     let groups = report.groups.iter();
     let groups = groups.map(|group| row(group.group.escape_debug().to_string(), &group.sum));
     let total = (report.groups.len() > 1).then(|| row("all together".to_owned(), &report.total));
-    document::table(head, groups.chain(total))
+    html_document::table(head, groups.chain(total))
 }
 
 fn step_table(report: &Report) -> String {
@@ -365,7 +365,7 @@ fn step_table(report: &Report) -> String {
             known(step.held_bytes, MIB, 1),
         ]
     };
-    document::table(head, report.steps.iter().map(row))
+    html_document::table(head, report.steps.iter().map(row))
 }
 
 #[cfg(test)]

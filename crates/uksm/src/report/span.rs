@@ -7,7 +7,8 @@
 //!
 //! # Approach
 //! [`Cover`] is the union of all stretches, ascending and apart. Records follow each other within
-//! milliseconds: pieces at most [`SEAM`] apart are joined. Steps begin at round times of UTC.
+//! milliseconds: pieces at most [`MAX_GAP_SECONDS`] apart are joined. Steps begin at round times of
+//! UTC.
 //!
 //! # Units
 //! Seconds since 1970; stretches are half-open.
@@ -15,7 +16,7 @@
 use std::collections::BTreeMap;
 
 /// Maximum distance between consecutive records of one daemon.
-const SEAM: f64 = 1.0;
+const MAX_GAP_SECONDS: f64 = 1.0;
 
 /// Minimum length of a gap that is reported.
 const GAP: f64 = 60.0;
@@ -41,7 +42,7 @@ const STEPS: [f64; 14] = [
     7.0 * 86400.0,
 ];
 
-/// A stretch of time: its beginning, and its end, which is exclusive.
+/// A range of time: its beginning, and its end, which is exclusive.
 pub(super) type Piece = (f64, f64);
 
 /// The union of stretches.
@@ -52,11 +53,12 @@ pub(super) struct Cover {
 }
 
 impl Cover {
-    /// Adds a stretch.
+    /// Adds a time range.
     pub(super) fn add(&mut self, (mut from, mut to): Piece) {
         // Pieces are apart, so those that touch the new one are neighbours.
-        while let Some((&begin, &end)) = self.pieces.range(..=key(to + SEAM)).next_back() {
-            if end + SEAM < from {
+        while let Some((&begin, &end)) = self.pieces.range(..=key(to + MAX_GAP_SECONDS)).next_back()
+        {
+            if end + MAX_GAP_SECONDS < from {
                 break;
             }
             self.pieces.remove(&begin);
@@ -73,7 +75,7 @@ impl Cover {
         Some((time(*first), *last))
     }
 
-    /// The covered part of a stretch, in seconds.
+    /// The covered part of a time range, in seconds.
     pub(super) fn within(&self, (from, to): Piece) -> f64 {
         let before = self.pieces.range(..key(to));
         let reach = before.rev().take_while(|(_, end)| **end > from);
@@ -84,7 +86,7 @@ impl Cover {
             .fold(0.0, |sum, covered| sum + covered)
     }
 
-    /// The parts of this stretch that are not covered, if they are at least `GAP` long.
+    /// The parts of this time range that are not covered, if they are at least `GAP` long.
     pub(super) fn gaps(&self, (from, to): Piece) -> Vec<Piece> {
         let mut at = from;
         let mut gaps = Vec::new();

@@ -35,7 +35,7 @@ macro_rules! words {
 
 words! {
     /// What became of the process.
-    Place {
+    ProcessStanding {
         /// It is followed.
         Followed,
         /// It is the daemon, or a worker of it.
@@ -61,7 +61,7 @@ words! {
 
 words! {
     /// What was there.
-    Seen {
+    PageKind {
         /// A page of its own.
         Own,
         /// One within a huge page.
@@ -117,7 +117,7 @@ words! {
 
 words! {
     /// Where a region stands; see [`uksm_policy::report::Standing`].
-    Stands {
+    RegionStanding {
         /// Too young.
         Young,
         /// Of a lifetime class that dies young.
@@ -147,7 +147,7 @@ words! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sighting {
     /// Their state.
-    pub(crate) what: Seen,
+    pub(crate) what: PageKind,
     /// Possible partners.
     pub(crate) partner: Partner,
     /// Their number.
@@ -164,7 +164,7 @@ pub(crate) struct Region {
     /// Its level, 1 at the bottom.
     pub(crate) level: u64,
     /// Its standing.
-    pub(crate) standing: Stands,
+    pub(crate) standing: RegionStanding,
     /// Time until the standing ends, if time ends it.
     pub(crate) left_seconds: Option<f64>,
     /// Its minimum age.
@@ -244,7 +244,7 @@ pub(crate) struct Terms {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Evidence {
     /// Its state for the daemon.
-    pub(crate) place: Place,
+    pub(crate) place: ProcessStanding,
     /// Its group, if the daemon has groups and it is in one.
     pub(crate) group: Option<String>,
     /// Why it is not attached, or its worker does not answer: one line.
@@ -270,7 +270,7 @@ pub(crate) struct Evidence {
 
 impl Evidence {
     /// Evidence on a process that is not followed.
-    pub(crate) fn of(place: Place, fault: Option<String>) -> Evidence {
+    pub(crate) fn of(place: ProcessStanding, fault: Option<String>) -> Evidence {
         Evidence {
             place,
             group: None,
@@ -301,20 +301,20 @@ impl From<KnownPartner> for Partner {
     }
 }
 
-impl From<Standing> for Stands {
-    fn from(standing: Standing) -> Stands {
+impl From<Standing> for RegionStanding {
+    fn from(standing: Standing) -> RegionStanding {
         match standing {
-            Standing::Young => Stands::Young,
-            Standing::ShortLived => Stands::ShortLived,
-            Standing::Unread => Stands::Unread,
-            Standing::Sparse => Stands::Sampled,
-            Standing::Rising => Stands::Rising,
-            Standing::Swept => Stands::Swept,
-            Standing::Finished => Stands::Finished,
-            Standing::CowBroken => Stands::CowBroken,
-            Standing::OnTrial => Stands::OnTrial,
-            Standing::Refused => Stands::Refused,
-            Standing::Lost => Stands::Lost,
+            Standing::Young => RegionStanding::Young,
+            Standing::ShortLived => RegionStanding::ShortLived,
+            Standing::Unread => RegionStanding::Unread,
+            Standing::Sparse => RegionStanding::Sampled,
+            Standing::Rising => RegionStanding::Rising,
+            Standing::Swept => RegionStanding::Swept,
+            Standing::Finished => RegionStanding::Finished,
+            Standing::CowBroken => RegionStanding::CowBroken,
+            Standing::OnTrial => RegionStanding::OnTrial,
+            Standing::Refused => RegionStanding::Refused,
+            Standing::Lost => RegionStanding::Lost,
         }
     }
 }

@@ -7,7 +7,7 @@ use uksm_policy::report::counted;
 use uksm_redistribution::rates::RateStatus as Rate;
 use uksm_redistribution::status::RedistributionStatus as Redistribution;
 
-use super::{Status, giving, mib, print, table};
+use super::{Status, mib, print, redistribution, table};
 use uksm_input::plain::plain;
 
 /// The status of a daemon with groups.
@@ -112,7 +112,7 @@ impl fmt::Display for GroupsStatus {
                 )?;
             }
         }
-        let given = self.redistribution.iter().flat_map(giving::lines);
+        let given = self.redistribution.iter().flat_map(redistribution::lines);
         given.into_iter().try_for_each(|line| writeln!(f, "{line}"))
     }
 }

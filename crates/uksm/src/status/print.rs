@@ -162,7 +162,7 @@ mod tests {
     use uksm_policy::report::LevelReport;
 
     #[test]
-    fn one_of_a_thing_is_said_as_one() {
+    fn a_count_of_one_is_singular() {
         let mut status = Status::default();
         status.targets.processes = 1;
         status.targets.spaces.spaces = 1;

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn spaces_are_named_by_their_first_process_and_those_of_nobody_are_passed_over() {
+    fn spaces_are_named_by_their_first_process_and_those_without_are_skipped() {
         let sums = |merged_pages| Sums {
             merged_pages,
             ..Sums::default()
@@ -148,11 +148,11 @@ mod tests {
         };
         // 7 and 9 share a space; that of 8 is not known yet.
         let followed = [target(5, 3), target(7, 1), target(8, 77), target(9, 1)];
-        let told = spaces.of_processes(followed);
-        let rows = told.processes.iter();
+        let listed = spaces.of_processes(followed);
+        let rows = listed.processes.iter();
         let rows: Vec<(u32, u64)> = rows.map(|it| (it.pid, it.sums.merged_pages)).collect();
         assert_eq!(rows, [(5, 30), (7, 10)]);
-        assert_eq!(told.left_out, 4);
+        assert_eq!(listed.left_out, 4);
     }
 
     #[test]

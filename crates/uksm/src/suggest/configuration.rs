@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::members::Member;
+use super::members::MemberName;
 
 /// These groups, by name, as a part of a configuration file.
-pub(super) fn text<'a>(groups: impl Iterator<Item = (&'a str, &'a [Member])>) -> String {
+pub(super) fn text<'a>(groups: impl Iterator<Item = (&'a str, &'a [MemberName])>) -> String {
     let mut text = String::new();
     for (name, members) in groups {
         if text.is_empty() {
@@ -17,8 +17,10 @@ pub(super) fn text<'a>(groups: impl Iterator<Item = (&'a str, &'a [Member])>) ->
         let mut processes = Vec::new();
         for member in members {
             match member {
-                Member::Cgroup { cgroup, .. } => cgroups.push(format!("    {},\n", quoted(cgroup))),
-                Member::Process {
+                MemberName::Cgroup { cgroup, .. } => {
+                    cgroups.push(format!("    {},\n", quoted(cgroup)));
+                }
+                MemberName::Process {
                     pid,
                     start_ticks,
                     comm,
@@ -49,11 +51,11 @@ mod tests {
 
     #[test]
     fn what_is_proposed_is_read_as_it_was_meant() {
-        let cgroup = |path: &str| Member::Cgroup {
+        let cgroup = |path: &str| MemberName::Cgroup {
             cgroup: path.to_owned(),
             processes: 2,
         };
-        let process = Member::Process {
+        let process = MemberName::Process {
             pid: 71,
             start_ticks: 99,
             comm: "a\n\" b".to_owned(),

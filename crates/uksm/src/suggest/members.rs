@@ -20,7 +20,7 @@ use uksm_linux::selection::Cgroup;
 /// A part of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub(super) enum Member {
+pub(super) enum MemberName {
     /// All processes of a control group, and of those below it.
     Cgroup {
         /// Its path.
@@ -39,10 +39,10 @@ pub(super) enum Member {
     },
 }
 
-impl Member {
+impl MemberName {
     /// A process.
-    pub(super) fn process(pid: u32, stat: &Stat) -> Member {
-        Member::Process {
+    pub(super) fn process(pid: u32, stat: &Stat) -> MemberName {
+        MemberName::Process {
             pid,
             start_ticks: stat.start_ticks,
             comm: stat.comm.clone(),
@@ -68,12 +68,12 @@ pub(super) fn cgroups(proc: &Proc) -> anyhow::Result<BTreeMap<u32, String>> {
 
 /// The members by control groups where these have the same processes, control groups first.
 pub(super) fn shortest<'a>(
-    processes: impl Iterator<Item = &'a Member>,
+    processes: impl Iterator<Item = &'a MemberName>,
     cgroups: &BTreeMap<u32, String>,
-) -> Vec<Member> {
-    let mut left: BTreeMap<u32, &Member> = BTreeMap::new();
+) -> Vec<MemberName> {
+    let mut left: BTreeMap<u32, &MemberName> = BTreeMap::new();
     for process in processes {
-        if let Member::Process { pid, .. } = process {
+        if let MemberName::Process { pid, .. } = process {
             left.insert(*pid, process);
         }
     }
@@ -88,7 +88,7 @@ pub(super) fn shortest<'a>(
             for pid in &inside {
                 left.remove(pid);
             }
-            members.push(Member::Cgroup {
+            members.push(MemberName::Cgroup {
                 cgroup: path.clone(),
                 processes: inside.len() as u64,
             });
@@ -111,16 +111,16 @@ fn one(path: &str) -> Option<Cgroup> {
 mod tests {
     use super::*;
 
-    fn process(pid: u32) -> Member {
-        Member::Process {
+    fn process(pid: u32) -> MemberName {
+        MemberName::Process {
             pid,
             start_ticks: 5,
             comm: "x".to_owned(),
         }
     }
 
-    fn cgroup(path: &str, processes: u64) -> Member {
-        Member::Cgroup {
+    fn cgroup(path: &str, processes: u64) -> MemberName {
+        MemberName::Cgroup {
             cgroup: path.to_owned(),
             processes,
         }
@@ -142,7 +142,7 @@ mod tests {
         .map(|(pid, path)| (pid, path.to_owned()))
         .into();
         let named = |pids: &[u32]| {
-            let members: Vec<Member> = pids.iter().map(|&pid| process(pid)).collect();
+            let members: Vec<MemberName> = pids.iter().map(|&pid| process(pid)).collect();
             shortest(members.iter(), &cgroups)
         };
         assert_eq!(named(&[2, 3]), [cgroup("/a", 2)]);

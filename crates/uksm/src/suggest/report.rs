@@ -8,7 +8,7 @@ use uksm_policy::report::counted;
 use uksm_sketch::estimate::Estimate;
 
 use super::configuration;
-use super::members::Member;
+use super::members::MemberName;
 use crate::status::table;
 
 /// Maximum length of the boundary's part in a group's name.
@@ -49,7 +49,7 @@ pub(super) struct BoundaryReport {
     /// The groups, the largest savings first.
     pub(super) groups: Vec<GroupReport>,
     /// Processes that are in no group.
-    pub(super) alone: Vec<Member>,
+    pub(super) alone: Vec<MemberName>,
     /// Additional savings of one group of all processes.
     pub(super) lost: Pages,
 }
@@ -62,7 +62,7 @@ pub(super) struct GroupReport {
     /// Number of its processes.
     pub(super) processes: u64,
     /// Its processes.
-    pub(super) members: Vec<Member>,
+    pub(super) members: Vec<MemberName>,
     /// Their pages, without those of zeros.
     pub(super) pages: f64,
     /// Savings of the group in total.
@@ -216,11 +216,11 @@ impl fmt::Display for BoundaryReport {
             writeln!(f, "  {}", group.name)?;
             for member in &group.members {
                 match member {
-                    Member::Cgroup { cgroup, processes } => {
+                    MemberName::Cgroup { cgroup, processes } => {
                         let processes = counted(*processes, "process", "processes");
                         writeln!(f, "    {} ({processes})", cgroup.escape_debug())?;
                     }
-                    Member::Process { pid, comm, .. } => {
+                    MemberName::Process { pid, comm, .. } => {
                         writeln!(f, "    {pid} {}", comm.escape_debug())?;
                     }
                 }
@@ -246,17 +246,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_a_line_and_its_boundary_says_what_is_lost() {
+    fn group_is_a_line_with_the_loss_of_its_boundary() {
         let pages = |pages, error| Pages { pages, error };
         let group = GroupReport {
             name: "user-33-1".to_owned(),
             processes: 3,
             members: vec![
-                Member::Cgroup {
+                MemberName::Cgroup {
                     cgroup: "/web".to_owned(),
                     processes: 2,
                 },
-                Member::Process {
+                MemberName::Process {
                     pid: 71,
                     start_ticks: 9,
                     comm: "red\nis".to_owned(),
@@ -283,7 +283,7 @@ mod tests {
             pages: 5120.0,
             zero_pages: 256.0,
             groups: vec![group],
-            alone: vec![Member::Process {
+            alone: vec![MemberName::Process {
                 pid: 72,
                 start_ticks: 9,
                 comm: "sh".to_owned(),

@@ -16,7 +16,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::asking::Whose;
+use super::poller::Whose;
 use crate::status::processes::{Process, Processes};
 
 /// The order of a list.

@@ -15,12 +15,12 @@ use ratatui::widgets::{Cell, Row as Cells, StatefulWidget, Table as Drawn, Table
 use textwrap::core::display_width;
 
 use super::list::{Row, Sort};
-use super::look::Look;
+use super::terminal_style::TerminalStyle;
 use crate::status::Status;
 use crate::status::groups::GroupStatus;
 
 /// Minimum width of names before another column is shown.
-const NAME: u16 = 12;
+const MIN_NAME_WIDTH: u16 = 12;
 
 /// A column behind the name.
 #[derive(Debug)]
@@ -219,7 +219,7 @@ impl Table {
         let names = self.entries.iter().map(|entry| display_width(&entry.name));
         let longest = names.max().unwrap_or(0).max(self.title.len());
         let longest = u16::try_from(longest).unwrap_or(u16::MAX);
-        let (mut used, mut shown, mut others) = (longest.min(NAME), 0, 0u16);
+        let (mut used, mut shown, mut others) = (longest.min(MIN_NAME_WIDTH), 0, 0u16);
         for (_, column, _) in &self.columns {
             // Savings are always shown, and names are cut for them.
             used = used.saturating_add(column + 1);
@@ -236,7 +236,7 @@ impl Table {
     pub(super) fn draw(
         &self,
         sort: Sort,
-        look: Look,
+        styles: TerminalStyle,
         chosen: usize,
         area: Rect,
         buffer: &mut Buffer,
@@ -257,7 +257,7 @@ impl Table {
             let name = std::iter::once(Cell::new(entry.name.as_str()));
             let cells = entry.cells.iter().take(shown);
             let style = match entry.is_faulty {
-                true => look.of(Color::Red),
+                true => styles.of(Color::Red),
                 false => Style::new(),
             };
             Cells::new(name.chain(cells.map(|cell| Cell::new(right(cell))))).style(style)

@@ -14,10 +14,10 @@ use super::*;
 use crate::control::Answer;
 use crate::control::tests::fake::{self, FakeDaemon};
 use crate::status::groups::GroupStatus;
-use asking::Whose;
+use poller::Whose;
 
 /// Without colours.
-const PLAIN: Look = Look {
+const PLAIN: TerminalStyle = TerminalStyle {
     is_coloured: false,
     has_blocks: true,
 };
@@ -27,19 +27,19 @@ fn of(groups: Vec<GroupStatus>) -> Answered {
 }
 
 /// Three groups: by savings in the order web, db, idle, by CPU in the order db, web, idle.
-fn three() -> View {
+fn three() -> State {
     let mut db = fake::group("db", 512);
     db.status.as_mut().unwrap().cpu.policy.recent_share = 0.5;
     let mut idle = fake::group("idle", 0);
     (idle.status, idle.pid) = (None, None);
     idle.fault = Some("/sys/fs/cgroup/idle: no such control group yet".to_owned());
-    View::of(of(vec![db, idle, fake::group("web", 2560)]))
+    State::of(of(vec![db, idle, fake::group("web", 2560)]))
 }
 
-fn drawn(view: &View, look: Look, width: u16, height: u16) -> Buffer {
+fn drawn(state: &State, styles: TerminalStyle, width: u16, height: u16) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let draw =
-        |frame: &mut ratatui::Frame| screen::draw(view, look, frame.area(), frame.buffer_mut());
+        |frame: &mut ratatui::Frame| drawing::draw(state, styles, frame.area(), frame.buffer_mut());
     terminal.draw(draw).unwrap();
     terminal.backend().buffer().clone()
 }
@@ -55,22 +55,24 @@ fn lines(buffer: &Buffer) -> Vec<String> {
     rows.map(line).collect()
 }
 
-fn plain(view: &View, width: u16, height: u16) -> Vec<String> {
-    lines(&drawn(view, PLAIN, width, height))
+fn plain(state: &State, width: u16, height: u16) -> Vec<String> {
+    lines(&drawn(state, PLAIN, width, height))
 }
 
-fn press(view: &mut View, keys: &[KeyCode]) {
+fn press(state: &mut State, keys: &[KeyCode]) {
     for code in keys {
         assert!(
-            view.press(KeyEvent::new(*code, KeyModifiers::NONE))
+            state
+                .press(KeyEvent::new(*code, KeyModifiers::NONE))
                 .is_continue()
         );
     }
 }
 
 /// The first words of the lines of the list.
-fn order(view: &View) -> Vec<String> {
-    view.groups()
+fn order(state: &State) -> Vec<String> {
+    state
+        .groups()
         .iter()
         .map(|group| group.name.clone())
         .collect()
@@ -125,13 +127,13 @@ fn at_20_columns_names_and_savings_are_left_and_below_that_a_word() {
     // Any size is drawn.
     for width in (0..60).step_by(7) {
         for height in (0..30).step_by(3) {
-            let mut view = three();
-            plain(&view, width, height);
-            press(&mut view, &[KeyCode::Enter, KeyCode::PageDown]);
-            plain(&view, width, height);
-            press(&mut view, &[KeyCode::Char('t'), KeyCode::PageDown]);
-            view.take(Said::Status(Err("no daemon answers".to_owned())));
-            plain(&view, width, height);
+            let mut state = three();
+            plain(&state, width, height);
+            press(&mut state, &[KeyCode::Enter, KeyCode::PageDown]);
+            plain(&state, width, height);
+            press(&mut state, &[KeyCode::Char('t'), KeyCode::PageDown]);
+            state.take(PollerAnswer::Status(Err("no daemon answers".to_owned())));
+            plain(&state, width, height);
         }
     }
 }
@@ -139,15 +141,15 @@ fn at_20_columns_names_and_savings_are_left_and_below_that_a_word() {
 #[test]
 fn long_names_are_cut_and_no_column_runs_into_another() {
     let name = "a-group-with-a-very-long-name-of-all-its-words-and-more-of-them-still-that-go-on";
-    let view = View::of(of(vec![fake::group(name, 512)]));
-    let screen = plain(&view, 80, 24);
+    let state = State::of(of(vec![fake::group(name, 512)]));
+    let screen = plain(&state, 80, 24);
     assert!(screen[6].starts_with("a-group-with-a-v"), "{screen:#?}");
     assert!(
         screen[6].contains(" 1.0           0.1   2.50 "),
         "{screen:#?}"
     );
     // In output for scripts, nothing is cut.
-    let text = once::text(&view, vec![], once::WIDE);
+    let text = plain_text::text(&state, vec![], plain_text::WIDTH_WITHOUT_TERMINAL);
     assert!(
         text.contains(&format!("\n{name}       1.0           0.1   2.50 ")),
         "{text}"
@@ -156,27 +158,27 @@ fn long_names_are_cut_and_no_column_runs_into_another() {
 
 #[test]
 fn keys_sort_and_the_chosen_group_stays_chosen() {
-    let mut view = three();
-    assert_eq!(order(&view), ["web", "db", "idle"]);
-    press(&mut view, &[KeyCode::Down]);
-    assert_eq!(view.chosen(), 1);
-    press(&mut view, &[KeyCode::Char('c')]);
+    let mut state = three();
+    assert_eq!(order(&state), ["web", "db", "idle"]);
+    press(&mut state, &[KeyCode::Down]);
+    assert_eq!(state.chosen(), 1);
+    press(&mut state, &[KeyCode::Char('c')]);
     assert_eq!(
-        (order(&view), view.chosen()),
+        (order(&state), state.chosen()),
         (vec!["db".into(), "web".into(), "idle".into()], 0)
     );
     press(
-        &mut view,
+        &mut state,
         &[KeyCode::Char('n'), KeyCode::PageDown, KeyCode::PageDown],
     );
-    assert_eq!(order(&view), ["db", "idle", "web"]);
-    assert_eq!(view.chosen(), 2);
-    press(&mut view, &[KeyCode::Home, KeyCode::Up]);
-    assert_eq!(view.chosen(), 0);
+    assert_eq!(order(&state), ["db", "idle", "web"]);
+    assert_eq!(state.chosen(), 2);
+    press(&mut state, &[KeyCode::Home, KeyCode::Up]);
+    assert_eq!(state.chosen(), 0);
     let underlined = |sort: KeyCode| {
-        let mut view = three();
-        press(&mut view, &[sort]);
-        let buffer = drawn(&view, PLAIN, 80, 24);
+        let mut state = three();
+        press(&mut state, &[sort]);
+        let buffer = drawn(&state, PLAIN, 80, 24);
         let row = buffer.content().chunks(80).nth(5).unwrap();
         let cells = row
             .iter()
@@ -190,20 +192,22 @@ fn keys_sort_and_the_chosen_group_stays_chosen() {
     assert_eq!(underlined(KeyCode::Char('s')), "saved MiB");
     assert_eq!(underlined(KeyCode::Char('c')), "cpu %");
     assert!(
-        view.press(KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE))
+        state
+            .press(KeyEvent::new(KeyCode::Char('q'), KeyModifiers::NONE))
             .is_break()
     );
     assert!(
-        view.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL))
+        state
+            .press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL))
             .is_break()
     );
 }
 
 #[test]
-fn a_daemon_that_is_gone_is_said_and_what_was_stays() {
-    let mut view = three();
-    view.take(Said::Status(Err("no daemon answers".to_owned())));
-    let screen = plain(&view, 80, 24);
+fn missing_daemon_is_reported_and_old_figures_stay() {
+    let mut state = three();
+    state.take(PollerAnswer::Status(Err("no daemon answers".to_owned())));
+    let screen = plain(&state, 80, 24);
     assert_eq!(screen[1], "no daemon answers; the figures below are older");
     assert_eq!(screen[2], "saved, all, last 2 answers: 9.0 to 9.0 MiB");
     // The newest column is empty, the one before is not.
@@ -211,21 +215,21 @@ fn a_daemon_that_is_gone_is_said_and_what_was_stays() {
         screen[3].ends_with('█') && screen[3].chars().count() == 79,
         "{screen:#?}"
     );
-    view.take(Said::Status(Ok(of(vec![fake::group("web", 512)]))));
-    let screen = plain(&view, 80, 24);
+    state.take(PollerAnswer::Status(Ok(of(vec![fake::group("web", 512)]))));
+    let screen = plain(&state, 80, 24);
     assert_eq!(screen[1], "saved, all, last 3 answers: 0.0 to 9.0 MiB");
 }
 
 #[test]
 fn there_are_no_colours_where_none_are_wanted() {
     let colours = |is_coloured| {
-        let mut view = three();
-        view.take(Said::Status(Err("no daemon answers".to_owned())));
-        let look = Look {
+        let mut state = three();
+        state.take(PollerAnswer::Status(Err("no daemon answers".to_owned())));
+        let styles = TerminalStyle {
             is_coloured,
             ..PLAIN
         };
-        let buffer = drawn(&view, look, 80, 24);
+        let buffer = drawn(&state, styles, 80, 24);
         let cells = buffer.content().iter();
         cells
             .filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset)
@@ -236,36 +240,44 @@ fn there_are_no_colours_where_none_are_wanted() {
 }
 
 #[test]
-fn the_environment_says_what_can_be_drawn() {
-    let look = |set: &[(&str, &str)]| {
+fn terminal_features_come_from_the_environment() {
+    let styles = |set: &[(&str, &str)]| {
         let set: std::collections::BTreeMap<&str, &str> = set.iter().copied().collect();
-        let look = Look::of_environment(|name| set.get(name).map(Into::into));
-        (look.is_coloured, look.has_blocks)
+        let styles = TerminalStyle::of_environment(|name| set.get(name).map(Into::into));
+        (styles.is_coloured, styles.has_blocks)
     };
-    assert_eq!(look(&[]), (true, false));
-    assert_eq!(look(&[("LANG", "C.UTF-8"), ("NO_COLOR", "")]), (true, true));
+    assert_eq!(styles(&[]), (true, false));
     assert_eq!(
-        look(&[("LANG", "de_DE.utf8"), ("NO_COLOR", "1")]),
+        styles(&[("LANG", "C.UTF-8"), ("NO_COLOR", "")]),
+        (true, true)
+    );
+    assert_eq!(
+        styles(&[("LANG", "de_DE.utf8"), ("NO_COLOR", "1")]),
         (false, true)
     );
-    assert_eq!(look(&[("LANG", "C.UTF-8"), ("LC_ALL", "C")]), (true, false));
     assert_eq!(
-        look(&[("LC_CTYPE", "nonsense"), ("LC_ALL", "")]),
+        styles(&[("LANG", "C.UTF-8"), ("LC_ALL", "C")]),
+        (true, false)
+    );
+    assert_eq!(
+        styles(&[("LC_CTYPE", "nonsense"), ("LC_ALL", "")]),
         (true, false)
     );
 }
 
 #[test]
 fn where_the_locale_has_no_blocks_all_is_ascii() {
-    let mut view = three();
+    let mut state = three();
     for saved in [2000, 500, 0, 1500] {
-        view.take(Said::Status(Ok(of(vec![fake::group("web", saved)]))));
+        state.take(PollerAnswer::Status(Ok(of(vec![fake::group(
+            "web", saved,
+        )]))));
     }
-    let look = Look {
+    let styles = TerminalStyle {
         has_blocks: false,
         ..PLAIN
     };
-    let screen = lines(&drawn(&view, look, 80, 24));
+    let screen = lines(&drawn(&state, styles, 80, 24));
     assert!(screen.iter().all(|line| line.is_ascii()), "{screen:#?}");
     let bars = |line: usize, end: &str| assert!(screen[line].ends_with(end), "{screen:#?}");
     bars(3, " ##  .");
@@ -313,7 +325,7 @@ fn a_daemon_to_look_at() {
         }
         Request::Explain { .. } => {
             std::thread::sleep(Duration::from_secs(2));
-            let place = crate::status::evidence::Place::NotChosen;
+            let place = crate::status::evidence::ProcessStanding::NotChosen;
             let evidence = crate::status::evidence::Evidence::of(place, None);
             Answer::Explained(Box::new(evidence))
         }

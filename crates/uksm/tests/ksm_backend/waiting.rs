@@ -79,7 +79,7 @@ fn processes_that_hold_their_locks_stop_neither_the_daemon_nor_its_answers() {
 }
 
 #[test]
-fn a_process_of_the_configuration_that_has_ended_keeps_nobody_from_starting() {
+fn ended_process_of_the_configuration_does_not_prevent_the_start() {
     let host = Host::new();
     process(&host, 4_000_001, "other");
     let config = host.path("config.toml");

@@ -150,7 +150,7 @@ fn each_configuration_in_the_guides_can_be_read_and_planned() {
 }
 
 #[test]
-fn each_guide_says_what_was_tried_and_is_in_the_table() {
+fn each_guide_has_a_tried_line_and_is_in_the_table() {
     let guides = guides();
     let table = &guides
         .iter()

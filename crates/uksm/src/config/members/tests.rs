@@ -60,7 +60,7 @@ fn redistribution_can_be_turned_off_where_members_stand() {
 }
 
 #[test]
-fn each_mistake_is_told_with_its_line() {
+fn each_mistake_is_reported_with_its_line() {
     let changed = |from: &str, to: &str| ONE.replace(from, to);
     let file = std::env::current_exe().unwrap();
     let no_socket = changed(
@@ -68,7 +68,7 @@ fn each_mistake_is_told_with_its_line() {
         &format!("qmp = \"{}\"", file.display()),
     );
     let long = format!("qmp = \"/{}\"", "x".repeat(MAX_SOCKET));
-    for (text, says) in [
+    for (text, expected) in [
         (
             changed("equal", "fair"),
             "3: redistribute = fair: must be none, equal, ",
@@ -155,8 +155,11 @@ fn each_mistake_is_told_with_its_line() {
         ),
     ] {
         let error = plan(&text, "").unwrap_err();
-        let says = format!("/config.toml:{says}");
-        assert!(error.contains(&says), "{text}\n{error}\nand not\n{says}");
+        let expected = format!("/config.toml:{expected}");
+        assert!(
+            error.contains(&expected),
+            "{text}\n{error}\nand not\n{expected}"
+        );
         assert_eq!(error.lines().count(), 1, "{error}");
     }
 }

@@ -106,24 +106,24 @@ fn each_process_is_in_one_group() {
 }
 
 #[test]
-fn what_a_worker_is_told_is_what_was_resolved() {
+fn worker_gets_the_resolved_settings() {
     let host = Host::new();
     let plans = host
         .plan("[group.a]\ncomm = \"nginx\"\ngovernor = \"quiet\"\ncpu = \"3%\"\nhint_runs = 2\n")
         .unwrap();
-    let told = Settings::of_texts(&plans[0].texts)
+    let resolved = Settings::of_texts(&plans[0].texts)
         .unwrap()
         .resolve()
         .unwrap();
-    assert_eq!(told.params, plans[0].resolved.params);
-    assert_eq!(told.daemon, plans[0].resolved.daemon);
-    assert_eq!((told.params.cpu, told.params.hint_runs), (0.03, 2));
+    assert_eq!(resolved.params, plans[0].resolved.params);
+    assert_eq!(resolved.daemon, plans[0].resolved.daemon);
+    assert_eq!((resolved.params.cpu, resolved.params.hint_runs), (0.03, 2));
 }
 
 #[test]
 fn groups_that_name_the_same_are_refused() {
     let host = Host::new();
-    for (a, b, says) in [
+    for (a, b, expected) in [
         ("comm = \"x*\"", "comm = \"x*\"", "comm x*"),
         ("pid = 10", "pid = \"10@10\"", "pid 10"),
         (
@@ -137,11 +137,11 @@ fn groups_that_name_the_same_are_refused() {
         ("all = true", "all = true", "all"),
     ] {
         let error = host.refused(&format!("[group.a]\n{a}\n[group.b]\n{b}\n"));
-        let says = format!(
-            "/config.toml:3: b: {says} is also in group a (/config.toml:1: a): exclude it from one \
+        let expected = format!(
+            "/config.toml:3: b: {expected} is also in group a (/config.toml:1: a): exclude it from one \
              of them"
         );
-        assert_eq!(error, says);
+        assert_eq!(error, expected);
     }
     host.plan(
         "[group.a]\ncgroup = \"/x\"\nexclude = { cgroup = \"/x/y\" }\n\
@@ -151,7 +151,7 @@ fn groups_that_name_the_same_are_refused() {
 }
 
 #[test]
-fn a_process_in_two_groups_is_named_and_keeps_nobody_from_starting() {
+fn process_in_two_groups_is_named_and_does_not_prevent_the_start() {
     let host = Host::new();
     let text = "[group.web]\ncomm = \"nginx\"\n[group.b]\ncgroup = \"/tenants/b\"\n";
     let plans = host.plan(text).unwrap();
@@ -202,7 +202,7 @@ fn a_process_that_has_ended_keeps_no_file_from_being_read() {
 #[test]
 fn each_mistake_names_its_line() {
     let host = Host::new();
-    for (text, says) in [
+    for (text, expected) in [
         (
             "[group.a]\nv_dupe = 1\n",
             "/config.toml:2: v_dupe: no such key: known are account_days, ",
@@ -240,7 +240,7 @@ fn each_mistake_names_its_line() {
         ),
     ] {
         let error = host.refused(text);
-        assert!(error.starts_with(says), "{text:?}: {error}");
+        assert!(error.starts_with(expected), "{text:?}: {error}");
     }
 }
 
@@ -294,7 +294,7 @@ fn each_mistake_in_a_rule_names_its_line() {
     let labels = host.0.path().join("labels");
     std::fs::write(&labels, "/t/a blue\n\n/t/b\n").unwrap();
     let file = format!("[rule.a]\nby = \"file:{}\"\n", labels.display());
-    for (text, says) in [
+    for (text, expected) in [
         ("rule = 1\n", "/config.toml:1: rule: must be a table"),
         (
             "[rule.a]\nv_dup = 0.1\n",
@@ -359,7 +359,7 @@ fn each_mistake_in_a_rule_names_its_line() {
     ] {
         let error = host.plans(text).expect_err(text);
         let error = error.replace(&*host.0.path().to_string_lossy(), "");
-        assert!(error.starts_with(says), "{text:?}: {error}");
+        assert!(error.starts_with(expected), "{text:?}: {error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
     std::fs::create_dir(host.0.path().join("conf.d")).unwrap();

@@ -21,7 +21,7 @@ struct Reply<T> {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Told<T> {
+struct StatusParameters<T> {
     status: T,
 }
 
@@ -38,7 +38,7 @@ struct Kind {
 /// As the library's; not expected.
 pub(super) fn written(status: &impl Serialize) -> varlink::Result<Vec<u8>> {
     let reply = Reply {
-        parameters: Told { status },
+        parameters: StatusParameters { status },
     };
     let mut message =
         serde_json::to_vec(&reply).map_err(|error| ErrorKind::SerdeJsonSer(error.classify()))?;
@@ -51,7 +51,7 @@ pub(super) fn written(status: &impl Serialize) -> varlink::Result<Vec<u8>> {
 /// # Errors
 /// It is a status that this program does not understand.
 pub(super) fn read(message: &[u8]) -> Option<serde_json::Result<Answer>> {
-    let kind: Reply<Told<Kind>> = serde_json::from_slice(message).ok()?;
+    let kind: Reply<StatusParameters<Kind>> = serde_json::from_slice(message).ok()?;
     Some(match kind.parameters.status {
         Kind {
             groups: Some(_), ..
@@ -64,6 +64,6 @@ pub(super) fn read(message: &[u8]) -> Option<serde_json::Result<Answer>> {
 }
 
 fn status<T: DeserializeOwned>(message: &[u8]) -> serde_json::Result<T> {
-    let reply: Reply<Told<T>> = serde_json::from_slice(message)?;
+    let reply: Reply<StatusParameters<T>> = serde_json::from_slice(message)?;
     Ok(reply.parameters.status)
 }

@@ -8,7 +8,7 @@ use varlink_parser::{IDL, VStruct, VStructOrEnum, VType, VTypeExt};
 use super::*;
 use crate::status::Status;
 use crate::status::evidence::{
-    Evidence, Partner, Place, Range, Region, Seen, Sighting, Stands, Terms,
+    Evidence, PageKind, Partner, ProcessStanding, Range, Region, RegionStanding, Sighting, Terms,
 };
 use crate::status::processes::{Process, Processes, Sums};
 
@@ -111,7 +111,7 @@ fn evidence() -> Answer {
         start: 0x1000,
         end: 0x9000,
         level: 1,
-        standing: Stands::CowBroken,
+        standing: RegionStanding::CowBroken,
         left_seconds: Some(4.0),
         age_seconds: 60.0,
         merged: 1,
@@ -125,7 +125,7 @@ fn evidence() -> Answer {
         huge_again_left_seconds: None,
         read: 8,
         seen: vec![Sighting {
-            what: Seen::Own,
+            what: PageKind::Own,
             partner: Partner::OwnOnly,
             pages: 8,
         }],
@@ -145,7 +145,7 @@ fn evidence() -> Answer {
             end: 4096,
         }],
         next: Some(0x9000),
-        ..Evidence::of(Place::Followed, None)
+        ..Evidence::of(ProcessStanding::Followed, None)
     }))
 }
 
@@ -213,7 +213,7 @@ fn examples() -> Vec<(Request, Answer)> {
         (
             Request::Explain { pid: 7, from: 0 },
             Answer::Explained(Box::new(Evidence::of(
-                Place::NotAttached,
+                ProcessStanding::NotAttached,
                 Some("no right".to_owned()),
             ))),
         ),
@@ -242,7 +242,7 @@ fn calls_and_replies_are_as_described_and_are_understood() {
         let method = &idl.methods[name];
         assert_has(&idl, &method.input, &parameters, name);
         let asked = asked(name, &parameters).unwrap();
-        assert_eq!(asked, Asked::Plain(request.clone()));
+        assert_eq!(asked, ParsedCall::Plain(request.clone()));
 
         let message = reply_of(&asked, answer.clone()).unwrap();
         let reply = parsed(&message);
@@ -276,7 +276,7 @@ fn calls_and_replies_are_as_described_and_are_understood() {
 #[test]
 fn lists_that_are_left_out_are_empty_and_what_is_not_described_is_refused() {
     let few = json!({ "selectors": { "pid": ["7"], "unit": null } });
-    let Ok(Asked::Plain(Request::Break(texts))) = asked("Break", &few) else {
+    let Ok(ParsedCall::Plain(Request::Break(texts))) = asked("Break", &few) else {
         panic!("a list that is left out is empty");
     };
     assert_eq!((texts.pid.len(), texts.unit.len()), (1, 0));
@@ -299,25 +299,25 @@ fn lists_that_are_left_out_are_empty_and_what_is_not_described_is_refused() {
     ] {
         let no = asked(method, &parameters);
         assert!(
-            matches!(no, Err(NoCall::Bad(_))),
+            matches!(no, Err(InvalidCall::Bad(_))),
             "{method} {parameters}: {no:?}"
         );
     }
-    assert_eq!(asked("status", &json!({})), Err(NoCall::NoMethod));
+    assert_eq!(asked("status", &json!({})), Err(InvalidCall::NoMethod));
     assert_eq!(call_of(&Request::BreakSpaces(vec![1])), None);
     assert_eq!(call_of(&Request::Spaces), None);
     assert_eq!(
         asked("Processes", &json!({ "group": null })),
-        Ok(Asked::Plain(Request::Processes(None)))
+        Ok(ParsedCall::Plain(Request::Processes(None)))
     );
     assert_eq!(
         asked("Explain", &json!({ "pid": 7 })),
-        Ok(Asked::Plain(Request::Explain { pid: 7, from: 0 }))
+        Ok(ParsedCall::Plain(Request::Explain { pid: 7, from: 0 }))
     );
 }
 
 #[test]
-fn a_reply_that_is_none_says_why() {
+fn invalid_reply_has_a_reason() {
     for (message, says) in [
         (&b""[..], "it is truncated"),
         (b"{\"parameters\":{}}", "it is truncated"),

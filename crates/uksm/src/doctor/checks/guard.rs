@@ -7,7 +7,7 @@
 //! # Source
 //! `kernel/guard_migration.c`.
 
-use super::processes::{nothing, of, told};
+use super::processes::{nothing, of, verdict_on};
 use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
 use crate::doctor::host::guard::KPROBES;
@@ -62,7 +62,7 @@ fn gpu_memory(host: &Host) -> Verdict {
     let resident = |process: &Process| process.gpu.then_some(process.resident);
     let found = host.processes.with(resident);
     let what = |size| format!("processes with {size} can migrate memory to a GPU");
-    told(
+    verdict_on(
         &found,
         "no process can migrate memory to a GPU",
         of(&found),

@@ -9,7 +9,7 @@
 use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
 use crate::doctor::host::kernel::SYMBOLS;
-use crate::doctor::probe::Seen;
+use crate::doctor::probe::FileContent;
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
@@ -133,19 +133,19 @@ const ATTRIBUTES: usize = 4;
 
 fn architecture(host: &Host) -> Verdict {
     match &host.kernel.architecture {
-        Seen::There(text) if text.trim() == "x86_64" => Verdict::ok("x86-64"),
-        Seen::There(text) => Verdict::error(format!("this is {}, not x86-64", text.trim())),
-        Seen::Absent if std::env::consts::ARCH == "x86_64" => Verdict::ok("x86-64"),
-        Seen::Absent => Verdict::error("this program was not built for x86-64"),
-        Seen::Unread(why) => Verdict::unknown(why),
+        FileContent::There(text) if text.trim() == "x86_64" => Verdict::ok("x86-64"),
+        FileContent::There(text) => Verdict::error(format!("this is {}, not x86-64", text.trim())),
+        FileContent::Absent if std::env::consts::ARCH == "x86_64" => Verdict::ok("x86-64"),
+        FileContent::Absent => Verdict::error("this program was not built for x86-64"),
+        FileContent::Unread(why) => Verdict::unknown(why),
     }
 }
 
 fn version(host: &Host) -> Verdict {
     let release = match &host.kernel.release {
-        Seen::There(release) => release,
-        Seen::Absent => return Verdict::unknown("/proc/sys/kernel/osrelease is not there"),
-        Seen::Unread(why) => return Verdict::unknown(why),
+        FileContent::There(release) => release,
+        FileContent::Absent => return Verdict::unknown("/proc/sys/kernel/osrelease is not there"),
+        FileContent::Unread(why) => return Verdict::unknown(why),
     };
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())
@@ -166,15 +166,15 @@ fn version(host: &Host) -> Verdict {
 
 fn ksm(host: &Host) -> Verdict {
     match &host.kernel.ksm {
-        Seen::There(_) => Verdict::ok("the kernel has KSM"),
-        Seen::Absent => Verdict::error("the kernel was built without CONFIG_KSM"),
-        Seen::Unread(why) => Verdict::unknown(why),
+        FileContent::There(_) => Verdict::ok("the kernel has KSM"),
+        FileContent::Absent => Verdict::error("the kernel was built without CONFIG_KSM"),
+        FileContent::Unread(why) => Verdict::unknown(why),
     }
 }
 
 fn options(host: &Host) -> Verdict {
     let kernel = &host.kernel;
-    if let Seen::Unread(why) = &kernel.config {
+    if let FileContent::Unread(why) = &kernel.config {
         return Verdict::unknown(why);
     }
     if kernel.config.there().is_none() {
@@ -202,11 +202,11 @@ fn options(host: &Host) -> Verdict {
 
 fn symbols(host: &Host) -> Verdict {
     let found = match &host.kernel.symbols {
-        Seen::There(found) => found,
-        Seen::Absent => {
+        FileContent::There(found) => found,
+        FileContent::Absent => {
             return Verdict::error("the kernel has no list of its symbols (CONFIG_KALLSYMS)");
         }
-        Seen::Unread(why) => return Verdict::unknown(why),
+        FileContent::Unread(why) => return Verdict::unknown(why),
     };
     if found.is_empty() {
         return Verdict::unknown("/proc/kallsyms shows nothing to this user");
@@ -230,7 +230,7 @@ pub(in crate::doctor) fn chosen(text: &str) -> Option<&str> {
 
 fn lockdown(host: &Host) -> Verdict {
     match &host.kernel.lockdown {
-        Seen::There(text) => match chosen(text) {
+        FileContent::There(text) => match chosen(text) {
             Some("confidentiality") => {
                 Verdict::error("the kernel is locked down for confidentiality")
             }
@@ -240,17 +240,19 @@ fn lockdown(host: &Host) -> Verdict {
                 text.trim()
             )),
         },
-        Seen::Absent => Verdict::ok("the kernel has no lockdown, or securityfs is not mounted"),
-        Seen::Unread(why) => Verdict::unknown(why),
+        FileContent::Absent => {
+            Verdict::ok("the kernel has no lockdown, or securityfs is not mounted")
+        }
+        FileContent::Unread(why) => Verdict::unknown(why),
     }
 }
 
 fn signature(host: &Host) -> Verdict {
     let kernel = &host.kernel;
     let secure = match &kernel.secure_boot {
-        Seen::There(bytes) => bytes.get(ATTRIBUTES) == Some(&1),
-        Seen::Absent => false,
-        Seen::Unread(why) => return Verdict::unknown(why),
+        FileContent::There(bytes) => bytes.get(ATTRIBUTES) == Some(&1),
+        FileContent::Absent => false,
+        FileContent::Unread(why) => return Verdict::unknown(why),
     };
     let locked = chosen(kernel.lockdown.text()).is_some_and(|mode| mode != "none");
     if !locked && kernel.enforced.text() != "Y" {
@@ -289,15 +291,15 @@ fn btf(host: &Host) -> Verdict {
 
 fn pressure(host: &Host) -> Verdict {
     match &host.kernel.pressure {
-        Seen::There(_) => Verdict::ok("the kernel reports tasks that wait for memory"),
-        Seen::Absent => {
+        FileContent::There(_) => Verdict::ok("the kernel reports tasks that wait for memory"),
+        FileContent::Absent => {
             Verdict::note("the kernel does not report tasks that wait for memory (PSI)")
         }
         // If PSI is compiled in and turned off, the file answers EOPNOTSUPP.
-        Seen::Unread(why) if why.contains("not supported") => {
+        FileContent::Unread(why) if why.contains("not supported") => {
             Verdict::note("the report of tasks that wait for memory is turned off (PSI)")
         }
-        Seen::Unread(why) => Verdict::unknown(why),
+        FileContent::Unread(why) => Verdict::unknown(why),
     }
 }
 

@@ -8,7 +8,7 @@
 use super::kernel::chosen;
 use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
-use crate::doctor::probe::{Seen, size};
+use crate::doctor::probe::{FileContent, size};
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
@@ -136,10 +136,10 @@ const TUNERS: [&str; 2] = ["ksmtuned", "ksm-throttler"];
 
 fn huge_pages(host: &Host) -> Verdict {
     let memory = &host.memory;
-    let Seen::There(enabled) = &memory.enabled else {
+    let FileContent::There(enabled) = &memory.enabled else {
         return match &memory.enabled {
-            Seen::Unread(why) => Verdict::unknown(why),
-            Seen::There(_) | Seen::Absent => {
+            FileContent::Unread(why) => Verdict::unknown(why),
+            FileContent::There(_) | FileContent::Absent => {
                 Verdict::ok("the kernel makes no huge pages by itself")
             }
         };
@@ -173,10 +173,13 @@ const ALL_BUT_ONE: u64 = 511;
 fn khugepaged(host: &Host) -> Verdict {
     let memory = &host.memory;
     let is_off = chosen(memory.enabled.text()) == Some("never");
-    if is_off || memory.enabled == Seen::Absent || memory.max_ptes_none == Seen::Absent {
+    if is_off
+        || memory.enabled == FileContent::Absent
+        || memory.max_ptes_none == FileContent::Absent
+    {
         return Verdict::ok("khugepaged makes no huge pages");
     }
-    if let Seen::Unread(why) = &memory.max_ptes_none {
+    if let FileContent::Unread(why) = &memory.max_ptes_none {
         return Verdict::unknown(why);
     }
     let Ok(max_ptes_none) = memory.max_ptes_none.text().parse::<u64>() else {
@@ -244,7 +247,7 @@ fn hugetlb_reserved(host: &Host) -> Verdict {
 fn ksm(host: &Host) -> Verdict {
     let memory = &host.memory;
     match &memory.run {
-        Seen::There(run) => match run.trim() {
+        FileContent::There(run) => match run.trim() {
             "1" => {
                 let (pages, sleep) = (memory.scan.0.text(), memory.scan.1.text());
                 Verdict::warning(format!(
@@ -258,8 +261,8 @@ fn ksm(host: &Host) -> Verdict {
             }
             _ => Verdict::ok("KSM does not run"),
         },
-        Seen::Absent => Verdict::ok("the kernel has no KSM"),
-        Seen::Unread(why) => Verdict::unknown(why),
+        FileContent::Absent => Verdict::ok("the kernel has no KSM"),
+        FileContent::Unread(why) => Verdict::unknown(why),
     }
 }
 
@@ -282,19 +285,19 @@ fn ksm_tuner(host: &Host) -> Verdict {
 
 fn overcommit(host: &Host) -> Verdict {
     match &host.memory.overcommit {
-        Seen::There(text) if text.trim() == "2" => {
+        FileContent::There(text) if text.trim() == "2" => {
             Verdict::warning("the kernel does not overcommit memory (overcommit_memory is 2)")
                 .mend("sysctl vm.overcommit_memory=0")
         }
-        Seen::There(text) => Verdict::ok(format!("overcommit_memory is {}", text.trim())),
-        Seen::Absent => Verdict::unknown("/proc/sys/vm/overcommit_memory is not there"),
-        Seen::Unread(why) => Verdict::unknown(why),
+        FileContent::There(text) => Verdict::ok(format!("overcommit_memory is {}", text.trim())),
+        FileContent::Absent => Verdict::unknown("/proc/sys/vm/overcommit_memory is not there"),
+        FileContent::Unread(why) => Verdict::unknown(why),
     }
 }
 
 fn swap(host: &Host) -> Verdict {
     match &host.memory.swaps {
-        Seen::Unread(why) => Verdict::unknown(why),
+        FileContent::Unread(why) => Verdict::unknown(why),
         _ if host.memory.swaps().next().is_none() => Verdict::note("there is no swap"),
         _ => Verdict::ok("there is swap"),
     }
@@ -346,23 +349,25 @@ fn headroom(host: &Host) -> Verdict {
 
 fn cgroup_v2(host: &Host) -> Verdict {
     match &host.memory.controllers {
-        Seen::There(_) => Verdict::ok("control groups are those of version 2"),
-        Seen::Absent if host.memory.is_hybrid => {
+        FileContent::There(_) => Verdict::ok("control groups are those of version 2"),
+        FileContent::Absent if host.memory.is_hybrid => {
             Verdict::warning("control groups of version 2 lie beside those of version 1 (hybrid)")
         }
-        Seen::Absent => Verdict::warning("no control groups of version 2 at /sys/fs/cgroup"),
-        Seen::Unread(why) => Verdict::unknown(why),
+        FileContent::Absent => Verdict::warning("no control groups of version 2 at /sys/fs/cgroup"),
+        FileContent::Unread(why) => Verdict::unknown(why),
     }
 }
 
 fn memory_controller(host: &Host) -> Verdict {
     match &host.memory.controllers {
-        Seen::There(text) if text.split_ascii_whitespace().any(|name| name == "memory") => {
+        FileContent::There(text) if text.split_ascii_whitespace().any(|name| name == "memory") => {
             Verdict::ok("control groups count memory")
         }
-        Seen::There(_) => Verdict::warning("control groups of version 2 do not count memory"),
-        Seen::Absent => Verdict::not_applicable("there are no control groups of version 2"),
-        Seen::Unread(why) => Verdict::unknown(why),
+        FileContent::There(_) => {
+            Verdict::warning("control groups of version 2 do not count memory")
+        }
+        FileContent::Absent => Verdict::not_applicable("there are no control groups of version 2"),
+        FileContent::Unread(why) => Verdict::unknown(why),
     }
 }
 

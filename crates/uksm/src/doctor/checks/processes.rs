@@ -151,7 +151,7 @@ fn listed(found: &[(u64, &Process)], more: impl Fn(&Process) -> String) -> Vec<S
 }
 
 /// The verdict on these processes; `what` makes the finding from the sum.
-pub(in crate::doctor) fn told(
+pub(in crate::doctor) fn verdict_on(
     found: &[(u64, &Process)],
     none: &str,
     severity: Severity,
@@ -192,7 +192,7 @@ fn read_in_part(host: &Host) -> Verdict {
 fn hugetlb(host: &Host) -> Verdict {
     let found = host.processes.with(|process| much(process.hugetlb));
     let what = |size| format!("processes have {size} in huge pages of hugetlbfs");
-    told(
+    verdict_on(
         &found,
         "no process has memory of hugetlbfs",
         of(&found),
@@ -213,7 +213,7 @@ fn shared(host: &Host) -> Verdict {
         process.machine.is_some() || process.mappings.keys().any(|name| is_sandbox(name))
     });
     let severity = severity(sandboxes);
-    told(
+    verdict_on(
         &found,
         "no process has much shared memory",
         severity,
@@ -239,7 +239,7 @@ fn guest_memfd(host: &Host) -> Verdict {
     let machines = |process: &Process| process.guest_memfd.then_some(process.resident);
     let found = host.processes.with(machines);
     let what = |size| format!("machines keep memory in guest_memfd, beside {size} of other memory");
-    told(
+    verdict_on(
         &found,
         "no process holds a guest_memfd",
         of(&found),
@@ -256,7 +256,7 @@ fn vfio(host: &Host) -> Verdict {
     };
     let found = host.processes.with(pinned);
     let what = |size| format!("devices are passed through, which pins up to {size}");
-    told(
+    verdict_on(
         &found,
         "no process holds a device of VFIO",
         of(&found),
@@ -269,7 +269,7 @@ fn vfio(host: &Host) -> Verdict {
 fn dax(host: &Host) -> Verdict {
     let found = host.processes.with(|process| much(process.dax));
     let what = |size| format!("processes map {size} of devices for memory (DAX)");
-    told(
+    verdict_on(
         &found,
         "no process maps a device for memory",
         of(&found),
@@ -288,7 +288,7 @@ fn locked(host: &Host) -> Verdict {
         return Verdict::ok("there is mlocked memory, and uksm is set to merge it (locked)");
     }
     let what = |size| format!("processes have locked {size}");
-    told(
+    verdict_on(
         &found,
         "no process has locked much memory",
         of(&found),
@@ -300,7 +300,7 @@ fn locked(host: &Host) -> Verdict {
 fn pinned(host: &Host) -> Verdict {
     let found = host.processes.with(|process| much(process.pinned));
     let what = |size| format!("{size} are pinned for devices or io_uring");
-    told(
+    verdict_on(
         &found,
         "no process has pinned much memory",
         Severity::Note,
@@ -318,7 +318,7 @@ fn of_ksm(host: &Host) -> Verdict {
         false => Severity::Note,
     };
     let what = |size| format!("processes offer {size} to KSM, or KSM has merged it");
-    told(
+    verdict_on(
         &found,
         "no process offers memory to KSM",
         severity,

@@ -8,7 +8,7 @@
 use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
 use crate::doctor::host::rights::CAPABILITIES;
-use crate::doctor::probe::Seen;
+use crate::doctor::probe::FileContent;
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
@@ -56,12 +56,12 @@ fn capabilities(host: &Host) -> Verdict {
 
 fn ptrace_scope(host: &Host) -> Verdict {
     match &host.rights.ptrace_scope {
-        Seen::There(text) if text.trim() == "3" => {
+        FileContent::There(text) if text.trim() == "3" => {
             Verdict::error("the kernel forbids all tracing (ptrace_scope is 3)")
                 .mend("grep -r ptrace_scope /etc/sysctl.conf /etc/sysctl.d /usr/lib/sysctl.d")
         }
-        Seen::There(text) => Verdict::ok(format!("ptrace_scope is {}", text.trim())),
-        Seen::Absent => Verdict::ok("the kernel has no Yama, which could forbid to trace"),
-        Seen::Unread(why) => Verdict::unknown(why),
+        FileContent::There(text) => Verdict::ok(format!("ptrace_scope is {}", text.trim())),
+        FileContent::Absent => Verdict::ok("the kernel has no Yama, which could forbid to trace"),
+        FileContent::Unread(why) => Verdict::unknown(why),
     }
 }

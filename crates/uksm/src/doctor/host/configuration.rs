@@ -11,8 +11,8 @@ use super::processes::Process;
 use crate::config::current::Configuration;
 use crate::config::{self, Config};
 use crate::control::{Answer, NoAnswer};
-use crate::doctor::asked::Asked;
 use crate::doctor::probe::{Root, unread};
+use crate::doctor::sources::Sources;
 use crate::setting::{Backend, Resolved, SOCKET};
 
 /// The state of the configuration and of the daemon.
@@ -39,7 +39,7 @@ impl Configured {
     pub(in crate::doctor) fn read(
         root: &Root,
         named: Option<&Path>,
-        asked: &Asked<'_>,
+        sources: &Sources<'_>,
     ) -> Configured {
         let path = named.map_or_else(|| root.at(Path::new(config::DEFAULT)), Path::to_owned);
         let mut config = Config::default();
@@ -53,7 +53,7 @@ impl Configured {
             .and_then(|all| all.settings.resolve().ok());
         let socket = resolved.as_ref().map(|resolved| &resolved.daemon.socket);
         let socket = socket.map_or(Path::new(SOCKET), PathBuf::as_path);
-        let answer = (asked.daemon)(&root.at(socket));
+        let answer = (sources.daemon)(&root.at(socket));
         let units = [
             "etc/systemd/system",
             "usr/lib/systemd/system",

@@ -1,6 +1,6 @@
 //! The kernel's features that the guard needs.
 
-use crate::doctor::probe::{Root, Seen};
+use crate::doctor::probe::{FileContent, Root};
 
 const FTRACE: &str = "proc/sys/kernel/ftrace_enabled";
 
@@ -8,9 +8,9 @@ pub(in crate::doctor) const KPROBES: &str = "sys/kernel/debug/kprobes/enabled";
 
 /// The state of these features.
 pub(in crate::doctor) struct GuardState {
-    pub(in crate::doctor) gpu_migration: Seen<String>,
-    pub(in crate::doctor) ftrace: Seen<String>,
-    pub(in crate::doctor) kprobes: Seen<String>,
+    pub(in crate::doctor) gpu_migration: FileContent<String>,
+    pub(in crate::doctor) ftrace: FileContent<String>,
+    pub(in crate::doctor) kprobes: FileContent<String>,
 }
 
 impl GuardState {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use procfs_core::{ConfigSetting, FromBufRead as _, KernelConfig};
 
-use crate::doctor::probe::{Root, Seen, unread};
+use crate::doctor::probe::{FileContent, Root, unread};
 
 /// Functions that the module finds by name: the kernel has one of each list. Functions that only
 /// some configurations need are left out.
@@ -29,17 +29,17 @@ const SECURE_BOOT: &str =
 
 /// The state of the kernel.
 pub(in crate::doctor) struct Kernel {
-    pub(in crate::doctor) release: Seen<String>,
-    pub(in crate::doctor) architecture: Seen<String>,
-    pub(in crate::doctor) ksm: Seen<String>,
-    pub(in crate::doctor) config: Seen<KernelConfig>,
+    pub(in crate::doctor) release: FileContent<String>,
+    pub(in crate::doctor) architecture: FileContent<String>,
+    pub(in crate::doctor) ksm: FileContent<String>,
+    pub(in crate::doctor) config: FileContent<KernelConfig>,
     /// Names in [`SYMBOLS`] that it has.
-    pub(in crate::doctor) symbols: Seen<BTreeSet<String>>,
-    pub(in crate::doctor) lockdown: Seen<String>,
-    pub(in crate::doctor) secure_boot: Seen<Vec<u8>>,
-    pub(in crate::doctor) enforced: Seen<String>,
+    pub(in crate::doctor) symbols: FileContent<BTreeSet<String>>,
+    pub(in crate::doctor) lockdown: FileContent<String>,
+    pub(in crate::doctor) secure_boot: FileContent<Vec<u8>>,
+    pub(in crate::doctor) enforced: FileContent<String>,
     pub(in crate::doctor) btf: bool,
-    pub(in crate::doctor) pressure: Seen<String>,
+    pub(in crate::doctor) pressure: FileContent<String>,
 }
 
 impl Kernel {
@@ -50,13 +50,13 @@ impl Kernel {
             .map(|text| text.trim().to_owned());
         let config = match release.there() {
             Some(release) => root.bytes(&format!("boot/config-{release}")),
-            None => Seen::Absent,
+            None => FileContent::Absent,
         };
         let config = match config {
             // A user who may not read the first file may be able to read the second.
-            Seen::There(text) => Seen::There(text),
+            FileContent::There(text) => FileContent::There(text),
             other => match unpacked(root, "proc/config.gz") {
-                Seen::Absent => other,
+                FileContent::Absent => other,
                 seen => seen,
             },
         };
@@ -65,10 +65,12 @@ impl Kernel {
             architecture: root.text("proc/sys/kernel/arch"),
             ksm: root.text("sys/kernel/mm/ksm/run"),
             config: match config.map(|text| KernelConfig::from_buf_read(&text[..])) {
-                Seen::There(Ok(config)) => Seen::There(config),
-                Seen::There(Err(error)) => Seen::Unread(format!("the kernel's options: {error}")),
-                Seen::Absent => Seen::Absent,
-                Seen::Unread(why) => Seen::Unread(why),
+                FileContent::There(Ok(config)) => FileContent::There(config),
+                FileContent::There(Err(error)) => {
+                    FileContent::Unread(format!("the kernel's options: {error}"))
+                }
+                FileContent::Absent => FileContent::Absent,
+                FileContent::Unread(why) => FileContent::Unread(why),
             },
             symbols: found_symbols(root, "proc/kallsyms"),
             lockdown: root.text("sys/kernel/security/lockdown"),
@@ -90,15 +92,15 @@ impl Kernel {
 }
 
 /// Contents of a gzip file.
-fn unpacked(root: &Root, path: &str) -> Seen<Vec<u8>> {
+fn unpacked(root: &Root, path: &str) -> FileContent<Vec<u8>> {
     match root.bytes(path) {
-        Seen::There(packed) => {
+        FileContent::There(packed) => {
             let mut text = Vec::new();
             let most = packed.len() as u64 * 64;
             let mut reader = flate2::read::GzDecoder::new(&packed[..]).take(most);
             match reader.read_to_end(&mut text) {
-                Ok(_) => Seen::There(text),
-                Err(error) => Seen::Unread(unread(path, &error)),
+                Ok(_) => FileContent::There(text),
+                Err(error) => FileContent::Unread(unread(path, &error)),
             }
         }
         other => other,
@@ -107,11 +109,11 @@ fn unpacked(root: &Root, path: &str) -> Seen<Vec<u8>> {
 
 /// Searches the list for [`SYMBOLS`]. It has hundreds of thousands of lines and is not kept.
 /// Link-time optimisation of LLVM adds a suffix to a name, which the kernel ignores as well.
-fn found_symbols(root: &Root, path: &str) -> Seen<BTreeSet<String>> {
+fn found_symbols(root: &Root, path: &str) -> FileContent<BTreeSet<String>> {
     let file = match std::fs::File::open(root.at(Path::new(path))) {
         Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Seen::Absent,
-        Err(error) => return Seen::Unread(unread(path, &error)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return FileContent::Absent,
+        Err(error) => return FileContent::Unread(unread(path, &error)),
     };
     let wanted: BTreeSet<&str> = SYMBOLS.into_iter().flatten().copied().collect();
     let mut found = BTreeSet::new();
@@ -120,9 +122,9 @@ fn found_symbols(root: &Root, path: &str) -> Seen<BTreeSet<String>> {
     loop {
         line.clear();
         match reader.read_until(b'\n', &mut line) {
-            Ok(0) => return Seen::There(found),
+            Ok(0) => return FileContent::There(found),
             Ok(_) => {}
-            Err(error) => return Seen::Unread(unread(path, &error)),
+            Err(error) => return FileContent::Unread(unread(path, &error)),
         }
         // ADDRESS TYPE NAME, and the module's name for symbols of modules.
         let name = line

@@ -134,8 +134,8 @@ mod tests {
     };
 
     #[test]
-    fn what_qemu_was_told_is_read_in_both_forms() {
-        for (line, told) in [
+    fn options_of_qemu_are_read_in_both_forms() {
+        for (line, expected) in [
             ("/usr/bin/qemu-system-x86_64 -m 512 -nographic", PLAIN),
             (
                 "qemu-system-x86_64 -machine q35,mem-merge=off",
@@ -208,7 +208,7 @@ mod tests {
             ),
             ("kvm -device virtio-net,id=virtio-balloon", PLAIN),
         ] {
-            assert_eq!(machine(line), told, "{line}");
+            assert_eq!(machine(line), expected, "{line}");
         }
     }
 

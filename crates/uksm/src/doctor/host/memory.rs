@@ -2,24 +2,24 @@
 
 use procfs_core::{FromBufRead as _, Meminfo};
 
-use crate::doctor::probe::{Root, Seen};
+use crate::doctor::probe::{FileContent, Root};
 
 /// The state of memory.
 pub(in crate::doctor) struct Memory {
-    pub(in crate::doctor) enabled: Seen<String>,
-    pub(in crate::doctor) defrag: Seen<String>,
-    pub(in crate::doctor) max_ptes_none: Seen<String>,
-    pub(in crate::doctor) shrink_underused: Seen<String>,
+    pub(in crate::doctor) enabled: FileContent<String>,
+    pub(in crate::doctor) defrag: FileContent<String>,
+    pub(in crate::doctor) max_ptes_none: FileContent<String>,
+    pub(in crate::doctor) shrink_underused: FileContent<String>,
     pub(in crate::doctor) meminfo: Result<Meminfo, String>,
     /// Reserved huge pages: size, and number.
     pub(in crate::doctor) reserved: Vec<(u64, u64)>,
-    pub(in crate::doctor) run: Seen<String>,
-    pub(in crate::doctor) scan: (Seen<String>, Seen<String>),
-    pub(in crate::doctor) advisor: Seen<String>,
-    pub(in crate::doctor) overcommit: Seen<String>,
-    pub(in crate::doctor) swaps: Seen<String>,
-    pub(in crate::doctor) zswap: Seen<String>,
-    pub(in crate::doctor) controllers: Seen<String>,
+    pub(in crate::doctor) run: FileContent<String>,
+    pub(in crate::doctor) scan: (FileContent<String>, FileContent<String>),
+    pub(in crate::doctor) advisor: FileContent<String>,
+    pub(in crate::doctor) overcommit: FileContent<String>,
+    pub(in crate::doctor) swaps: FileContent<String>,
+    pub(in crate::doctor) zswap: FileContent<String>,
+    pub(in crate::doctor) controllers: FileContent<String>,
     /// Whether both versions of control groups are mounted.
     pub(in crate::doctor) is_hybrid: bool,
     pub(in crate::doctor) nodes: usize,
@@ -29,10 +29,10 @@ impl Memory {
     /// Reads the state.
     pub(in crate::doctor) fn read(root: &Root) -> Memory {
         let meminfo = match root.text("proc/meminfo") {
-            Seen::There(text) => Meminfo::from_buf_read(text.as_bytes())
+            FileContent::There(text) => Meminfo::from_buf_read(text.as_bytes())
                 .map_err(|error| format!("/proc/meminfo: {error}")),
-            Seen::Absent => Err("/proc/meminfo is not there".to_owned()),
-            Seen::Unread(why) => Err(why),
+            FileContent::Absent => Err("/proc/meminfo is not there".to_owned()),
+            FileContent::Unread(why) => Err(why),
         };
         let of_ksm = |name: &str| root.text(&format!("sys/kernel/mm/ksm/{name}"));
         let huge = |name: &str| root.text(&format!("sys/kernel/mm/transparent_hugepage/{name}"));

@@ -5,7 +5,7 @@ use std::path::Path;
 use object::{Object as _, ObjectSection as _};
 use uksm_linux::module;
 
-use crate::doctor::probe::{Root, Seen};
+use crate::doctor::probe::{FileContent, Root};
 
 /// Folders below `/lib/modules/RELEASE` where the module may be.
 const FOLDERS: [&str; 4] = ["updates/dkms", "updates", "extra", "kernel/extra"];
@@ -15,7 +15,7 @@ const FILES: [&str; 4] = ["uksm.ko", "uksm.ko.xz", "uksm.ko.zst", "uksm.ko.gz"];
 
 /// Maximum length of a file that is read, in bytes: with debug information a module has some ten
 /// MiB.
-const LONGEST: u64 = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The mark at the end of a signed module.
 const SIGNED: &[u8] = b"~Module signature appended~\n";
@@ -23,8 +23,8 @@ const SIGNED: &[u8] = b"~Module signature appended~\n";
 /// The state of the module.
 pub(in crate::doctor) struct ModuleState {
     pub(in crate::doctor) is_loaded: bool,
-    pub(in crate::doctor) version: Seen<String>,
-    pub(in crate::doctor) sources: Seen<String>,
+    pub(in crate::doctor) version: FileContent<String>,
+    pub(in crate::doctor) sources: FileContent<String>,
     pub(in crate::doctor) file: Option<ModuleFile>,
     pub(in crate::doctor) has_headers: bool,
     pub(in crate::doctor) has_sources: bool,
@@ -84,19 +84,20 @@ impl ModuleState {
 
 impl ModuleFile {
     fn read(root: &Root, place: &str) -> ModuleFile {
-        let bytes = match root.first_bytes(place, LONGEST) {
-            Seen::There(bytes) => bytes,
-            Seen::Absent | Seen::Unread(_) => Vec::new(),
+        let bytes = match root.first_bytes(place, MAX_FILE_BYTES) {
+            FileContent::There(bytes) => bytes,
+            FileContent::Absent | FileContent::Unread(_) => Vec::new(),
         };
-        let told = modinfo(&bytes);
+        let modinfo_lines = modinfo(&bytes);
         let of = |key: &str| {
-            let told = told.as_ref()?.iter();
-            let mut values = told.filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+            let modinfo_lines = modinfo_lines.as_ref()?.iter();
+            let mut values =
+                modinfo_lines.filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
             values.next().map(str::to_owned)
         };
         ModuleFile {
             name: format!("/{place}"),
-            is_signed: told.as_ref().map(|_| bytes.ends_with(SIGNED)),
+            is_signed: modinfo_lines.as_ref().map(|_| bytes.ends_with(SIGNED)),
             kernel: of("vermagic").and_then(|text| Some(text.split(' ').next()?.to_owned())),
             sources: of("srcversion"),
         }

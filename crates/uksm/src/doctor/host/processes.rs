@@ -7,7 +7,7 @@ use uksm_linux::proc::Proc;
 use uksm_linux::smaps::{NameKind, SmapsEntries};
 
 use super::machines::Machine;
-use crate::doctor::probe::{Root, Seen, unread};
+use crate::doctor::probe::{FileContent, Root, unread};
 
 /// Minimum amount of memory of a kind for a process to be reported.
 pub(in crate::doctor) const MIN_REPORTED_BYTES: u64 = 16 << 20;
@@ -144,7 +144,7 @@ impl Process {
     fn look_into(&mut self, root: &Root) {
         let pid = self.pid;
         let of = |file: &str| format!("proc/{pid}/{file}");
-        if let Seen::There(line) = root.bytes(&of("cmdline")) {
+        if let FileContent::There(line) = root.bytes(&of("cmdline")) {
             self.machine = Machine::of_command_line(&line);
         }
         let ksm = root.text(&of("ksm_stat"));
@@ -158,9 +158,9 @@ impl Process {
         let any = any.find_map(|line| line.strip_prefix("ksm_merge_any:"));
         self.merges_any = any.map(|any| any.trim() == "yes");
         match root.bytes(&of("maps")) {
-            Seen::There(text) => self.take_mappings(&text),
-            Seen::Absent => {}
-            Seen::Unread(why) => self.closed = Some(why),
+            FileContent::There(text) => self.take_mappings(&text),
+            FileContent::Absent => {}
+            FileContent::Unread(why) => self.closed = Some(why),
         }
         let files = match std::fs::read_dir(root.at(of("fd").as_ref())) {
             Ok(files) => files,

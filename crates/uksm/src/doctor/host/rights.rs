@@ -1,6 +1,6 @@
 //! The rights of this program.
 
-use crate::doctor::probe::{Root, Seen};
+use crate::doctor::probe::{FileContent, Root};
 
 /// Capabilities by bit, and their use.
 pub(in crate::doctor) const CAPABILITIES: [(u32, &str, &str); 3] = [
@@ -14,9 +14,9 @@ const WHOLE: [&str; 3] = ["0", "0", "4294967295"];
 
 /// The state of rights.
 pub(in crate::doctor) struct Rights {
-    pub(in crate::doctor) status: Seen<String>,
-    pub(in crate::doctor) users: Seen<String>,
-    pub(in crate::doctor) ptrace_scope: Seen<String>,
+    pub(in crate::doctor) status: FileContent<String>,
+    pub(in crate::doctor) users: FileContent<String>,
+    pub(in crate::doctor) ptrace_scope: FileContent<String>,
 }
 
 impl Rights {

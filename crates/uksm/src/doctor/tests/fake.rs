@@ -9,10 +9,10 @@ use tempfile::TempDir;
 use uksm_linux::module;
 
 use crate::control::{Answer, NoAnswer};
-use crate::doctor::asked::Asked;
 use crate::doctor::host::Host;
 use crate::doctor::probe::Root;
 use crate::doctor::report::Report;
+use crate::doctor::sources::Sources;
 use crate::status::{Daemon, Saved, Status};
 
 pub(super) const RELEASE: &str = "6.12.0-1-amd64";
@@ -158,13 +158,13 @@ impl Fake {
 
     /// The report on it.
     pub(super) fn report(&self) -> Report {
-        let asked = Asked {
+        let sources = Sources {
             device: &|_| self.device.clone(),
             daemon: &|_| (self.daemon)(),
             mappings_apart: &|| self.mappings_apart,
         };
         let root = Root::at_path(self.root.path());
-        Report::of(&Host::read(&root, None, &asked))
+        Report::of(&Host::read(&root, None, &sources))
     }
 
     /// Makes a file.
@@ -231,8 +231,8 @@ pub(super) fn long_file_of_module(
 ) -> Vec<u8> {
     let mut file = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
     let section = file.add_section(vec![], b".modinfo".to_vec(), SectionKind::ReadOnlyData);
-    let told = format!("license=GPL\0srcversion={sources}\0vermagic={kernel} SMP mod_unload \0");
-    file.append_section_data(section, told.as_bytes(), 1);
+    let modinfo = format!("license=GPL\0srcversion={sources}\0vermagic={kernel} SMP mod_unload \0");
+    file.append_section_data(section, modinfo.as_bytes(), 1);
     let section = file.add_section(vec![], b".debug_info".to_vec(), SectionKind::Debug);
     file.append_section_data(section, &vec![7; debug_bytes], 1);
     let mut bytes = file.write().unwrap();

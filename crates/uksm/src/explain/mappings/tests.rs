@@ -23,7 +23,7 @@ fn parse(text: &str) -> Mappings {
 }
 
 #[test]
-fn each_kind_of_mapping_is_told_by_what_the_module_asks() {
+fn kinds_of_mappings_follow_the_checks_of_the_module() {
     let plain = "rd wr mr mw me ac sd";
     for (perms, path, flags, kind) in [
         ("rw-p", "", plain, Kind::Mergeable),
@@ -102,7 +102,7 @@ fn memory_of_hugetlbfs_is_resident_though_the_kernel_counts_it_apart() {
 }
 
 #[test]
-fn many_mappings_are_read_as_far_as_time_allows_and_that_is_said() {
+fn mappings_read_in_part_are_reported_as_such() {
     let one = |number: u64| {
         let range = format!(
             "{:x}-{:x}",

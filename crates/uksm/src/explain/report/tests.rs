@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::explain::mappings::{Kind, Mapping, Mappings};
-use crate::status::evidence::{Partner, Seen, Sighting, Stands};
+use crate::status::evidence::{PageKind, Partner, RegionStanding, Sighting};
 use uksm_policy::command::PAGE_SIZE;
 
 const START: u64 = 0x7f00_0000_0000;
 
-fn process(faults: &[&str]) -> (Process, Sorted) {
+fn process(faults: &[&str]) -> (Process, Breakdown) {
     let sighting = |what, partner, pages| Sighting {
         what,
         partner,
@@ -17,7 +17,7 @@ fn process(faults: &[&str]) -> (Process, Sorted) {
         start: START,
         end: START + 25_600 * PAGE_SIZE,
         level: 1,
-        standing: Stands::Finished,
+        standing: RegionStanding::Finished,
         left_seconds: None,
         age_seconds: 60.0,
         merged: 12_800,
@@ -31,10 +31,10 @@ fn process(faults: &[&str]) -> (Process, Sorted) {
         huge_again_left_seconds: None,
         read: 2560,
         seen: vec![
-            sighting(Seen::Frame, Partner::Unknown, 1280),
-            sighting(Seen::Own, Partner::Unknown, 1000),
-            sighting(Seen::Huge, Partner::Page, 279),
-            sighting(Seen::Pinned, Partner::Unknown, 1),
+            sighting(PageKind::Frame, Partner::Unknown, 1280),
+            sighting(PageKind::Own, Partner::Unknown, 1000),
+            sighting(PageKind::Huge, Partner::Page, 279),
+            sighting(PageKind::Pinned, Partner::Unknown, 1),
         ],
     };
     let terms = Terms {
@@ -53,7 +53,7 @@ fn process(faults: &[&str]) -> (Process, Sorted) {
         terms: Some(terms),
         is_listed: true,
         regions: vec![region],
-        ..Evidence::of(Place::Followed, None)
+        ..Evidence::of(ProcessStanding::Followed, None)
     };
     let mapping = |start, pages, kind, resident, own| Mapping {
         start,
@@ -71,18 +71,18 @@ fn process(faults: &[&str]) -> (Process, Sorted) {
         ],
         fault: None,
     };
-    let sorted = Sorted::of(&evidence, &mappings);
+    let breakdown = Breakdown::of(&evidence, &mappings);
     let faults = faults.iter().map(|&line| line.to_owned()).collect();
     let name = (4711, "redis\u{7}".to_owned());
-    (Process::of(name, evidence, faults, &sorted), sorted)
+    (Process::of(name, evidence, faults, &breakdown), breakdown)
 }
 
 #[test]
-fn a_process_is_told_in_a_few_lines_and_then_by_reason() {
-    let (process, sorted) = process(&["smaps was cut"]);
+fn process_has_a_summary_and_then_reasons() {
+    let (process, breakdown) = process(&["smaps was cut"]);
     let report = Report {
         processes: vec![process],
-        sum: Memory::of(&sorted),
+        sum: Memory::of(&breakdown),
         ..Report::default()
     };
     let text = report.to_string();
@@ -121,11 +121,11 @@ fn a_process_is_told_in_a_few_lines_and_then_by_reason() {
 }
 
 #[test]
-fn programs_are_told_all_of_it() {
-    let (process, sorted) = process(&[]);
+fn output_for_programs_is_complete() {
+    let (process, breakdown) = process(&[]);
     let report = Report {
         processes: vec![process],
-        sum: Memory::of(&sorted),
+        sum: Memory::of(&breakdown),
         ..Report::default()
     };
     let json = serde_json::to_value(&report).unwrap();
@@ -145,13 +145,13 @@ fn programs_are_told_all_of_it() {
 
 #[test]
 fn several_processes_are_summed_up_and_listed() {
-    let (one, sorted) = process(&[]);
-    let mut sum = Sorted::default();
+    let (one, breakdown) = process(&[]);
+    let mut sum = Breakdown::default();
     let mut processes = Vec::new();
     for pid in 1..=40 {
         let mut process = one.clone();
         process.pid = pid;
-        sum.plus(&sorted, &format!("redis ({pid})"));
+        sum.plus(&breakdown, &format!("redis ({pid})"));
         processes.push(process);
     }
     let report = Report {
@@ -173,10 +173,10 @@ fn several_processes_are_summed_up_and_listed() {
 
 #[test]
 fn regions_are_listed_one_a_line() {
-    let (process, sorted) = process(&[]);
+    let (process, breakdown) = process(&[]);
     let report = Report {
         processes: vec![process],
-        sum: Memory::of(&sorted),
+        sum: Memory::of(&breakdown),
         lists_regions: true,
         ..Report::default()
     };

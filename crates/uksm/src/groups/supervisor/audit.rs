@@ -21,7 +21,6 @@
 //! INFO of `interface/uksm_ioctl.h`.
 
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use uksm_linux::module::{Configuration, Device, Info, raw};
 use uksm_policy::params::Contents;
@@ -30,9 +29,6 @@ use crate::config::plan::Plan;
 
 /// The module replaces a higher limit of frames by this one.
 const MAX_FRAME_LIMIT: u64 = i32::MAX as u64;
-
-/// Interval of lines about each domain.
-pub(super) const INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Whether the domain has the plan's policy of merging.
 pub(super) fn keeps(plan: &Plan, info: &Info) -> bool {

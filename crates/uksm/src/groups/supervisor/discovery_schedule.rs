@@ -6,7 +6,7 @@
 //!
 //! # Approach
 //! Each look is repaid by a pause in proportion to its cost. While processes wait, the share of a
-//! core is that of the strongest governor of all groups, as if that group looked by itself. An
+//! core is that of the strongest governor of all groups, as if that group note_search by itself. An
 //! event may end a pause early, after a shorter minimum; without events, looks come at a steady
 //! interval. Looks without a cause remain, for lost events and for changes without an event.
 //!
@@ -24,22 +24,22 @@ const SECOND: Nanos = 1_000_000_000;
 /// first time only once.
 const MIN_SHARE: f64 = 0.05;
 /// Minimum pause before a first check, and before a search because of an event.
-const SHORTEST: Nanos = 10 * MILLISECOND;
-/// Searches because of events take at most 1/`EVENTS` of a core.
-const EVENTS: Nanos = 20;
+const MIN_PAUSE_NS: Nanos = 10 * MILLISECOND;
+/// Searches because of events take at most 1/`EVENT_SHARE_DIVISOR` of a core.
+const EVENT_SHARE_DIVISOR: Nanos = 20;
 /// Searches without a cause: minimum pause, and maximum part of a core. They are rarer if moves are
 /// reported as well: there is less to repair. If moves are not reported, a moved process shares
 /// pages with its old group until it is checked.
-const REPAIR: Nanos = SECOND;
-const REPAIR_PART: Nanos = 250;
-const REPAIR_ALL: Nanos = 4 * SECOND;
-const REPAIR_ALL_PART: Nanos = 4000;
+const MIN_REPAIR_PAUSE_NS: Nanos = SECOND;
+const REPAIR_SHARE_DIVISOR: Nanos = 250;
+const MIN_RARE_REPAIR_PAUSE_NS: Nanos = 4 * SECOND;
+const RARE_REPAIR_SHARE_DIVISOR: Nanos = 4000;
 /// The same without events.
-const POLL: Nanos = 100 * MILLISECOND;
-const POLL_PART: Nanos = 200;
+const MIN_POLL_PAUSE_NS: Nanos = 100 * MILLISECOND;
+const POLL_SHARE_DIVISOR: Nanos = 200;
 /// Minimum pause between two measurements of spaces, and their maximum part of a core.
-const MEASURE: Nanos = 2 * SECOND;
-const MEASURE_PART: Nanos = 2000;
+const MIN_MEASURE_PAUSE_NS: Nanos = 2 * SECOND;
+const MEASURE_SHARE_DIVISOR: Nanos = 2000;
 
 /// The changes that events report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(super) struct DiscoverySchedule {
     /// Time of the next search.
     due: Nanos,
     /// Time from which an event makes a search due.
-    told_from: Nanos,
+    events_wake_from: Nanos,
     /// Time of the next measurement.
     measure_due: Nanos,
 }
@@ -71,7 +71,7 @@ impl DiscoverySchedule {
         DiscoverySchedule {
             share: share.max(MIN_SHARE),
             due: 0,
-            told_from: 0,
+            events_wake_from: 0,
             measure_due: 0,
         }
     }
@@ -82,14 +82,14 @@ impl DiscoverySchedule {
     }
 
     /// Makes a search due, because of a change that no event reports.
-    pub(super) fn hurry(&mut self) {
+    pub(super) fn search_soon(&mut self) {
         self.due = 0;
     }
 
     /// Makes a search due as soon as the last one is repaid, because of a worker's report: a
     /// compromised worker can send one in each turn.
-    pub(super) fn hurry_when_repaid(&mut self) {
-        self.due = self.due.min(self.told_from);
+    pub(super) fn search_when_repaid(&mut self) {
+        self.due = self.due.min(self.events_wake_from);
     }
 
     /// Time of the next search.
@@ -98,8 +98,8 @@ impl DiscoverySchedule {
     }
 
     /// Time from which an event makes a search due.
-    pub(super) fn told_from(&self) -> Nanos {
-        self.told_from
+    pub(super) fn events_wake_from(&self) -> Nanos {
+        self.events_wake_from
     }
 
     /// Time of the next measurement of spaces.
@@ -108,19 +108,25 @@ impl DiscoverySchedule {
     }
 
     /// Measuring all spaces has cost this.
-    pub(super) fn measured(&mut self, now: Nanos, cost: Nanos) {
-        self.measure_due = now + MEASURE.max(cost.saturating_mul(MEASURE_PART));
+    pub(super) fn note_measurement(&mut self, now: Nanos, cost: Nanos) {
+        self.measure_due =
+            now + MIN_MEASURE_PAUSE_NS.max(cost.saturating_mul(MEASURE_SHARE_DIVISOR));
     }
 
-    /// A search has cost this. `more`: processes wait; `told`: the changes that events report.
-    pub(super) fn looked(&mut self, now: Nanos, cost: Nanos, (more, told): (bool, Events)) {
+    /// A search has cost this. `more`: processes wait; `reported`: the changes that events report.
+    pub(super) fn note_search(
+        &mut self,
+        now: Nanos,
+        cost: Nanos,
+        (more, reported): (bool, Events),
+    ) {
         let pause = |shortest: Nanos, part: Nanos| now + shortest.max(cost.saturating_mul(part));
-        self.told_from = pause(SHORTEST, EVENTS);
-        self.due = match (more, told) {
-            (true, _) => now + SHORTEST.max(self.repaid(cost)),
-            (false, Events::All) => pause(REPAIR_ALL, REPAIR_ALL_PART),
-            (false, Events::Processes) => pause(REPAIR, REPAIR_PART),
-            (false, Events::None) => pause(POLL, POLL_PART),
+        self.events_wake_from = pause(MIN_PAUSE_NS, EVENT_SHARE_DIVISOR);
+        self.due = match (more, reported) {
+            (true, _) => now + MIN_PAUSE_NS.max(self.repaid(cost)),
+            (false, Events::All) => pause(MIN_RARE_REPAIR_PAUSE_NS, RARE_REPAIR_SHARE_DIVISOR),
+            (false, Events::Processes) => pause(MIN_REPAIR_PAUSE_NS, REPAIR_SHARE_DIVISOR),
+            (false, Events::None) => pause(MIN_POLL_PAUSE_NS, POLL_SHARE_DIVISOR),
         };
     }
 
@@ -141,45 +147,45 @@ mod tests {
     #[test]
     fn a_look_is_repaid_by_the_pause_after_it() {
         let mut schedule = DiscoverySchedule::new(0.5);
-        assert_eq!((schedule.due(), schedule.told_from()), (0, 0));
-        schedule.looked(NOW, 4 * MILLISECOND, (true, Events::Processes));
-        assert_eq!(schedule.due(), NOW + SHORTEST);
-        schedule.looked(NOW, 40 * MILLISECOND, (true, Events::Processes));
+        assert_eq!((schedule.due(), schedule.events_wake_from()), (0, 0));
+        schedule.note_search(NOW, 4 * MILLISECOND, (true, Events::Processes));
+        assert_eq!(schedule.due(), NOW + MIN_PAUSE_NS);
+        schedule.note_search(NOW, 40 * MILLISECOND, (true, Events::Processes));
         assert_eq!(schedule.due(), NOW + 40 * MILLISECOND);
-        schedule.looked(NOW, 8 * MILLISECOND, (false, Events::Processes));
+        schedule.note_search(NOW, 8 * MILLISECOND, (false, Events::Processes));
         assert_eq!(
-            (schedule.due(), schedule.told_from()),
+            (schedule.due(), schedule.events_wake_from()),
             (NOW + 2 * SECOND, NOW + 160 * MILLISECOND)
         );
-        schedule.looked(NOW, MILLISECOND / 10, (false, Events::Processes));
+        schedule.note_search(NOW, MILLISECOND / 10, (false, Events::Processes));
         assert_eq!(
-            (schedule.due(), schedule.told_from()),
-            (NOW + SECOND, NOW + SHORTEST)
+            (schedule.due(), schedule.events_wake_from()),
+            (NOW + SECOND, NOW + MIN_PAUSE_NS)
         );
-        schedule.looked(NOW, MILLISECOND, (false, Events::None));
+        schedule.note_search(NOW, MILLISECOND, (false, Events::None));
         assert_eq!(schedule.due(), NOW + 200 * MILLISECOND);
-        schedule.looked(NOW, MILLISECOND, (false, Events::All));
+        schedule.note_search(NOW, MILLISECOND, (false, Events::All));
         assert_eq!(schedule.due(), NOW + 4 * SECOND);
-        schedule.looked(NOW, 2 * MILLISECOND, (false, Events::All));
+        schedule.note_search(NOW, 2 * MILLISECOND, (false, Events::All));
         assert_eq!(schedule.due(), NOW + 8 * SECOND);
-        schedule.hurry();
+        schedule.search_soon();
         assert_eq!(schedule.due(), 0);
-        schedule.measured(NOW, 9 * MILLISECOND);
+        schedule.note_measurement(NOW, 9 * MILLISECOND);
         assert_eq!(schedule.measure_due(), NOW + 18 * SECOND);
-        schedule.measured(NOW, MILLISECOND);
+        schedule.note_measurement(NOW, MILLISECOND);
         assert_eq!(schedule.measure_due(), NOW + 2 * SECOND);
     }
 
     #[test]
     fn reports_of_a_worker_cause_no_look_that_is_not_paid_for() {
         let mut schedule = DiscoverySchedule::new(0.5);
-        schedule.hurry_when_repaid();
+        schedule.search_when_repaid();
         assert_eq!(schedule.due(), 0);
-        schedule.looked(NOW, 40 * MILLISECOND, (false, Events::All));
-        schedule.hurry_when_repaid();
+        schedule.note_search(NOW, 40 * MILLISECOND, (false, Events::All));
+        schedule.search_when_repaid();
         assert_eq!(schedule.due(), NOW + 800 * MILLISECOND);
-        schedule.looked(NOW, 40 * MILLISECOND, (true, Events::All));
-        schedule.hurry_when_repaid();
+        schedule.note_search(NOW, 40 * MILLISECOND, (true, Events::All));
+        schedule.search_when_repaid();
         assert_eq!(
             schedule.due(),
             NOW + 40 * MILLISECOND,
@@ -190,7 +196,7 @@ mod tests {
     #[test]
     fn newcomers_are_found_whatever_the_governor() {
         let mut schedule = DiscoverySchedule::new(0.0001);
-        schedule.looked(NOW, 4 * MILLISECOND, (true, Events::Processes));
+        schedule.note_search(NOW, 4 * MILLISECOND, (true, Events::Processes));
         assert_eq!(schedule.due(), NOW + 76 * MILLISECOND);
     }
 }

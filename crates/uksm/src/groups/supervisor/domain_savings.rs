@@ -11,9 +11,9 @@
 //! pieces, and each piece is repaid by a pause, so that all groups together take a fixed share of a
 //! core however large they are. For a small group both are complete in each turn. If a process of a
 //! group holds its own locks, the module waits a tenth of a second for it; then that group is
-//! counted by process again after [`LOCKED_PAUSE`] times the number of groups. Zero pages that were
-//! read and never merged look like merged ones; they are never counted beyond the number of pages
-//! that the module has zeroed.
+//! counted by process again after [`LOCKED_PAUSE_NS`] times the number of groups. Zero pages that
+//! were read and never merged look like merged ones; they are never counted beyond the number of
+//! pages that the module has zeroed.
 //!
 //! # Units
 //! Pages, [`Nanos`] of processor time.
@@ -29,18 +29,18 @@ use uksm_policy::command::Nanos;
 mod frames;
 mod spaces;
 
-/// Each of the two counts takes at most 1/`PART` of a core for all groups together.
-pub(super) const PART: Nanos = 500;
+/// Each of the two counts takes at most 1/`SHARE_DIVISOR` of a core for all groups together.
+pub(super) const SHARE_DIVISOR: Nanos = 500;
 /// Maximum processor time in one turn for pages by process.
-pub(super) const STRETCH: Nanos = 5_000_000;
+pub(super) const MAX_TURN_NS: Nanos = 5_000_000;
 
 /// Pause after a call that has waited for a process: all groups together wait one thirtieth of the
 /// time.
-pub(super) const LOCKED_PAUSE: Nanos = 3_000_000_000;
+pub(super) const LOCKED_PAUSE_NS: Nanos = 3_000_000_000;
 
 /// The savings of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Reading {
+pub(super) struct Savings {
     /// Pages that merging saves now: mappings of frames less frames, and pages of zeros.
     pub(super) saved_pages: u64,
     /// The part of the saved pages that each process contributed.
@@ -55,15 +55,15 @@ pub(super) struct DomainSavings {
     pub(super) spaces: Spaces,
     pub(super) spaces_due: Nanos,
     /// The last result; none while there is no domain, or its module does not answer.
-    pub(super) last: Option<Reading>,
+    pub(super) last: Option<Savings>,
 }
 
 impl DomainSavings {
     /// The savings by these counts, for these processes.
-    pub(super) fn reading(&self, info: &Info, processes: &[Process]) -> Reading {
+    pub(super) fn reading(&self, info: &Info, processes: &[Process]) -> Savings {
         let by_frames = self.frames.saved();
         let zeros = self.spaces.zeros().min(info.zeroed);
-        Reading {
+        Savings {
             saved_pages: by_frames + zeros,
             by_process: self.spaces.by_process(processes, by_frames, zeros),
         }

@@ -21,6 +21,7 @@ use std::path::PathBuf;
 
 use sd_notify::NotifyState;
 use uksm_linux::module::{Device, Info};
+use uksm_policy::report::counted;
 
 use crate::config::plan::Plan;
 use crate::groups::supervisor::audit;
@@ -146,12 +147,35 @@ fn detach(group: &str, file: OwnedFd) {
     }
 }
 
+/// The warning that there are more groups than systemd stores frames of.
+#[derive(Debug, Default)]
+pub(super) struct FullStoreWarning {
+    was_logged: bool,
+}
+
+impl FullStoreWarning {
+    /// Logs it when this number of groups is the first that is too large.
+    pub(super) fn check(&mut self, groups: usize) {
+        let max_files = max_files().filter(|&max| groups > max);
+        if let Some(max) = max_files
+            && !self.was_logged
+        {
+            tracing::warn!(
+                "{}, and systemd keeps the frames of {max} over a restart: raise FileDescriptorStoreMax= of the unit, or lower most of a rule",
+                counted(groups as u64, "group", "groups")
+            );
+        }
+        self.was_logged = max_files.is_some();
+    }
+}
+
 /// The maximum number of files that systemd stores; none without systemd.
-pub(super) fn max_files() -> Option<usize> {
+fn max_files() -> Option<usize> {
     std::env::var_os("NOTIFY_SOCKET")?;
-    let told = std::env::var("FDSTORE").ok();
+    let reported = std::env::var("FDSTORE").ok();
     Some(
-        told.and_then(|text| text.parse().ok())
+        reported
+            .and_then(|text| text.parse().ok())
             .unwrap_or(PACKAGED_MAX_FILES),
     )
 }
@@ -179,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stays_shared_is_told_with_what_to_do() {
+    fn warning_about_shared_pages_names_the_remedy() {
         let line = stays_shared("web", "was merged by another policy");
         for words in [
             "group web: ",

@@ -7,7 +7,7 @@
 //!
 //! # Approach
 //! The supervisor's loop runs from the beginning: it serves groups whose workers are ready. Once a
-//! turn [`FirstStart::look`] checks the workers. The first start is over when each of them works or
+//! turn [`FirstStart::turn`] checks the workers. The first start is over when each of them works or
 //! has died once, or after [`TIMEOUT`]. Workers that have died are restarted meanwhile, as always.
 //!
 //! # Units
@@ -23,18 +23,28 @@ use crate::groups::supervisor::worker_process::WorkerProcess;
 /// Maximum time of the first start; most workers need less.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The first start, before, while and after it.
+#[derive(Debug, Default)]
+pub(super) enum FirstStart {
+    /// No worker was started.
+    #[default]
+    Ahead,
+    InProgress(StartingWorkers),
+    Over,
+}
+
 /// Workers that are starting for the first time.
 #[derive(Debug)]
-pub(super) struct FirstStart {
+pub(super) struct StartingWorkers {
     groups: BTreeSet<GroupId>,
-    pub(super) until: Instant,
+    until: Instant,
     /// Why the first worker that died did.
     fault: Option<String>,
 }
 
 /// The state of a worker.
 #[derive(Debug, Clone, Copy)]
-struct Standing<'a> {
+struct WorkerStatus<'a> {
     id: GroupId,
     name: &'a str,
     /// It works, or waits.
@@ -44,9 +54,9 @@ struct Standing<'a> {
     fault: Option<&'a str>,
 }
 
-impl<'a> From<&'a WorkerProcess> for Standing<'a> {
-    fn from(worker: &'a WorkerProcess) -> Standing<'a> {
-        Standing {
+impl<'a> From<&'a WorkerProcess> for WorkerStatus<'a> {
+    fn from(worker: &'a WorkerProcess) -> WorkerStatus<'a> {
+        WorkerStatus {
             id: worker.id,
             name: &worker.plan.name,
             has_started: worker.has_started(),
@@ -58,46 +68,66 @@ impl<'a> From<&'a WorkerProcess> for Standing<'a> {
 }
 
 impl FirstStart {
-    /// A first start of these workers, which begins now.
-    pub(super) fn of(workers: &[WorkerProcess], now: Instant) -> FirstStart {
-        FirstStart {
+    /// These workers were started.
+    pub(super) fn begin(&mut self, workers: &[WorkerProcess], now: Instant) {
+        *self = FirstStart::InProgress(StartingWorkers {
             groups: workers.iter().map(|worker| worker.id).collect(),
             until: now + TIMEOUT,
             fault: None,
-        }
+        });
     }
 
-    /// Answers, once it is over, the groups whose workers are slow to start.
+    /// Answers, when it ends, the groups whose workers are slow to start.
     ///
     /// # Errors
     /// No worker works: the first one's fault, in one line.
-    pub(super) fn look(
+    pub(super) fn turn(
         &mut self,
         workers: &[WorkerProcess],
         now: Instant,
     ) -> Option<Result<Vec<String>, String>> {
-        self.judge(workers.iter().map(Standing::from), now)
+        let FirstStart::InProgress(starting) = self else {
+            return None;
+        };
+        let done = starting.judge(workers.iter().map(WorkerStatus::from), now)?;
+        *self = FirstStart::Over;
+        Some(done)
     }
 
+    /// Whether it is over.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self, FirstStart::Over)
+    }
+
+    /// Time of its end, at the latest.
+    pub(super) fn next(&self) -> Option<Instant> {
+        match self {
+            FirstStart::InProgress(starting) => Some(starting.until),
+            FirstStart::Ahead | FirstStart::Over => None,
+        }
+    }
+}
+
+impl StartingWorkers {
     fn judge<'a>(
         &mut self,
-        workers: impl Iterator<Item = Standing<'a>>,
+        workers: impl Iterator<Item = WorkerStatus<'a>>,
         now: Instant,
     ) -> Option<Result<Vec<String>, String>> {
         let workers = workers.filter(|worker| self.groups.contains(&worker.id));
-        let workers: Vec<Standing<'a>> = workers.collect();
+        let workers: Vec<WorkerStatus<'a>> = workers.collect();
         let mut faults = workers.iter().filter(|worker| worker.has_died);
         if let Some(fault) = faults.find_map(|worker| Some((worker.name, worker.fault?))) {
             let (name, why) = fault;
             self.fault
                 .get_or_insert_with(|| format!("group {name}: {why}"));
         }
-        let is_over = |worker: &Standing<'_>| worker.has_started || worker.has_died;
+        let is_over = |worker: &WorkerStatus<'_>| worker.has_started || worker.has_died;
         if !workers.iter().all(is_over) && now < self.until {
             return None;
         }
         // A control group can keep its own worker from starting, but must not keep others from it.
-        let is_lost = |worker: &Standing<'_>| worker.has_died && !worker.works;
+        let is_lost = |worker: &WorkerStatus<'_>| worker.has_died && !worker.works;
         Some(match self.fault.take() {
             Some(fault) if workers.iter().all(is_lost) => Err(fault),
             _ => {
@@ -112,8 +142,8 @@ impl FirstStart {
 mod tests {
     use super::*;
 
-    fn worker(id: u32) -> Standing<'static> {
-        Standing {
+    fn worker(id: u32) -> WorkerStatus<'static> {
+        WorkerStatus {
             id: GroupId(id),
             name: ["a", "b", "later"][id as usize],
             has_started: false,
@@ -123,16 +153,16 @@ mod tests {
         }
     }
 
-    fn works(id: u32) -> Standing<'static> {
-        Standing {
+    fn works(id: u32) -> WorkerStatus<'static> {
+        WorkerStatus {
             has_started: true,
             works: true,
             ..worker(id)
         }
     }
 
-    fn died(id: u32) -> Standing<'static> {
-        Standing {
+    fn died(id: u32) -> WorkerStatus<'static> {
+        WorkerStatus {
             has_started: true,
             has_died: true,
             fault: Some("no memory"),
@@ -140,8 +170,8 @@ mod tests {
         }
     }
 
-    fn starting(now: Instant) -> FirstStart {
-        FirstStart {
+    fn starting(now: Instant) -> StartingWorkers {
+        StartingWorkers {
             groups: [GroupId(0), GroupId(1)].into(),
             until: now + TIMEOUT,
             fault: None,
@@ -173,7 +203,7 @@ mod tests {
         let mut first = starting(now);
         assert_eq!(first.judge([died(0), worker(1)].into_iter(), now), None);
         // The first one is restarted meanwhile.
-        let again = Standing {
+        let again = WorkerStatus {
             has_started: false,
             fault: None,
             ..died(0)

@@ -24,13 +24,13 @@ use crate::groups::wire::channel::Channel;
 use crate::groups::wire::messages::{SpaceNote, SupervisorMessage};
 
 /// Maximum number of notes in one message, at some 80 bytes each.
-const BATCH: usize = 512;
+const MAX_BATCH: usize = 512;
 
 /// Minimum change of size that is reported, in pages.
 const MIN_CHANGE: u64 = 16;
 
 #[derive(Debug)]
-struct Held {
+struct HandedSpace {
     pid: u32,
     kind: u64,
     /// Time when its memory began to age; 0 if that is before the machine started.
@@ -46,7 +46,7 @@ struct Held {
 /// The spaces of one domain.
 #[derive(Debug, Default)]
 pub(super) struct Handover {
-    held: BTreeMap<SpaceId, Held>,
+    held: BTreeMap<SpaceId, HandedSpace>,
     queue: VecDeque<SpaceNotice>,
 }
 
@@ -54,7 +54,7 @@ impl Handover {
     /// Adds a space that was attached, and that can have frames of another group if `is_mixed`.
     pub(super) fn arrive(&mut self, arrived: ArrivedSpace, is_mixed: bool) {
         let SpaceArrival { space, kind, age } = arrived.arrival;
-        let held = Held {
+        let held = HandedSpace {
             pid: arrived.pid,
             kind,
             born: clock::now().saturating_sub(age),
@@ -176,14 +176,14 @@ impl Handover {
     /// The worker is gone.
     pub(super) fn send(&mut self, channel: &Channel) -> io::Result<()> {
         while !self.queue.is_empty() {
-            let batch = self.queue.iter().take(BATCH);
+            let batch = self.queue.iter().take(MAX_BATCH);
             let notes: Vec<SpaceNote> = batch.map(|&news| SpaceNote::from(news)).collect();
-            let told = notes.len();
+            let reported = notes.len();
             match channel.send(&SupervisorMessage::Spaces(notes), None) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 answer => answer?,
             }
-            self.queue.drain(..told);
+            self.queue.drain(..reported);
         }
         Ok(())
     }
@@ -197,7 +197,7 @@ fn has_changed(before: &SpaceSize, now: &SpaceSize) -> bool {
         || change >= MIN_CHANGE.max(before.anon_pages / 64)
 }
 
-impl Held {
+impl HandedSpace {
     fn arrival(&self, space: SpaceId) -> SpaceNotice {
         SpaceNotice::Arrived {
             pid: self.pid,
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_worker_is_told_of_what_is_there_and_of_what_has_not_parted() {
+    fn new_worker_gets_all_spaces_and_those_not_detached() {
         let (ours, theirs) = Channel::pair().unwrap();
         let mut handover = Handover::default();
         (1..=3).for_each(|space| handover.arrive(arrived(space), false));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_before_it_was_told_is_not_mentioned_and_what_lives_parts() {
+    fn space_that_ends_unsent_is_never_sent_and_a_living_one_is_unmerged() {
         let (ours, theirs) = Channel::pair().unwrap();
         let mut handover = Handover::default();
         (1..=2).for_each(|space| handover.arrive(arrived(space), false));
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_told_when_it_has_clearly_changed_and_once() {
+    fn size_is_sent_once_after_a_large_change() {
         let (ours, theirs) = Channel::pair().unwrap();
         let mut handover = Handover::default();
         handover.arrive(arrived(1), false);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_is_told_later_and_all_of_it() {
+    fn slow_reader_gets_all_news_later() {
         let (ours, theirs) = Channel::pair().unwrap();
         let mut handover = Handover::default();
         (1..=20_000).for_each(|space| handover.arrive(arrived(space), false));

@@ -9,8 +9,8 @@ use uksm_policy::command::{Nanos, SpaceId};
 
 use crate::config::plans::Plans;
 use crate::control::{Answer, Pending, Request};
-use crate::groups::supervisor::breaking::Breaking;
-use crate::groups::supervisor::wanted::Wanted;
+use crate::groups::supervisor::group_change::GroupChange;
+use crate::groups::supervisor::unmerge_threads::UnmergeThreads;
 use crate::groups::supervisor::worker_process::{
     ANOTHER_QUESTION, NO_ANSWER, STOP_TIMEOUT, WorkerProcess,
 };
@@ -22,9 +22,9 @@ pub(super) const END_TIMEOUT: Duration = STOP_TIMEOUT.saturating_add(Duration::f
 /// Timeout of breaking; shorter than a client's.
 pub(super) const BREAK_TIMEOUT: Duration = Duration::from_secs(570);
 /// A worker that is to break pages and has had no processor time for this long is not waited for.
-pub(super) const STALLED: Duration = Duration::from_secs(5);
+pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of spaces in one question.
-pub(super) const MAX_SPACES: usize = 8192;
+pub(super) const MAX_REQUEST_SPACES: usize = 8192;
 /// Maximum number of rounds in which spaces that came meanwhile are broken as well. Without it, a
 /// group that forks all the time would never be done.
 pub(super) const MAX_ROUNDS: u32 = 3;
@@ -41,38 +41,39 @@ pub(super) struct Task {
 #[derive(Debug)]
 pub(super) enum Job {
     /// Workers were asked for the client's answer.
-    Tell,
+    Answer,
     /// Workers were asked for their savings; a change may follow.
-    Account(Option<Box<Wanted>>),
-    /// Workers break shared pages of chosen processes.
-    Break(Box<Chosen>),
+    Account(Option<Box<GroupChange>>),
+    /// Workers break shared pages of selected processes.
+    Break(Box<UnmergeTask>),
     /// Workers of changed groups end.
-    End(Box<Altering>),
+    EndWorkers(Box<Regrouping>),
     /// Pages that may no longer be shared are broken.
-    Part(Box<Altering>),
+    Unmerge(Box<Regrouping>),
 }
 
 /// Processes that are to have their own pages.
 #[derive(Debug)]
-pub(super) struct Chosen {
+pub(super) struct UnmergeTask {
     pub(super) selectors: Selectors,
     /// Spaces that workers still have to break, in chunks of one question each.
     pub(super) left: BTreeMap<GroupId, VecDeque<Vec<u32>>>,
-    /// Processor time of those workers at the last check, and when that was.
-    pub(super) taken: (Instant, BTreeMap<GroupId, Nanos>),
-    /// Breaking for groups without a worker that can do it.
-    pub(super) breaking: Breaking,
+    /// Time of the last check of those workers, and their processor time then.
+    pub(super) checked_at: Instant,
+    pub(super) cpu: BTreeMap<GroupId, Nanos>,
+    /// Unmerging for groups without a worker that can do it.
+    pub(super) breaking: UnmergeThreads,
     pub(super) done: UnmergeSummary,
     pub(super) faults: Vec<String>,
 }
 
 /// Groups that are to change.
 #[derive(Debug)]
-pub(super) struct Altering {
-    pub(super) wanted: Wanted,
-    pub(super) breaking: Breaking,
+pub(super) struct Regrouping {
+    pub(super) wanted: GroupChange,
+    pub(super) breaking: UnmergeThreads,
     /// Spaces that were broken or are being broken.
-    pub(super) parted: BTreeMap<GroupId, BTreeSet<SpaceId>>,
+    pub(super) unmerged: BTreeMap<GroupId, BTreeSet<SpaceId>>,
     /// Groups that stay as they are, and why.
     pub(super) faults: BTreeMap<GroupId, String>,
     pub(super) rounds: u32,
@@ -91,8 +92,8 @@ impl Task {
     /// Time of the next check, if no event comes before.
     pub(super) fn due(&self) -> Instant {
         match &self.job {
-            Job::Break(chosen) if !chosen.left.is_empty() => {
-                self.until.min(chosen.taken.0 + STALLED)
+            Job::Break(unmerge) if !unmerge.left.is_empty() => {
+                self.until.min(unmerge.checked_at + STALL_TIMEOUT)
             }
             _ => self.until,
         }
@@ -100,19 +101,22 @@ impl Task {
 
     /// Whether groups are about to change.
     pub(super) fn is_change(&self) -> bool {
-        matches!(self.job, Job::Account(Some(_)) | Job::End(_) | Job::Part(_))
+        matches!(
+            self.job,
+            Job::Account(Some(_)) | Job::EndWorkers(_) | Job::Unmerge(_)
+        )
     }
 
     /// The plans that all groups are about to follow, if a configuration is read again.
     pub(super) fn plans(&self) -> Option<&Plans> {
         let wanted = match &self.job {
             Job::Account(Some(wanted)) => wanted,
-            Job::End(altering) | Job::Part(altering) => &altering.wanted,
-            Job::Tell | Job::Account(None) | Job::Break(_) => return None,
+            Job::EndWorkers(regrouping) | Job::Unmerge(regrouping) => &regrouping.wanted,
+            Job::Answer | Job::Account(None) | Job::Break(_) => return None,
         };
         match wanted {
-            Wanted::All(plans) => Some(plans),
-            Wanted::One(_) | Wanted::Gone(_) => None,
+            GroupChange::All(plans) => Some(plans),
+            GroupChange::One(_) | GroupChange::Gone(_) => None,
         }
     }
 
@@ -124,7 +128,7 @@ impl Task {
     }
 }
 
-impl Chosen {
+impl UnmergeTask {
     /// Asks a worker for the next part, if there is one.
     pub(super) fn ask_next(&mut self, worker: &mut WorkerProcess) {
         let left = self.left.get(&worker.id);

@@ -1,12 +1,17 @@
-//! The turns of the supervisor's loop: each has a file, and its state is in a file above.
+//! The turns of the supervisor's loop.
+//!
+//! Most turns are a type with a state of its own, and a method `turn`. Three are methods of the
+//! supervisor, because they have no state, and use or change all parts: `task_turn.rs` and its
+//! steps, `reload.rs` and `requests.rs`.
 
-mod formation;
-mod group_commands;
-mod ledger_writer;
-mod process_discovery;
-mod rate_turn;
-mod redistribution_turn;
+pub(super) mod formed_groups;
+pub(super) mod hint_dispatch;
+pub(super) mod hourly_audit;
+pub(super) mod ledger_writer;
+pub(super) mod process_discovery;
+pub(super) mod rates;
+pub(super) mod redistribution;
 mod reload;
 mod requests;
-mod savings_turn;
+pub(super) mod systemd_notices;
 mod task_turn;

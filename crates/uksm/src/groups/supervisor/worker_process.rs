@@ -28,7 +28,7 @@ use uksm_linux::supervised_spaces::SpaceReport;
 use uksm_policy::command::SpaceId;
 
 use crate::config::plan::Plan;
-use crate::groups::supervisor::accounts::Account;
+use crate::groups::supervisor::account::Account;
 use crate::groups::supervisor::audit;
 use crate::groups::supervisor::domain_savings::DomainSavings;
 use crate::groups::supervisor::fd_store;
@@ -39,7 +39,7 @@ use crate::groups::wire::channel::Channel;
 use crate::groups::wire::messages::{Setup, SupervisorMessage};
 use crate::own_program;
 use crate::paths::Roots;
-use crate::status::written::WrittenPages;
+use crate::status::written_pages::WrittenPages;
 
 mod accounting;
 mod ending;
@@ -57,9 +57,9 @@ use worker_log::WorkerLog;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// A worker that ran at least this long is restarted after the first pause if it dies.
-const STEADY: Duration = Duration::from_secs(60);
+const STEADY_AFTER: Duration = Duration::from_secs(60);
 /// Interval of checks for a control group that does not exist yet.
-const LOOK: Duration = Duration::from_secs(1);
+const CGROUP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reports of a worker about its spaces.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub(super) struct WorkerProcess {
     /// Spaces handed to the worker.
     pub(super) handover: Handover,
     /// Messages of the worker about spaces that are not processed yet.
-    said: Vec<SpaceReport>,
+    space_reports: Vec<SpaceReport>,
     state: State,
     /// Log lines of the running worker, or of the last one.
     log: Option<WorkerLog>,
@@ -128,7 +128,7 @@ impl WorkerProcess {
             written,
             savings: DomainSavings::default(),
             handover: Handover::default(),
-            said: Vec::new(),
+            space_reports: Vec::new(),
             state: State::Waiting {
                 until: Instant::now(),
                 why: "not started yet".to_owned(),
@@ -203,7 +203,7 @@ impl WorkerProcess {
         if !self.has_book() {
             let folder = self.plan.book.as_ref().map(Cgroup::folder);
             self.wait(
-                LOOK,
+                CGROUP_CHECK_INTERVAL,
                 format!("{}: no such control group yet", folder.unwrap_or_default()),
             );
             return;
@@ -335,7 +335,7 @@ impl WorkerProcess {
     /// The believable reports of spaces since the last call, each once, even if it came repeatedly.
     pub(super) fn take_reports(&mut self) -> Reports {
         let mut reports = Reports::default();
-        for word in std::mem::take(&mut self.said) {
+        for word in std::mem::take(&mut self.space_reports) {
             match word {
                 SpaceReport::Detached(space) if self.handover.detached(space) => {
                     reports.detached.insert(space);
@@ -411,7 +411,7 @@ impl WorkerProcess {
         }
         self.savings = DomainSavings::default();
         self.handover.forget();
-        self.said.clear();
+        self.space_reports.clear();
     }
 }
 

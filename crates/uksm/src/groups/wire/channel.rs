@@ -9,7 +9,7 @@
 //! JSON, and a file may come with it. When one side ends, the other reads the end of messages.
 //!
 //! # Units
-//! Bytes; sending a message longer than [`LONGEST`] is an error.
+//! Bytes; sending a message longer than [`MAX_MESSAGE_BYTES`] is an error.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -27,7 +27,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Maximum length of a message.
-const LONGEST: usize = 128 << 10;
+const MAX_MESSAGE_BYTES: usize = 128 << 10;
 
 /// One end.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Channel {
         file: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
-        if text.len() > LONGEST {
+        if text.len() > MAX_MESSAGE_BYTES {
             return Err(too_long(text.len()));
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -102,7 +102,7 @@ impl Channel {
         // Allocating the maximum length would take longer than reading most messages.
         let length = match self.length()? {
             0 => return Ok(None),
-            length if length > LONGEST => return Err(too_long(length)),
+            length if length > MAX_MESSAGE_BYTES => return Err(too_long(length)),
             length => length,
         };
         let mut text = vec![0; length];
@@ -235,8 +235,8 @@ mod tests {
             text.splice(at..(at + bytes.len() / 2).min(text.len()), bytes);
             let (ours, theirs) = Channel::pair().unwrap();
             rustix::net::send(&theirs, &text, SendFlags::NOSIGNAL).unwrap();
-            let heard = ours.receive::<WorkerMessage>(Some(Duration::ZERO));
-            prop_assert!(heard.is_ok() || !text.is_empty());
+            let received = ours.receive::<WorkerMessage>(Some(Duration::ZERO));
+            prop_assert!(received.is_ok() || !text.is_empty());
         }
 
         #[test]
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn what_is_too_long_is_not_sent() {
         let (a, b) = Channel::pair().unwrap();
-        assert!(a.send(&"x".repeat(LONGEST), None).is_err());
+        assert!(a.send(&"x".repeat(MAX_MESSAGE_BYTES), None).is_err());
         a.send(&1, None).unwrap();
         assert_eq!(b.receive::<u32>(None).unwrap().unwrap().0, 1);
     }

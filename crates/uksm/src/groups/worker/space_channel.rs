@@ -123,16 +123,16 @@ mod tests {
             [Some(left(1)), Some(left(2)), None]
         );
         assert!(!is_readable(&spaces));
-        let reports = [
+        let words = [
             SpaceReport::Dead(SpaceId(3)),
             SpaceReport::Detached(SpaceId(4)),
         ];
-        assert!(spaces.send(&reports));
-        let Some((WorkerMessage::Spaces(said), _)) = theirs.receive(None).unwrap() else {
-            panic!("nothing of spaces was said");
+        assert!(spaces.send(&words));
+        let Some((WorkerMessage::Spaces(reports), _)) = theirs.receive(None).unwrap() else {
+            panic!("no report about spaces was sent");
         };
-        let said: Vec<SpaceReport> = said.into_iter().map(Into::into).collect();
-        assert_eq!(said, reports);
+        let reports: Vec<SpaceReport> = reports.into_iter().map(Into::into).collect();
+        assert_eq!(reports, words);
         drop(theirs);
         assert!(!spaces.send(&reports));
     }

@@ -26,10 +26,10 @@ use crate::groups::worker::supervisor_requests;
 use crate::setting::{Resolved, Settings};
 use crate::worker::HintsFrom;
 use crate::worker::start::{self, Start};
-use crate::{log, precedence, signals, startup};
+use crate::{log, niceness, signals, startup};
 
 /// Timeout of the supervisor's first messages.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SETUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Works until the supervisor ends or stops it. Errors are sent to the supervisor, which logs them.
 ///
@@ -41,7 +41,7 @@ pub(crate) fn worker() -> Result<ExitCode, Failure> {
         .try_clone_to_owned()
         .context("cannot use standard input")?;
     let channel = Channel::of(file);
-    let order = channel.receive::<SupervisorMessage>(Some(PATIENCE));
+    let order = channel.receive::<SupervisorMessage>(Some(SETUP_TIMEOUT));
     let Ok(Some((SupervisorMessage::Setup(setup), domain))) = order else {
         return Err(Failure::usage(
             "worker: only `uksm run` starts this command, once for each group".to_owned(),
@@ -60,7 +60,7 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
     let settings = Settings::of_texts(&setup.settings).map_err(|line| anyhow!(line))?;
     let resolved = settings.resolve().map_err(|line| anyhow!(line))?;
     log::start_worker(resolved.daemon.log);
-    precedence::stand_back(resolved.daemon.nice);
+    niceness::lower_priority(resolved.daemon.nice);
     let device = device(setup, domain, &resolved, channel)?;
     let own_memory = Proc::default().own_memory()?.of_copy();
     // All files that need rights are open; other threads start after this.
@@ -97,7 +97,7 @@ fn hints(resolved: &Resolved, channel: &Channel) -> anyhow::Result<HintsFrom> {
     if resolved.params.hint_runs == 0 {
         return Ok(HintsFrom::Nobody);
     }
-    match channel.receive::<SupervisorMessage>(Some(PATIENCE)) {
+    match channel.receive::<SupervisorMessage>(Some(SETUP_TIMEOUT)) {
         Ok(Some((SupervisorMessage::Hints, Some(file)))) => {
             Ok(HintsFrom::Supervisor(HintReceiver::of(file)))
         }

@@ -96,7 +96,7 @@ fn names_in_a_query_are_found_whatever_stands_around_them() {
 }
 
 #[test]
-fn rules_ask_for_metrics_that_there_are_and_say_what_is_wrong() {
+fn alert_rules_use_existing_metrics_and_describe_the_fault() {
     let rules = YamlLoader::load_from_str(RULES).unwrap();
     let groups = rules[0]["groups"].as_vec().unwrap();
     let rules: Vec<&Yaml> = groups

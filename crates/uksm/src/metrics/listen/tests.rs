@@ -60,7 +60,7 @@ fn served(daemon: &Path, place: &Path) {
 }
 
 /// The reply to this request.
-fn said(place: &Path, request: &str) -> String {
+fn reply_to(place: &Path, request: &str) -> String {
     let mut client = UnixStream::connect(place).unwrap();
     client.write_all(request.as_bytes()).unwrap();
     let mut reply = String::new();
@@ -69,7 +69,7 @@ fn said(place: &Path, request: &str) -> String {
 }
 
 fn get(place: &Path, accept: &str) -> String {
-    said(
+    reply_to(
         place,
         &format!("GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n"),
     )
@@ -110,10 +110,10 @@ fn metrics_are_at_their_path_in_the_form_that_is_wanted() {
         ),
         ("nonsense\r\n\r\n", "HTTP/1.1 400 "),
     ] {
-        let reply = said(&place, request);
+        let reply = reply_to(&place, request);
         assert!(reply.starts_with(replied_with), "{request}: {reply}");
     }
-    let head = said(&place, "HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let head = reply_to(&place, "HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(
         head.contains("200 OK") && head.ends_with("\r\n\r\n"),
         "{head}"
@@ -121,14 +121,14 @@ fn metrics_are_at_their_path_in_the_form_that_is_wanted() {
 }
 
 #[test]
-fn silent_clients_keep_nobody_waiting() {
+fn silent_clients_do_not_delay_others() {
     let root = tempfile::tempdir().unwrap();
     let daemon = FakeDaemon::new(&root.path().join("uksm.sock"), |_| {
         fake::groups(vec![fake::group("web", 512)])
     });
     let place = root.path().join("metrics.sock");
     served(daemon.path(), &place);
-    let silent: Vec<_> = (0..6 * CLIENTS)
+    let silent: Vec<_> = (0..6 * MAX_CLIENTS)
         .map(|_| UnixStream::connect(&place).unwrap())
         .collect();
     let begin = Instant::now();
@@ -137,7 +137,7 @@ fn silent_clients_keep_nobody_waiting() {
     drop(silent);
     assert!(reply.contains("uksm_up 1"), "{reply}");
     // Six times as many clients as places once took six times the timeout of a silent client.
-    assert!(took < HEADERS, "{took:?}");
+    assert!(took < REQUEST_TIMEOUT, "{took:?}");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn clients_that_read_no_answer_give_way_after_silent_ones() {
 }
 
 #[test]
-fn who_asks_again_at_once_does_not_reach_the_daemon() {
+fn repeated_request_does_not_reach_the_daemon() {
     let root = tempfile::tempdir().unwrap();
     let daemon = FakeDaemon::new(&root.path().join("uksm.sock"), |_| {
         fake::groups(vec![fake::group("web", 512)])

@@ -25,9 +25,9 @@ fn promtool(arguments: &[&str], input: &str) -> Output {
 
 fn passes(arguments: &[&str], input: &str) {
     let output = promtool(arguments, input);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     let complained = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}{complained}");
+    assert!(output.status.success(), "{shown}{complained}");
     assert!(complained.is_empty(), "{complained}");
 }
 

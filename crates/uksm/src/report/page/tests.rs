@@ -35,7 +35,7 @@ fn words<'a>(parsed: &'a roxmltree::Document<'_>) -> Vec<&'a str> {
 }
 
 #[test]
-fn each_plot_says_its_range_in_words_and_each_group_has_one() {
+fn each_group_has_a_plot_with_its_range_in_words() {
     let records = [
         record("web", "12:01:00", 60.0, 64.0),
         record("a<b>&\"", "12:00:30", 30.0, 32.0),
@@ -62,8 +62,8 @@ fn each_plot_says_its_range_in_words_and_each_group_has_one() {
     let mut record = record("web", "12:01:00", 360.0, 64.0);
     record.host_written_pages = Some(1);
     page(&[record], |text, _| {
-        let says = "wrote 1 merged page in 0.1 h of this span";
-        assert!(text.contains(says), "{text}");
+        let expected = "wrote 1 merged page in 0.1 h of this span";
+        assert!(text.contains(expected), "{text}");
     });
 }
 
@@ -90,7 +90,7 @@ fn a_page_needs_no_other_file_and_no_script() {
 }
 
 #[test]
-fn gaps_what_was_given_and_how_soon_it_was_merged_are_said() {
+fn page_has_gaps_given_memory_and_merge_delays() {
     let mut second = record("all", "12:10:00", 60.0, 20480.0);
     second.amounts.given_bytes = 3 << 20;
     second.amounts.held_byte_seconds = 60.0 * MIB;
@@ -100,7 +100,7 @@ fn gaps_what_was_given_and_how_soon_it_was_merged_are_said() {
     page(
         &[record("all", "12:01:00", 60.0, 64.0), second],
         |text, parsed| {
-            for says in [
+            for expected in [
                 "There is no record of 2026-03-01T12:01:00.000Z to 2026-03-01T12:09:00.000Z: no daemon wrote one",
                 "made larger by 3.0 MiB in all, and smaller again by 0.0 MiB",
                 "<tr><td>up to 0.1 s</td><td>3</td><td>75.0</td></tr>",
@@ -109,7 +109,7 @@ fn gaps_what_was_given_and_how_soon_it_was_merged_are_said() {
                 "20480.0",
                 "<td>-</td>",
             ] {
-                assert!(text.contains(says), "{says}");
+                assert!(text.contains(expected), "{expected}");
             }
             let words = words(parsed);
             assert!(

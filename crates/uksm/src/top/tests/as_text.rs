@@ -3,26 +3,26 @@
 use super::*;
 use crate::status::processes::Processes;
 
-fn some(whose: Whose, count: u32) -> Said {
+fn some(whose: Whose, count: u32) -> PollerAnswer {
     let process = |n: u32| fake::process(n + 1, "redis", (u64::from(n), 0));
     let processes = Processes {
         uptime_seconds: 10.0,
         processes: (0..count).map(process).collect(),
         left_out: 3,
     };
-    Said::Processes(whose, Ok(processes))
+    PollerAnswer::Processes(whose, Ok(processes))
 }
 
-fn daemon() -> View {
+fn daemon() -> State {
     let answer = Answer::Status(Box::new(fake::status(512)));
-    View::of(Answered::of(answer).unwrap())
+    State::of(Answered::of(answer).unwrap())
 }
 
 #[test]
 fn of_a_daemon_without_groups_it_has_the_processes_and_the_status() {
-    let view = daemon();
-    assert_eq!(once::whose(&view.answered), [Whose::Daemon]);
-    let text = once::text(&view, vec![some(Whose::Daemon, 256)], 80);
+    let state = daemon();
+    assert_eq!(plain_text::whose(&state.answered), [Whose::Daemon]);
+    let text = plain_text::text(&state, vec![some(Whose::Daemon, 256)], 80);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[..3],
@@ -35,7 +35,7 @@ fn of_a_daemon_without_groups_it_has_the_processes_and_the_status() {
     assert_eq!(lines[258..260], ["3 more processes are not listed", ""]);
     assert!(lines[260].starts_with("uksm 0.1.0, process"), "{text}");
     assert!(text.ends_with('\n') && !text.ends_with("\n\n") && !text.contains('█'));
-    let narrow = once::text(&view, vec![some(Whose::Daemon, 2)], 20);
+    let narrow = plain_text::text(&state, vec![some(Whose::Daemon, 2)], 20);
     assert_eq!(
         narrow.lines().take(3).collect::<Vec<_>>(),
         ["saved 1.0 MiB", "process merged MiB", "2 redis        0.0"]
@@ -47,17 +47,20 @@ fn of_groups_it_has_all_with_their_faults_and_the_processes_of_each() {
     let groups = (0..300)
         .map(|n| fake::group(&format!("g{n}"), 256))
         .collect();
-    let text = once::text(&View::of(of(groups)), vec![], 240);
+    let text = plain_text::text(&State::of(of(groups)), vec![], 240);
     // A heading and a head; of each group a line, and four of its own.
     assert_eq!(text.lines().count(), 2 + 300 * 5);
-    let view = three();
+    let state = three();
     let [db, web] = ["db", "web"].map(|name| Whose::Group(name.to_owned()));
-    assert_eq!(once::whose(&view.answered), [db.clone(), web.clone()]);
-    let said = vec![
+    assert_eq!(
+        plain_text::whose(&state.answered),
+        [db.clone(), web.clone()]
+    );
+    let answers = vec![
         some(db, 1),
-        Said::Processes(web, Err("group web: the worker ended".to_owned())),
+        PollerAnswer::Processes(web, Err("group web: the worker ended".to_owned())),
     ];
-    let text = once::text(&view, said, 80);
+    let text = plain_text::text(&state, answers, 80);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[4..],
@@ -83,10 +86,10 @@ fn of_groups_it_has_all_with_their_faults_and_the_processes_of_each() {
 }
 
 #[test]
-fn a_daemon_that_does_not_tell_of_processes_is_shown_all_the_same() {
+fn daemon_without_a_process_list_is_shown() {
     let error = "the running daemon does not know Processes".to_owned();
-    let said = vec![Said::Processes(Whose::Daemon, Err(error))];
-    let text = once::text(&daemon(), said, 80);
+    let answers = vec![PollerAnswer::Processes(Whose::Daemon, Err(error))];
+    let text = plain_text::text(&daemon(), answers, 80);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[1], "processes: the running daemon does not know Processes",

@@ -3,9 +3,9 @@
 use super::*;
 use crate::status::processes::Processes;
 
-fn daemon() -> View {
+fn daemon() -> State {
     let answer = Answer::Status(Box::new(fake::status(512)));
-    View::of(Answered::of(answer).unwrap())
+    State::of(Answered::of(answer).unwrap())
 }
 
 /// Three processes: by merged pages in the order redis, nginx, sh; by further pages nginx, sh,
@@ -27,19 +27,19 @@ fn three() -> Processes {
     }
 }
 
-fn said(view: &mut View, processes: Processes) {
-    let whose = view.processes.whose.clone();
-    view.take(Said::Processes(whose, Ok(processes)));
+fn take_processes(state: &mut State, processes: Processes) {
+    let whose = state.processes.whose.clone();
+    state.take(PollerAnswer::Processes(whose, Ok(processes)));
 }
 
-fn with_processes() -> View {
-    let mut view = daemon();
-    said(&mut view, three());
-    view
+fn with_processes() -> State {
+    let mut state = daemon();
+    take_processes(&mut state, three());
+    state
 }
 
-fn pids(view: &View) -> Vec<u32> {
-    let rows = view.rows();
+fn pids(state: &State) -> Vec<u32> {
+    let rows = state.rows();
     rows.iter().map(|row| row.process.pid).collect()
 }
 
@@ -104,17 +104,17 @@ fn at_20_columns_ids_and_what_is_merged_are_left() {
 
 #[test]
 fn characters_of_two_columns_move_nothing_and_half_of_one_is_not_shown() {
-    let mut view = daemon();
+    let mut state = daemon();
     let named = ["漢漢漢漢漢", "redis"].into_iter().zip(10..);
     let processes = named.map(|(comm, pid)| fake::process(pid, comm, (256, 0)));
-    said(
-        &mut view,
+    take_processes(
+        &mut state,
         Processes {
             processes: processes.collect(),
             ..three()
         },
     );
-    let text = tables::Table::of_processes(&view.rows()).text(21);
+    let text = tables::Table::of_processes(&state.rows()).text(21);
     assert_eq!(
         text.lines().collect::<Vec<_>>(),
         [
@@ -127,18 +127,18 @@ fn characters_of_two_columns_move_nothing_and_half_of_one_is_not_shown() {
 
 #[test]
 fn keys_sort_and_the_chosen_process_stays_chosen_while_others_come_and_go() {
-    let mut view = with_processes();
+    let mut state = with_processes();
     for (key, order) in [
         ('s', [977, 4711, 123_456]),
         ('p', [4711, 123_456, 977]),
         ('c', [123_456, 4711, 977]),
         ('n', [4711, 977, 123_456]),
     ] {
-        press(&mut view, &[KeyCode::Char(key)]);
-        assert_eq!(pids(&view), order, "{key}");
+        press(&mut state, &[KeyCode::Char(key)]);
+        assert_eq!(pids(&state), order, "{key}");
     }
-    press(&mut view, &[KeyCode::Char('s'), KeyCode::Down]);
-    assert_eq!(view.chosen(), 1);
+    press(&mut state, &[KeyCode::Char('s'), KeyCode::Down]);
+    assert_eq!(state.chosen(), 1);
     let mut later = three();
     later.processes.remove(0);
     later
@@ -148,40 +148,43 @@ fn keys_sort_and_the_chosen_process_stays_chosen_while_others_come_and_go() {
         .processes
         .push(fake::process(200_001, "sh", (8000, 0)));
     later.uptime_seconds = 11.0;
-    said(&mut view, later);
-    assert_eq!(pids(&view), [200_000, 200_001, 4711, 123_456]);
-    assert_eq!(view.chosen(), 2, "4711 is where it is now");
-    press(&mut view, &[KeyCode::End]);
-    assert_eq!(view.chosen(), 3);
+    take_processes(&mut state, later);
+    assert_eq!(pids(&state), [200_000, 200_001, 4711, 123_456]);
+    assert_eq!(state.chosen(), 2, "4711 is where it is now");
+    press(&mut state, &[KeyCode::End]);
+    assert_eq!(state.chosen(), 3);
     // The chosen process ends, and the first one is chosen.
     let mut last = three();
     last.processes.truncate(2);
-    said(&mut view, last);
-    assert_eq!(view.chosen(), 0);
+    take_processes(&mut state, last);
+    assert_eq!(state.chosen(), 0);
 }
 
 #[test]
-fn what_is_left_out_unknown_or_nobody_is_said() {
-    let note = |view: &View| plain(view, 80, 24)[22].clone();
-    let mut view = daemon();
-    assert_eq!(note(&view), "asking for processes");
-    view.take(Said::Processes(Whose::Daemon, Err("not now".to_owned())));
-    assert_eq!(note(&view), "processes: not now");
-    said(&mut view, Processes::default());
-    assert_eq!(note(&view), "no processes are followed yet");
-    said(
-        &mut view,
+fn left_out_and_unknown_processes_are_noted() {
+    let note = |state: &State| plain(state, 80, 24)[22].clone();
+    let mut state = daemon();
+    assert_eq!(note(&state), "asking for processes");
+    state.take(PollerAnswer::Processes(
+        Whose::Daemon,
+        Err("not now".to_owned()),
+    ));
+    assert_eq!(note(&state), "processes: not now");
+    take_processes(&mut state, Processes::default());
+    assert_eq!(note(&state), "no processes are followed yet");
+    take_processes(
+        &mut state,
         Processes {
             left_out: 744,
             ..three()
         },
     );
-    assert_eq!(note(&view), "744 more processes are not listed");
+    assert_eq!(note(&state), "744 more processes are not listed");
     // A name cannot send control characters to the terminal.
     let mut odd = three();
     odd.processes[0].comm = "a\u{1b}[2J\n".to_owned();
-    said(&mut view, odd);
-    let screen = plain(&view, 80, 24);
+    take_processes(&mut state, odd);
+    let screen = plain(&state, 80, 24);
     assert!(
         screen[8].starts_with("   977 a\\u{1b}[2J\\n   "),
         "{screen:#?}"
@@ -190,101 +193,108 @@ fn what_is_left_out_unknown_or_nobody_is_said() {
 
 #[test]
 fn a_process_is_explained_and_the_screen_does_not_wait_for_it() {
-    let mut view = with_processes();
-    assert_eq!(view.take_wishes(), [Wish::Follow(Whose::Daemon)]);
-    press(&mut view, &[KeyCode::Down, KeyCode::Enter, KeyCode::Enter]);
-    assert_eq!(view.take_wishes(), [Wish::Explain(4711)], "asked once");
+    let mut state = with_processes();
+    assert_eq!(state.take_wishes(), [PollerRequest::Follow(Whose::Daemon)]);
+    press(&mut state, &[KeyCode::Down, KeyCode::Enter, KeyCode::Enter]);
+    assert_eq!(
+        state.take_wishes(),
+        [PollerRequest::Explain(4711)],
+        "asked once"
+    );
     let asking = "asking why memory of nginx (4711) is not merged";
-    assert_eq!(plain(&view, 80, 24)[22], asking);
+    assert_eq!(plain(&state, 80, 24)[22], asking);
     // The explanation of another process is too late.
-    view.take(Said::Explained(977, Ok("redis-server (977)".to_owned())));
-    assert_eq!(plain(&view, 80, 24)[22], asking);
+    state.take(PollerAnswer::Explained(
+        977,
+        Ok("redis-server (977)".to_owned()),
+    ));
+    assert_eq!(plain(&state, 80, 24)[22], asking);
     let text: String = (0..60).map(|n| format!("line {n}\n")).collect();
-    view.take(Said::Explained(4711, Ok(text)));
-    let screen = plain(&view, 80, 24);
+    state.take(PollerAnswer::Explained(4711, Ok(text)));
+    let screen = plain(&state, 80, 24);
     assert_eq!((screen[5].as_str(), screen[22].as_str()), ("line 0", ""));
     assert!(screen[23].starts_with("esc: back  r: ask again"));
-    press(&mut view, &[KeyCode::PageDown, KeyCode::Down]);
-    assert_eq!(plain(&view, 80, 24)[5], "line 11");
+    press(&mut state, &[KeyCode::PageDown, KeyCode::Down]);
+    assert_eq!(plain(&state, 80, 24)[5], "line 11");
     // Answers about processes continue meanwhile.
-    said(&mut view, three());
-    assert_eq!(view.take_wishes(), [], "nothing more is asked by itself");
-    press(&mut view, &[KeyCode::Char('r'), KeyCode::Char('r')]);
-    assert_eq!(view.take_wishes(), [Wish::Explain(4711)]);
-    let screen = plain(&view, 80, 24);
+    take_processes(&mut state, three());
+    assert_eq!(state.take_wishes(), [], "nothing more is asked by itself");
+    press(&mut state, &[KeyCode::Char('r'), KeyCode::Char('r')]);
+    assert_eq!(state.take_wishes(), [PollerRequest::Explain(4711)]);
+    let screen = plain(&state, 80, 24);
     assert_eq!(
         (screen[5].as_str(), screen[22].as_str()),
         ("line 11", asking)
     );
-    press(&mut view, &[KeyCode::Esc]);
-    assert_eq!((view.page(), view.chosen()), (view::Page::Processes, 1));
+    press(&mut state, &[KeyCode::Esc]);
+    assert_eq!((state.page(), state.chosen()), (state::Page::Processes, 1));
     // An answer after the page was closed is dropped.
-    view.take(Said::Explained(4711, Ok("late".to_owned())));
-    assert_eq!(view.page(), view::Page::Processes);
+    state.take(PollerAnswer::Explained(4711, Ok("late".to_owned())));
+    assert_eq!(state.page(), state::Page::Processes);
 }
 
 #[test]
 fn an_explain_that_fails_is_one_line() {
-    let mut view = with_processes();
-    press(&mut view, &[KeyCode::Enter]);
-    assert_eq!(view.take_wishes().len(), 2);
+    let mut state = with_processes();
+    press(&mut state, &[KeyCode::Enter]);
+    assert_eq!(state.take_wishes().len(), 2);
     let gone = "process 977 has ended".to_owned();
-    view.take(Said::Explained(977, Err(gone)));
+    state.take(PollerAnswer::Explained(977, Err(gone)));
     for (width, line) in [
         (80, "977: process 977 has ended"),
         (40, "977: process 977 has ended"),
         (20, "977: process 977 has"),
     ] {
-        let screen = plain(&view, width, 12);
+        let screen = plain(&state, width, 12);
         assert!(screen.contains(&line.to_owned()), "{screen:#?}");
     }
-    press(&mut view, &[KeyCode::Char('r')]);
-    assert_eq!(view.take_wishes(), [Wish::Explain(977)]);
+    press(&mut state, &[KeyCode::Char('r')]);
+    assert_eq!(state.take_wishes(), [PollerRequest::Explain(977)]);
 }
 
 #[test]
 fn the_whole_status_is_a_key_away() {
-    let mut view = with_processes();
-    press(&mut view, &[KeyCode::Char('t')]);
-    let screen = plain(&view, 80, 30);
+    let mut state = with_processes();
+    press(&mut state, &[KeyCode::Char('t')]);
+    let screen = plain(&state, 80, 30);
     let has = |line: &str| screen.iter().any(|found| found.starts_with(line));
     assert!(
         has("uksm 0.1.0, process") && has("level   share"),
         "{screen:#?}"
     );
     // Nothing can be chosen, and scrolling stops at the last line.
-    press(&mut view, &[KeyCode::Enter, KeyCode::Down]);
-    assert_eq!(view.scrolled, 1);
-    press(&mut view, &[KeyCode::PageDown; 40]);
-    let screen = plain(&view, 80, 30);
+    press(&mut state, &[KeyCode::Enter, KeyCode::Down]);
+    assert_eq!(state.scrolled, 1);
+    press(&mut state, &[KeyCode::PageDown; 40]);
+    let screen = plain(&state, 80, 30);
     assert!(
         screen[5].starts_with("           ") || screen[5].starts_with("kernel"),
         "{screen:#?}"
     );
-    press(&mut view, &[KeyCode::Home]);
-    assert_eq!(view.scrolled, 0);
-    press(&mut view, &[KeyCode::Char('t')]);
-    assert_eq!(view.page(), view::Page::Processes);
+    press(&mut state, &[KeyCode::Home]);
+    assert_eq!(state.scrolled, 0);
+    press(&mut state, &[KeyCode::Char('t')]);
+    assert_eq!(state.page(), state::Page::Processes);
     // The status also opens from the explanation, and closes to it.
-    press(&mut view, &[KeyCode::Enter, KeyCode::Char('t')]);
-    assert_eq!(view.page(), view::Page::Status);
-    press(&mut view, &[KeyCode::Esc]);
-    assert_eq!(view.page(), view::Page::Explained);
+    press(&mut state, &[KeyCode::Enter, KeyCode::Char('t')]);
+    assert_eq!(state.page(), state::Page::Status);
+    press(&mut state, &[KeyCode::Esc]);
+    assert_eq!(state.page(), state::Page::Explained);
 }
 
 #[test]
 fn a_group_is_opened_to_its_processes_and_its_own_curve() {
-    let mut view = super::three();
-    assert_eq!(view.take_wishes(), [Wish::Follow(Whose::Nobody)]);
-    press(&mut view, &[KeyCode::Down, KeyCode::Enter]);
+    let mut state = super::three();
+    assert_eq!(state.take_wishes(), [PollerRequest::Follow(Whose::Nobody)]);
+    press(&mut state, &[KeyCode::Down, KeyCode::Enter]);
     let db = Whose::Group("db".to_owned());
-    assert_eq!(view.take_wishes(), [Wish::Follow(db.clone())]);
+    assert_eq!(state.take_wishes(), [PollerRequest::Follow(db.clone())]);
     // An answer about another group is too late.
     let web = Whose::Group("web".to_owned());
-    view.take(Said::Processes(web, Ok(three())));
-    assert!(view.rows().is_empty());
-    view.take(Said::Processes(db, Ok(three())));
-    let screen = plain(&view, 80, 24);
+    state.take(PollerAnswer::Processes(web, Ok(three())));
+    assert!(state.rows().is_empty());
+    state.take(PollerAnswer::Processes(db, Ok(three())));
+    let screen = plain(&state, 80, 24);
     assert_eq!(screen[1], "saved, db, last 1 answers: 1.0 to 1.0 MiB");
     assert!(
         screen[5].ends_with("50.00 % of a core of 20.00 %"),
@@ -295,51 +305,51 @@ fn a_group_is_opened_to_its_processes_and_its_own_curve() {
         screen[23],
         "esc: groups  s merged  p potential  c cpu  n name  enter: explain  t  q"
     );
-    press(&mut view, &[KeyCode::Char('t')]);
-    let screen = plain(&view, 80, 24);
+    press(&mut state, &[KeyCode::Char('t')]);
+    let screen = plain(&state, 80, 24);
     let has = |line: &str| screen.iter().any(|found| found.starts_with(line));
     assert!(has("saved      1.0 MiB net = 2.0 by frames"), "{screen:#?}");
-    press(&mut view, &[KeyCode::Esc, KeyCode::Enter]);
-    assert_eq!(view.take_wishes(), [Wish::Explain(977)]);
-    press(&mut view, &[KeyCode::Esc, KeyCode::Esc]);
-    assert_eq!(view.take_wishes(), [Wish::Follow(Whose::Nobody)]);
-    assert_eq!((view.page(), view.chosen()), (view::Page::Groups, 1));
+    press(&mut state, &[KeyCode::Esc, KeyCode::Enter]);
+    assert_eq!(state.take_wishes(), [PollerRequest::Explain(977)]);
+    press(&mut state, &[KeyCode::Esc, KeyCode::Esc]);
+    assert_eq!(state.take_wishes(), [PollerRequest::Follow(Whose::Nobody)]);
+    assert_eq!((state.page(), state.chosen()), (state::Page::Groups, 1));
     // A group that is gone is closed, and the first one is chosen.
-    press(&mut view, &[KeyCode::Enter, KeyCode::Char('t')]);
-    view.take(Said::Status(Ok(of(vec![fake::group("web", 1)]))));
-    assert_eq!((view.page(), view.chosen()), (view::Page::Groups, 0));
+    press(&mut state, &[KeyCode::Enter, KeyCode::Char('t')]);
+    state.take(PollerAnswer::Status(Ok(of(vec![fake::group("web", 1)]))));
+    assert_eq!((state.page(), state.chosen()), (state::Page::Groups, 0));
     assert_eq!(
-        view.take_wishes().last(),
-        Some(&Wish::Follow(Whose::Nobody))
+        state.take_wishes().last(),
+        Some(&PollerRequest::Follow(Whose::Nobody))
     );
     // The status of all groups is that of `uksm status`.
-    press(&mut view, &[KeyCode::Char('t')]);
-    assert!(view.text().unwrap().contains("web"));
+    press(&mut state, &[KeyCode::Char('t')]);
+    assert!(state.text().unwrap().contains("web"));
 }
 
 #[test]
-fn a_group_without_a_worker_says_why_it_has_no_processes() {
-    let mut view = super::three();
-    press(&mut view, &[KeyCode::End, KeyCode::Enter]);
+fn group_without_a_worker_has_a_reason_for_no_processes() {
+    let mut state = super::three();
+    press(&mut state, &[KeyCode::End, KeyCode::Enter]);
     let idle = Whose::Group("idle".to_owned());
     let line = "group idle: /sys/fs/cgroup/idle: no such control group yet";
-    view.take(Said::Processes(idle, Err(line.to_owned())));
-    let screen = plain(&view, 80, 24);
+    state.take(PollerAnswer::Processes(idle, Err(line.to_owned())));
+    let screen = plain(&state, 80, 24);
     assert_eq!(screen[22], format!("processes: {line}"));
     assert_eq!(screen[1], "saved, idle, last 1 answers: nothing is known");
 }
 
 #[test]
 fn another_daemon_at_the_socket_may_have_groups_or_none() {
-    let mut view = with_processes();
-    view.take(Said::Status(Ok(of(vec![fake::group("web", 1)]))));
-    assert_eq!(view.page(), view::Page::Groups);
+    let mut state = with_processes();
+    state.take(PollerAnswer::Status(Ok(of(vec![fake::group("web", 1)]))));
+    assert_eq!(state.page(), state::Page::Groups);
     let answer = Answer::Status(Box::new(fake::status(512)));
-    view.take(Said::Status(Answered::of(answer)));
-    assert_eq!(view.page(), view::Page::Processes);
+    state.take(PollerAnswer::Status(Answered::of(answer)));
+    assert_eq!(state.page(), state::Page::Processes);
     assert_eq!(
-        view.take_wishes().last(),
-        Some(&Wish::Follow(Whose::Daemon))
+        state.take_wishes().last(),
+        Some(&PollerRequest::Follow(Whose::Daemon))
     );
 }
 
@@ -355,29 +365,29 @@ fn of_wishes_that_wait_for_a_slow_daemon_only_the_last_are_asked_for() {
         let _ended = opened.recv();
         Answer::Error("not today".to_owned())
     });
-    let (wishes, said) = asking::start(path, Duration::from_secs(3600)).unwrap();
+    let (wishes, answers) = poller::start(path, Duration::from_secs(3600)).unwrap();
     let group = |name: &str| Whose::Group(name.to_owned());
-    wishes.send(Wish::Follow(group("a"))).unwrap();
+    wishes.send(PollerRequest::Follow(group("a"))).unwrap();
     let question = |name: &str| Request::Processes(Some(name.to_owned()));
     assert_eq!(questions.recv().unwrap(), question("a"));
     let own = std::process::id();
     for wish in [
-        Wish::Follow(group("b")),
-        Wish::Explain(1),
-        Wish::Follow(group("c")),
-        Wish::Explain(own),
+        PollerRequest::Follow(group("b")),
+        PollerRequest::Explain(1),
+        PollerRequest::Follow(group("c")),
+        PollerRequest::Explain(own),
     ] {
         wishes.send(wish).unwrap();
     }
     drop(gate);
-    let said: Vec<Said> = said.iter().take(3).collect();
+    let answers: Vec<PollerAnswer> = answers.iter().take(3).collect();
     let [
-        Said::Processes(first, _),
-        Said::Processes(second, _),
-        Said::Explained(pid, _),
-    ] = &said[..]
+        PollerAnswer::Processes(first, _),
+        PollerAnswer::Processes(second, _),
+        PollerAnswer::Explained(pid, _),
+    ] = &answers[..]
     else {
-        panic!("{said:?}");
+        panic!("{answers:?}");
     };
     assert_eq!((first, second, *pid), (&group("a"), &group("c"), own));
     assert_eq!(questions.recv().unwrap(), question("c"));
@@ -396,11 +406,11 @@ fn what_is_wished_is_asked_for_at_once_and_the_rest_once_an_interval() {
         Request::Explain { pid, .. } => Answer::Error(format!("{pid}: not today")),
         other => panic!("{other:?}"),
     });
-    let (wishes, said) = asking::start(path.clone(), Duration::from_secs(3600)).unwrap();
+    let (wishes, answers) = poller::start(path.clone(), Duration::from_secs(3600)).unwrap();
     wishes
-        .send(Wish::Follow(Whose::Group("web".to_owned())))
+        .send(PollerRequest::Follow(Whose::Group("web".to_owned())))
         .unwrap();
-    let Said::Processes(_, Ok(processes)) = said.recv().unwrap() else {
+    let PollerAnswer::Processes(_, Ok(processes)) = answers.recv().unwrap() else {
         panic!("processes were wished");
     };
     assert_eq!(processes, three());
@@ -409,20 +419,23 @@ fn what_is_wished_is_asked_for_at_once_and_the_rest_once_an_interval() {
         (own, format!("{own}: not today")),
         (u32::MAX, format!("process {} has ended", u32::MAX)),
     ] {
-        wishes.send(Wish::Explain(pid)).unwrap();
-        let Said::Explained(of, Err(error)) = said.recv().unwrap() else {
+        wishes.send(PollerRequest::Explain(pid)).unwrap();
+        let PollerAnswer::Explained(of, Err(error)) = answers.recv().unwrap() else {
             panic!("a reason was wished");
         };
         assert_eq!((of, error), (pid, line));
     }
     drop(wishes);
-    assert!(said.recv().is_err(), "nobody wishes anything");
+    assert!(answers.recv().is_err(), "nobody wishes anything");
 
-    let (_wishes, said) = asking::start(path, Duration::from_millis(20)).unwrap();
-    assert!(matches!(said.recv().unwrap(), Said::Status(Ok(_))));
+    let (_wishes, answers) = poller::start(path, Duration::from_millis(20)).unwrap();
+    assert!(matches!(
+        answers.recv().unwrap(),
+        PollerAnswer::Status(Ok(_))
+    ));
     drop(daemon);
-    let faults = said.iter().filter_map(|word| match word {
-        Said::Status(answer) => answer.err(),
+    let faults = answers.iter().filter_map(|word| match word {
+        PollerAnswer::Status(answer) => answer.err(),
         other => panic!("nobody's processes were asked for: {other:?}"),
     });
     // By the third answer, requests that were under way are over.

@@ -4,9 +4,9 @@
 //! Only the page of each frame has its number of mappings, and a domain can have millions.
 //!
 //! # Approach
-//! One count covers the frames of [`STRETCH`] ids and replaces the earlier count of that stretch,
-//! so that a change shows at the next count of its stretch, not at the end of all. A stretch that
-//! was never counted saves nothing yet.
+//! One count covers the frames of [`MAX_STEP_IDS`] ids and replaces the earlier count of that
+//! stretch, so that a change shows at the next count of its stretch, not at the end of all. A
+//! stretch that was never counted saves nothing yet.
 //!
 //! # Units
 //! Pages.
@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use uksm_linux::module::{FramesAnswer, Result, raw};
 
 /// Ids of one stretch.
-const STRETCH: u32 = 1 << 16;
+const MAX_STEP_IDS: u32 = 1 << 16;
 /// Frames requested at once when the kernel is short of memory.
-const FEW: u32 = 64;
+const MAX_FRAMES_WHEN_SHORT: u32 = 64;
 
 /// Counts of the frames of a domain.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl Frames {
         let Some((saved, cursor)) = stretch(self.next, list)? else {
             return Ok(());
         };
-        let next = cursor / STRETCH;
+        let next = cursor / MAX_STEP_IDS;
         self.stretches.insert(self.next, saved);
         // There are no frames between this stretch and the next one.
         let last = if cursor == 0 { u32::MAX } else { next };
@@ -65,14 +65,14 @@ fn stretch(
     at: u32,
     mut list: impl FnMut(u32, u32) -> Result<FramesAnswer>,
 ) -> Result<Option<(i64, u32)>> {
-    let end = at.saturating_add(1).saturating_mul(STRETCH);
+    let end = at.saturating_add(1).saturating_mul(MAX_STEP_IDS);
     // Never 0, which no frame has: so an answer that repeats the cursor is not the end.
-    let mut cursor = (at * STRETCH).max(1);
+    let mut cursor = (at * MAX_STEP_IDS).max(1);
     let mut most = u32::try_from(raw::UKSM_MAX_FRAMES).unwrap_or(u32::MAX);
     let mut saved = 0;
     loop {
         let listing = match list(cursor, most) {
-            Err(error) if error.is_short() && most > FEW => {
+            Err(error) if error.is_short() && most > MAX_FRAMES_WHEN_SHORT => {
                 most /= 2;
                 continue;
             }
@@ -153,7 +153,14 @@ mod tests {
 
     #[test]
     fn a_large_one_is_counted_stretch_by_stretch_and_what_went_is_forgotten() {
-        let ids = [1, 2, STRETCH - 1, STRETCH, 5 * STRETCH + 7, 9 * STRETCH];
+        let ids = [
+            1,
+            2,
+            MAX_STEP_IDS - 1,
+            MAX_STEP_IDS,
+            5 * MAX_STEP_IDS + 7,
+            9 * MAX_STEP_IDS,
+        ];
         let mut domain: BTreeMap<u32, u32> = ids.into_iter().map(|id| (id, 11)).collect();
         let mut frames = Frames::default();
         let mut saved = |domain: &BTreeMap<u32, u32>| {
@@ -165,7 +172,7 @@ mod tests {
         let seen = [(); 6].map(|()| saved(&domain));
         assert_eq!(seen, [30, 40, 50, 60, 60, 60]);
         domain.insert(1, 2);
-        domain.remove(&(5 * STRETCH + 7));
+        domain.remove(&(5 * MAX_STEP_IDS + 7));
         // Two stretches of the second pass are left.
         let seen = [(); 4].map(|()| saved(&domain));
         assert_eq!(seen, [50, 50, 41, 41]);

@@ -11,26 +11,22 @@
 //! that a worker with idle processes sleeps.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd as _, BorrowedFd};
-use std::time::Duration;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use uksm_linux::clock;
 use uksm_linux::discovery::detach;
 use uksm_linux::domain::Domain;
 use uksm_linux::module::{self, AttachAnswer, Verb, raw};
-use uksm_linux::processes::{Attach, SpaceChanges};
-use uksm_linux::selection::{GroupId, Selection};
-use uksm_linux::sleeper::WakeCause;
+use uksm_linux::processes::{Attach, Processes, SpaceChanges};
+use uksm_linux::selection::{GroupId, RuleWithGroups, Selection};
 use uksm_policy::command::{Nanos, SpaceId};
 
-use crate::groups::supervisor::Supervisor;
-use crate::groups::supervisor::discovery_schedule::Events;
-use crate::groups::supervisor::task::Task;
+use crate::groups::supervisor::discovery_schedule::{DiscoverySchedule, Events};
+use crate::groups::supervisor::turns::hint_dispatch::HintDispatch;
 use crate::groups::supervisor::worker_process::WorkerProcess;
-
-/// Pause before a worker that does not read is tried again.
-const BEHIND: Nanos = 100_000_000;
+use crate::groups::supervisor::workers::Workers;
 
 /// The domains of the groups.
 pub(in crate::groups::supervisor) struct Domains<'a>(
@@ -57,50 +53,93 @@ fn is_mixed(uptime: Duration, has_taken_over: bool, age: Duration) -> bool {
     has_taken_over || age < uptime
 }
 
-impl Supervisor<'_> {
-    /// The selections of the configured groups, in the order in which they are tried.
-    pub(in crate::groups::supervisor) fn grouping(
+/// The processes of all groups, and the times of the searches.
+#[derive(Debug)]
+pub(in crate::groups::supervisor) struct ProcessDiscovery {
+    processes: Processes,
+    schedule: DiscoverySchedule,
+    /// A process event has come.
+    has_event: bool,
+    /// Groups whose domain is known to `processes`.
+    attachable: BTreeSet<GroupId>,
+    /// Start of this supervisor.
+    started: Instant,
+    /// Some group continues with a domain of an earlier supervisor.
+    has_taken_over: bool,
+}
+
+impl ProcessDiscovery {
+    /// Of these processes, with no groups yet.
+    pub(in crate::groups::supervisor) fn new(processes: Processes) -> ProcessDiscovery {
+        ProcessDiscovery {
+            processes,
+            schedule: DiscoverySchedule::new(0.0),
+            has_event: false,
+            attachable: BTreeSet::new(),
+            started: Instant::now(),
+            has_taken_over: false,
+        }
+    }
+
+    /// Some group continues with a domain of an earlier supervisor.
+    pub(in crate::groups::supervisor) fn note_take_over(&mut self) {
+        self.has_taken_over = true;
+    }
+
+    /// The processes.
+    pub(in crate::groups::supervisor) fn processes(&self) -> &Processes {
+        &self.processes
+    }
+
+    /// The processes, for a change of their groups.
+    pub(in crate::groups::supervisor) fn processes_mut(&mut self) -> &mut Processes {
+        &mut self.processes
+    }
+
+    /// The groups have changed: all processes are checked again.
+    pub(in crate::groups::supervisor) fn regroup(
+        &mut self,
         workers: &[WorkerProcess],
-    ) -> Vec<(GroupId, Selection)> {
+        rules: Vec<RuleWithGroups>,
+    ) {
         let named = workers.iter().filter(|worker| worker.plan.formed.is_none());
         let group = |worker: &WorkerProcess| (worker.id, worker.plan.selection.clone());
-        named.map(group).collect()
+        let selections: Vec<(GroupId, Selection)> = named.map(group).collect();
+        self.processes.regroup(selections, rules);
     }
 
-    /// The largest share of a core that any group may use.
-    pub(in crate::groups::supervisor) fn share(workers: &[WorkerProcess]) -> f64 {
+    /// The set of groups has changed: the largest share of a core is a different one, and a search
+    /// is due.
+    pub(in crate::groups::supervisor) fn begin_again(&mut self, workers: &[WorkerProcess]) {
         let shares = workers.iter().map(|worker| worker.plan.resolved.params.cpu);
-        shares.fold(0.0, f64::max)
+        self.schedule.begin_again(shares.fold(0.0, f64::max));
     }
 
-    /// Reads the messages of workers that are ready.
-    pub(in crate::groups::supervisor) fn receive(&mut self) {
-        let ready = self.worker_events.ready();
-        for worker in &mut self.workers {
-            if ready.contains(&worker.id) {
-                worker.receive();
-            }
-        }
-        self.leaving.retain_mut(|worker| {
-            worker.reap();
-            let has_ended = worker.has_ended();
-            if has_ended {
-                // CPU time since the end of its group.
-                let _logged = worker.write_account(None);
-            }
-            !has_ended
-        });
-        self.note_reports();
+    /// Makes a search due.
+    pub(in crate::groups::supervisor) fn search_soon(&mut self) {
+        self.schedule.search_soon();
+    }
+
+    /// A group has dropped its domain.
+    pub(in crate::groups::supervisor) fn drop_domain(&mut self, group: GroupId) {
+        self.processes.has_no_domain(group);
+        self.attachable.remove(&group);
+    }
+
+    /// A formed group is dissolved.
+    pub(in crate::groups::supervisor) fn dissolve(&mut self, group: GroupId) {
+        self.attachable.remove(&group);
+        self.processes.dissolve(group);
     }
 
     /// Takes the workers' reports about spaces, and notes which workers have a domain now.
-    pub(in crate::groups::supervisor) fn note_reports(&mut self) {
+    pub(in crate::groups::supervisor) fn note_reports(&mut self, workers: &mut [WorkerProcess]) {
         let mut parted = BTreeSet::new();
         let mut are_any_dead = false;
-        for worker in &mut self.workers {
+        for worker in workers {
             if worker.domain.is_some() && self.attachable.insert(worker.id) {
                 self.processes.has_domain(worker.id);
-                self.schedule.hurry();
+                self.schedule.search_soon();
             }
             let reports = worker.take_reports();
             parted.extend(reports.detached.iter().map(|&space| (worker.id, space)));
@@ -114,7 +153,7 @@ impl Supervisor<'_> {
             self.processes.note_detached(&parted);
         }
         if are_any_dead || !parted.is_empty() {
-            self.schedule.hurry_when_repaid();
+            self.schedule.search_when_repaid();
         }
     }
 
@@ -122,25 +161,29 @@ impl Supervisor<'_> {
     ///
     /// # Errors
     /// The module fails.
-    pub(in crate::groups::supervisor) fn discover(&mut self) -> module::Result<()> {
+    pub(in crate::groups::supervisor) fn turn(
+        &mut self,
+        workers: &mut Workers,
+        hint_dispatch: &mut HintDispatch,
+    ) -> module::Result<()> {
         let now = clock::now();
         let ready = self.processes.ready_at().unwrap_or(Nanos::MAX);
         if now
             < self
                 .schedule
                 .due()
-                .min(ready.max(self.schedule.told_from()))
-            && !self.is_told
+                .min(ready.max(self.schedule.events_wake_from()))
+            && !self.has_event
         {
             return Ok(());
         }
-        self.is_told = false;
+        self.has_event = false;
         let begun = clock::thread_cpu();
-        let news = self.processes.discover(&mut Domains(&mut self.workers))?;
+        let news = self.processes.discover(&mut Domains(workers))?;
         let more = news.more;
-        self.hand_over(news)?;
+        self.hand_over(news, workers, hint_dispatch)?;
         let cost = clock::thread_cpu().saturating_sub(begun);
-        let told = match (
+        let reported = match (
             self.processes.has_events(),
             self.processes.has_move_events(),
         ) {
@@ -148,7 +191,8 @@ impl Supervisor<'_> {
             (true, false) if self.processes.is_moved_between() => Events::Processes,
             (true, _) => Events::All,
         };
-        self.schedule.looked(clock::now(), cost, (more, told));
+        self.schedule
+            .note_search(clock::now(), cost, (more, reported));
         Ok(())
     }
 
@@ -156,13 +200,16 @@ impl Supervisor<'_> {
     ///
     /// # Errors
     /// The module fails.
-    pub(in crate::groups::supervisor) fn measure(&mut self) -> module::Result<()> {
+    pub(in crate::groups::supervisor) fn measure(
+        &mut self,
+        workers: &mut [WorkerProcess],
+    ) -> module::Result<()> {
         let now = clock::now();
         if now < self.schedule.measure_due() {
             return Ok(());
         }
         let begun = clock::thread_cpu();
-        for worker in &mut self.workers {
+        for worker in workers {
             let Some(domain) = &mut worker.domain else {
                 continue;
             };
@@ -178,18 +225,21 @@ impl Supervisor<'_> {
             }
         }
         let cost = clock::thread_cpu().saturating_sub(begun);
-        self.schedule.measured(clock::now(), cost);
+        self.schedule.note_measurement(clock::now(), cost);
         Ok(())
     }
 
-    fn hand_over(&mut self, news: SpaceChanges) -> module::Result<()> {
-        let is_of = |id: GroupId| move |worker: &&mut WorkerProcess| worker.id == id;
+    fn hand_over(
+        &self,
+        news: SpaceChanges,
+        workers: &mut Workers,
+        hint_dispatch: &mut HintDispatch,
+    ) -> module::Result<()> {
         for arrived in news.arrived {
-            let worker = self.workers.iter_mut().find(is_of(arrived.group));
-            if let Some(worker) = worker {
+            if let Some(worker) = workers.of_group_mut(arrived.group) {
                 if worker.has_hints() {
                     let place = (arrived.group, arrived.arrival.space);
-                    self.hint_dispatch.follow(arrived.pid, place);
+                    hint_dispatch.follow(arrived.pid, place);
                 }
                 let age = Duration::from_nanos(arrived.arrival.age);
                 let is_mixed = is_mixed(self.started.elapsed(), self.has_taken_over, age);
@@ -197,8 +247,8 @@ impl Supervisor<'_> {
             }
         }
         for left in news.left {
-            self.hint_dispatch.forget((left.group, left.space));
-            let Some(worker) = self.workers.iter_mut().find(is_of(left.group)) else {
+            hint_dispatch.forget((left.group, left.space));
+            let Some(worker) = workers.of_group_mut(left.group) else {
                 continue;
             };
             if worker.handover.leave(left)
@@ -210,63 +260,25 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// Sends the workers news of their spaces.
-    pub(in crate::groups::supervisor) fn send_spaces(&mut self) {
-        self.workers.iter_mut().for_each(WorkerProcess::send_spaces);
-    }
-
-    /// Sleeps until a request, a signal, a message or the end of a worker, a process event, or the
-    /// time of the next work.
-    pub(in crate::groups::supervisor) fn sleep(&mut self, notice: Nanos) {
-        let now = clock::now();
-        let told_from = self.schedule.told_from();
-        let ready = self
-            .processes
-            .ready_at()
-            .unwrap_or(Nanos::MAX)
-            .max(told_from);
-        let is_behind = self.workers.iter().any(WorkerProcess::is_behind);
-        let behind = if is_behind { now + BEHIND } else { Nanos::MAX };
+    /// The time of the next search or measurement, and the descriptors that are readable when a
+    /// process event has come.
+    pub(in crate::groups::supervisor) fn next(&self, now: Nanos) -> (Nanos, Vec<BorrowedFd<'_>>) {
+        let events_wake_from = self.schedule.events_wake_from();
+        let ready = self.processes.ready_at().unwrap_or(Nanos::MAX);
         let events = [self.processes.events(), self.processes.move_events()];
-        let deaf = if events.iter().any(Option::is_some) && told_from > now {
-            told_from
+        let events: Vec<BorrowedFd<'_>> = events.into_iter().flatten().collect();
+        let due = self.schedule.due().min(self.schedule.measure_due());
+        let due = due.min(ready.max(events_wake_from));
+        if events_wake_from <= now || events.is_empty() {
+            (due, events)
         } else {
-            Nanos::MAX
-        };
-        let (hints_due, hints) = self.hint_dispatch.next(now);
-        let times = [
-            hints_due.unwrap_or(Nanos::MAX),
-            notice,
-            self.schedule.due(),
-            self.schedule.measure_due(),
-            ready,
-            behind,
-            deaf,
-        ];
-        let until = times.into_iter().chain(self.next_turn(now)).min();
-        let events = events.into_iter().flatten().filter(|_| told_from <= now);
-        let others = std::iter::once(self.worker_events.as_fd()).chain(hints);
-        let others: Vec<BorrowedFd<'_>> = others.collect();
-        let watched: Vec<BorrowedFd<'_>> = others.iter().copied().chain(events).collect();
-        let woken = self.sleeper.sleep(until.unwrap_or(notice), &watched);
-        // If others are readable as well, the next sleep reports the event.
-        self.is_told = matches!(woken, WakeCause::Readable(which) if which >= others.len());
+            (due.min(events_wake_from), Vec::new())
+        }
     }
 
-    /// The time of the next work other than discovery: a start of a worker, a turn, or a record.
-    fn next_turn(&self, now: Nanos) -> Option<Nanos> {
-        let workers = self.workers.iter().chain(&self.leaving);
-        let starts = workers.filter_map(WorkerProcess::due);
-        let task = self.task.as_ref().map(Task::due);
-        // Work that waits for the end of the task is not due before.
-        let is_free = |_: &std::time::Instant| task.is_none();
-        let turns = starts.chain(self.redistribution.next()).chain(task);
-        let turns = turns.chain(self.first_start.as_ref().map(|starting| starting.until));
-        let turns = turns.chain(self.formed.next().filter(is_free));
-        let turns = turns.chain(self.accounts.next().filter(is_free));
-        let until = turns.chain(self.rates.next()).min()?;
-        let left = until.saturating_duration_since(std::time::Instant::now());
-        Some(now.saturating_add(Nanos::try_from(left.as_nanos()).unwrap_or(Nanos::MAX)))
+    /// Notes whether a process event has come.
+    pub(in crate::groups::supervisor) fn note_event(&mut self, has_come: bool) {
+        self.has_event = has_come;
     }
 }
 

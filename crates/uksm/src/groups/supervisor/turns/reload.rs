@@ -11,18 +11,20 @@
 //! group gets a new domain as well. The pages of a removed group are unmerged first. In the end all
 //! processes are checked again: a process of another group is unmerged from its old one. Slow steps
 //! (the end of workers, unmerging) come before, one step a turn (`task_turn.rs`).
+//!
+//! These are methods of the supervisor, because a reload can change all its parts.
 
 use std::collections::BTreeMap;
 
 use uksm_linux::selection::GroupId;
 use uksm_policy::params::Contents;
-use uksm_policy::report::counted;
 
+use crate::config::current::AddedPlan;
 use crate::config::plan::Plan;
 use crate::groups::supervisor::Supervisor;
 use crate::groups::supervisor::audit;
+use crate::groups::supervisor::group_change::GroupChange;
 use crate::groups::supervisor::rights;
-use crate::groups::supervisor::wanted::Wanted;
 use crate::groups::supervisor::worker_process::WorkerProcess;
 use crate::setting;
 
@@ -66,19 +68,19 @@ impl Supervisor<'_> {
     ///
     /// # Errors
     /// It is invalid, or changes a setting that needs a restart of the daemon.
-    pub(in crate::groups::supervisor) fn wanted_by_file(&mut self) -> Result<Wanted, String> {
+    pub(in crate::groups::supervisor) fn wanted_by_file(&mut self) -> Result<GroupChange, String> {
         let plans = self.configuration.reload()?;
         self.refuse_what_is_fixed(&plans.daemon.texts())?;
         rights::warn_of_missing(&plans.rules);
-        Ok(Wanted::All(Box::new(plans)))
+        Ok(GroupChange::All(Box::new(plans)))
     }
 
-    fn fate(&self, wanted: &Wanted, worker: &WorkerProcess) -> Fate {
+    fn fate(&self, wanted: &GroupChange, worker: &WorkerProcess) -> Fate {
         let own = &worker.plan;
         let becomes =
             |plan: Option<Plan>| plan.map_or(Fate::Goes, |plan| Fate::Becomes(Box::new(plan)));
         match wanted {
-            Wanted::All(plans) => becomes(match &own.formed {
+            GroupChange::All(plans) => becomes(match &own.formed {
                 Some(formed) => self.formed.anew(formed, &plans.rules),
                 None => plans
                     .groups
@@ -86,14 +88,19 @@ impl Supervisor<'_> {
                     .find(|plan| plan.name == own.name)
                     .cloned(),
             }),
-            Wanted::One(added) if added.plan.name == own.name => becomes(Some(added.plan.clone())),
-            Wanted::Gone(name) if *name == own.name => Fate::Goes,
-            Wanted::One(_) | Wanted::Gone(_) => Fate::Stays,
+            GroupChange::One(added) if added.plan.name == own.name => {
+                becomes(Some(added.plan.clone()))
+            }
+            GroupChange::Gone(name) if *name == own.name => Fate::Goes,
+            GroupChange::One(_) | GroupChange::Gone(_) => Fate::Stays,
         }
     }
 
     /// The groups whose workers have to end, and whether their shared pages are broken first.
-    pub(in crate::groups::supervisor) fn affected(&self, wanted: &Wanted) -> Vec<(GroupId, bool)> {
+    pub(in crate::groups::supervisor) fn affected(
+        &self,
+        wanted: &GroupChange,
+    ) -> Vec<(GroupId, bool)> {
         let workers = self.workers.iter();
         let affected = workers.filter_map(|worker| match self.fate(wanted, worker) {
             Fate::Stays => None,
@@ -118,19 +125,45 @@ impl Supervisor<'_> {
     /// The changes that failed, in one line; all others were made.
     pub(in crate::groups::supervisor) fn apply(
         &mut self,
-        wanted: Wanted,
+        wanted: GroupChange,
         faults: &BTreeMap<GroupId, String>,
     ) -> Result<(), String> {
-        let mut said = Vec::new();
+        let mut errors = Vec::new();
+        let replaced = self.change_groups(&wanted, faults, &mut errors);
+        for plan in self.new_groups(&wanted, replaced) {
+            let name = plan.name.clone();
+            let id = self.discovery.processes_mut().grouping().new_group();
+            match self.factory.worker(id, plan, None) {
+                Ok(worker) => self.workers.push(worker),
+                Err(error) => errors.push(format!("group {name}: {error:#}")),
+            }
+        }
+        let is_done = errors.is_empty();
+        self.note_applied(wanted, is_done);
+        self.settle();
+        match is_done {
+            true => Ok(()),
+            false => Err(errors.join("; ")),
+        }
+    }
+
+    /// Changes and dissolves the groups that are there. Answers the new plans of groups that need
+    /// a new domain.
+    fn change_groups(
+        &mut self,
+        wanted: &GroupChange,
+        faults: &BTreeMap<GroupId, String>,
+        errors: &mut Vec<String>,
+    ) -> Vec<Plan> {
         let mut new = Vec::new();
-        for mut worker in std::mem::take(&mut self.workers) {
-            let fate = self.fate(&wanted, &worker);
+        for mut worker in self.workers.take_all() {
+            let fate = self.fate(wanted, &worker);
             if let Some(line) = faults.get(&worker.id) {
-                said.push(format!(
+                errors.push(format!(
                     "group {}: stays as it is: {line}",
                     worker.plan.name
                 ));
-                worker.go_on();
+                worker.allow_start();
                 self.workers.push(worker);
                 continue;
             }
@@ -149,12 +182,12 @@ impl Supervisor<'_> {
                 // Settings that only the supervisor uses may still differ.
                 Change::Nothing | Change::Processes => {
                     worker.plan = plan;
-                    worker.go_on();
+                    worker.allow_start();
                 }
                 Change::Settings => {
                     audit::changed(&worker.plan, &plan);
                     worker.plan = plan;
-                    worker.go_on();
+                    worker.allow_start();
                 }
                 Change::Domain => {
                     audit::changed(&worker.plan, &plan);
@@ -166,70 +199,69 @@ impl Supervisor<'_> {
             }
             self.workers.push(worker);
         }
+        new
+    }
+
+    /// The plans of the groups that are to be made: these replaced ones, and those that are not
+    /// there.
+    fn new_groups(&self, wanted: &GroupChange, replaced: Vec<Plan>) -> Vec<Plan> {
+        let mut new = replaced;
         let is_there = |plan: &Plan| self.workers.iter().any(|w| w.plan.name == plan.name);
-        match &wanted {
-            Wanted::All(plans) => {
+        match wanted {
+            GroupChange::All(plans) => {
                 let missing = plans.groups.iter().filter(|plan| !is_there(plan));
                 let missing =
                     missing.filter(|plan| !new.iter().any(|n: &Plan| n.name == plan.name));
                 let missing: Vec<Plan> = missing.cloned().collect();
                 new.extend(missing);
             }
-            Wanted::One(added) if !is_there(&added.plan) && new.is_empty() => {
+            GroupChange::One(added) if !is_there(&added.plan) && new.is_empty() => {
                 new.push(added.plan.clone());
             }
             _ => {}
         }
-        for plan in new {
-            let name = plan.name.clone();
-            match self.new_worker(plan, None) {
-                Ok(worker) => self.workers.push(worker),
-                Err(error) => said.push(format!("group {name}: {error:#}")),
-            }
-        }
-        let is_done = said.is_empty();
-        let groups = self.workers.len();
+        new
+    }
+
+    /// Stores the rules and the added groups of a change.
+    fn note_applied(&mut self, wanted: GroupChange, is_done: bool) {
         match wanted {
-            Wanted::All(plans) => {
-                tracing::info!("reloaded, {}", counted(groups as u64, "group", "groups"));
-                self.formed.rules = plans.rules;
+            GroupChange::All(plans) => {
+                tracing::info!("reloaded, {}", self.workers.counted_groups());
+                self.formed.set_rules(plans.rules);
             }
-            Wanted::One(added) if is_done => self.note_added(*added),
-            Wanted::Gone(name) if is_done => self.note_removed(&name),
-            Wanted::One(_) | Wanted::Gone(_) => {}
-        }
-        self.settle();
-        match is_done {
-            true => Ok(()),
-            false => Err(said.join("; ")),
+            GroupChange::One(added) if is_done => {
+                let AddedPlan { added, plan } = *added;
+                tracing::info!("group {}: added, or changed", plan.name);
+                self.configuration.added.insert(plan.name, added);
+            }
+            GroupChange::Gone(name) if is_done => {
+                self.configuration.added.remove(&name);
+                tracing::info!("group {name}: removed");
+            }
+            GroupChange::One(_) | GroupChange::Gone(_) => {}
         }
     }
 
     /// Drops a group's domain. A worker that has not ended is put aside.
     fn dissolve(&mut self, mut worker: WorkerProcess) {
         worker.drop_domain();
-        self.processes.has_no_domain(worker.id);
-        self.attachable.remove(&worker.id);
-        if !worker.has_ended() {
-            self.leaving.push(worker);
-        }
+        self.discovery.drop_domain(worker.id);
+        self.workers.keep_until_end(worker);
     }
 
     /// Sorts the changed groups, checks processes again, and starts workers.
     fn settle(&mut self) {
-        self.workers.sort_by(|a, b| {
-            let key = |w: &WorkerProcess| (w.plan.formed.is_some(), w.plan.selection.all);
-            key(a).cmp(&key(b)).then(a.plan.name.cmp(&b.plan.name))
-        });
-        self.forget_gone();
+        self.workers.sort();
+        self.formed.forget_gone(&self.workers);
         self.regroup();
-        self.start_due_workers();
+        self.workers.start_due();
     }
 
     /// # Errors
     /// The setting that needs a restart of the daemon.
     fn refuse_what_is_fixed(&self, new: &BTreeMap<String, String>) -> Result<(), String> {
-        let old = &self.told;
+        let old = &self.settings;
         let changed = setting::of_daemon_alone().find(|name| old.get(*name) != new.get(*name));
         match changed {
             Some(name) => Err(format!(

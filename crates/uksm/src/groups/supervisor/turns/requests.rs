@@ -1,4 +1,6 @@
 //! Answers to requests: the supervisor asks its workers (`task_turn.rs`), and adds its own figures.
+//!
+//! Methods of the supervisor, because an answer has figures of all its parts.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +11,11 @@ use uksm_linux::selection::GroupId;
 use crate::control::{Answer, Request};
 use crate::groups::supervisor::Supervisor;
 use crate::groups::supervisor::worker_process::{ANOTHER_QUESTION, WorkerProcess};
-use crate::status::evidence::{Evidence, Place, seconds};
+use crate::status::evidence::{Evidence, ProcessStanding, seconds};
 use crate::status::groups::{GroupStatus, GroupsStatus};
 use crate::status::{Failed, Status};
 use crate::worker::BY_SUPERVISOR;
-use crate::worker::explaining::unfollowed;
+use crate::worker::evidence::unfollowed;
 
 impl Supervisor<'_> {
     /// Asks workers for the figures of a client's request.
@@ -26,7 +28,7 @@ impl Supervisor<'_> {
     ) -> Result<(), Answer> {
         match request {
             Request::Status => {
-                for worker in &mut self.workers {
+                for worker in self.workers.iter_mut() {
                     worker.ask(request);
                 }
                 Ok(())
@@ -45,11 +47,12 @@ impl Supervisor<'_> {
                 Ok(())
             }
             Request::Explain { pid, from } => {
-                let ProcessState::Followed(group, space) = self.processes.state_of(*pid) else {
+                let ProcessState::Followed(group, space) =
+                    self.discovery.processes().state_of(*pid)
+                else {
                     return Err(self.explain(*pid));
                 };
-                let worker = self.workers.iter_mut().find(|worker| worker.id == group);
-                let Some(worker) = worker else {
+                let Some(worker) = self.workers.of_group_mut(group) else {
                     return Err(self.explain(*pid));
                 };
                 // It may not have received this space yet.
@@ -65,7 +68,7 @@ impl Supervisor<'_> {
     }
 
     /// The answer from the workers' answers and the supervisor's own figures.
-    pub(in crate::groups::supervisor) fn told(&mut self, request: &Request) -> Answer {
+    pub(in crate::groups::supervisor) fn answer(&mut self, request: &Request) -> Answer {
         match request {
             Request::Group(name) => self.group(name),
             Request::Processes(Some(name)) => self.processes_of(name),
@@ -83,14 +86,8 @@ impl Supervisor<'_> {
         at.ok_or_else(|| format!("{}: no such group: {}", name.escape_debug(), self.names()))
     }
 
-    /// Merged pages that processes of the host wrote since this supervisor started.
-    pub(in crate::groups::supervisor) fn written_on_host(&self) -> Option<u64> {
-        self.written
-            .count(self.workers.iter().map(WorkerProcess::broken).sum())
-    }
-
     fn status(&mut self) -> GroupsStatus {
-        let written_on_host = self.written_on_host();
+        let written_on_host = self.ledger_writer.written_on_host(&self.workers);
         let answers = self.workers.iter_mut().map(WorkerProcess::answer);
         let answers: Vec<Result<Answer, String>> = answers.collect();
         let mut followed = self.followed();
@@ -120,8 +117,8 @@ impl Supervisor<'_> {
             supervisor_bytes: self.own_memory.resident_bytes().unwrap_or(0),
             net_mib: 0.0,
             written_on_host,
-            moves_told: self.processes.has_move_events(),
-            moves_lost: self.processes.moves_lost(),
+            moves_told: self.discovery.processes().has_move_events(),
+            moves_lost: self.discovery.processes().moves_lost(),
             groups,
             redistribution: self.redistribution.status(),
         };
@@ -162,7 +159,7 @@ impl Supervisor<'_> {
         match worker.answer() {
             Ok(Answer::Spaces(spaces)) => {
                 let id = worker.id;
-                let mut followed = self.processes.targets();
+                let mut followed = self.discovery.processes().targets();
                 followed.retain(|target| target.group == id);
                 Answer::Processes(Box::new(spaces.of_processes(followed)))
             }
@@ -174,10 +171,10 @@ impl Supervisor<'_> {
     /// Processes followed and not attached, by group.
     fn followed(&self) -> BTreeMap<GroupId, (u64, Vec<Failed>)> {
         let mut of: BTreeMap<GroupId, (u64, Vec<Failed>)> = BTreeMap::new();
-        for target in self.processes.targets() {
+        for target in self.discovery.processes().targets() {
             of.entry(target.group).or_default().0 += 1;
         }
-        for (pid, group, errno) in self.processes.failures() {
+        for (pid, group, errno) in self.discovery.processes().failures() {
             let failed = Failed::of(pid, errno);
             of.entry(group).or_default().1.push(failed);
         }
@@ -194,14 +191,14 @@ impl Supervisor<'_> {
         let targets = &mut status.targets;
         targets.processes = followed;
         targets.failed = failed;
-        targets.unread += self.processes.unread();
-        targets.told = self.processes.has_events();
-        targets.events_lost = self.processes.events_lost();
+        targets.unread += self.discovery.processes().unread();
+        targets.told = self.discovery.processes().has_events();
+        targets.events_lost = self.discovery.processes().events_lost();
         if let Some(worker) = self.workers.iter().find(|worker| worker.plan.name == name) {
-            let locked = self.processes.locked_of(worker.id);
+            let locked = self.discovery.processes().locked_of(worker.id);
             targets.add_locked(locked.map(|(pid, time)| (pid, seconds(time))));
         }
-        status.ledger = self.accounts.totals(name);
+        status.ledger = self.ledger_writer.totals(name);
         if status.hints.source == BY_SUPERVISOR {
             status.hints.source = self.hint_dispatch.source();
             let missing = self.hint_dispatch.programs().map(Hints::missing);
@@ -212,7 +209,7 @@ impl Supervisor<'_> {
 
     /// The evidence on a process; its group's worker was asked.
     fn explain(&mut self, pid: u32) -> Answer {
-        let state = self.processes.state_of(pid);
+        let state = self.discovery.processes().state_of(pid);
         let group = match state {
             ProcessState::Followed(group, _)
             | ProcessState::Failed(group, _)
@@ -225,17 +222,17 @@ impl Supervisor<'_> {
             (ProcessState::Followed(of, _), Some((asked, answer))) if of == asked => match answer {
                 Ok(Answer::Explained(evidence)) => evidence,
                 Ok(Answer::Error(line)) | Err(line) => {
-                    Box::new(Evidence::of(Place::Followed, Some(line)))
+                    Box::new(Evidence::of(ProcessStanding::Followed, Some(line)))
                 }
                 Ok(_) => return Answer::Error(ANOTHER_QUESTION.to_owned()),
             },
             (other, _) => match unfollowed(other) {
                 Some(evidence) => Box::new(evidence),
                 // The process, or its group, is about to come or to go.
-                None => Box::new(Evidence::of(Place::Leaving, None)),
+                None => Box::new(Evidence::of(ProcessStanding::Leaving, None)),
             },
         };
-        let worker = self.workers.iter().find(|w| Some(w.id) == group);
+        let worker = group.and_then(|id| self.workers.of_group(id));
         evidence.group = worker.map(|worker| worker.plan.name.clone());
         Answer::Explained(evidence)
     }

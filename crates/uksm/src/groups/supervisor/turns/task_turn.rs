@@ -9,9 +9,12 @@
 //! One [`Task`] at a time, as clients are served one after the other. It asks workers, and checks
 //! once a turn whether they have answered; after its deadline it continues without the missing
 //! answers, and names those workers. A change of groups takes four stages: accounts are written,
-//! workers of changed groups end, pages that may no longer be shared are broken ([`Breaking`]), and
-//! the new groups are applied ([`crate::groups::supervisor::turns::reload`]). The change is
-//! reported as done only after the last stage.
+//! workers of changed groups end, pages that may no longer be shared are broken
+//! ([`UnmergeThreads`]), and the new groups are applied
+//! ([`crate::groups::supervisor::turns::reload`]). The change is reported as done only after the
+//! last stage.
+//!
+//! These are methods of the supervisor, because a task uses and changes all its parts.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -23,13 +26,14 @@ use uksm_policy::report::counted;
 
 use crate::control::{Answer, Pending, Request};
 use crate::groups::supervisor::Supervisor;
-use crate::groups::supervisor::breaking::Breaking;
+use crate::groups::supervisor::group_change::GroupChange;
+use crate::groups::supervisor::group_commands::wanted_by;
 use crate::groups::supervisor::task::{
-    ANSWER_TIMEOUT, Altering, BREAK_TIMEOUT, Chosen, END_TIMEOUT, Job, MAX_ROUNDS, MAX_SPACES,
-    Progress, STALLED, Task,
+    ANSWER_TIMEOUT, BREAK_TIMEOUT, END_TIMEOUT, Job, MAX_REQUEST_SPACES, MAX_ROUNDS, Progress,
+    Regrouping, STALL_TIMEOUT, Task, UnmergeTask,
 };
 use crate::groups::supervisor::turns::process_discovery::Domains;
-use crate::groups::supervisor::wanted::Wanted;
+use crate::groups::supervisor::unmerge_threads::UnmergeThreads;
 use crate::groups::supervisor::worker_process::WorkerProcess;
 use crate::selectors::SelectorTexts;
 
@@ -46,23 +50,15 @@ impl Supervisor<'_> {
     pub(in crate::groups::supervisor) fn begin_reload(&mut self) {
         match self.wanted_by_file() {
             Ok(wanted) => {
-                self.ask_for_accounts(|_| true);
+                self.ledger_writer.ask(&mut self.workers, |_| true);
                 self.begin(None, Job::Account(Some(Box::new(wanted))));
             }
             Err(line) => tracing::error!("not reloaded: {line}"),
         }
     }
 
-    /// Begins to write the accounts of these groups.
-    pub(in crate::groups::supervisor) fn begin_accounts(
-        &mut self,
-        is_meant: impl Fn(&WorkerProcess) -> bool,
-    ) {
-        self.ask_for_accounts(is_meant);
-        self.begin(None, Job::Account(None));
-    }
-
-    fn begin(&mut self, asked: Option<Pending>, job: Job) {
+    /// Begins a task.
+    pub(in crate::groups::supervisor) fn begin(&mut self, asked: Option<Pending>, job: Job) {
         let timeout = match &job {
             Job::Break(_) => BREAK_TIMEOUT,
             _ => ANSWER_TIMEOUT,
@@ -76,18 +72,22 @@ impl Supervisor<'_> {
     /// # Errors
     /// No job is needed: the answer.
     fn job(&mut self, request: &Request) -> Result<Job, Answer> {
-        let change = |wanted: Result<Wanted, String>| wanted.map_err(Answer::Error);
+        let change = |wanted: Result<GroupChange, String>| wanted.map_err(Answer::Error);
         let wanted = match request {
             Request::Reload => change(self.wanted_by_file())?,
-            Request::Change(wanted) => change(self.wanted_by(wanted))?,
+            Request::Change(wanted) => change(wanted_by(
+                wanted,
+                &self.configuration,
+                &self.workers.plans(),
+            ))?,
             Request::Account => {
-                self.ask_for_accounts(|_| true);
+                self.ledger_writer.ask(&mut self.workers, |_| true);
                 return Ok(Job::Account(None));
             }
-            Request::Break(texts) => return self.chosen(texts).map_err(Answer::Error),
-            _ => return self.ask_workers(request).map(|()| Job::Tell),
+            Request::Break(texts) => return self.unmerge_task(texts).map_err(Answer::Error),
+            _ => return self.ask_workers(request).map(|()| Job::Answer),
         };
-        self.ask_for_accounts(|_| true);
+        self.ledger_writer.ask(&mut self.workers, |_| true);
         Ok(Job::Account(Some(Box::new(wanted))))
     }
 
@@ -123,52 +123,52 @@ impl Supervisor<'_> {
     fn step(&mut self, job: Job, request: Option<&Request>, until: &mut Instant) -> Progress {
         let is_late = Instant::now() >= *until;
         match job {
-            Job::Tell | Job::Account(_) if !is_late && self.are_asked() => Progress::Waits(job),
-            Job::Tell => Progress::Done(self.told(request.unwrap_or(&Request::Status))),
-            Job::Account(None) => Progress::Done(self.write_accounts()),
+            Job::Answer | Job::Account(_) if !is_late && self.are_asked() => Progress::Waits(job),
+            Job::Answer => Progress::Done(self.answer(request.unwrap_or(&Request::Status))),
+            Job::Account(None) => Progress::Done(self.ledger_writer.write(&mut self.workers)),
             Job::Account(Some(wanted)) => {
                 // A failed write was logged; its amounts are in the next record.
-                let _logged = self.write_accounts();
+                let _logged = self.ledger_writer.write(&mut self.workers);
                 self.end_affected(
-                    Box::new(Altering {
+                    Box::new(Regrouping {
                         wanted: *wanted,
-                        breaking: Breaking::new(),
-                        parted: BTreeMap::new(),
+                        breaking: UnmergeThreads::new(),
+                        unmerged: BTreeMap::new(),
                         faults: BTreeMap::new(),
                         rounds: 0,
                     }),
                     until,
                 )
             }
-            Job::Break(mut chosen) => match self.go_on_breaking(&mut chosen, is_late) {
+            Job::Break(mut unmerge) => match self.continue_unmerge(&mut unmerge, is_late) {
                 Some(answer) => Progress::Done(answer),
-                None => Progress::Waits(Job::Break(chosen)),
+                None => Progress::Waits(Job::Break(unmerge)),
             },
-            Job::End(altering)
-                if !is_late && self.are_any(&altering.wanted, |w| !w.has_ended()) =>
+            Job::EndWorkers(regrouping)
+                if !is_late && self.are_any(&regrouping.wanted, |w| !w.has_ended()) =>
             {
-                Progress::Waits(Job::End(altering))
+                Progress::Waits(Job::EndWorkers(regrouping))
             }
-            Job::End(mut altering) => {
+            Job::EndWorkers(mut regrouping) => {
                 *until = Instant::now() + BREAK_TIMEOUT;
-                self.break_more(&mut altering);
-                Progress::Next(Job::Part(altering))
+                self.unmerge_more(&mut regrouping);
+                Progress::Next(Job::Unmerge(regrouping))
             }
-            Job::Part(mut altering) => {
-                if !self.has_parted(&mut altering, is_late) {
-                    Progress::Waits(Job::Part(altering))
-                } else if self.are_any(&altering.wanted, |worker| worker.pid().is_some()) {
+            Job::Unmerge(mut regrouping) => {
+                if !self.is_unmerged(&mut regrouping, is_late) {
+                    Progress::Waits(Job::Unmerge(regrouping))
+                } else if self.are_any(&regrouping.wanted, |worker| worker.pid().is_some()) {
                     // A rule has formed the group meanwhile.
-                    self.end_affected(altering, until)
+                    self.end_affected(regrouping, until)
                 } else {
-                    Progress::Done(self.altered(*altering))
+                    Progress::Done(self.apply_regrouping(*regrouping))
                 }
             }
         }
     }
 
     /// Whether `is_so` holds for any of the groups that are to change.
-    fn are_any(&self, wanted: &Wanted, is_so: impl Fn(&WorkerProcess) -> bool) -> bool {
+    fn are_any(&self, wanted: &GroupChange, is_so: impl Fn(&WorkerProcess) -> bool) -> bool {
         let affected = self.affected(wanted);
         let mut workers = self.workers.iter();
         workers.any(|worker| affected.iter().any(|(id, _)| *id == worker.id) && is_so(worker))
@@ -180,43 +180,44 @@ impl Supervisor<'_> {
     }
 
     /// Ends the workers of groups that are to change.
-    fn end_affected(&mut self, altering: Box<Altering>, until: &mut Instant) -> Progress {
-        for (id, _) in self.affected(&altering.wanted) {
-            let worker = self.workers.iter_mut().find(|worker| worker.id == id);
-            worker.into_iter().for_each(WorkerProcess::end);
+    fn end_affected(&mut self, regrouping: Box<Regrouping>, until: &mut Instant) -> Progress {
+        for (id, _) in self.affected(&regrouping.wanted) {
+            if let Some(worker) = self.workers.of_group_mut(id) {
+                worker.end();
+            }
         }
         *until = Instant::now() + END_TIMEOUT;
-        Progress::Next(Job::End(altering))
+        Progress::Next(Job::EndWorkers(regrouping))
     }
 
     /// Breaks unbroken spaces of groups that may not share them any more. Answers whether there are
     /// any.
-    fn break_more(&mut self, altering: &mut Altering) -> bool {
+    fn unmerge_more(&mut self, regrouping: &mut Regrouping) -> bool {
         let mut are_any = false;
         for (id, _) in self
-            .affected(&altering.wanted)
+            .affected(&regrouping.wanted)
             .into_iter()
             .filter(|of| of.1)
         {
-            let Some(worker) = self.workers.iter().find(|worker| worker.id == id) else {
+            let Some(worker) = self.workers.of_group(id) else {
                 continue;
             };
-            let parted = altering.parted.entry(id).or_default();
+            let unmerged = regrouping.unmerged.entry(id).or_default();
             let spaces = worker.handover.living();
-            let spaces: Vec<SpaceId> = spaces.filter(|&space| parted.insert(space)).collect();
+            let spaces: Vec<SpaceId> = spaces.filter(|&space| unmerged.insert(space)).collect();
             if !spaces.is_empty() {
                 are_any = true;
-                altering.breaking.add(id, worker.domain.as_ref(), spaces);
+                regrouping.breaking.add(id, worker.domain.as_ref(), spaces);
             }
         }
         are_any
     }
 
     /// Takes the results of breaking. Answers whether all is broken.
-    fn has_parted(&mut self, altering: &mut Altering, is_late: bool) -> bool {
+    fn is_unmerged(&mut self, regrouping: &mut Regrouping, is_late: bool) -> bool {
         loop {
-            let is_done = altering.breaking.go_on(|| self.sleeper.waker());
-            for (id, done) in altering.breaking.take() {
+            let is_done = regrouping.breaking.start_next(|| self.sleeper.waker());
+            for (id, done) in regrouping.breaking.take() {
                 let line = match done {
                     Ok(done) if done.stopped + done.locked == 0 => continue,
                     Ok(done) if done.stopped == 0 => format!(
@@ -229,28 +230,28 @@ impl Supervisor<'_> {
                     ),
                     Err(line) => line,
                 };
-                altering.faults.insert(id, line);
+                regrouping.faults.insert(id, line);
             }
             if !is_done && is_late {
-                for id in altering.breaking.unfinished() {
+                for id in regrouping.breaking.unfinished() {
                     let line = "its pages were not all broken in time".to_owned();
-                    altering.faults.insert(id, line);
+                    regrouping.faults.insert(id, line);
                 }
                 return true;
             }
             if !is_done {
                 return false;
             }
-            altering.rounds += 1;
-            if altering.rounds >= MAX_ROUNDS || !self.break_more(altering) {
+            regrouping.rounds += 1;
+            if regrouping.rounds >= MAX_ROUNDS || !self.unmerge_more(regrouping) {
                 return true;
             }
         }
     }
 
     /// No page is shared that may not be: applies the new groups.
-    fn altered(&mut self, altering: Altering) -> Answer {
-        match self.apply(altering.wanted, &altering.faults) {
+    fn apply_regrouping(&mut self, regrouping: Regrouping) -> Answer {
+        match self.apply(regrouping.wanted, &regrouping.faults) {
             Ok(()) => Answer::Changed {
                 groups: self.workers.len() as u64,
             },
@@ -258,95 +259,98 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Asks workers to break the shared pages of the chosen processes.
+    /// Asks workers to break the shared pages of the selected processes.
     ///
     /// # Errors
     /// One line: an invalid selector.
-    fn chosen(&mut self, texts: &SelectorTexts) -> Result<Job, String> {
+    fn unmerge_task(&mut self, texts: &SelectorTexts) -> Result<Job, String> {
         let selectors: Selectors = texts.try_into()?;
-        selectors.check_units(self.processes.proc())?;
-        self.processes.grouping().has_room_for(&selectors)?;
+        selectors.check_units(self.discovery.processes().proc())?;
+        let grouping = self.discovery.processes_mut().grouping();
+        grouping.has_room_for(&selectors)?;
         let mut spaces: BTreeMap<GroupId, Vec<u32>> = BTreeMap::new();
-        for target in self.processes.chosen(&selectors) {
+        for target in self.discovery.processes().chosen(&selectors) {
             spaces.entry(target.group).or_default().push(target.space.0);
         }
-        let mut chosen = Chosen {
+        let mut unmerge = UnmergeTask {
             selectors,
             left: BTreeMap::new(),
-            taken: (Instant::now(), BTreeMap::new()),
-            breaking: Breaking::new(),
+            checked_at: Instant::now(),
+            cpu: BTreeMap::new(),
+            breaking: UnmergeThreads::new(),
             done: UnmergeSummary::default(),
             faults: Vec::new(),
         };
-        for worker in &mut self.workers {
+        for worker in self.workers.iter_mut() {
             let Some(spaces) = spaces.remove(&worker.id) else {
                 continue;
             };
             // It may not have received all of them.
             worker.send_spaces();
-            let chunks = spaces.chunks(MAX_SPACES).map(<[u32]>::to_vec);
-            chosen.left.insert(worker.id, chunks.collect());
-            chosen.taken.1.insert(worker.id, worker.account.cpu());
-            chosen.ask_next(worker);
+            let chunks = spaces.chunks(MAX_REQUEST_SPACES).map(<[u32]>::to_vec);
+            unmerge.left.insert(worker.id, chunks.collect());
+            unmerge.cpu.insert(worker.id, worker.account.cpu());
+            unmerge.ask_next(worker);
         }
-        Ok(Job::Break(Box::new(chosen)))
+        Ok(Job::Break(Box::new(unmerge)))
     }
 
-    fn go_on_breaking(&mut self, chosen: &mut Chosen, is_late: bool) -> Option<Answer> {
-        chosen
+    fn continue_unmerge(&mut self, unmerge: &mut UnmergeTask, is_late: bool) -> Option<Answer> {
+        unmerge
             .left
-            .retain(|id, _| self.workers.iter().any(|w| w.id == *id));
-        let is_look = chosen.taken.0.elapsed() >= STALLED;
-        for worker in &mut self.workers {
-            if !chosen.left.contains_key(&worker.id) {
+            .retain(|id, _| self.workers.of_group(*id).is_some());
+        let is_look = unmerge.checked_at.elapsed() >= STALL_TIMEOUT;
+        for worker in self.workers.iter_mut() {
+            if !unmerge.left.contains_key(&worker.id) {
                 continue;
             }
             if is_look && worker.is_asked() {
                 let cpu = worker.account.cpu();
-                if chosen.taken.1.insert(worker.id, cpu) == Some(cpu) {
+                if unmerge.cpu.insert(worker.id, cpu) == Some(cpu) {
                     // A stopped worker merges nothing, and unmerges these processes when it
                     // continues.
                     worker.take_answer();
-                    chosen.do_without(worker);
+                    unmerge.do_without(worker);
                     continue;
                 }
             }
             if is_late || !worker.is_asked() {
-                chosen.take_in(worker, is_late);
+                unmerge.take_in(worker, is_late);
             }
         }
         if is_look {
-            chosen.taken.0 = Instant::now();
+            unmerge.checked_at = Instant::now();
         }
-        let is_done = chosen.breaking.go_on(|| self.sleeper.waker());
-        for (id, done) in chosen.breaking.take() {
+        let is_done = unmerge.breaking.start_next(|| self.sleeper.waker());
+        for (id, done) in unmerge.breaking.take() {
             match done {
-                Ok(done) => chosen.done += done,
+                Ok(done) => unmerge.done += done,
                 Err(line) => {
-                    let worker = self.workers.iter().find(|worker| worker.id == id);
+                    let worker = self.workers.of_group(id);
                     let name = worker.map_or("", |worker| worker.plan.name.as_str());
-                    chosen.faults.push(format!("group {name}: {line}"));
+                    unmerge.faults.push(format!("group {name}: {line}"));
                 }
             }
         }
-        if !is_late && (!is_done || !chosen.left.is_empty()) {
+        if !is_late && (!is_done || !unmerge.left.is_empty()) {
             return None;
         }
         if !is_done {
-            chosen
+            unmerge
                 .faults
                 .push("not all pages were broken in time".to_owned());
         }
         // Pages that could not be broken now are broken when a worker runs: a process that leaves a
         // group is unmerged.
-        let selectors = std::mem::take(&mut chosen.selectors);
+        let selectors = std::mem::take(&mut unmerge.selectors);
         let mut domains = Domains(&mut self.workers);
-        if let Err(error) = self.processes.exclude(selectors, &mut domains) {
+        let processes = self.discovery.processes_mut();
+        if let Err(error) = processes.exclude(selectors, &mut domains) {
             return Some(Answer::Error(error.to_string()));
         }
-        self.schedule.hurry();
-        let done = chosen.done;
-        Some(match chosen.faults.is_empty() {
+        self.discovery.search_soon();
+        let done = unmerge.done;
+        Some(match unmerge.faults.is_empty() {
             true => Answer::Broken {
                 processes: done.processes,
                 pages: done.pages,
@@ -355,7 +359,7 @@ impl Supervisor<'_> {
             },
             false => Answer::Error(format!(
                 "{}; {} were broken",
-                chosen.faults.join("; "),
+                unmerge.faults.join("; "),
                 counted(done.pages, "page", "pages")
             )),
         })

@@ -6,8 +6,8 @@ use uksm_linux::clock;
 use uksm_policy::command::Nanos;
 
 use super::WorkerProcess;
-use crate::account::meter::Told;
-use crate::groups::supervisor::accounts::counts;
+use crate::account::meter::WorkerFigures;
+use crate::groups::supervisor::account::counts;
 
 impl WorkerProcess {
     /// Whether a record of this group would have no news.
@@ -21,7 +21,7 @@ impl WorkerProcess {
     /// Writes the last record of its domain, whose frames no longer save anything for the group.
     pub(in crate::groups::supervisor) fn close_account(&mut self) {
         self.account.given.end();
-        let _logged = self.write_account(Some(Told::default()));
+        let _logged = self.write_account(Some(WorkerFigures::default()));
     }
 
     /// Writes a record of this group, with its worker's figures, if there are any.
@@ -30,9 +30,9 @@ impl WorkerProcess {
     /// It was not written: one line, which was logged already.
     pub(in crate::groups::supervisor) fn write_account(
         &mut self,
-        told: Option<Told>,
+        figures: Option<WorkerFigures>,
     ) -> Result<(), String> {
         self.account
-            .write(self.domain.as_ref(), told, self.restarts)
+            .write(self.domain.as_ref(), figures, self.restarts)
     }
 }

@@ -13,19 +13,19 @@
 use std::time::{Duration, Instant};
 
 use super::state::{Ending, Running, State};
-use super::{FIRST_PAUSE, STEADY, WorkerProcess};
+use super::{FIRST_PAUSE, STEADY_AFTER, WorkerProcess};
 
 /// Time from a stop to the kill of a worker.
 pub(in crate::groups::supervisor) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time from the closing of its channel to the kill of a worker.
 const CLOSED_TIMEOUT: Duration = Duration::from_secs(1);
-/// Pause after an end on purpose, until [`WorkerProcess::go_on`]: practically for ever.
-const HELD: Duration = Duration::from_secs(1 << 30);
+/// Pause after an end on purpose, until [`WorkerProcess::allow_start`]: practically for ever.
+const STOPPED_PAUSE: Duration = Duration::from_secs(1 << 30);
 
 impl WorkerProcess {
-    /// Stops it. It is not started again before [`WorkerProcess::go_on`].
+    /// Stops it. It is not started again before [`WorkerProcess::allow_start`].
     pub(in crate::groups::supervisor) fn end(&mut self) {
-        self.end_as("stopped", HELD, (STOP_TIMEOUT, false));
+        self.end_as("stopped", STOPPED_PAUSE, (STOP_TIMEOUT, false));
     }
 
     /// Ends a worker that cannot work; another one is started after a pause.
@@ -39,7 +39,7 @@ impl WorkerProcess {
     /// Ends a worker that has closed its channel, as a dead process does.
     pub(super) fn lose(&mut self) {
         if let State::Running(running) = &self.state
-            && running.since.elapsed() > STEADY
+            && running.since.elapsed() > STEADY_AFTER
         {
             self.pause = FIRST_PAUSE;
         }
@@ -53,7 +53,7 @@ impl WorkerProcess {
         self.reap();
     }
 
-    fn end_as(&mut self, why: &str, pause: Duration, (patience, is_lost): (Duration, bool)) {
+    fn end_as(&mut self, why: &str, pause: Duration, (timeout, is_lost): (Duration, bool)) {
         let now = Instant::now();
         let (until, why) = (now + pause, why.to_owned());
         let nothing = State::Waiting {
@@ -65,7 +65,7 @@ impl WorkerProcess {
             State::Running(Running { child, pidfd, .. }) => State::Ending(Ending {
                 child,
                 _pidfd: pidfd,
-                kill_at: Some(now + patience),
+                kill_at: Some(now + timeout),
                 until,
                 why,
                 is_lost,
@@ -87,12 +87,12 @@ impl WorkerProcess {
 
     /// Whether it was ended on purpose, and may not be started yet.
     pub(in crate::groups::supervisor) fn is_held(&self) -> bool {
-        let far = Instant::now() + HELD / 2;
+        let far = Instant::now() + STOPPED_PAUSE / 2;
         matches!(&self.state, State::Waiting { until, .. } if *until > far)
     }
 
     /// Lets a worker that was ended on purpose start again.
-    pub(in crate::groups::supervisor) fn go_on(&mut self) {
+    pub(in crate::groups::supervisor) fn allow_start(&mut self) {
         match &mut self.state {
             State::Running(_) => {}
             State::Ending(Ending { until, .. }) | State::Waiting { until, .. } => {

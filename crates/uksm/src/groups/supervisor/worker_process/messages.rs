@@ -7,8 +7,8 @@
 //! One request at a time is sent, and its answer is kept until it is taken; every task has a
 //! deadline of its own. In each turn at most [`MAX_MESSAGES`] messages of a worker are read, none
 //! longer than the channel allows. Reports about spaces count only for spaces of its own group, and
-//! at most [`MAX_SAID`] of them are queued: the rest stays in the socket, where the kernel bounds
-//! it.
+//! at most [`MAX_QUEUED_REPORTS`] of them are queued: the rest stays in the socket, where the
+//! kernel bounds it.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -26,7 +26,7 @@ use crate::groups::wire::messages::{SupervisorMessage, WorkerMessage};
 /// Maximum number of messages of one worker that are read in a turn.
 const MAX_MESSAGES: u32 = 64;
 /// Maximum number of reports about spaces in the queue, apart from those of the last message.
-pub(super) const MAX_SAID: usize = 1 << 16;
+pub(super) const MAX_QUEUED_REPORTS: usize = 1 << 16;
 /// Maximum length of a worker's line that is shown or logged, in bytes.
 const MAX_FAULT_BYTES: usize = 512;
 
@@ -97,7 +97,7 @@ impl WorkerProcess {
             let State::Running(running) = &mut self.state else {
                 break;
             };
-            if self.said.len() >= MAX_SAID {
+            if self.space_reports.len() >= MAX_QUEUED_REPORTS {
                 return;
             }
             let fault = match running
@@ -117,7 +117,7 @@ impl WorkerProcess {
                     let words = words.into_iter().map(SpaceReport::from);
                     let handover = &self.handover;
                     let of_its_own = words.filter(|word| handover.holds(word.space()));
-                    self.said.extend(of_its_own);
+                    self.space_reports.extend(of_its_own);
                     continue;
                 }
                 Ok(Some((WorkerMessage::Answer(number, answer), _))) => {

@@ -5,13 +5,15 @@ use uksm_linux::{clock, domain::Domain as _};
 use uksm_policy::command::{Lines, Nanos};
 
 use super::WorkerProcess;
-use crate::groups::supervisor::domain_savings::{LOCKED_PAUSE, PART, Reading, STRETCH};
+use crate::groups::supervisor::domain_savings::{
+    LOCKED_PAUSE_NS, MAX_TURN_NS, SHARE_DIVISOR, Savings,
+};
 
 impl WorkerProcess {
     pub(in crate::groups::supervisor) fn read(
         &mut self,
         groups: Nanos,
-    ) -> module::Result<Option<Reading>> {
+    ) -> module::Result<Option<Savings>> {
         let Some(domain) = &mut self.domain else {
             return Ok(None);
         };
@@ -27,13 +29,13 @@ impl WorkerProcess {
         if clock::now() >= own.spaces_due {
             let begun = clock::thread_cpu();
             let here: Vec<_> = self.handover.here().collect();
-            let is_time = || clock::thread_cpu().saturating_sub(begun) < STRETCH;
+            let is_time = || clock::thread_cpu().saturating_sub(begun) < MAX_TURN_NS;
             let has_waited = own.spaces.count(&here, is_time, |space, start, end| {
                 domain.count(space, start, end)
             })?;
             own.spaces_due = repaid(begun, groups);
             if has_waited {
-                let due = clock::now().saturating_add(LOCKED_PAUSE.saturating_mul(groups));
+                let due = clock::now().saturating_add(LOCKED_PAUSE_NS.saturating_mul(groups));
                 own.spaces_due = own.spaces_due.max(due);
             }
         }
@@ -45,5 +47,5 @@ impl WorkerProcess {
 /// The time at which the work since `begun` is repaid.
 fn repaid(begun: Nanos, groups: Nanos) -> Nanos {
     let cost = clock::thread_cpu().saturating_sub(begun);
-    clock::now().saturating_add(cost.saturating_mul(PART).saturating_mul(groups))
+    clock::now().saturating_add(cost.saturating_mul(SHARE_DIVISOR).saturating_mul(groups))
 }

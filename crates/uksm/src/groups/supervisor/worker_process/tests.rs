@@ -2,33 +2,30 @@
 
 use std::os::fd::AsFd as _;
 use std::process::Command;
+use std::sync::Arc;
 use std::thread::sleep;
 
 use uksm_linux::processes::{ArrivedSpace, LeftSpace};
 use uksm_policy::command::SpaceArrival;
 
-use super::messages::MAX_SAID;
+use super::messages::MAX_QUEUED_REPORTS;
 use super::*;
+use crate::account::ledger::Ledger;
 use crate::config::plans::tests::Host;
 use crate::control::{Answer, Request};
-use crate::groups::supervisor::accounts::Accounts;
 use crate::groups::wire::messages::{SpaceAnswer, WorkerMessage};
-use crate::setting::Daemon;
 
 /// A group whose worker is `sleep`, and the worker's end of the channel.
 fn with_sleeper(events: &WorkerEvents) -> (WorkerProcess, Channel) {
     let plan = Host::new().plan("[group.a]\ncomm = \"nginx\"\n").unwrap();
     let plan = plan.into_iter().next().unwrap();
-    let daemon = Daemon {
-        account_dir: None,
-        ..Daemon::standard()
-    };
-    let account = Accounts::new(&daemon).of_group(&plan, None);
     let roots = Roots {
         proc_root: "/proc".into(),
         ksm_root: "/nonexistent".into(),
     };
     let written = WrittenPages::from_now_on(roots.proc_root.clone(), roots.ksm_root.clone());
+    let ledger = Arc::new(Ledger::new(None, 1));
+    let account = Account::new(&plan.name, ledger, None);
     let counts = (account, Rc::new(written));
     let mut worker = WorkerProcess::new(GroupId(1), (plan, 1), roots, None, counts);
     let (channel, theirs) = Channel::pair().unwrap();
@@ -74,7 +71,7 @@ fn space(id: u32) -> ArrivedSpace {
 }
 
 #[test]
-fn one_that_closes_its_channel_and_lives_is_killed_and_wakes_nobody_meanwhile() {
+fn worker_that_closes_its_channel_and_lives_is_killed_without_wake_ups() {
     let events = WorkerEvents::new().unwrap();
     let (mut worker, theirs) = with_sleeper(&events);
     let pid = process(&worker);
@@ -124,7 +121,7 @@ fn one_that_is_stopped_is_not_waited_for() {
     assert!(worker.is_held(), "none is started");
     worker.start(&events);
     assert!(worker.pid().is_none());
-    worker.go_on();
+    worker.allow_start();
     assert!(!worker.is_held());
 }
 
@@ -209,7 +206,7 @@ fn a_report_that_is_repeated_is_taken_in_once_and_none_of_a_space_that_has_not_l
 }
 
 #[test]
-fn what_one_says_of_spaces_is_bounded_and_about_its_own() {
+fn reports_of_a_worker_are_bounded_and_about_its_own_spaces() {
     let events = WorkerEvents::new().unwrap();
     let (mut worker, theirs) = with_sleeper(&events);
     worker.handover.arrive(space(7), false);
@@ -233,11 +230,11 @@ fn what_one_says_of_spaces_is_bounded_and_about_its_own() {
         }
         worker.receive();
     }
-    assert!(sent > MAX_SAID, "{sent}");
+    assert!(sent > MAX_QUEUED_REPORTS, "{sent}");
     assert!(
-        worker.said.len() < MAX_SAID + own.len(),
+        worker.space_reports.len() < MAX_QUEUED_REPORTS + own.len(),
         "{}",
-        worker.said.len()
+        worker.space_reports.len()
     );
     assert_eq!(events.ready().len(), 1, "the rest waits in the socket");
     // An invalid message ends it.

@@ -204,8 +204,8 @@ mod tests {
         write(b"<6>later\nend");
         drop(theirs);
         let (lines, goes_on) = logged(&mut log, now + Duration::from_secs(3600));
-        let said: Vec<_> = lines.into_iter().map(|(_, text)| text).collect();
-        assert_eq!(said, ["[955 lines dropped]", "later", "end"]);
+        let reported: Vec<_> = lines.into_iter().map(|(_, text)| text).collect();
+        assert_eq!(reported, ["[955 lines dropped]", "later", "end"]);
         assert!(!goes_on);
     }
 

@@ -16,7 +16,7 @@ use crate::status::groups::GroupsStatus;
 use crate::status::processes::Processes;
 
 /// Timeout of an answer of the daemon.
-const PATIENCE: Duration = Duration::from_secs(8);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The process file system.
 const PROC: &str = "/proc";
@@ -67,7 +67,7 @@ pub(super) enum Whose {
 
 /// A request to the thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum PollerRequest {
     /// Ask for these processes from now on.
     Follow(Whose),
     /// Ask once why memory of this process is not merged.
@@ -76,7 +76,7 @@ pub(super) enum Wish {
 
 /// An answer from the thread; a failure is one line.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum PollerAnswer {
     /// The status.
     Status(Result<Answered, String>),
     /// The processes.
@@ -92,16 +92,21 @@ pub(super) enum Said {
 pub(super) fn start(
     socket: PathBuf,
     interval: Duration,
-) -> std::io::Result<(Sender<Wish>, Receiver<Said>)> {
+) -> std::io::Result<(Sender<PollerRequest>, Receiver<PollerAnswer>)> {
     let (wishing, wishes) = channel();
-    let (saying, said) = sync_channel(1);
+    let (sender, answers) = sync_channel(1);
     let thread = std::thread::Builder::new().name("uksm-asks".to_owned());
-    thread.spawn(move || ask(&socket, interval, &wishes, &saying))?;
-    Ok((wishing, said))
+    thread.spawn(move || ask(&socket, interval, &wishes, &sender))?;
+    Ok((wishing, answers))
 }
 
 /// Asks until the receiver is gone.
-fn ask(socket: &Path, interval: Duration, wishes: &Receiver<Wish>, said: &SyncSender<Said>) {
+fn ask(
+    socket: &Path,
+    interval: Duration,
+    wishes: &Receiver<PollerRequest>,
+    answers: &SyncSender<PollerAnswer>,
+) {
     let mut whose = Whose::Nobody;
     let mut next = Instant::now() + interval;
     loop {
@@ -115,23 +120,23 @@ fn ask(socket: &Path, interval: Duration, wishes: &Receiver<Wish>, said: &SyncSe
             }
             Err(RecvTimeoutError::Timeout) => {
                 let status = put(socket, &Request::Status).and_then(Answered::of);
-                if said.send(Said::Status(status)).is_err() {
+                if answers.send(PollerAnswer::Status(status)).is_err() {
                     return;
                 }
-                turn.take(Wish::Follow(whose.clone()));
+                turn.take(PollerRequest::Follow(whose.clone()));
                 next = Instant::now() + interval;
             }
             Err(RecvTimeoutError::Disconnected) => return,
         }
         if let Some(of) = turn.follow {
             whose = of;
-            if processes(socket, &whose).is_some_and(|word| said.send(word).is_err()) {
+            if processes(socket, &whose).is_some_and(|answer| answers.send(answer).is_err()) {
                 return;
             }
         }
         if let Some(pid) = turn.explain {
-            let text = explain::text_of(socket, Path::new(PROC), pid, PATIENCE);
-            if said.send(Said::Explained(pid, text)).is_err() {
+            let text = explain::text_of(socket, Path::new(PROC), pid, ANSWER_TIMEOUT);
+            if answers.send(PollerAnswer::Explained(pid, text)).is_err() {
                 return;
             }
         }
@@ -147,16 +152,16 @@ struct Turn {
 }
 
 impl Turn {
-    fn take(&mut self, wish: Wish) {
+    fn take(&mut self, wish: PollerRequest) {
         match wish {
-            Wish::Follow(whose) => self.follow = Some(whose),
-            Wish::Explain(pid) => self.explain = Some(pid),
+            PollerRequest::Follow(whose) => self.follow = Some(whose),
+            PollerRequest::Explain(pid) => self.explain = Some(pid),
         }
     }
 }
 
 /// The processes of `whose`; none of `Nobody`.
-pub(super) fn processes(socket: &Path, whose: &Whose) -> Option<Said> {
+pub(super) fn processes(socket: &Path, whose: &Whose) -> Option<PollerAnswer> {
     let group = match whose {
         Whose::Nobody => return None,
         Whose::Daemon => None,
@@ -167,11 +172,11 @@ pub(super) fn processes(socket: &Path, whose: &Whose) -> Option<Said> {
         Ok(Answer::Error(line)) | Err(line) => Err(line),
         Ok(_) => Err("the daemon sent an unexpected reply".to_owned()),
     };
-    Some(Said::Processes(whose.clone(), answer))
+    Some(PollerAnswer::Processes(whose.clone(), answer))
 }
 
 fn put(socket: &Path, request: &Request) -> Result<Answer, String> {
-    control::ask_within(socket, request, PATIENCE).map_err(|why| match why {
+    control::ask_within(socket, request, ANSWER_TIMEOUT).map_err(|why| match why {
         NoAnswer::NotRunning => "no daemon answers".to_owned(),
         NoAnswer::Failed(line) => line,
     })

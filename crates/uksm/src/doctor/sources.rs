@@ -7,7 +7,7 @@ use uksm_linux::module;
 use crate::control::{Answer, NoAnswer};
 
 /// Sources besides files.
-pub(in crate::doctor) struct Asked<'a> {
+pub(in crate::doctor) struct Sources<'a> {
     /// Opens the device; answers whether its module may map frames.
     pub(in crate::doctor) device: &'a dyn Fn(&Path) -> module::Result<bool>,
     /// Asks the daemon for its status.

@@ -31,29 +31,29 @@ use crate::groups::supervisor::worker_process::WorkerProcess;
 /// anyway.
 const PROGRAMS_AFTER: Duration = Duration::from_secs(5);
 /// Interval of checks whether the programs are loaded.
-const LOADING: Nanos = 2_000_000_000;
-/// Minimum pause after hints are passed on; the pause is also at least `PAUSE` times the time that
-/// passing them on took.
-const SHORTEST: Nanos = 10_000_000;
-const PAUSE: Nanos = 4;
+const LOADING_CHECK_INTERVAL_NS: Nanos = 2_000_000_000;
+/// Minimum pause after hints are passed on; the pause is also at least `PAUSE_FACTOR` times the
+/// time that passing them on took.
+const MIN_PAUSE_NS: Nanos = 10_000_000;
+const PAUSE_FACTOR: Nanos = 4;
 /// Pause before a worker that does not read is tried again.
-const BEHIND: Nanos = 100_000_000;
+const RETRY_INTERVAL_NS: Nanos = 100_000_000;
 
 /// A followed space.
 #[derive(Debug)]
-struct Followed {
+struct FollowedSpace {
     number: u32,
     pid: u32,
 }
 
 /// The programs, and the followed spaces by number.
 #[derive(Debug, Default)]
-pub(super) struct HintDispatch {
+pub(in crate::groups::supervisor) struct HintDispatch {
     loading: Option<Loading>,
     programs: Option<Hints>,
     /// Why there are none, if a group wants them.
     fault: Option<String>,
-    followed: BTreeMap<GroupSpace, Followed>,
+    followed: BTreeMap<GroupSpace, FollowedSpace>,
     places: BTreeMap<u32, GroupSpace>,
     last: u32,
     /// Time of the next round.
@@ -64,7 +64,7 @@ pub(super) struct HintDispatch {
 
 impl HintDispatch {
     /// The source of hints, for `uksm status`.
-    pub(super) fn source(&self) -> String {
+    pub(in crate::groups::supervisor) fn source(&self) -> String {
         match (&self.programs, &self.fault) {
             (Some(_), _) => "programs".to_owned(),
             (None, Some(fault)) => format!("nobody: {fault}"),
@@ -73,17 +73,17 @@ impl HintDispatch {
     }
 
     /// The programs, once they are loaded.
-    pub(super) fn programs(&self) -> Option<&Hints> {
+    pub(in crate::groups::supervisor) fn programs(&self) -> Option<&Hints> {
         self.programs.as_ref()
     }
 
     /// A process of a group that has hints on was attached.
-    pub(super) fn follow(&mut self, pid: u32, place: GroupSpace) {
+    pub(in crate::groups::supervisor) fn follow(&mut self, pid: u32, place: GroupSpace) {
         self.forget(place);
         // A number is free again long before all have been used.
         self.last = self.last.wrapping_add(1);
         let number = self.last;
-        self.followed.insert(place, Followed { number, pid });
+        self.followed.insert(place, FollowedSpace { number, pid });
         self.places.insert(number, place);
         if let Some(programs) = &mut self.programs {
             programs.follow(pid, SpaceId(number));
@@ -91,8 +91,8 @@ impl HintDispatch {
     }
 
     /// Stops following this space.
-    pub(super) fn forget(&mut self, place: GroupSpace) {
-        let Some(Followed { number, pid }) = self.followed.remove(&place) else {
+    pub(in crate::groups::supervisor) fn forget(&mut self, place: GroupSpace) {
+        let Some(FollowedSpace { number, pid }) = self.followed.remove(&place) else {
             return;
         };
         self.places.remove(&number);
@@ -105,7 +105,7 @@ impl HintDispatch {
     }
 
     /// Loads the programs, if a group has hints on and loading was not tried before.
-    pub(super) fn load(&mut self, workers: &[WorkerProcess]) {
+    pub(in crate::groups::supervisor) fn load(&mut self, workers: &[WorkerProcess]) {
         let is_tried = self.programs.is_some() || self.loading.is_some() || self.fault.is_some();
         if !is_tried && workers.iter().any(WorkerProcess::has_hints) {
             self.loading = Some(Loading::after(PROGRAMS_AFTER));
@@ -113,7 +113,7 @@ impl HintDispatch {
     }
 
     /// Groups have changed: follows exactly the spaces of those that have hints on.
-    pub(super) fn regroup(&mut self, workers: &[WorkerProcess]) {
+    pub(in crate::groups::supervisor) fn regroup(&mut self, workers: &[WorkerProcess]) {
         let with_hints = workers.iter().filter(|worker| worker.has_hints());
         let wanted: BTreeMap<GroupSpace, u32> = with_hints
             .flat_map(|worker| {
@@ -139,7 +139,7 @@ impl HintDispatch {
     }
 
     /// Takes hints, if it is time, and passes them on.
-    pub(super) fn pass_on(&mut self, workers: &mut [WorkerProcess]) {
+    pub(in crate::groups::supervisor) fn turn(&mut self, workers: &mut [WorkerProcess]) {
         self.take_programs();
         let now = clock::now();
         let Some(programs) = self.programs.as_mut().filter(|_| self.due <= now) else {
@@ -162,18 +162,21 @@ impl HintDispatch {
         }
         if count > 0 {
             let cost = clock::thread_cpu().saturating_sub(begun);
-            self.due = clock::now() + SHORTEST.max(cost.saturating_mul(PAUSE));
+            self.due = clock::now() + MIN_PAUSE_NS.max(cost.saturating_mul(PAUSE_FACTOR));
         }
     }
 
     /// The time of the next work, even without a readable descriptor, and the descriptor that is
     /// readable when hints have come.
-    pub(super) fn next(&self, now: Nanos) -> (Option<Nanos>, Option<BorrowedFd<'_>>) {
+    pub(in crate::groups::supervisor) fn next(
+        &self,
+        now: Nanos,
+    ) -> (Option<Nanos>, Option<BorrowedFd<'_>>) {
         if self.loading.is_some() {
-            return (Some(now + LOADING), None);
+            return (Some(now + LOADING_CHECK_INTERVAL_NS), None);
         }
         let is_due = self.due <= now;
-        let behind = self.is_behind.then_some(now + BEHIND);
+        let behind = self.is_behind.then_some(now + RETRY_INTERVAL_NS);
         match &self.programs {
             None => (None, None),
             Some(programs) if is_due => (behind, Some(programs.as_fd())),

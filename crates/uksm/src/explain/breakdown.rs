@@ -29,10 +29,12 @@ use uksm_policy::command::PAGE_SIZE;
 use super::estimate::{Estimate, estimate};
 use super::mappings::{Kind, Mapping, Mappings};
 use super::reasons::Reason;
-use crate::status::evidence::{Evidence, Partner, Place, Region, Seen, Stands, Terms};
+use crate::status::evidence::{
+    Evidence, PageKind, Partner, ProcessStanding, Region, RegionStanding, Terms,
+};
 
 /// Fewer pages outside all regions than this are a difference in time.
-const NOISE: f64 = 16.0;
+const MIN_UNCOVERED_PAGES: f64 = 16.0;
 
 /// The amount of memory for a reason, and an example.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -48,7 +50,7 @@ pub(crate) struct Amount {
 
 /// The memory of a process.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Sorted {
+pub(crate) struct Breakdown {
     /// In memory, of any kind.
     pub(crate) resident: f64,
     /// Own pages among these: only they could be merged.
@@ -78,46 +80,51 @@ pub(crate) struct Sorted {
 /// The reason for a whole process that is not followed.
 pub(crate) fn of_process(evidence: &Evidence) -> Option<Reason> {
     Some(match evidence.place {
-        Place::Followed if evidence.fault.is_some() => Reason::NoAnswer,
+        ProcessStanding::Followed if evidence.fault.is_some() => Reason::NoAnswer,
         // Its mappings cannot be read either.
-        Place::Followed if evidence.locked_seconds.is_some() => Reason::HoldsLocks,
-        Place::Followed if !evidence.is_listed => Reason::NotListed,
-        Place::Followed | Place::Gone | Place::Ended => return None,
-        Place::Daemon => Reason::Daemon,
-        Place::KernelThread => Reason::KernelThread,
-        Place::NotAttached => Reason::NotAttached,
-        Place::Leaving => Reason::Leaving,
-        Place::Waiting => Reason::Waiting,
-        Place::NotChosen => Reason::NotChosen,
-        Place::Excluded => Reason::Excluded,
+        ProcessStanding::Followed if evidence.locked_seconds.is_some() => Reason::HoldsLocks,
+        ProcessStanding::Followed if !evidence.is_listed => Reason::NotListed,
+        ProcessStanding::Followed | ProcessStanding::Gone | ProcessStanding::Ended => return None,
+        ProcessStanding::Daemon => Reason::Daemon,
+        ProcessStanding::KernelThread => Reason::KernelThread,
+        ProcessStanding::NotAttached => Reason::NotAttached,
+        ProcessStanding::Leaving => Reason::Leaving,
+        ProcessStanding::Waiting => Reason::Waiting,
+        ProcessStanding::NotChosen => Reason::NotChosen,
+        ProcessStanding::Excluded => Reason::Excluded,
     })
 }
 
 /// Why a page of a region in this state is not merged; none for one that is merged, or not in
 /// memory.
-pub(crate) fn why(what: Seen, partner: Partner, region: &Region, terms: &Terms) -> Option<Reason> {
+pub(crate) fn why(
+    what: PageKind,
+    partner: Partner,
+    region: &Region,
+    terms: &Terms,
+) -> Option<Reason> {
     let is_huge = match what {
-        Seen::Frame | Seen::Zero | Seen::Nothing => return None,
+        PageKind::Frame | PageKind::Zero | PageKind::Nothing => return None,
         // Counted by its mapping.
-        Seen::File => return None,
-        Seen::Foreign => return Some(Reason::OtherDomain),
-        Seen::Orphan => return Some(Reason::EarlierDaemon),
-        Seen::Ksm => return Some(Reason::Ksm),
-        Seen::Swapped => return Some(Reason::Swapped),
-        Seen::Locked => return Some(Reason::Locked),
-        Seen::Pinned => return Some(Reason::Pinned),
-        Seen::Poisoned => return Some(Reason::Poisoned),
-        Seen::Refused => return Some(Reason::Refused),
-        Seen::Unclear => return Some(Reason::Unclear),
-        Seen::Own => false,
-        Seen::Huge => true,
+        PageKind::File => return None,
+        PageKind::Foreign => return Some(Reason::OtherDomain),
+        PageKind::Orphan => return Some(Reason::EarlierDaemon),
+        PageKind::Ksm => return Some(Reason::Ksm),
+        PageKind::Swapped => return Some(Reason::Swapped),
+        PageKind::Locked => return Some(Reason::Locked),
+        PageKind::Pinned => return Some(Reason::Pinned),
+        PageKind::Poisoned => return Some(Reason::Poisoned),
+        PageKind::Refused => return Some(Reason::Refused),
+        PageKind::Unclear => return Some(Reason::Unclear),
+        PageKind::Own => false,
+        PageKind::Huge => true,
     };
     match region.standing {
-        Stands::Young => return Some(Reason::TooYoung),
-        Stands::ShortLived => return Some(Reason::ShortLived),
-        Stands::Refused => return Some(Reason::Refused),
-        Stands::Lost => return Some(Reason::Gone),
-        Stands::CowBroken => return Some(Reason::WrittenTooFast),
+        RegionStanding::Young => return Some(Reason::TooYoung),
+        RegionStanding::ShortLived => return Some(Reason::ShortLived),
+        RegionStanding::Refused => return Some(Reason::Refused),
+        RegionStanding::Lost => return Some(Reason::Gone),
+        RegionStanding::CowBroken => return Some(Reason::WrittenTooFast),
         _ => {}
     }
     if terms.merge == "zero" && !matches!(partner, Partner::Zero | Partner::HugeAgain) {
@@ -129,7 +136,7 @@ pub(crate) fn why(what: Seen, partner: Partner, region: &Region, terms: &Terms) 
         Partner::TooFew => return Some(Reason::TooFew),
         Partner::Zero | Partner::HugeAgain | Partner::Frame | Partner::Page => {}
     }
-    let is_decided = region.read_in_full && region.standing != Stands::Swept;
+    let is_decided = region.read_in_full && region.standing != RegionStanding::Swept;
     Some(if is_huge && !terms.splits_huge_pages {
         Reason::HugeNever
     } else if is_huge && partner == Partner::HugeAgain {
@@ -140,7 +147,7 @@ pub(crate) fn why(what: Seen, partner: Partner, region: &Region, terms: &Terms) 
         Reason::DryRun
     } else if partner == Partner::Page && has_no_frames(terms) {
         Reason::NoFrames
-    } else if region.standing == Stands::OnTrial {
+    } else if region.standing == RegionStanding::OnTrial {
         Reason::OnTrial
     } else if region.busy_left_seconds.is_some() {
         Reason::Busy
@@ -151,11 +158,11 @@ pub(crate) fn why(what: Seen, partner: Partner, region: &Region, terms: &Terms) 
 
 fn without_partner(region: &Region) -> Reason {
     match region.standing {
-        Stands::Unread => Reason::Unread,
+        RegionStanding::Unread => Reason::Unread,
         // It may be read again.
         _ if region.read_in_full => Reason::NothingEqual,
-        Stands::Swept => Reason::BeingRead,
-        Stands::OnTrial => Reason::OnTrial,
+        RegionStanding::Swept => Reason::BeingRead,
+        RegionStanding::OnTrial => Reason::OnTrial,
         _ => Reason::SampledOnly,
     }
 }
@@ -165,109 +172,148 @@ fn has_no_frames(terms: &Terms) -> bool {
     terms.no_frames_left_seconds.is_some() || terms.frames >= terms.most_frames
 }
 
-impl Sorted {
+/// Sums over regions that [`Breakdown`] does not keep.
+struct RegionSums {
+    /// Unmerged pages with partners.
+    partners: f64,
+    /// Resident pages of each mapping that are in regions.
+    in_regions: Vec<f64>,
+    /// The merged ones of them.
+    merged_in: Vec<f64>,
+    /// Merged pages that are written in a round, over regions with merged pages.
+    broken: f64,
+    /// Merged pages of these regions.
+    merged: f64,
+}
+
+impl Breakdown {
     /// Sorts the memory of a process that is followed.
-    pub(crate) fn of(evidence: &Evidence, mappings: &Mappings) -> Sorted {
-        let mut sorted = Sorted::default();
-        let mut hits = 0.0;
-        // Resident pages of each mapping that are in regions, and the merged pages of those.
-        let mut in_regions = vec![0.0; mappings.all.len()];
-        let mut merged_in = vec![0.0; mappings.all.len()];
-        let mut broken = (0.0, 0.0);
+    pub(crate) fn of(evidence: &Evidence, mappings: &Mappings) -> Breakdown {
+        let mut breakdown = Breakdown::default();
+        let mut sums = RegionSums {
+            partners: 0.0,
+            in_regions: vec![0.0; mappings.all.len()],
+            merged_in: vec![0.0; mappings.all.len()],
+            broken: 0.0,
+            merged: 0.0,
+        };
         let terms = evidence.terms.clone().unwrap_or_default();
         for region in &evidence.regions {
-            let pages = (region.end - region.start) / PAGE_SIZE;
-            let each = pages as f64 / (region.read.max(1)) as f64;
-            let at = mappings.all.partition_point(|m| m.end <= region.start);
-            let name = mappings.all.get(at).map_or("", |mapping| &mapping.name);
-            let place = (region.start, region.end, name);
-            let mut resident = 0.0;
-            // Memory of a mapping that is no longer checked is counted by the mapping, except pages
-            // merged before.
-            let is_open = mappings.all.get(at).is_none_or(|mapping| {
-                mapping.start > region.start || mapping.kind == Kind::Mergeable
-            });
-            for sighting in &region.seen {
-                let pages = sighting.pages as f64 * each;
-                match sighting.what {
-                    Seen::Frame => {
-                        sorted.merged += pages;
-                        if let Some(merged) = merged_in.get_mut(at) {
-                            *merged += pages;
-                        }
-                    }
-                    _ if !is_open => {}
-                    Seen::Zero => sorted.zeros += pages,
-                    Seen::Own | Seen::Huge => {
-                        sorted.read += sighting.pages as f64;
-                        sorted.unmerged += pages;
-                        hits += pages * f64::from(u8::from(sighting.partner != Partner::Unknown));
-                    }
-                    _ => {}
-                }
-                if !matches!(
-                    sighting.what,
-                    Seen::Nothing | Seen::Swapped | Seen::File | Seen::Zero
-                ) {
-                    resident += pages;
-                }
-                let reason = why(sighting.what, sighting.partner, region, &terms);
-                if let Some(reason) = reason.filter(|_| is_open) {
-                    let details = reason.details(Some(region), &terms);
-                    sorted.add(reason, pages, place, details);
-                }
-            }
-            let is_looked_at = !matches!(
-                region.standing,
-                Stands::Young | Stands::ShortLived | Stands::Unread | Stands::Lost
-            );
-            sorted.looked_at += if is_looked_at && is_open {
-                resident
-            } else {
-                0.0
-            };
-            sorted.read_in_full += if region.read_in_full { resident } else { 0.0 };
-            sorted.left_alone += u64::from(region.standing == Stands::CowBroken);
-            if region.merged > 0 {
-                broken.0 += region.broken * region.merged as f64;
-                broken.1 += region.merged as f64;
-            }
-            // A region can reach over several mappings of one kind.
-            let mut left = resident;
-            for (of, mapping) in in_regions[at..].iter_mut().zip(&mappings.all[at..]) {
-                if mapping.start >= region.end {
-                    break;
-                }
-                let taken = left.min((mapping.own as f64 - *of).max(0.0));
-                *of += taken.max(f64::from(u8::from(mapping.own == 0)));
-                left -= taken;
-            }
+            breakdown.add_region(region, mappings, &terms, &mut sums);
         }
-        sorted.broken = if broken.1 > 0.0 {
-            broken.0 / broken.1
-        } else {
-            0.0
-        };
-        sorted.take_mappings(evidence, mappings, &in_regions, &merged_in);
+        if sums.merged > 0.0 {
+            breakdown.broken = sums.broken / sums.merged;
+        }
+        breakdown.add_mappings(evidence, mappings, &sums);
         if mappings.all.is_empty() {
-            sorted.own = sorted.unmerged + sorted.merged;
+            breakdown.own = breakdown.unmerged + breakdown.merged;
         }
         if terms.merge != "zero" {
-            let coverage = terms.coverage;
-            sorted.partners = Some(estimate(hits, sorted.unmerged, sorted.read, coverage));
+            let (unmerged, read) = (breakdown.unmerged, breakdown.read);
+            breakdown.partners = Some(estimate(sums.partners, unmerged, read, terms.coverage));
         }
-        sorted
+        breakdown
+    }
+
+    /// Adds the memory of a region.
+    fn add_region(
+        &mut self,
+        region: &Region,
+        mappings: &Mappings,
+        terms: &Terms,
+        sums: &mut RegionSums,
+    ) {
+        let at = mappings.all.partition_point(|m| m.end <= region.start);
+        // Memory of a mapping that is no longer checked is counted by the mapping, except pages
+        // merged before.
+        let is_open = mappings
+            .all
+            .get(at)
+            .is_none_or(|mapping| mapping.start > region.start || mapping.kind == Kind::Mergeable);
+        let resident = self.add_pages(region, (mappings, at, is_open), terms, sums);
+        let is_looked_at = !matches!(
+            region.standing,
+            RegionStanding::Young
+                | RegionStanding::ShortLived
+                | RegionStanding::Unread
+                | RegionStanding::Lost
+        );
+        if is_looked_at && is_open {
+            self.looked_at += resident;
+        }
+        if region.read_in_full {
+            self.read_in_full += resident;
+        }
+        self.left_alone += u64::from(region.standing == RegionStanding::CowBroken);
+        if region.merged > 0 {
+            sums.broken += region.broken * region.merged as f64;
+            sums.merged += region.merged as f64;
+        }
+        // A region can reach over several mappings of one kind.
+        let mut left = resident;
+        for (of, mapping) in sums.in_regions[at..].iter_mut().zip(&mappings.all[at..]) {
+            if mapping.start >= region.end {
+                break;
+            }
+            let taken = left.min((mapping.own as f64 - *of).max(0.0));
+            *of += taken.max(f64::from(u8::from(mapping.own == 0)));
+            left -= taken;
+        }
+    }
+
+    /// Adds the pages of a region that begins in the mapping at this position, which is checked if
+    /// `is_open`. Answers the resident ones.
+    fn add_pages(
+        &mut self,
+        region: &Region,
+        (mappings, at, is_open): (&Mappings, usize, bool),
+        terms: &Terms,
+        sums: &mut RegionSums,
+    ) -> f64 {
+        let all = (region.end - region.start) / PAGE_SIZE;
+        // Each page that was read represents this number of pages.
+        let each = all as f64 / (region.read.max(1)) as f64;
+        let name = mappings.all.get(at).map_or("", |mapping| &mapping.name);
+        let place = (region.start, region.end, name);
+        let mut resident = 0.0;
+        for sighting in &region.seen {
+            let pages = sighting.pages as f64 * each;
+            match sighting.what {
+                PageKind::Frame => {
+                    self.merged += pages;
+                    if let Some(merged) = sums.merged_in.get_mut(at) {
+                        *merged += pages;
+                    }
+                }
+                _ if !is_open => {}
+                PageKind::Zero => self.zeros += pages,
+                PageKind::Own | PageKind::Huge => {
+                    self.read += sighting.pages as f64;
+                    self.unmerged += pages;
+                    if sighting.partner != Partner::Unknown {
+                        sums.partners += pages;
+                    }
+                }
+                _ => {}
+            }
+            if !matches!(
+                sighting.what,
+                PageKind::Nothing | PageKind::Swapped | PageKind::File | PageKind::Zero
+            ) {
+                resident += pages;
+            }
+            let reason = why(sighting.what, sighting.partner, region, terms);
+            if let Some(reason) = reason.filter(|_| is_open) {
+                let details = reason.details(Some(region), terms);
+                self.add(reason, pages, place, details);
+            }
+        }
+        resident
     }
 
     /// Adds memory that is in no region.
-    fn take_mappings(
-        &mut self,
-        evidence: &Evidence,
-        mappings: &Mappings,
-        in_regions: &[f64],
-        merged_in: &[f64],
-    ) {
-        let counts = in_regions.iter().zip(merged_in);
+    fn add_mappings(&mut self, evidence: &Evidence, mappings: &Mappings, sums: &RegionSums) {
+        let counts = sums.in_regions.iter().zip(&sums.merged_in);
         for (mapping, (&in_regions, &merged)) in mappings.all.iter().zip(counts) {
             let (resident, own) = (mapping.resident as f64, mapping.own as f64);
             self.resident += resident;
@@ -288,7 +334,7 @@ impl Sorted {
                 None => {
                     self.add(Reason::FilePages, resident - own, place, None);
                     let left = own - in_regions;
-                    if in_regions == 0.0 || left > NOISE.max(own / 8.0) {
+                    if in_regions == 0.0 || left > MIN_UNCOVERED_PAGES.max(own / 8.0) {
                         let reason = uncovered(mapping, evidence, in_regions > 0.0);
                         if let Some(reason) = reason {
                             self.add(reason, left, place, None);
@@ -329,22 +375,22 @@ impl Sorted {
     }
 
     /// All memory of a process, for one reason.
-    pub(crate) fn whole(reason: Reason, resident: f64, details: Option<String>) -> Sorted {
+    pub(crate) fn whole(reason: Reason, resident: f64, details: Option<String>) -> Breakdown {
         let amount = Amount {
             pages: resident,
             details,
             ..Amount::default()
         };
-        Sorted {
+        Breakdown {
             resident,
             own: resident,
             reasons: BTreeMap::from([(reason, amount)]),
-            ..Sorted::default()
+            ..Breakdown::default()
         }
     }
 
     /// Adds another process to a sum.
-    pub(crate) fn plus(&mut self, other: &Sorted, of: &str) {
+    pub(crate) fn plus(&mut self, other: &Breakdown, of: &str) {
         self.resident += other.resident;
         self.own += other.own;
         self.looked_at += other.looked_at;

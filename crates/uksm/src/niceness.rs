@@ -17,7 +17,7 @@ const SESSION: &str = "/proc/self/autogroup";
 
 /// Lowers the daemon's precedence to ksmd's; a lower one is kept. Costs three system calls, and six
 /// for the leader of a session.
-pub(crate) fn stand_back(nice: u64) {
+pub(crate) fn lower_priority(nice: u64) {
     let wanted = i32::try_from(nice).unwrap_or(i32::MAX);
     let set = getpriority_process(None).and_then(|own| match own < wanted {
         true => setpriority_process(None, wanted),
@@ -26,11 +26,11 @@ pub(crate) fn stand_back(nice: u64) {
     if let Err(errno) = set {
         tracing::warn!("cannot change the niceness: {errno}");
     }
-    stand_back_as_session(nice);
+    lower_session_priority(nice);
 }
 
 /// The same for the session that this process leads, if it leads one, and for nothing else.
-pub(crate) fn stand_back_as_session(nice: u64) {
+pub(crate) fn lower_session_priority(nice: u64) {
     // Zero if its leader is outside the own PID namespace.
     if getsid(None) != Ok(getpid()) {
         return;
@@ -41,12 +41,12 @@ pub(crate) fn stand_back_as_session(nice: u64) {
 }
 
 fn lower_session(path: &str, nice: u64) -> io::Result<()> {
-    let told = match fs::read_to_string(path) {
+    let text = match fs::read_to_string(path) {
         // This kernel has no niceness of sessions: a task's own counts.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        told => told?,
+        text => text?,
     };
-    match niceness(&told) {
+    match niceness(&text) {
         Some(now) if now < i64::try_from(nice).unwrap_or(i64::MAX) => {
             fs::write(path, nice.to_string())
         }
@@ -55,8 +55,8 @@ fn lower_session(path: &str, nice: u64) -> io::Result<()> {
 }
 
 /// The niceness in `/autogroup-123 nice 0`; none if a process is in no such group.
-fn niceness(told: &str) -> Option<i64> {
-    let (_name, niceness) = told.trim_end().split_once(" nice ")?;
+fn niceness(text: &str) -> Option<i64> {
+    let (_name, niceness) = text.trim_end().split_once(" nice ")?;
     niceness.parse().ok()
 }
 
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_says_its_niceness_or_nothing() {
+    fn niceness_of_a_session_is_parsed() {
         assert_eq!(niceness("/autogroup-123 nice 0\n"), Some(0));
         assert_eq!(niceness("/autogroup-7 nice -11\n"), Some(-11));
         assert_eq!(niceness(""), None);

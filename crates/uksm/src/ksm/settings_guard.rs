@@ -38,7 +38,7 @@ use crate::own_program;
 use crate::paths::Roots;
 
 /// Timeout of the lock: the watcher of a daemon that was just killed needs some milliseconds.
-const PATIENCE: Duration = Duration::from_secs(3);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Sent to the watcher when all was put back.
 const DONE: u8 = b'd';
@@ -46,14 +46,14 @@ const DONE: u8 = b'd';
 /// The file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct StoredSettings {
     folder: PathBuf,
     knobs: BTreeMap<String, String>,
 }
 
 /// The knobs. They are put back when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Knobs {
+pub(crate) struct SettingsGuard {
     sysfs: Sysfs,
     before: OriginalSettings,
     file: PathBuf,
@@ -63,12 +63,12 @@ pub(crate) struct Knobs {
     _lock: File,
 }
 
-impl Knobs {
+impl SettingsGuard {
     /// Takes the knobs; first puts back the values that an earlier daemon left.
     ///
     /// # Errors
     /// Another uksm has them; they cannot be read, stored or set: one line.
-    pub(crate) fn take(sysfs: Sysfs, roots: &Roots, file: &Path) -> anyhow::Result<Knobs> {
+    pub(crate) fn take(sysfs: Sysfs, roots: &Roots, file: &Path) -> anyhow::Result<SettingsGuard> {
         let lock = locked(file)?;
         if let Some(line) = recover(&sysfs, file)? {
             tracing::warn!("{line}");
@@ -79,7 +79,7 @@ impl Knobs {
                 "ksmd was running already, for somebody else (ksmtuned, a hypervisor): it runs in uksm's bursts from now on, and as before after that"
             );
         }
-        let kept = Kept {
+        let kept = StoredSettings {
             folder: roots.ksm_root.clone(),
             knobs: before.values().clone(),
         };
@@ -87,7 +87,7 @@ impl Knobs {
             .with_context(|| format!("{}: cannot save the settings of KSM", file.display()))?;
         let watcher =
             watch(&lock, roots, file).context("cannot start the watcher of KSM's settings")?;
-        let knobs = Knobs {
+        let knobs = SettingsGuard {
             sysfs,
             before,
             file: file.to_owned(),
@@ -152,7 +152,7 @@ impl Knobs {
     }
 }
 
-impl Drop for Knobs {
+impl Drop for SettingsGuard {
     fn drop(&mut self) {
         match self.before.put_back(&self.sysfs) {
             // The watcher tries again, and so does the next start.
@@ -194,7 +194,7 @@ fn locked(file: &Path) -> anyhow::Result<File> {
     loop {
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(lock),
-            Err(Errno::WOULDBLOCK) if begun.elapsed() < PATIENCE => {
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < LOCK_TIMEOUT => {
                 std::thread::sleep(Duration::from_millis(20));
             }
             Err(Errno::WOULDBLOCK) => {
@@ -209,7 +209,7 @@ fn locked(file: &Path) -> anyhow::Result<File> {
 }
 
 /// Writes the file, as a whole.
-fn keep(file: &Path, kept: &Kept) -> anyhow::Result<()> {
+fn keep(file: &Path, kept: &StoredSettings) -> anyhow::Result<()> {
     let mut beside = file.as_os_str().to_owned();
     beside.push(".new");
     let mut options = File::options();
@@ -229,7 +229,7 @@ fn recover(sysfs: &Sysfs, file: &Path) -> anyhow::Result<Option<String>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         text => text.with_context(|| file.display().to_string())?,
     };
-    let kept: Option<Kept> = serde_json::from_str(&text).ok();
+    let kept: Option<StoredSettings> = serde_json::from_str(&text).ok();
     let before = kept.and_then(|kept| OriginalSettings::from_values(kept.knobs));
     let before = before.ok_or_else(|| {
         anyhow!(
@@ -277,7 +277,7 @@ pub(crate) fn watcher(args: &KsmWatcherArgs) -> anyhow::Result<()> {
     }
     let sysfs = Sysfs::at(&args.ksm_root, Proc::default())?;
     if let Some(line) = recover(&sysfs, &args.file)? {
-        crate::log::say(&line);
+        crate::log::print_line(&line);
     }
     Ok(())
 }

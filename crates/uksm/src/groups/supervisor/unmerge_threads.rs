@@ -1,9 +1,9 @@
-//! Breaking in threads of the supervisor: it unmerges the pages of a group's processes itself.
+//! Unmerging in threads of the supervisor: it unmerges the pages of a group's processes itself.
 //!
 //! # Problem
 //! Pages of a group that ends, or that may merge less, must be given their own copies whether a
 //! worker of it runs or not: its control group can stop a worker, or keep it from starting.
-//! Breaking takes minutes, and can hang in one process.
+//! Unmerging takes minutes, and can hang in one process.
 //!
 //! # Approach
 //! The supervisor has the domain's file. A thread for each group breaks its spaces, at most
@@ -28,7 +28,7 @@ type Done = (GroupId, Result<UnmergeSummary, String>);
 
 /// Threads that break.
 #[derive(Debug)]
-pub(super) struct Breaking {
+pub(super) struct UnmergeThreads {
     waiting: VecDeque<(GroupId, Device, Vec<SpaceId>)>,
     running: Vec<GroupId>,
     sender: Sender<Done>,
@@ -36,11 +36,11 @@ pub(super) struct Breaking {
     done: BTreeMap<GroupId, Result<UnmergeSummary, String>>,
 }
 
-impl Breaking {
+impl UnmergeThreads {
     /// Nothing to break yet.
-    pub(super) fn new() -> Breaking {
+    pub(super) fn new() -> UnmergeThreads {
         let (sender, receiver) = channel();
-        Breaking {
+        UnmergeThreads {
             waiting: VecDeque::new(),
             running: Vec::new(),
             sender,
@@ -66,7 +66,7 @@ impl Breaking {
     }
 
     /// Starts threads, and takes their results. Answers whether all is done.
-    pub(super) fn go_on(&mut self, waker: impl Fn() -> std::io::Result<Waker>) -> bool {
+    pub(super) fn start_next(&mut self, waker: impl Fn() -> std::io::Result<Waker>) -> bool {
         while let Ok((group, done)) = self.receiver.try_recv() {
             self.running.retain(|&other| other != group);
             self.note(group, done);

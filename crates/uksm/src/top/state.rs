@@ -4,8 +4,8 @@
 //! One page is shown: the groups, the processes of a daemon or of a group, the explanation of a
 //! process, or a status in full; each is opened from the one before and closed to it. Groups and
 //! processes come and go between answers and change places in the lists, so the chosen one is kept
-//! by its name or id. Requests to the daemon because of keys are kept as [`Wish`]es until they are
-//! taken. Nothing here depends on a terminal's size.
+//! by its name or id. Requests to the daemon because of keys are kept as [`PollerRequest`]es until
+//! they are taken. Nothing here depends on a terminal's size.
 //!
 //! # Units
 //! MiB.
@@ -15,13 +15,13 @@ use std::ops::ControlFlow;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::asking::{Answered, Said, Whose, Wish};
 use super::list::{List, Row, Sort};
+use super::poller::{Answered, PollerAnswer, PollerRequest, Whose};
 use crate::status::Status;
 use crate::status::groups::GroupStatus;
 
 /// Answers kept: as many as a wide terminal has columns.
-const LONGEST: usize = 512;
+const MAX_HISTORY: usize = 512;
 
 /// Lines of a page.
 const PAGE: u16 = 10;
@@ -57,7 +57,7 @@ pub(super) struct Explained {
 
 /// The state of the program.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct State {
     /// The last status.
     pub(super) answered: Answered,
     /// Why there is no newer status.
@@ -74,19 +74,19 @@ pub(super) struct View {
     open: Option<String>,
     chosen_group: Option<String>,
     chosen_process: Option<u32>,
-    wishes: Vec<Wish>,
+    wishes: Vec<PollerRequest>,
     /// By group; the sum of all under the empty name.
     histories: BTreeMap<String, History>,
 }
 
-impl View {
+impl State {
     /// The state after a first answer.
-    pub(super) fn of(answered: Answered) -> View {
+    pub(super) fn of(answered: Answered) -> State {
         let whose = match answered {
             Answered::One(_) => Whose::Daemon,
             Answered::Groups(_) => Whose::Nobody,
         };
-        let mut view = View {
+        let mut state = State {
             answered,
             fault: None,
             sort: Sort::Saved,
@@ -97,42 +97,42 @@ impl View {
             open: None,
             chosen_group: None,
             chosen_process: None,
-            wishes: vec![Wish::Follow(whose)],
+            wishes: vec![PollerRequest::Follow(whose)],
             histories: BTreeMap::new(),
         };
-        view.remember(true);
-        view
+        state.remember(true);
+        state
     }
 
     /// Takes an answer of the daemon, or why there is none.
-    pub(super) fn take(&mut self, said: Said) {
-        match said {
-            Said::Status(Ok(answered)) => {
+    pub(super) fn take(&mut self, answer: PollerAnswer) {
+        match answer {
+            PollerAnswer::Status(Ok(answered)) => {
                 self.answered = answered;
                 self.fault = None;
                 self.remember(true);
                 self.keep_to_what_is_there();
             }
-            Said::Status(Err(line)) => {
+            PollerAnswer::Status(Err(line)) => {
                 self.fault = Some(line);
                 self.remember(false);
             }
             // Answers for a list that is no longer open are dropped.
-            Said::Processes(whose, answer) if whose == self.processes.whose => {
+            PollerAnswer::Processes(whose, answer) if whose == self.processes.whose => {
                 self.processes.take(answer);
             }
-            Said::Explained(pid, text) => {
+            PollerAnswer::Explained(pid, text) => {
                 if let Some(explained) = self.explained.as_mut().filter(|it| it.pid == pid) {
                     explained.is_asked = false;
                     explained.text = Some(text);
                 }
             }
-            Said::Processes(..) => {}
+            PollerAnswer::Processes(..) => {}
         }
     }
 
     /// Requests to the daemon because of keys, each once.
-    pub(super) fn take_wishes(&mut self) -> Vec<Wish> {
+    pub(super) fn take_wishes(&mut self) -> Vec<PollerRequest> {
         std::mem::take(&mut self.wishes)
     }
 
@@ -153,7 +153,7 @@ impl View {
         for (name, saved) in now {
             let history = self.histories.entry(name).or_default();
             history.push_back(saved.filter(|_| is_new));
-            if history.len() > LONGEST {
+            if history.len() > MAX_HISTORY {
                 history.pop_front();
             }
         }
@@ -181,7 +181,7 @@ impl View {
             Whose::Group(name) => Some(name.clone()),
             _ => None,
         };
-        self.wishes.push(Wish::Follow(whose.clone()));
+        self.wishes.push(PollerRequest::Follow(whose.clone()));
         self.processes = List::of(whose);
         (self.explained, self.chosen_process) = (None, None);
         (self.is_status, self.scrolled) = (false, 0);
@@ -357,7 +357,7 @@ impl View {
     fn ask_again(&mut self) {
         if let Some(explained) = self.explained.as_mut().filter(|it| !it.is_asked) {
             explained.is_asked = true;
-            self.wishes.push(Wish::Explain(explained.pid));
+            self.wishes.push(PollerRequest::Explain(explained.pid));
         }
     }
 

@@ -29,7 +29,8 @@ use super::Worker;
 use super::locate::Locate;
 use crate::control::{Answer, Request};
 use crate::status::evidence::{
-    Evidence, MAX_REGIONS, Partner, Place, Range, Region, Seen, Sighting, Terms, seconds,
+    Evidence, MAX_REGIONS, PageKind, Partner, ProcessStanding, Range, Region, Sighting, Terms,
+    seconds,
 };
 
 /// Maximum number of pages that are read for one answer, as a SAMPLE allows.
@@ -44,16 +45,16 @@ pub(crate) fn unfollowed(state: ProcessState) -> Option<Evidence> {
         ProcessState::Failed(_, errno) => {
             let verb = Verb::Attach;
             let line = module::Error::Call { verb, errno }.to_string();
-            return Some(Evidence::of(Place::NotAttached, Some(line)));
+            return Some(Evidence::of(ProcessStanding::NotAttached, Some(line)));
         }
-        ProcessState::Itself => Place::Daemon,
-        ProcessState::KernelThread => Place::KernelThread,
-        ProcessState::Ended => Place::Ended,
-        ProcessState::Leaving(_) => Place::Leaving,
-        ProcessState::Waiting => Place::Waiting,
-        ProcessState::NotChosen => Place::NotChosen,
-        ProcessState::Excluded => Place::Excluded,
-        ProcessState::Gone => Place::Gone,
+        ProcessState::Itself => ProcessStanding::Daemon,
+        ProcessState::KernelThread => ProcessStanding::KernelThread,
+        ProcessState::Ended => ProcessStanding::Ended,
+        ProcessState::Leaving(_) => ProcessStanding::Leaving,
+        ProcessState::Waiting => ProcessStanding::Waiting,
+        ProcessState::NotChosen => ProcessStanding::NotChosen,
+        ProcessState::Excluded => ProcessStanding::Excluded,
+        ProcessState::Gone => ProcessStanding::Gone,
     };
     Some(Evidence::of(place, None))
 }
@@ -70,7 +71,8 @@ where
                 Ok(ProcessState::Followed(_, space)) => (space, from),
                 Ok(other) => {
                     let evidence = unfollowed(other);
-                    let evidence = evidence.unwrap_or_else(|| Evidence::of(Place::Waiting, None));
+                    let evidence =
+                        evidence.unwrap_or_else(|| Evidence::of(ProcessStanding::Waiting, None));
                     return Ok(Answer::Explained(Box::new(evidence)));
                 }
                 Err(line) => return Ok(Answer::Error(line)),
@@ -87,7 +89,7 @@ where
             None => Evidence {
                 locked_seconds: self.host.held(space).map(seconds),
                 terms: Some(self.terms()?),
-                ..Evidence::of(Place::Waiting, None)
+                ..Evidence::of(ProcessStanding::Waiting, None)
             },
         };
         Ok(Answer::Explained(Box::new(evidence)))
@@ -112,7 +114,7 @@ where
             left_out_pages: report.left_out_pages,
             is_crowded: report.is_crowded,
             next: report.next,
-            ..Evidence::of(Place::Followed, None)
+            ..Evidence::of(ProcessStanding::Followed, None)
         })
     }
 
@@ -226,14 +228,14 @@ impl Twins {
 fn sightings(engine: &Engine, run: &Run, pages: &[Page], twins: &Twins) -> Vec<Sighting> {
     let address = |at: usize| run.start + at as u64 * u64::from(run.stride) * PAGE_SIZE;
     let seen = pages.iter().map(|page| seen(page, engine.params().locked));
-    let seen: Vec<Seen> = seen.collect();
-    let is_asked = |what: Seen| matches!(what, Seen::Own | Seen::Huge);
+    let seen: Vec<PageKind> = seen.collect();
+    let is_asked = |what: PageKind| matches!(what, PageKind::Own | PageKind::Huge);
     let asked: Vec<(u64, u64)> = (0..pages.len())
         .filter(|&at| is_asked(seen[at]))
         .map(|at| (address(at), pages[at].hash))
         .collect();
     let mut known = engine.partners(run.space, &asked).into_iter();
-    let mut counts: BTreeMap<(Seen, Partner), u64> = BTreeMap::new();
+    let mut counts: BTreeMap<(PageKind, Partner), u64> = BTreeMap::new();
     for (what, page) in seen.into_iter().zip(pages) {
         let partner = match is_asked(what) {
             true => match known.next().flatten().map(Partner::from) {
@@ -255,23 +257,23 @@ fn sightings(engine: &Engine, run: &Run, pages: &[Page], twins: &Twins) -> Vec<S
         .collect()
 }
 
-fn seen(page: &Page, merges_locked: bool) -> Seen {
+fn seen(page: &Page, merges_locked: bool) -> PageKind {
     match page.state {
-        PageState::Anon if page.flags.any(PageFlags::LOCKED) && !merges_locked => Seen::Locked,
-        PageState::Anon if page.flags.any(PageFlags::PINNED) => Seen::Pinned,
-        PageState::Anon if page.flags.any(PageFlags::HUGE) => Seen::Huge,
-        PageState::Anon => Seen::Own,
-        PageState::Frame => Seen::Frame,
-        PageState::Zero => Seen::Zero,
-        PageState::Foreign => Seen::Foreign,
-        PageState::Orphan => Seen::Orphan,
-        PageState::Ksm => Seen::Ksm,
-        PageState::Swap => Seen::Swapped,
-        PageState::None => Seen::Nothing,
-        PageState::Other => Seen::File,
-        PageState::Poisoned => Seen::Poisoned,
-        PageState::Refused => Seen::Refused,
-        PageState::Unmapped | PageState::Dead | PageState::Retry => Seen::Unclear,
+        PageState::Anon if page.flags.any(PageFlags::LOCKED) && !merges_locked => PageKind::Locked,
+        PageState::Anon if page.flags.any(PageFlags::PINNED) => PageKind::Pinned,
+        PageState::Anon if page.flags.any(PageFlags::HUGE) => PageKind::Huge,
+        PageState::Anon => PageKind::Own,
+        PageState::Frame => PageKind::Frame,
+        PageState::Zero => PageKind::Zero,
+        PageState::Foreign => PageKind::Foreign,
+        PageState::Orphan => PageKind::Orphan,
+        PageState::Ksm => PageKind::Ksm,
+        PageState::Swap => PageKind::Swapped,
+        PageState::None => PageKind::Nothing,
+        PageState::Other => PageKind::File,
+        PageState::Poisoned => PageKind::Poisoned,
+        PageState::Refused => PageKind::Refused,
+        PageState::Unmapped | PageState::Dead | PageState::Retry => PageKind::Unclear,
     }
 }
 
@@ -327,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_pages_of_one_process_are_told_though_one_of_them_stands_in_the_index() {
+    fn equal_pages_of_one_process_are_found_though_one_is_indexed() {
         use uksm_policy::params::{Governor, Params};
         let page = |hash, state| Page {
             hash,
@@ -367,7 +369,7 @@ mod tests {
             let own = |partner| {
                 let found = seen
                     .iter()
-                    .find(|s| s.what == Seen::Own && s.partner == partner);
+                    .find(|s| s.what == PageKind::Own && s.partner == partner);
                 found.map_or(0, |sighting| sighting.pages)
             };
             if partner == Partner::Unknown {
@@ -379,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_a_page_from_being_merged_is_told_before_what_it_is() {
+    fn reason_against_merging_comes_before_the_kind_of_page() {
         let page = |state, flags| Page {
             hash: 0,
             frame: 0,
@@ -388,14 +390,17 @@ mod tests {
         };
         let anon = |flags| page(PageState::Anon, flags);
         let all = PageFlags(PageFlags::LOCKED | PageFlags::PINNED | PageFlags::HUGE);
-        assert_eq!(seen(&anon(all), false), Seen::Locked);
-        assert_eq!(seen(&anon(all), true), Seen::Pinned);
-        assert_eq!(seen(&anon(PageFlags(PageFlags::HUGE)), false), Seen::Huge);
-        assert_eq!(seen(&anon(PageFlags(0)), false), Seen::Own);
-        assert_eq!(seen(&page(PageState::Zero, all), false), Seen::Zero);
+        assert_eq!(seen(&anon(all), false), PageKind::Locked);
+        assert_eq!(seen(&anon(all), true), PageKind::Pinned);
+        assert_eq!(
+            seen(&anon(PageFlags(PageFlags::HUGE)), false),
+            PageKind::Huge
+        );
+        assert_eq!(seen(&anon(PageFlags(0)), false), PageKind::Own);
+        assert_eq!(seen(&page(PageState::Zero, all), false), PageKind::Zero);
         assert_eq!(
             seen(&page(PageState::Dead, PageFlags(0)), false),
-            Seen::Unclear
+            PageKind::Unclear
         );
     }
 }

@@ -5,7 +5,7 @@ use crate::config::plans::Plans;
 
 /// The target of a change.
 #[derive(Debug)]
-pub(super) enum Wanted {
+pub(super) enum GroupChange {
     /// All groups of a configuration, and no others.
     All(Box<Plans>),
     /// One group that is added or changed.

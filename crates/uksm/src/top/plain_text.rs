@@ -5,28 +5,28 @@
 //! groups, the groups, and for each its levels, its hints and its processes. Tables are as wide as
 //! the terminal; without a terminal nothing is cut.
 
-use super::asking::{Answered, Said, Whose};
+use super::drawing::{fault, left_out, summary, title};
 use super::list::{List, Sort};
-use super::screen::{fault, left_out, summary, title};
+use super::poller::{Answered, PollerAnswer, Whose};
+use super::state::State;
 use super::tables::Table;
-use super::view::View;
 
 /// Columns without a terminal: enough to cut nothing.
-pub(super) const WIDE: u16 = 240;
+pub(super) const WIDTH_WITHOUT_TERMINAL: u16 = 240;
 
 /// Columns of a terminal of unknown width.
-const USUAL: u16 = 80;
+const DEFAULT_WIDTH: u16 = 80;
 
 /// Plausible numbers of columns in `COLUMNS`.
-const SENSIBLE: std::ops::RangeInclusive<u16> = 10..=4096;
+const PLAUSIBLE_WIDTHS: std::ops::RangeInclusive<u16> = 10..=4096;
 
 /// Number of columns: a serial console does not know its width, and reports 0.
-pub(super) fn width(terminal: u16, told: Option<&str>) -> u16 {
-    let told = told.and_then(|columns| columns.trim().parse().ok());
+pub(super) fn width(terminal: u16, reported: Option<&str>) -> u16 {
+    let reported = reported.and_then(|columns| columns.trim().parse().ok());
     match terminal {
-        0 => told
-            .filter(|columns| SENSIBLE.contains(columns))
-            .unwrap_or(USUAL),
+        0 => reported
+            .filter(|columns| PLAUSIBLE_WIDTHS.contains(columns))
+            .unwrap_or(DEFAULT_WIDTH),
         known => known,
     }
 }
@@ -46,10 +46,10 @@ pub(super) fn whose(answered: &Answered) -> Vec<Whose> {
 }
 
 /// The text of a view with these lists of processes.
-pub(super) fn text(view: &View, said: Vec<Said>, width: u16) -> String {
+pub(super) fn text(state: &State, answers: Vec<PollerAnswer>, width: u16) -> String {
     let mut lists: Vec<List> = Vec::new();
-    for word in said {
-        if let Said::Processes(whose, answer) = word {
+    for answer in answers {
+        if let PollerAnswer::Processes(whose, answer) = answer {
             let mut list = List::of(whose);
             list.take(answer);
             lists.push(list);
@@ -57,14 +57,14 @@ pub(super) fn text(view: &View, said: Vec<Said>, width: u16) -> String {
     }
     let list_of = |whose: &Whose| lists.iter().find(|list| list.whose == *whose);
     let processes = |whose: Whose| list_of(&whose).map_or_else(String::new, |it| table(it, width));
-    let mut text = title(view, width) + "\n";
-    match &view.answered {
+    let mut text = title(state, width) + "\n";
+    match &state.answered {
         Answered::One(status) => {
             text += &processes(Whose::Daemon);
             text += &format!("\n{}\n", status.to_string().trim_end());
         }
         Answered::Groups(_) => {
-            let groups = view.groups();
+            let groups = state.groups();
             text += &Table::of_groups(&groups).text(width);
             for fault in groups.iter().filter_map(|group| fault(group)) {
                 text += &(fault + "\n");
@@ -100,7 +100,7 @@ mod tests {
     use super::width;
 
     #[test]
-    fn a_console_that_knows_no_columns_is_told_them_or_has_80() {
+    fn console_of_unknown_width_uses_columns_or_80() {
         assert_eq!(width(132, Some("40")), 132, "who knows is believed");
         assert_eq!(width(0, Some("132")), 132);
         for nonsense in [

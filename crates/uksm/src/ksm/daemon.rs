@@ -27,8 +27,8 @@ use uksm_linux::sleeper::{Sleeper, WakeCause};
 use uksm_policy::advice::bursts::{Bursts, KsmAction, Reading};
 use uksm_policy::command::Nanos;
 
-use super::knobs::Knobs;
-use super::targets::{Breaking, Targets};
+use super::settings_guard::SettingsGuard;
+use super::targets::{Targets, Unmerging};
 use crate::control::{Answer, Control, Pending, Request};
 use crate::setting::Resolved;
 use crate::status::ksm::{Cpu, Daemon, KsmStatus, Ksmd, LIMITS, Offered, Saved};
@@ -36,12 +36,12 @@ use crate::{signals, systemd};
 
 const SECOND: Nanos = 1_000_000_000;
 
-/// Interval of searches for processes, which take at most 1/`LOOK_PART` of the time.
-const LOOK: Nanos = SECOND;
-const LOOK_PART: Nanos = 100;
+/// Interval of searches for processes, which take at most 1/`SEARCH_SHARE_DIVISOR` of the time.
+const SEARCH_INTERVAL_NS: Nanos = SECOND;
+const SEARCH_SHARE_DIVISOR: Nanos = 100;
 
 /// Minimum time between two searches, however many agents connect.
-const MIN_LOOK_GAP_NS: Nanos = SECOND / 20;
+const MIN_SEARCH_GAP_NS: Nanos = SECOND / 20;
 
 /// Timeout of unmerging, after which it is answered as unfinished.
 const MAX_BREAK_NS: Nanos = 300 * SECOND;
@@ -53,12 +53,12 @@ const BREAK_CHECK_NS: Nanos = SECOND / 20;
 const PASS_ROUNDS: u64 = 10;
 
 /// Interval of notices to systemd's watchdog.
-const NOTICE: Nanos = 10 * SECOND;
+const NOTICE_INTERVAL_NS: Nanos = 10 * SECOND;
 
 /// A daemon at work.
 #[derive(Debug)]
-pub(super) struct Work {
-    knobs: Knobs,
+pub(super) struct KsmDaemon {
+    knobs: SettingsGuard,
     ksmd: u32,
     targets: Targets,
     control: Control,
@@ -80,25 +80,25 @@ pub(super) struct Work {
     /// An agent waits for the next search.
     has_newcomer: bool,
     /// Unmergings in progress, each with its request and the deadline of the answer.
-    breaking: Vec<(Breaking, Pending, Nanos)>,
+    breaking: Vec<(Unmerging, Pending, Nanos)>,
     next_pass: Nanos,
     /// Time from which gains are expected.
     due_since: Option<Nanos>,
     was_scanning: bool,
 }
 
-impl Work {
+impl KsmDaemon {
     /// A daemon that has not begun.
     pub(super) fn new(
-        knobs: Knobs,
+        knobs: SettingsGuard,
         ksmd: u32,
         targets: Targets,
         (control, sleeper, hangups): (Control, Sleeper, Option<Arc<AtomicBool>>),
         resolved: &Resolved,
-    ) -> Work {
+    ) -> KsmDaemon {
         let params = &resolved.params;
         let now = clock::now();
-        Work {
+        KsmDaemon {
             knobs,
             ksmd,
             targets,
@@ -134,7 +134,7 @@ impl Work {
         self.saved_before = counters.pages_sharing + self.knobs.zero_pages();
         self.scans_before = counters.full_scans;
         self.targets.look();
-        self.say_limits();
+        self.log_limits();
         systemd::notify(&[sd_notify::NotifyState::Ready]);
         let mut next_notice = clock::now();
         while !self.sleeper.stopping() {
@@ -144,7 +144,7 @@ impl Work {
             }
             self.end_breaking();
             if clock::now() >= next_notice {
-                next_notice = clock::now() + NOTICE;
+                next_notice = clock::now() + NOTICE_INTERVAL_NS;
                 systemd::notify(&[sd_notify::NotifyState::Watchdog]);
             }
             self.turn()?;
@@ -159,7 +159,7 @@ impl Work {
         Ok(())
     }
 
-    fn say_limits(&self) {
+    fn log_limits(&self) {
         tracing::info!(
             "uksm {} drives in-kernel KSM, governor {}; it is",
             env!("CARGO_PKG_VERSION"),
@@ -187,7 +187,7 @@ impl Work {
         let reading = self.reading()?;
         let now = clock::now();
         self.book(now, reading);
-        self.targets.hear();
+        self.targets.take_messages();
         if let Err(until) = self.bursts.may_work(now) {
             self.knobs.stop()?;
             // Connecting agents wait for the budget, too.
@@ -199,9 +199,9 @@ impl Work {
                 self.bursts.hurry();
             }
             let end = clock::now();
-            let gap = (end - now) * LOOK_PART;
-            self.next_look = end + LOOK.max(gap);
-            self.earliest_look = end + MIN_LOOK_GAP_NS.max(gap);
+            let gap = (end - now) * SEARCH_SHARE_DIVISOR;
+            self.next_look = end + SEARCH_INTERVAL_NS.max(gap);
+            self.earliest_look = end + MIN_SEARCH_GAP_NS.max(gap);
             self.has_newcomer = false;
         }
         if !self.targets.estimates.is_through() {

@@ -17,11 +17,11 @@ use ratatui::symbols::bar;
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Sparkline, Widget as _, Wrap};
 
-use super::asking::Answered;
 use super::list::List;
-use super::look::Look;
+use super::poller::Answered;
+use super::state::{Page, State};
 use super::tables::{Table, levels, short};
-use super::view::{Page, View};
+use super::terminal_style::TerminalStyle;
 use crate::status::Status;
 use crate::status::groups::GroupStatus;
 
@@ -50,21 +50,23 @@ const LETTERS: bar::Set<'static> = bar::Set {
 };
 
 /// Draws the whole picture.
-pub(super) fn draw(view: &View, look: Look, area: Rect, buffer: &mut Buffer) {
+pub(super) fn draw(state: &State, styles: TerminalStyle, area: Rect, buffer: &mut Buffer) {
     if area.width < NARROWEST || area.height < LOWEST {
         Line::raw("too small").render(area, buffer);
         return;
     }
-    let page = view.page();
+    let page = state.page();
     let is_wide = area.width >= 2 * NARROWEST;
     let has_curve = area.height >= ROOM_FOR_CURVE && is_wide;
     let summary = match page {
-        Page::Processes if area.height >= ROOM_FOR_SUMMARY && is_wide => view.status().map(summary),
+        Page::Processes if area.height >= ROOM_FOR_SUMMARY && is_wide => {
+            state.status().map(summary)
+        }
         _ => None,
     };
     let parts = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(u16::from(view.fault.is_some())),
+        Constraint::Length(u16::from(state.fault.is_some())),
         Constraint::Length(if has_curve { CURVE + 1 } else { 0 }),
         Constraint::Length(if summary.is_some() { SUMMARY } else { 0 }),
         Constraint::Min(1),
@@ -72,45 +74,45 @@ pub(super) fn draw(view: &View, look: Look, area: Rect, buffer: &mut Buffer) {
         Constraint::Length(u16::from(area.height > 6)),
     ]);
     let [head, fault_line, curve_area, summary_area, body, note, keys] = parts.areas(area);
-    let style = look.of(Color::Green).add_modifier(Modifier::BOLD);
-    Line::styled(title(view, area.width), style).render(head, buffer);
-    if let Some(fault) = &view.fault {
+    let style = styles.of(Color::Green).add_modifier(Modifier::BOLD);
+    Line::styled(title(state, area.width), style).render(head, buffer);
+    if let Some(fault) = &state.fault {
         let line = Line::styled(
             format!("{fault}; the figures below are older"),
-            look.of(Color::Red),
+            styles.of(Color::Red),
         );
         line.render(fault_line, buffer);
     }
     if has_curve {
-        curve(view, look, curve_area, buffer);
+        curve(state, styles, curve_area, buffer);
     }
     if let Some(lines) = summary {
         let lines = lines.map(Line::raw).to_vec();
         Paragraph::new(lines).render(summary_area, buffer);
     }
-    let chosen = view.chosen();
-    match (page, view.text()) {
+    let chosen = state.chosen();
+    match (page, state.text()) {
         (Page::Groups, _) => {
-            Table::of_groups(&view.groups()).draw(view.sort, look, chosen, body, buffer);
+            Table::of_groups(&state.groups()).draw(state.sort, styles, chosen, body, buffer);
         }
         (Page::Processes, _) => {
-            Table::of_processes(&view.rows()).draw(view.sort, look, chosen, body, buffer);
+            Table::of_processes(&state.rows()).draw(state.sort, styles, chosen, body, buffer);
         }
-        (_, text) => details(&text.unwrap_or_default(), view.scrolled, body, buffer),
+        (_, text) => details(&text.unwrap_or_default(), state.scrolled, body, buffer),
     }
-    note_of(view, look).render(note, buffer);
+    note_of(state, styles).render(note, buffer);
     let help = match is_wide {
-        true => help(view),
+        true => help(state),
         false => "q quit",
     };
     Line::styled(help, Style::new().add_modifier(Modifier::DIM)).render(keys, buffer);
 }
 
 /// Help on the keys.
-fn help(view: &View) -> &'static str {
-    match view.page() {
+fn help(state: &State) -> &'static str {
+    match state.page() {
         Page::Groups => "s saved  p potential  c cpu  n name  enter: processes  t status  q quit",
-        Page::Processes if view.open().is_some() => {
+        Page::Processes if state.open().is_some() => {
             "esc: groups  s merged  p potential  c cpu  n name  enter: explain  t  q"
         }
         Page::Processes => "s merged  p potential  c cpu  n name  enter: explain  t status  q quit",
@@ -120,8 +122,8 @@ fn help(view: &View) -> &'static str {
 }
 
 /// The daemon, and its savings in total.
-pub(super) fn title(view: &View, width: u16) -> String {
-    let (version, seconds, groups) = match &view.answered {
+pub(super) fn title(state: &State, width: u16) -> String {
+    let (version, seconds, groups) = match &state.answered {
         Answered::One(status) => {
             let daemon = &status.daemon;
             (&daemon.version, daemon.uptime_seconds, String::new())
@@ -131,7 +133,7 @@ pub(super) fn title(view: &View, width: u16) -> String {
             (&status.version, status.uptime_seconds, groups)
         }
     };
-    let net = view.answered.net_mib();
+    let net = state.answered.net_mib();
     let long = format!("uksm {version}  saved {net:.1} MiB net{groups}  running {seconds:.0} s");
     match long.len() <= width.into() {
         true => long,
@@ -159,15 +161,15 @@ pub(super) fn summary(status: &Status) -> [String; 2] {
 }
 
 /// The curve of savings, in total or of the open group; the newest on the right.
-fn curve(view: &View, look: Look, area: Rect, buffer: &mut Buffer) {
-    let Some(history) = view.history() else {
+fn curve(state: &State, styles: TerminalStyle, area: Rect, buffer: &mut Buffer) {
+    let Some(history) = state.history() else {
         return;
     };
     let width = usize::from(area.width);
     let seen: Vec<Option<f64>> = history.iter().rev().take(width).copied().collect();
     let known = || seen.iter().copied().flatten();
     let (least, most) = (known().reduce(f64::min), known().reduce(f64::max));
-    let of = view.open().map_or("all", |group| group.name.as_str());
+    let of = state.open().map_or("all", |group| group.name.as_str());
     let range = match (least, most) {
         (Some(least), Some(most)) => format!("{least:.1} to {most:.1} MiB"),
         _ => "nothing is known".to_owned(),
@@ -180,12 +182,12 @@ fn curve(view: &View, look: Look, area: Rect, buffer: &mut Buffer) {
     let bar = |saved: Option<f64>| saved.map(|mib| kib(mib.max(0.0)));
     Sparkline::default()
         .data(seen.iter().copied().map(bar).collect::<Vec<Option<u64>>>())
-        .bar_set(match look.has_blocks {
+        .bar_set(match styles.has_blocks {
             true => bar::NINE_LEVELS,
             false => LETTERS,
         })
         .direction(ratatui::widgets::RenderDirection::RightToLeft)
-        .style(look.of(Color::Cyan))
+        .style(styles.of(Color::Cyan))
         .render(bars, buffer);
 }
 
@@ -214,10 +216,10 @@ pub(super) fn left_out(list: &List) -> Option<String> {
 }
 
 /// A fault of the chosen entry, a pending answer, or the entry's origin.
-fn note_of(view: &View, look: Look) -> Line<'static> {
-    let is_wrong = |line: String| Line::styled(line, look.of(Color::Red));
-    match view.page() {
-        Page::Groups => match view.groups().get(view.chosen()) {
+fn note_of(state: &State, styles: TerminalStyle) -> Line<'static> {
+    let is_wrong = |line: String| Line::styled(line, styles.of(Color::Red));
+    match state.page() {
+        Page::Groups => match state.groups().get(state.chosen()) {
             Some(group) => match fault(group) {
                 Some(fault) => is_wrong(fault),
                 None => Line::raw(format!("{}: from {}", group.name, group.origin)),
@@ -225,18 +227,18 @@ fn note_of(view: &View, look: Look) -> Line<'static> {
             None => Line::raw("there are no groups yet"),
         },
         Page::Processes => {
-            let list = &view.processes;
+            let list = &state.processes;
             match (&list.fault, left_out(list)) {
                 (Some(line), _) => is_wrong(format!("processes: {line}")),
                 (None, _) if !list.is_known() => Line::raw("asking for processes"),
                 (None, Some(line)) => Line::raw(line),
-                (None, None) => match view.rows().get(view.chosen()) {
-                    Some(_) => Line::raw(format!("{} processes", view.rows().len())),
+                (None, None) => match state.rows().get(state.chosen()) {
+                    Some(_) => Line::raw(format!("{} processes", state.rows().len())),
                     None => Line::raw("no processes are followed yet"),
                 },
             }
         }
-        Page::Explained => match &view.explained {
+        Page::Explained => match &state.explained {
             Some(explained) if explained.is_asked => Line::raw(format!(
                 "asking why memory of {} ({}) is not merged",
                 explained.comm.escape_debug(),

@@ -23,7 +23,7 @@ use crate::startup;
 ///
 /// # Errors
 /// The fault, in one line.
-pub(crate) fn break_up(args: &BreakArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &BreakArgs) -> Result<(), Failure> {
     let mut selectors = args.selectors().map_err(Failure::usage)?;
     let proc = Proc::at(&args.roots.proc_root);
     selectors.pin(&proc).map_err(anyhow::Error::from)?;
@@ -47,7 +47,7 @@ pub(crate) fn break_up(args: &BreakArgs) -> Result<(), Failure> {
         Err(NoAnswer::Failed(line)) => return Err(anyhow!(line).into()),
         Err(NoAnswer::NotRunning) => alone(args, proc, &selectors)?,
     };
-    crate::log::answer(&format!(
+    crate::log::print_answer(&format!(
         "{} of {} own copy again",
         counted(done.pages, "page", "pages"),
         counted(done.processes, "process has its", "processes have their")
@@ -87,7 +87,7 @@ fn alone(args: &BreakArgs, proc: Proc, selectors: &Selectors) -> anyhow::Result<
     processes.list(&mut device)?;
     let failed: Vec<_> = processes.failures().collect();
     for (pid, _, errno) in failed {
-        crate::log::say(&format!("process {pid} is left as it is: {errno}"));
+        crate::log::print_line(&format!("process {pid} is left as it is: {errno}"));
     }
     let sleeper = Sleeper::new().context("cannot make a socket pair")?;
     Ok(LinuxMachine::new(device, processes, sleeper).unmerge_selected(selectors, &mut || {})?)

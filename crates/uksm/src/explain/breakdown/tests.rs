@@ -21,7 +21,11 @@ fn terms() -> Terms {
 }
 
 /// A region of a hundred read pages, with this standing.
-fn region(standing: Stands, read_in_full: bool, seen: &[(Seen, Partner, u64)]) -> Region {
+fn region(
+    standing: RegionStanding,
+    read_in_full: bool,
+    seen: &[(PageKind, Partner, u64)],
+) -> Region {
     let seen = seen.iter().map(|&(what, partner, pages)| Sighting {
         what,
         partner,
@@ -49,14 +53,14 @@ fn region(standing: Stands, read_in_full: bool, seen: &[(Seen, Partner, u64)]) -
     }
 }
 
-fn own(partner: Partner) -> Vec<(Seen, Partner, u64)> {
-    vec![(Seen::Own, partner, 100)]
+fn own(partner: Partner) -> Vec<(PageKind, Partner, u64)> {
+    vec![(PageKind::Own, partner, 100)]
 }
 
 fn reason_of(
-    standing: Stands,
+    standing: RegionStanding,
     full: bool,
-    what: Seen,
+    what: PageKind,
     partner: Partner,
     terms: &Terms,
 ) -> Option<Reason> {
@@ -64,61 +68,67 @@ fn reason_of(
 }
 
 #[test]
-fn the_standing_of_a_region_tells_before_what_its_pages_equal() {
+fn standing_of_a_region_decides_before_partners() {
     for (standing, reason) in [
-        (Stands::Young, Reason::TooYoung),
-        (Stands::ShortLived, Reason::ShortLived),
-        (Stands::CowBroken, Reason::WrittenTooFast),
-        (Stands::Refused, Reason::Refused),
-        (Stands::Lost, Reason::Gone),
+        (RegionStanding::Young, Reason::TooYoung),
+        (RegionStanding::ShortLived, Reason::ShortLived),
+        (RegionStanding::CowBroken, Reason::WrittenTooFast),
+        (RegionStanding::Refused, Reason::Refused),
+        (RegionStanding::Lost, Reason::Gone),
     ] {
         for partner in [Partner::Unknown, Partner::Frame] {
-            let found = reason_of(standing, false, Seen::Own, partner, &terms());
+            let found = reason_of(standing, false, PageKind::Own, partner, &terms());
             assert_eq!(found, Some(reason), "{standing:?} {partner:?}");
         }
     }
 }
 
 #[test]
-fn pages_without_partners_are_told_by_how_well_they_were_looked_at() {
+fn reason_for_pages_without_partners_depends_on_how_much_was_read() {
     for (standing, full, reason) in [
-        (Stands::Unread, false, Reason::Unread),
-        (Stands::Sampled, false, Reason::SampledOnly),
-        (Stands::Rising, false, Reason::SampledOnly),
-        (Stands::Sampled, true, Reason::NothingEqual),
-        (Stands::Finished, true, Reason::NothingEqual),
-        (Stands::Swept, false, Reason::BeingRead),
-        (Stands::Swept, true, Reason::NothingEqual),
-        (Stands::OnTrial, false, Reason::OnTrial),
+        (RegionStanding::Unread, false, Reason::Unread),
+        (RegionStanding::Sampled, false, Reason::SampledOnly),
+        (RegionStanding::Rising, false, Reason::SampledOnly),
+        (RegionStanding::Sampled, true, Reason::NothingEqual),
+        (RegionStanding::Finished, true, Reason::NothingEqual),
+        (RegionStanding::Swept, false, Reason::BeingRead),
+        (RegionStanding::Swept, true, Reason::NothingEqual),
+        (RegionStanding::OnTrial, false, Reason::OnTrial),
     ] {
-        let found = reason_of(standing, full, Seen::Own, Partner::Unknown, &terms());
+        let found = reason_of(standing, full, PageKind::Own, Partner::Unknown, &terms());
         assert_eq!(found, Some(reason), "{standing:?} {full}");
     }
 }
 
 #[test]
-fn what_is_seen_of_a_page_tells_before_all_else() {
+fn kind_of_a_page_decides_first() {
     for (what, reason) in [
-        (Seen::Locked, Some(Reason::Locked)),
-        (Seen::Pinned, Some(Reason::Pinned)),
-        (Seen::Ksm, Some(Reason::Ksm)),
-        (Seen::Foreign, Some(Reason::OtherDomain)),
-        (Seen::Orphan, Some(Reason::EarlierDaemon)),
-        (Seen::Swapped, Some(Reason::Swapped)),
-        (Seen::Poisoned, Some(Reason::Poisoned)),
-        (Seen::Unclear, Some(Reason::Unclear)),
-        (Seen::Frame, None),
-        (Seen::Zero, None),
-        (Seen::Nothing, None),
-        (Seen::File, None),
+        (PageKind::Locked, Some(Reason::Locked)),
+        (PageKind::Pinned, Some(Reason::Pinned)),
+        (PageKind::Ksm, Some(Reason::Ksm)),
+        (PageKind::Foreign, Some(Reason::OtherDomain)),
+        (PageKind::Orphan, Some(Reason::EarlierDaemon)),
+        (PageKind::Swapped, Some(Reason::Swapped)),
+        (PageKind::Poisoned, Some(Reason::Poisoned)),
+        (PageKind::Unclear, Some(Reason::Unclear)),
+        (PageKind::Frame, None),
+        (PageKind::Zero, None),
+        (PageKind::Nothing, None),
+        (PageKind::File, None),
     ] {
-        let found = reason_of(Stands::Young, false, what, Partner::Unknown, &terms());
+        let found = reason_of(
+            RegionStanding::Young,
+            false,
+            what,
+            Partner::Unknown,
+            &terms(),
+        );
         assert_eq!(found, reason, "{what:?}");
     }
 }
 
 #[test]
-fn settings_that_forbid_are_told_only_of_pages_that_have_partners() {
+fn settings_are_a_reason_only_for_pages_with_partners() {
     let never = Terms {
         splits_huge_pages: false,
         ..terms()
@@ -140,31 +150,48 @@ fn settings_that_forbid_are_told_only_of_pages_that_have_partners() {
         ..terms()
     };
     for (terms, what, partner, reason) in [
-        (&never, Seen::Huge, Partner::Page, Reason::HugeNever),
-        (&never, Seen::Huge, Partner::Unknown, Reason::NothingEqual),
-        (&never, Seen::Own, Partner::Page, Reason::Budget),
-        (&terms(), Seen::Huge, Partner::Page, Reason::HugeKept),
-        (&terms(), Seen::Own, Partner::OwnOnly, Reason::OwnOnly),
-        (&terms(), Seen::Own, Partner::TooFew, Reason::TooFew),
-        (&dry, Seen::Own, Partner::Page, Reason::DryRun),
-        (&dry, Seen::Own, Partner::Unknown, Reason::NothingEqual),
-        (&full, Seen::Own, Partner::Page, Reason::NoFrames),
-        (&full, Seen::Own, Partner::Frame, Reason::Budget),
-        (&short, Seen::Own, Partner::Page, Reason::NoFrames),
-        (&zeros, Seen::Own, Partner::Unknown, Reason::OnlyZeros),
-        (&zeros, Seen::Own, Partner::Zero, Reason::Budget),
+        (&never, PageKind::Huge, Partner::Page, Reason::HugeNever),
+        (
+            &never,
+            PageKind::Huge,
+            Partner::Unknown,
+            Reason::NothingEqual,
+        ),
+        (&never, PageKind::Own, Partner::Page, Reason::Budget),
+        (&terms(), PageKind::Huge, Partner::Page, Reason::HugeKept),
+        (&terms(), PageKind::Own, Partner::OwnOnly, Reason::OwnOnly),
+        (&terms(), PageKind::Own, Partner::TooFew, Reason::TooFew),
+        (&dry, PageKind::Own, Partner::Page, Reason::DryRun),
+        (&dry, PageKind::Own, Partner::Unknown, Reason::NothingEqual),
+        (&full, PageKind::Own, Partner::Page, Reason::NoFrames),
+        (&full, PageKind::Own, Partner::Frame, Reason::Budget),
+        (&short, PageKind::Own, Partner::Page, Reason::NoFrames),
+        (&zeros, PageKind::Own, Partner::Unknown, Reason::OnlyZeros),
+        (&zeros, PageKind::Own, Partner::Zero, Reason::Budget),
     ] {
-        let found = reason_of(Stands::Finished, true, what, partner, terms);
+        let found = reason_of(RegionStanding::Finished, true, what, partner, terms);
         assert_eq!(found, Some(reason), "{what:?} {partner:?} {terms:?}");
     }
     // While a region is being read, the partners in a huge page are not all known.
-    let found = reason_of(Stands::Swept, false, Seen::Huge, Partner::Page, &terms());
+    let found = reason_of(
+        RegionStanding::Swept,
+        false,
+        PageKind::Huge,
+        Partner::Page,
+        &terms(),
+    );
     assert_eq!(found, Some(Reason::Budget));
-    let mut busy = region(Stands::Finished, true, &[]);
+    let mut busy = region(RegionStanding::Finished, true, &[]);
     busy.busy_left_seconds = Some(3.0);
-    let found = why(Seen::Own, Partner::Page, &busy, &terms());
+    let found = why(PageKind::Own, Partner::Page, &busy, &terms());
     assert_eq!(found, Some(Reason::Busy));
-    let found = reason_of(Stands::OnTrial, true, Seen::Own, Partner::Page, &terms());
+    let found = reason_of(
+        RegionStanding::OnTrial,
+        true,
+        PageKind::Own,
+        Partner::Page,
+        &terms(),
+    );
     assert_eq!(found, Some(Reason::OnTrial));
 }
 
@@ -173,7 +200,7 @@ fn evidence(regions: Vec<Region>) -> Evidence {
         terms: Some(terms()),
         is_listed: true,
         regions,
-        ..Evidence::of(Place::Followed, None)
+        ..Evidence::of(ProcessStanding::Followed, None)
     }
 }
 
@@ -189,13 +216,13 @@ fn mapping(start: u64, pages: u64, kind: Kind, (resident, own): (u64, u64)) -> M
     }
 }
 
-fn sorted(evidence: &Evidence, all: Vec<Mapping>) -> Sorted {
+fn breakdown(evidence: &Evidence, all: Vec<Mapping>) -> Breakdown {
     let mappings = Mappings { all, fault: None };
-    Sorted::of(evidence, &mappings)
+    Breakdown::of(evidence, &mappings)
 }
 
-fn pages(sorted: &Sorted) -> Vec<(Reason, f64)> {
-    let reasons = sorted.reasons.iter();
+fn pages(breakdown: &Breakdown) -> Vec<(Reason, f64)> {
+    let reasons = breakdown.reasons.iter();
     reasons
         .map(|(&reason, amount)| (reason, amount.pages))
         .collect()
@@ -204,30 +231,30 @@ fn pages(sorted: &Sorted) -> Vec<(Reason, f64)> {
 #[test]
 fn pages_that_were_read_stand_for_all_and_amounts_add_up() {
     let seen = [
-        (Seen::Frame, Partner::Unknown, 10),
-        (Seen::Own, Partner::Unknown, 30),
-        (Seen::Own, Partner::Page, 5),
-        (Seen::Nothing, Partner::Unknown, 5),
+        (PageKind::Frame, Partner::Unknown, 10),
+        (PageKind::Own, Partner::Unknown, 30),
+        (PageKind::Own, Partner::Page, 5),
+        (PageKind::Nothing, Partner::Unknown, 5),
     ];
-    let evidence = evidence(vec![region(Stands::Finished, true, &seen)]);
-    let sorted = sorted(
+    let evidence = evidence(vec![region(RegionStanding::Finished, true, &seen)]);
+    let breakdown = breakdown(
         &evidence,
         vec![mapping(START, 100, Kind::Mergeable, (90, 90))],
     );
     assert_eq!(
-        pages(&sorted),
+        pages(&breakdown),
         [(Reason::Budget, 10.0), (Reason::NothingEqual, 60.0)]
     );
     assert_eq!(
-        (sorted.merged, sorted.resident, sorted.unmerged),
+        (breakdown.merged, breakdown.resident, breakdown.unmerged),
         (20.0, 90.0, 70.0)
     );
-    assert_eq!((sorted.looked_at, sorted.read_in_full), (90.0, 90.0));
-    let partners = sorted.partners.unwrap();
+    assert_eq!((breakdown.looked_at, breakdown.read_in_full), (90.0, 90.0));
+    let partners = breakdown.partners.unwrap();
     assert!((partners.pages - 10.0).abs() < 1e-9);
     assert!(partners.low > 4.0 && partners.low < 9.0, "{partners:?}");
     assert!(partners.high > 11.0 && partners.high < 18.0, "{partners:?}");
-    let example = sorted.reasons[&Reason::Budget].example.clone();
+    let example = breakdown.reasons[&Reason::Budget].example.clone();
     assert_eq!(
         example,
         Some((START, START + 100 * PAGE_SIZE, "x".to_owned()))
@@ -235,7 +262,7 @@ fn pages_that_were_read_stand_for_all_and_amounts_add_up() {
 }
 
 #[test]
-fn memory_in_no_region_is_told_by_its_mapping() {
+fn memory_in_no_region_is_classified_by_its_mapping() {
     for (kind, reason) in [
         (Kind::Shared, Reason::Shared),
         (Kind::Hugetlb, Reason::Hugetlb),
@@ -247,13 +274,13 @@ fn memory_in_no_region_is_told_by_its_mapping() {
         (Kind::LeftToKsm, Reason::LeftToKsm),
         (Kind::Mergeable, Reason::NewMapping),
     ] {
-        let sorted = sorted(&evidence(vec![]), vec![mapping(START, 64, kind, (40, 40))]);
-        assert_eq!(pages(&sorted), [(reason, 40.0)], "{kind:?}");
+        let breakdown = breakdown(&evidence(vec![]), vec![mapping(START, 64, kind, (40, 40))]);
+        assert_eq!(pages(&breakdown), [(reason, 40.0)], "{kind:?}");
     }
     let library = mapping(START, 64, Kind::ReadOnlyFile, (40, 4));
-    let sorted = sorted(&evidence(vec![]), vec![library]);
+    let breakdown = breakdown(&evidence(vec![]), vec![library]);
     assert_eq!(
-        pages(&sorted),
+        pages(&breakdown),
         [(Reason::FilePages, 36.0), (Reason::ReadOnlyFile, 4.0)]
     );
 }
@@ -261,17 +288,17 @@ fn memory_in_no_region_is_told_by_its_mapping() {
 #[test]
 fn memory_that_a_region_had_is_counted_once_when_its_mapping_is_closed() {
     let seen = [
-        (Seen::Frame, Partner::Unknown, 10),
-        (Seen::Refused, Partner::Unknown, 90),
+        (PageKind::Frame, Partner::Unknown, 10),
+        (PageKind::Refused, Partner::Unknown, 90),
     ];
-    let evidence = evidence(vec![region(Stands::Refused, true, &seen)]);
-    let tracked = sorted(
+    let evidence = evidence(vec![region(RegionStanding::Refused, true, &seen)]);
+    let tracked = breakdown(
         &evidence,
         vec![mapping(START, 100, Kind::Userfault, (100, 100))],
     );
     assert_eq!(pages(&tracked), [(Reason::Userfault, 90.0)]);
     assert_eq!((tracked.merged, tracked.looked_at), (10.0, 0.0));
-    let open = sorted(
+    let open = breakdown(
         &evidence,
         vec![mapping(START, 100, Kind::Mergeable, (100, 100))],
     );
@@ -279,58 +306,62 @@ fn memory_that_a_region_had_is_counted_once_when_its_mapping_is_closed() {
 }
 
 #[test]
-fn what_is_left_out_and_what_is_sparse_is_told_apart_from_what_is_new() {
+fn left_out_sparse_and_new_memory_have_different_reasons() {
     let large = || mapping(START, 100_000, Kind::Mergeable, (5000, 5000));
     let mut left_out = evidence(vec![]);
     left_out.left_out_pages = 100_000;
     assert_eq!(
-        pages(&sorted(&left_out, vec![large()])),
+        pages(&breakdown(&left_out, vec![large()])),
         [(Reason::LeftOut, 5000.0)]
     );
-    let found = region(Stands::Finished, true, &own(Partner::Unknown));
+    let found = region(RegionStanding::Finished, true, &own(Partner::Unknown));
     let mut sparse = evidence(vec![found.clone()]);
     sparse.sparse = vec![Range {
         start: START,
         end: START + 100_000 * PAGE_SIZE,
     }];
     assert_eq!(
-        pages(&sorted(&sparse, vec![large()])),
+        pages(&breakdown(&sparse, vec![large()])),
         [(Reason::Sparse, 4900.0), (Reason::NothingEqual, 100.0)]
     );
     // Without either, the rest of a mapping that is partly in regions was filled meanwhile.
-    let filled = sorted(&evidence(vec![found]), vec![large()]);
+    let filled = breakdown(&evidence(vec![found]), vec![large()]);
     assert_eq!(pages(&filled), [(Reason::NothingEqual, 100.0)]);
 }
 
 #[test]
 fn a_process_that_is_not_followed_has_one_reason() {
     for (place, reason) in [
-        (Place::NotChosen, Some(Reason::NotChosen)),
-        (Place::Excluded, Some(Reason::Excluded)),
-        (Place::KernelThread, Some(Reason::KernelThread)),
-        (Place::Daemon, Some(Reason::Daemon)),
-        (Place::NotAttached, Some(Reason::NotAttached)),
-        (Place::Leaving, Some(Reason::Leaving)),
-        (Place::Waiting, Some(Reason::Waiting)),
-        (Place::Followed, Some(Reason::NotListed)),
-        (Place::Gone, None),
-        (Place::Ended, None),
+        (ProcessStanding::NotChosen, Some(Reason::NotChosen)),
+        (ProcessStanding::Excluded, Some(Reason::Excluded)),
+        (ProcessStanding::KernelThread, Some(Reason::KernelThread)),
+        (ProcessStanding::Daemon, Some(Reason::Daemon)),
+        (ProcessStanding::NotAttached, Some(Reason::NotAttached)),
+        (ProcessStanding::Leaving, Some(Reason::Leaving)),
+        (ProcessStanding::Waiting, Some(Reason::Waiting)),
+        (ProcessStanding::Followed, Some(Reason::NotListed)),
+        (ProcessStanding::Gone, None),
+        (ProcessStanding::Ended, None),
     ] {
         assert_eq!(of_process(&Evidence::of(place, None)), reason, "{place:?}");
     }
-    let silent = Evidence::of(Place::Followed, Some("dead".to_owned()));
+    let silent = Evidence::of(ProcessStanding::Followed, Some("dead".to_owned()));
     assert_eq!(of_process(&silent), Some(Reason::NoAnswer));
     assert_eq!(of_process(&evidence(vec![])), None);
 }
 
 #[test]
 fn a_sum_names_the_process_that_has_most_of_a_reason() {
-    let one = Sorted::whole(Reason::NotChosen, 10.0, None);
-    let two = sorted(
-        &evidence(vec![region(Stands::Finished, true, &own(Partner::Unknown))]),
+    let one = Breakdown::whole(Reason::NotChosen, 10.0, None);
+    let two = breakdown(
+        &evidence(vec![region(
+            RegionStanding::Finished,
+            true,
+            &own(Partner::Unknown),
+        )]),
         vec![mapping(START, 100, Kind::Mergeable, (100, 100))],
     );
-    let mut sum = Sorted::default();
+    let mut sum = Breakdown::default();
     sum.plus(&one, "a (1)");
     sum.plus(&two, "b (2)");
     sum.plus(&two, "c (3)");

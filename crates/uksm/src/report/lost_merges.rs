@@ -22,18 +22,18 @@ use super::span::Piece;
 use crate::account::Record;
 
 /// Maximum distance between consecutive records, in seconds.
-const SEAM: f64 = 1.0;
+const MAX_GAP_SECONDS: f64 = 1.0;
 
 /// The results, while records are read.
 #[derive(Debug, Default)]
-pub(super) struct Endings {
+pub(super) struct LostMergeCounter {
     groups: BTreeMap<String, Group>,
 }
 
 #[derive(Debug, Default)]
 struct Group {
     last: Option<Last>,
-    found: Found,
+    found: LostMerges,
 }
 
 /// The record before.
@@ -46,7 +46,7 @@ struct Last {
 
 /// Mappings that ended otherwise, and the merged pages for which that is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct LostMerges {
     /// Mappings that ended and that the daemon did not break, less those that forks added.
     pub(super) ended: i64,
     /// Pages merged meanwhile.
@@ -55,8 +55,8 @@ pub(super) struct Found {
     pub(super) is_known: bool,
 }
 
-impl Endings {
-    /// Adds the next record of its group, which covers this stretch.
+impl LostMergeCounter {
+    /// Adds the next record of its group, which covers this time range.
     pub(super) fn add(&mut self, record: &Record, (from, to): Piece) {
         let group = self.groups.entry(record.group.clone()).or_default();
         let levels = &record.levels;
@@ -71,7 +71,7 @@ impl Endings {
             / signed(PAGE_SIZE);
         if let Some(last) = &group.last
             && last.worker == record.worker
-            && (from - last.to).abs() <= SEAM
+            && (from - last.to).abs() <= MAX_GAP_SECONDS
         {
             let (merged, broken) = (record.amounts.merged_pages, record.amounts.broken_pages);
             let expected = last.mapped.saturating_add(signed(merged));
@@ -89,9 +89,9 @@ impl Endings {
     }
 
     /// The results for a group.
-    pub(super) fn of(&self, group: &str) -> Found {
+    pub(super) fn of(&self, group: &str) -> LostMerges {
         let group = self.groups.get(group);
-        group.map_or_else(Found::default, |group| group.found)
+        group.map_or_else(LostMerges::default, |group| group.found)
     }
 }
 
@@ -100,7 +100,13 @@ mod tests {
     use super::*;
 
     /// A record of a minute that ends at `to`, with `mapped` pages mapped.
-    fn minute(endings: &mut Endings, to: f64, worker: u32, mapped: i64, counts: (u64, u64)) {
+    fn minute(
+        endings: &mut LostMergeCounter,
+        to: f64,
+        worker: u32,
+        mapped: i64,
+        counts: (u64, u64),
+    ) {
         let mut record = Record {
             group: "web".to_owned(),
             worker,
@@ -113,8 +119,8 @@ mod tests {
         endings.add(&record, (to - 60.0, to));
     }
 
-    fn found(ended: i64, merged: u64) -> Found {
-        Found {
+    fn found(ended: i64, merged: u64) -> LostMerges {
+        LostMerges {
             ended,
             merged,
             is_known: true,
@@ -123,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_is_mapped_no_more_and_was_not_broken_has_ended_otherwise() {
-        let mut endings = Endings::default();
+        let mut endings = LostMergeCounter::default();
         minute(&mut endings, 60.0, 7, 100, (500, 0));
         assert!(!endings.of("web").is_known, "what was before is not known");
         minute(&mut endings, 120.0, 7, 150, (80, 0));
@@ -133,12 +139,12 @@ mod tests {
         // A fork maps frames once more.
         minute(&mut endings, 240.001, 7, 130, (0, 0));
         assert_eq!(endings.of("web"), found(30, 80));
-        assert_eq!(endings.of("db"), Found::default());
+        assert_eq!(endings.of("db"), LostMerges::default());
     }
 
     #[test]
-    fn nothing_is_told_across_another_worker_a_gap_or_an_end() {
-        let mut endings = Endings::default();
+    fn no_loss_is_counted_across_another_worker_a_gap_or_an_end() {
+        let mut endings = LostMergeCounter::default();
         minute(&mut endings, 60.0, 7, 100, (0, 0));
         minute(&mut endings, 120.0, 8, 10, (0, 0));
         minute(&mut endings, 300.0, 8, 0, (0, 0));

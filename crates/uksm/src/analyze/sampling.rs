@@ -39,19 +39,19 @@ use super::watch::{self, Watch};
 use crate::suggest::{chosen, nobody_read};
 
 /// Places of the trial that reads all: some 10 ms.
-const TRIAL: u64 = 4096;
+const TRIAL_PLACES: u64 = 4096;
 
 /// Chosen places of the trial that reads single ones, roughly.
-const SINGLE: f64 = 256.0;
+const TRIAL_SINGLE_PLACES: f64 = 256.0;
 
 /// Part of the remaining budget that is planned for reading. Estimating takes most of the rest.
-const PLANNED: f64 = 0.75;
+const PLANNED_SHARE: f64 = 0.75;
 
 /// Minimum number of chosen places, whatever the budget.
 const MIN_PLACES: f64 = 512.0;
 
 /// Pages between two updates of the progress.
-const SHOWN: u64 = 256;
+const PROGRESS_INTERVAL_PAGES: u64 = 256;
 
 /// A process that was read.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ pub(super) struct Missed {
 
 /// The result of reading.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct SampledMemory {
     /// The processes.
     pub(super) processes: Vec<Process>,
     /// Names of the groups.
@@ -118,13 +118,13 @@ struct Surveyed {
 ///
 /// # Errors
 /// A process that was named by its id cannot be read; or no process can.
-pub(super) fn read(
+pub(super) fn sample(
     plan: Plan,
     sampler: &mut Sampler,
     selection: &Selection,
     proc: &Proc,
     watch: &mut Watch,
-) -> anyhow::Result<Reading> {
+) -> anyhow::Result<SampledMemory> {
     let targets = chosen(selection, proc)?
         .into_iter()
         .map(|(pid, stat)| Target {
@@ -143,32 +143,87 @@ pub(super) fn read(
     let trials = Trials::of(proc, &surveyed, sampler);
     watch.set_most(trials.watched(plan.kept() as f64, surveyed.len() as f64));
     let rate = trials.rate(plan, &surveyed);
-    let mut reading = Reading {
-        processes: Vec::new(),
-        groups: Vec::new(),
-        pages: Vec::new(),
-        rate,
-        page_nanos: trials.page,
-        missed: Vec::new(),
+    let mut run = Run {
+        proc,
+        sampler,
+        watch,
+        progress,
+        all: surveyed.iter().map(|one| one.survey.page_slots()).sum(),
+        done: 0,
+        groups: BTreeMap::new(),
+        memory: SampledMemory {
+            processes: Vec::new(),
+            groups: Vec::new(),
+            pages: Vec::new(),
+            rate,
+            page_nanos: trials.page,
+            missed: Vec::new(),
+        },
     };
-    let mut numbers: BTreeMap<String, u32> = BTreeMap::new();
-    let all: u64 = surveyed.iter().map(|one| one.survey.page_slots()).sum();
-    let mut done = 0;
-    let part = |done: u64, seen: u64| (done as f64 + seen as f64 / rate) / all.max(1) as f64;
     let before = plan.spent();
-    for Surveyed {
-        target,
-        group,
-        survey,
-    } in surveyed
-    {
-        progress.say("reading", part(done, 0));
-        if plan.is_over() && !reading.processes.is_empty() {
-            missed.leave(target, OVER.to_owned());
+    for one in surveyed {
+        run.show_progress();
+        if plan.is_over() && !run.memory.processes.is_empty() {
+            missed.leave(one.target, NOT_REACHED.to_owned());
             continue;
         }
-        let number = u32::try_from(reading.processes.len()).unwrap_or(u32::MAX);
-        let met = reading.pages.len();
+        match run.read(&one) {
+            Ok(zeros) => run.keep(one, zeros),
+            Err(error) => missed.add(one.target, reason(&error))?,
+        }
+    }
+    let mut memory = run.finish();
+    let zeros: u64 = memory.processes.iter().map(|process| process.zero).sum();
+    let read = memory.pages.len() as u64 + zeros;
+    if rate >= 1.0 && read > 0 {
+        memory.page_nanos = (plan.spent() - before) as f64 / read as f64;
+    }
+    memory.missed = missed.processes;
+    if memory.processes.is_empty() {
+        return Err(nobody(&memory.missed));
+    }
+    Ok(memory)
+}
+
+/// Reading of processes, one after the other.
+struct Run<'a> {
+    proc: &'a Proc,
+    sampler: &'a mut Sampler,
+    watch: &'a mut Watch,
+    progress: Progress,
+    /// Places of all processes.
+    all: u64,
+    /// Places of the processes that were read.
+    done: u64,
+    /// Numbers of the groups.
+    groups: BTreeMap<String, u32>,
+    memory: SampledMemory,
+}
+
+/// Pages of zeros of a process: those that in-kernel KSM may not merge, and those that it may.
+type Zeros = [u64; 2];
+
+impl Run<'_> {
+    fn show_progress(&mut self) {
+        let part = self.done as f64 / self.all.max(1) as f64;
+        self.progress.show("reading", part);
+    }
+
+    /// Reads the chosen pages of the next process.
+    ///
+    /// # Errors
+    /// It cannot be read: none of its pages count.
+    fn read(&mut self, one: &Surveyed) -> Result<Zeros, proc::Error> {
+        let Run {
+            watch,
+            progress,
+            memory,
+            ..
+        } = self;
+        let (rate, all, done) = (memory.rate, self.all, self.done);
+        let (target, survey) = (&one.target, &one.survey);
+        let number = u32::try_from(memory.processes.len()).unwrap_or(u32::MAX);
+        let pages_before = memory.pages.len();
         let mut zeros = [0, 0];
         let mut seen = 0u64;
         let see = &mut |page: SampledPage| {
@@ -176,51 +231,52 @@ pub(super) fn read(
             let is_offered = page.is_offered;
             match page.content {
                 Content::Zero => zeros[usize::from(is_offered)] += 1,
-                Content::Hashed(hash) => reading.pages.push(Page {
+                Content::Hashed(hash) => memory.pages.push(Page {
                     hash,
                     process: number,
                     is_offered,
                 }),
             }
             seen += 1;
-            if seen.is_multiple_of(SHOWN) {
-                progress.say("reading", part(done, seen));
+            if seen.is_multiple_of(PROGRESS_INTERVAL_PAGES) {
+                let part = (done as f64 + seen as f64 / rate) / all.max(1) as f64;
+                progress.show("reading", part);
             }
         };
-        let read = sampler.sample(proc, target.pid, &target.stat, &survey, rate, see);
-        done += survey.page_slots();
+        let sampler = &mut self.sampler;
+        let read = sampler.sample(self.proc, target.pid, &target.stat, survey, rate, see);
+        self.done += survey.page_slots();
         if let Err(error) = read {
-            reading.pages.truncate(met);
-            watch.forget(number);
-            missed.add(target, reason(&error))?;
-            continue;
+            self.memory.pages.truncate(pages_before);
+            self.watch.forget(number);
+            return Err(error);
         }
-        watch.keep(number, target.pid, &target.stat);
-        let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
-        reading.processes.push(Process {
-            pid: target.pid,
-            comm: target.stat.comm,
-            group: *numbers.entry(group).or_insert(next),
-            survey,
+        self.watch.keep(number, target.pid, &target.stat);
+        Ok(zeros)
+    }
+
+    /// Adds the process that was read.
+    fn keep(&mut self, one: Surveyed, zeros: Zeros) {
+        let next = u32::try_from(self.groups.len()).unwrap_or(u32::MAX);
+        self.memory.processes.push(Process {
+            pid: one.target.pid,
+            comm: one.target.stat.comm,
+            group: *self.groups.entry(one.group).or_insert(next),
+            survey: one.survey,
             zero: zeros[0] + zeros[1],
             zero_offered: zeros[1],
         });
     }
-    drop(progress);
-    let zeros: u64 = reading.processes.iter().map(|process| process.zero).sum();
-    let read = reading.pages.len() as u64 + zeros;
-    if rate >= 1.0 && read > 0 {
-        reading.page_nanos = (plan.spent() - before) as f64 / read as f64;
+
+    /// All that was read, with the names of the groups.
+    fn finish(self) -> SampledMemory {
+        let mut memory = self.memory;
+        memory.groups = vec![String::new(); self.groups.len()];
+        for (name, number) in self.groups {
+            memory.groups[number as usize] = name;
+        }
+        memory
     }
-    reading.groups = vec![String::new(); numbers.len()];
-    for (name, number) in numbers {
-        reading.groups[number as usize] = name;
-    }
-    reading.missed = missed.processes;
-    if reading.processes.is_empty() {
-        return Err(nobody(&reading.missed));
-    }
-    Ok(reading)
 }
 
 /// Asks the kernel for the memory of each process.
@@ -237,10 +293,10 @@ fn survey(
     let mut surveyed = Vec::new();
     let in_time = || plan.spent() < plan.budget / 2;
     for target in targets {
-        progress.say("asking for mappings", done as f64 / all.max(1) as f64);
+        progress.show("asking for mappings", done as f64 / all.max(1) as f64);
         done += target.resident;
         if !in_time() && !surveyed.is_empty() {
-            missed.leave(target, OVER.to_owned());
+            missed.leave(target, NOT_REACHED.to_owned());
             continue;
         }
         match sampler.survey(proc, target.pid, &mut || in_time()) {
@@ -289,9 +345,9 @@ impl Trials {
                 taken.map(|taken| (time, taken, read))
             };
             let (open, _, _) = take(&Survey::default(), 1.0)?;
-            let first = one.survey.first(TRIAL);
+            let first = one.survey.first(TRIAL_PLACES);
             let (time, taken, read) = take(&first, 1.0)?;
-            let rate = (SINGLE / one.survey.page_slots().max(1) as f64).min(0.02);
+            let rate = (TRIAL_SINGLE_PLACES / one.survey.page_slots().max(1) as f64).min(0.02);
             let (alone, chosen, _) = take(&one.survey, rate)?;
             let each = |time: f64, of: u64| (time - open).max(0.0) / of.max(1) as f64;
             let place = each(time, taken);
@@ -320,7 +376,7 @@ impl Trials {
         let again = self.again(watch::MAX_PAGES as f64, processes);
         let kept = again.min(plan.kept() as f64);
         let left = plan.budget.saturating_sub(plan.spent()) as f64 - kept;
-        self.lasts(left * PLANNED, processes, places.max(1) as f64)
+        self.lasts(left * PLANNED_SHARE, processes, places.max(1) as f64)
     }
 
     /// Cost of reading this number of pages again, each by itself.
@@ -330,9 +386,9 @@ impl Trials {
 
     /// Number of pages that can be read again at this cost.
     fn watched(self, kept: f64, processes: f64) -> usize {
-        let all = (kept * PLANNED - self.open * processes) / self.single.max(1.0);
+        let all = (kept * PLANNED_SHARE - self.open * processes) / self.single.max(1.0);
         // With fewer pages than processes, each page needs opening a process.
-        let few = kept * PLANNED / (self.single + self.open).max(1.0);
+        let few = kept * PLANNED_SHARE / (self.single + self.open).max(1.0);
         let pages = if few < processes { few } else { all };
         #[expect(
             clippy::cast_possible_truncation,
@@ -357,7 +413,7 @@ impl Trials {
 }
 
 /// Reason for a process that was not reached.
-const OVER: &str = "not reached within the budget: raise --budget";
+const NOT_REACHED: &str = "not reached within the budget: raise --budget";
 
 /// Collects processes that are not read.
 struct Missing<'a> {
