@@ -85,6 +85,10 @@ mod tests {
         write(&folder, "x").unwrap_err();
         let names: Vec<_> = std::fs::read_dir(root.path()).unwrap().collect();
         assert_eq!(names.len(), 1, "{names:?}");
-        assert!(write(Path::new("/"), "x").unwrap_err().contains("not a file name"));
+        assert!(
+            write(Path::new("/"), "x")
+                .unwrap_err()
+                .contains("not a file name")
+        );
     }
 }
