@@ -69,7 +69,7 @@ struct uksm_domain *uksm_create_domain(void)
 	init_rwsem(&domain->frames_lock);
 	uksm_pool_init(&domain->pool);
 	spin_lock_init(&domain->counters_lock);
-	domain->frame_limit = totalram_pages() / 4;
+	domain->frame_limit = totalram_pages() / UKSM_FRAMES_DIVISOR;
 	domain->sharer_limit = UKSM_MAX_SHARERS;
 	domain->least_spaces = 1;
 	domain->memcg = get_mem_cgroup_from_mm(current->mm);

@@ -16,8 +16,8 @@
 
 use std::collections::BTreeMap;
 
-mod sleep_and_hints;
-mod zero_pages;
+mod sleep_until_event;
+mod zero_page_count;
 
 use uksm_policy::command::{
     Command, FoldBatch, FoldEntry, FoldOutcome, FrameId, Lines, Nanos, Observation, Page,

@@ -16,9 +16,9 @@
 //! Concerns of several parts are here, by the observation that brings them: [`mappings`] (processes
 //! and mappings), [`hint_turn`] (hints that are followed), [`extension_turn`] (pages between
 //! matches), [`sample_turn`] (pages that were read), [`huge_again`] (zeros that khugepaged undoes),
-//! [`full_read_turn`] (pages that are read in full), [`fold_outcomes`] (results of merging),
-//! [`strength_change`] (hash strength), [`cost_by_space`] (work by space), [`space_report`],
-//! [`space_figures`], [`merged_sample`] and [`report`].
+//! [`full_read_turn`] (pages that are read in full), [`sleep_turn`] (rest without work),
+//! [`fold_outcomes`] (results of merging), [`strength_change`] (hash strength), [`cost_by_space`]
+//! (work by space), [`space_report`], [`space_figures`], [`merged_sample`] and [`report`].
 //!
 //! # Source
 //! UKSM Figure 4 and §5.3.
@@ -35,6 +35,7 @@ mod merged_since_read;
 mod report;
 mod sample_answer;
 mod sample_turn;
+mod sleep_turn;
 mod space_figures;
 mod space_report;
 mod strength_change;
@@ -444,33 +445,6 @@ impl Engine {
             from: 0,
             to: self.hash.strength(),
         }
-    }
-
-    /// Sleeps until a part may go on, and at least T_s.
-    fn sleep(&mut self) -> Action {
-        let now = self.clock.now();
-        let earliest = self.accounts.paid_at().max(now + self.params.sleep);
-        let newcomers_at = self.discovery.newcomers_at(now);
-        let until = [
-            self.lookup.reap_wakes_at(now),
-            self.ladder
-                .due_at(now, newcomers_at, self.spaces.has_sparse_mappings()),
-            self.hints.due_at(now),
-            self.reading_in_full_due_at(),
-        ]
-        .into_iter()
-        .flatten()
-        .fold(self.discovery.due_at(now), Nanos::min)
-        .max(earliest);
-        let events_wake_from = self.discovery.events_wake_from(now).max(earliest);
-        let hints_wake_from = self.hints.hints_wake_from(now).max(earliest);
-        self.hints.sleeps(until, hints_wake_from);
-        let command = Command::Sleep {
-            until,
-            events_wake_from,
-            hints_wake_from,
-        };
-        Turn::Sleep.requests(command)
     }
 }
 

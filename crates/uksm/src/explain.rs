@@ -8,9 +8,9 @@
 //! # Approach
 //! The daemon sends its evidence on each process, part after part
 //! ([`evidence`](crate::status::evidence)); this program reads the mappings itself ([`mappings`]),
-//! so that a process with 60,000 of them does not hold up merging. [`sorting`] assigns each page to
-//! one reason ([`reasons`]), and [`report`] prints the amounts. Nothing is kept or counted for it
-//! between requests.
+//! so that a process with 60,000 of them does not hold up merging. [`why_unmerged`] assigns each
+//! page to one reason ([`reasons`]), and [`report`] prints the amounts. Nothing is kept or counted
+//! for it between requests.
 //!
 //! A process that ends meanwhile is reported as gone. Work that takes too long is cut, with a note.
 
@@ -28,15 +28,15 @@ use crate::control::{self, Answer, Request};
 use crate::failure::Failure;
 use crate::status::evidence::{Evidence, ProcessStanding};
 
-mod breakdown;
 mod estimate;
 mod mappings;
 mod reasons;
 mod report;
+mod why_unmerged;
 
-use breakdown::Breakdown;
 use mappings::Mappings;
 use report::{Memory, Process, Report};
+use why_unmerged::Breakdown;
 
 /// Timeout of all processes together.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -193,7 +193,7 @@ fn look(
         }
         _ => {}
     }
-    let breakdown = match breakdown::of_process(&evidence) {
+    let breakdown = match why_unmerged::of_process(&evidence) {
         Some(reason) => {
             let resident = Proc::at(root).resident(pid).unwrap_or(0);
             let terms = evidence.terms.as_ref();

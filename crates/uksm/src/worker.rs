@@ -9,7 +9,7 @@ pub(crate) mod evidence;
 mod locate;
 mod processes;
 pub(crate) mod start;
-mod zero_pages;
+mod zero_page_count;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -5,9 +5,9 @@
 //! with the remedy: a setting, time, or nothing.
 //!
 //! # Approach
-//! One table. [`super::sorting`] chooses the reason for a page; here are the texts. Figures of this
-//! host (times, amounts) are filled in from the circumstances of the process. `docs/explain.md` has
-//! every row; a test compares.
+//! One table. [`super::why_unmerged`] chooses the reason for a page; here are the texts. Figures of
+//! this host (times, amounts) are filled in from the circumstances of the process.
+//! `docs/explain.md` has every row; a test compares.
 
 use serde::{Serialize, Serializer};
 

@@ -7,9 +7,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::breakdown::Breakdown;
 use super::estimate::Estimate;
 use super::reasons::{Reason, percent, time};
+use super::why_unmerged::Breakdown;
 use crate::status::evidence::{Evidence, ProcessStanding, Region, Terms};
 
 /// Reasons for fewer pages are not printed, unless there are no others: 64 KiB.
@@ -102,7 +102,7 @@ pub(crate) struct Why {
 impl Memory {
     /// From classified memory.
     pub(crate) fn of(breakdown: &Breakdown) -> Memory {
-        let why = |(reason, amount): (Reason, &super::breakdown::Amount)| Why {
+        let why = |(reason, amount): (Reason, &super::why_unmerged::Amount)| Why {
             reason,
             pages: whole(amount.pages),
             means: reason.means(),

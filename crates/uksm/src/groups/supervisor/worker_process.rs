@@ -7,7 +7,7 @@
 //! # Approach
 //! The supervisor has the domain's file, so frames and attached spaces outlive the worker; a new
 //! worker receives that file and the list of spaces. A worker that dies repeatedly is restarted
-//! after ever longer pauses of up to [`MAX_PAUSE`].
+//! after ever longer pauses ([`restart`]).
 //!
 //! No call of this file or of those below waits for the worker: its control group can stop it at
 //! any time. Messages are read as they come ([`messages`]), and a worker that has to end is killed
@@ -44,20 +44,17 @@ use crate::status::written_pages::WrittenPages;
 mod accounting;
 mod ending;
 mod messages;
+mod restart;
 mod savings;
 mod state;
 mod worker_log;
 
 pub(super) use ending::STOP_TIMEOUT;
 pub(super) use messages::{ANOTHER_QUESTION, NO_ANSWER};
+use restart::RestartPause;
 use state::{Ending, Question, Running, State};
 use worker_log::WorkerLog;
 
-/// First pause between two tries to start a worker, and the longest one.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const MAX_PAUSE: Duration = Duration::from_secs(30);
-/// A worker that ran at least this long is restarted after the first pause if it dies.
-const STEADY_AFTER: Duration = Duration::from_secs(60);
 /// Interval of checks for a control group that does not exist yet.
 const CGROUP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -94,7 +91,7 @@ pub(super) struct WorkerProcess {
     state: State,
     /// Log lines of the running worker, or of the last one.
     log: Option<WorkerLog>,
-    pause: Duration,
+    restart_pause: RestartPause,
     /// Number of restarts after the worker died.
     pub(super) restarts: u64,
     /// Questions passed on.
@@ -134,7 +131,7 @@ impl WorkerProcess {
                 why: "not started yet".to_owned(),
             },
             log: None,
-            pause: FIRST_PAUSE,
+            restart_pause: RestartPause::default(),
             restarts: 0,
             asked: 0,
             question: None,
@@ -220,7 +217,7 @@ impl WorkerProcess {
                 if self.fault() != Some(&why) {
                     tracing::warn!("group {}: its worker {why}", self.plan.name);
                 }
-                let pause = self.next_pause();
+                let pause = self.restart_pause.take();
                 self.wait(pause, why);
             }
         }
@@ -365,13 +362,6 @@ impl WorkerProcess {
     /// Whether the worker reads too slowly for all its messages.
     pub(super) fn is_behind(&self) -> bool {
         self.pid().is_some() && self.handover.is_waiting()
-    }
-
-    /// Pause before the next start; it doubles each time.
-    fn next_pause(&mut self) -> Duration {
-        let pause = self.pause;
-        self.pause = (2 * pause).min(MAX_PAUSE);
-        pause
     }
 
     fn wait(&mut self, pause: Duration, why: String) {

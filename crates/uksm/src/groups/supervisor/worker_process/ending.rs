@@ -12,8 +12,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::WorkerProcess;
 use super::state::{Ending, Running, State};
-use super::{FIRST_PAUSE, STEADY_AFTER, WorkerProcess};
 
 /// Time from a stop to the kill of a worker.
 pub(in crate::groups::supervisor) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,20 +31,18 @@ impl WorkerProcess {
     /// Ends a worker that cannot work; another one is started after a pause.
     pub(super) fn replace(&mut self, why: &str) {
         self.restarts += 1;
-        let pause = self.next_pause();
+        let pause = self.restart_pause.take();
         self.end_as(why, pause, (STOP_TIMEOUT, false));
         self.reap();
     }
 
     /// Ends a worker that has closed its channel, as a dead process does.
     pub(super) fn lose(&mut self) {
-        if let State::Running(running) = &self.state
-            && running.since.elapsed() > STEADY_AFTER
-        {
-            self.pause = FIRST_PAUSE;
+        if let State::Running(running) = &self.state {
+            self.restart_pause.note_run(running.since.elapsed());
         }
         self.restarts += 1;
-        let pause = self.next_pause();
+        let pause = self.restart_pause.take();
         self.end_as(
             "the worker closed its channel",
             pause,
