@@ -49,7 +49,7 @@
 #   make helm-check            what helm says of the chart (needs helm)
 #   make clean                 drop what was built (the cache of kernels stays)
 #
-# KERNEL is a series (6.1, 6.12), its real-time flavour (6.1-rt, 6.12-rt),
+# KERNEL is a series (6.1, 6.12, 7.2, 7.3), its real-time flavour (6.1-rt, 6.12-rt),
 # 6.12-debug, 6.12-kasan or 6.12-clang.
 
 SHELL := /bin/sh
