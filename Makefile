@@ -25,7 +25,8 @@
 #   make vm [KERNEL=6.1]       a shell in a guest with module and program
 #   make vm-test [KERNEL=..] [FILTER=..]   the guest's tests alone
 #   make fuzz [CALLS=1000000] [KERNEL=..] [SEED=..]   random calls of the module
-#   make debug-kernel-test     the module's tests on a kernel that checks itself
+#   make module-test [KERNEL=7.3]   the module's tests alone
+#   make debug-kernel-test     the same on a kernel that checks itself
 #   make kasan-kernel-test     the same with KASAN
 #   make clang-kernel-test     the same on a kernel that clang built, as the module then
 #   make native-ksm [OPTIONS=..]   uksm run --backend ksm beside in-kernel KSM on this
@@ -49,7 +50,7 @@
 #   make helm-check            what helm says of the chart (needs helm)
 #   make clean                 drop what was built (the cache of kernels stays)
 #
-# KERNEL is a series (6.1, 6.12), its real-time flavour (6.1-rt, 6.12-rt),
+# KERNEL is a series (6.1, 6.12, 7.2, 7.3), its real-time flavour (6.1-rt, 6.12-rt),
 # 6.12-debug, 6.12-kasan or 6.12-clang.
 
 SHELL := /bin/sh
@@ -74,7 +75,7 @@ SIMULATE := $(OUTPUT)/uksm-simulate
 XTASK := $(or $(CARGO_TARGET_DIR),target)/debug/xtask
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
-.PHONY: build test demo bench calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed native-ksm vm vm-test large-test fuzz debug-kernel-test kasan-kernel-test clang-kernel-test foreign-test \
+.PHONY: build test demo bench calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed native-ksm vm vm-test large-test fuzz module-test debug-kernel-test kasan-kernel-test clang-kernel-test foreign-test \
 	setup setup-test programs xtask program crates install uninstall deb deb-test deb-guest recording metrics-check board-check helm-check clean
 
 build: programs
@@ -165,13 +166,16 @@ fuzz: CALLS ?= 1000000
 fuzz: xtask
 	$(XTASK) test $(kernels) --filter fuzz:: --fuzz-calls $(CALLS) $(if $(SEED),--seed $(SEED))
 
-# A kernel that is built for tests has neither BPF nor seccomp, so those of the module run on it.
+# A kernel that is built for tests has neither BPF nor seccomp, so the module's tests run on it.
 MODULE_TESTS := counting::cpu_time counting::the_ $(addsuffix ::,attaching batch_requests charging draining extremes \
 	failed_memory folding frames full_machine fuzz guard guard::device_memory huge_pages isolation line_hash loading mapping_kinds \
 	mapping_lists mappings merging negative_controls nested_guest numa orphans page_table_entries pinned_pages reclaim \
 	remote_writes requests sandbox sizes stress survival swap userfault) $(addprefix beside_ksm::,ksm merging pages unmerging) \
 	$(addprefix held_locks::,a calls without) large_folios::folios
 module_filters = $(foreach filter,$(or $(FILTER),$(MODULE_TESTS)),--filter $(filter))
+
+module-test: xtask
+	$(XTASK) test $(kernels) $(module_filters)
 
 debug-kernel-test: xtask
 	$(XTASK) test --kernel 6.12-debug $(module_filters)

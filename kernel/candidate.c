@@ -340,7 +340,7 @@ static bool check_page(struct uksm_fold_call *call, unsigned int i, pte_t pte,
 	frame = frame_for(call, i);
 	if (!has_partner(call, i, frame))
 		return false;
-	if (pte_uffd_wp(pte)) {
+	if (uksm_pte_uffd(pte)) {
 		set_outcome(call, i, UKSM_STATUS_REFUSED, UKSM_REASON_USERFAULT);
 		return false;
 	}

@@ -17,6 +17,11 @@
 #include <linux/mm_types.h>
 #include <linux/page-flags.h>
 #include <linux/pgtable.h>
+#include <linux/pkeys.h>
+#include <linux/sched/signal.h>
+#ifdef UKSM_HAS_EXEC_STATE
+#include <linux/sched/exec_state.h>
+#endif
 #include <linux/swap.h>
 #include <linux/userfaultfd_k.h>
 
@@ -31,17 +36,6 @@
 #error "uksm needs the map counts of single pages (CONFIG_PAGE_MAPCOUNT)"
 #endif
 
-/*
- * A property that forbids a merge must not be missed because a kernel spells it in
- * another way. Where the headers mention such a property, it must be the macro that
- * is used here; a kernel whose headers do not mention it does not have it.
- */
-#if defined(UKSM_KNOWS_DROPPABLE) && !defined(VM_DROPPABLE)
-#error "this kernel hides how it marks droppable mappings: tell it here"
-#endif
-#if defined(UKSM_KNOWS_SHADOW_STACK) && !defined(VM_SHADOW_STACK)
-#error "this kernel hides how it marks shadow stacks: tell it here"
-#endif
 #ifndef mm_forbids_zeropage
 #error "this kernel hides who may not map the zero page: tell it here"
 #endif
@@ -50,17 +44,51 @@
 #endif
 
 /*
- * Where leaving something out would compile as well, Kbuild looks for each spelling, and
- * one must be there: a declaration that it does not recognize any more is no property
- * that the kernel does not have.
+ * Kbuild looks for every spelling of a declaration, and exactly one must be there. A
+ * declaration that it does not recognize any more is no property that the kernel does
+ * not have: left out, the flush of device TLBs would compile as well.
  */
 #if defined(UKSM_HAS_INVALIDATE_RANGE) == defined(UKSM_HAS_SECONDARY_TLBS)
 #error "this kernel hides who flushes the TLBs of devices: tell it in Kbuild"
+#endif
+#if defined(UKSM_HAS_ONLY_END) == defined(UKSM_HAS_PLAIN_END)
+#error "this kernel hides how notifiers learn that a change has ended: tell it in Kbuild"
+#endif
+#if defined(UKSM_HAS_FOLIO_RMAP) == defined(UKSM_HAS_PAGE_RMAP)
+#error "this kernel hides how mappings of a page are counted: tell it in Kbuild"
 #endif
 #if defined(UKSM_HAS_OFFSET_MAP_LOCK) + defined(UKSM_HAS_REAL_MAP_LOCK) + \
 	defined(UKSM_HAS_MACRO_MAP_LOCK) != 1
 #error "this kernel hides how a page table is locked: tell it in Kbuild"
 #endif
+#if defined(UKSM_HAS_SPLIT_TO_LIST) + defined(UKSM_HAS_SPLIT_TO_ORDER) + \
+	defined(UKSM_HAS_SPLIT_INNER) != 1
+#error "this kernel hides how huge pages are split: tell it in Kbuild"
+#endif
+#if defined(UKSM_HAS_UFFD_WP_BIT) == defined(UKSM_HAS_UFFD_BIT)
+#error "this kernel hides userfaultfd's bit of an entry: tell it in Kbuild"
+#endif
+#if defined(UKSM_HAS_MM_USER_NS) == defined(UKSM_HAS_EXEC_STATE)
+#error "this kernel hides the user namespace of a program: tell it in Kbuild"
+#endif
+#if defined(UKSM_HAS_KMEM_ONLINE) == defined(UKSM_HAS_KMEM_ENABLED)
+#error "this kernel hides whether cgroups pay for kernel memory: tell it in Kbuild"
+#endif
+#if defined(UKSM_HAS_ALLOC_HUGEPAGE) == defined(UKSM_HAS_ALLOC_PLAIN)
+#error "this kernel hides how a page is allocated for a mapping: tell it in Kbuild"
+#endif
+#if defined(UKSM_HAS_SHRINKER_ALLOC) == defined(UKSM_HAS_REGISTER_SHRINKER)
+#error "this kernel hides how a shrinker is registered: tell it in Kbuild"
+#endif
+#if defined(UKSM_HAS_PERCPU_RSS) == defined(UKSM_HAS_SIMPLE_RSS)
+#error "this kernel hides how the pages of a process are counted: tell it in Kbuild"
+#endif
+
+/* Fields that no accessor hides: what they hold must be what the module takes it for. */
+static_assert(__same_type(((struct folio *)0)->private, void *));
+static_assert(__same_type(((struct folio *)0)->mapping, struct address_space *));
+static_assert(__same_type(((struct folio *)0)->_mapcount, atomic_t));
+static_assert(__same_type(((struct signal_struct *)0)->exec_update_lock, struct rw_semaphore));
 
 /*
  * The mark of a frame: a KSM page whose stable node is NULL. The kernel's
@@ -79,17 +107,34 @@
 #define UKSM_MAPPING_KSM	FOLIO_MAPPING_KSM
 #endif
 
-/* Mappings whose contents may vanish; they came with 6.11. */
-#ifdef VM_DROPPABLE
-#define UKSM_VM_DROPPABLE	VM_DROPPABLE
+/*
+ * The flags of mappings that may be merged. What a later kernel marks by another flag is
+ * not merged until somebody has read what it means. Not here, hence never merged: shared
+ * memory is not private; PFNMAP, IO, MIXEDMAP and ALLOW_ANY_UNCACHED have no ordinary
+ * pages; hugetlb pages cannot be split; DONTEXPAND marks drivers' mappings and SYNC those
+ * of DAX; droppable pages may vanish at any time; a shadow stack gives the combination
+ * "read-only and dirty" a meaning. On x86, ARCH_1 marks mappings of PFNs.
+ */
+#define UKSM_VM_MERGED							\
+	(VM_READ | VM_WRITE | VM_EXEC | VM_MAYREAD | VM_MAYWRITE |	\
+	 VM_MAYEXEC | VM_GROWSDOWN | VM_UFFD_MISSING | VM_LOCKED |	\
+	 VM_LOCKONFAULT | VM_SEQ_READ | VM_RAND_READ | VM_DONTCOPY |	\
+	 VM_ACCOUNT | VM_NORESERVE | VM_WIPEONFORK | VM_DONTDUMP |	\
+	 VM_SOFTDIRTY | VM_HUGEPAGE | VM_NOHUGEPAGE | VM_MERGEABLE |	\
+	 ARCH_VM_PKEY_FLAGS | UKSM_VM_SEALED | UKSM_VM_MAYBE_GUARD)
+
+/* No change of the mapping by its owner, mseal(); that does not concern its pages. */
+#ifdef VM_SEALED
+#define UKSM_VM_SEALED		VM_SEALED
 #else
-#define UKSM_VM_DROPPABLE	0
+#define UKSM_VM_SEALED		0
 #endif
 
-#ifdef VM_SHADOW_STACK
-#define UKSM_VM_SHADOW_STACK	VM_SHADOW_STACK
+/* There may be guards, MADV_GUARD_INSTALL: entries without a page. */
+#ifdef VM_MAYBE_GUARD
+#define UKSM_VM_MAYBE_GUARD	VM_MAYBE_GUARD
 #else
-#define UKSM_VM_SHADOW_STACK	0
+#define UKSM_VM_MAYBE_GUARD	0
 #endif
 
 /* All that userfaultfd can do with a mapping, but for missing pages. */
@@ -98,6 +143,33 @@
 #else
 #define UKSM_VM_UFFD_OTHER	0
 #endif
+
+/* Does userfaultfd watch this entry: its writes, or in later kernels each access? */
+static inline bool uksm_pte_uffd(pte_t pte)
+{
+#ifdef UKSM_HAS_UFFD_WP_BIT
+	return pte_uffd_wp(pte);
+#else
+	return pte_uffd(pte);
+#endif
+}
+
+/*
+ * The user namespace that the program of a thread runs in, whose address space is @mm;
+ * NULL if there is none any more. The caller has RCU's read side, and exec_update_lock,
+ * under which an exec exchanges both.
+ */
+static inline struct user_namespace *uksm_user_ns(struct task_struct *thread,
+						  struct mm_struct *mm)
+{
+#ifdef UKSM_HAS_MM_USER_NS
+	return mm->user_ns;
+#else
+	struct task_exec_state *state = rcu_dereference(thread->exec_state);
+
+	return state ? state->user_ns : NULL;
+#endif
+}
 
 /* Device memory that is mapped like memory; later kernels do not mark it. */
 static inline bool uksm_pte_devmap(pte_t pte)

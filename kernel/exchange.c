@@ -104,7 +104,7 @@ static void map_zero_page(struct uksm_fold_call *call, unsigned int i,
 			  pte_t *ptep)
 {
 	struct uksm_batch *batch = &call->batch;
-	unsigned long pfn = my_zero_pfn(batch->entries[i].address);
+	unsigned long pfn = page_to_pfn(ZERO_PAGE(batch->entries[i].address));
 
 	replace_pte(batch, i, ptep,
 		    pte_mkspecial(pfn_pte(pfn, batch->vma[i]->vm_page_prot)));

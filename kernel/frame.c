@@ -54,7 +54,7 @@ static_assert((u64)UKSM_MAX_SHARERS * PID_MAX_LIMIT < INT_MAX);
  */
 static bool copy_safely(struct folio *folio, struct page *source)
 {
-	if (static_cpu_has(X86_FEATURE_ERMS))
+	if (cpu_feature_enabled(X86_FEATURE_ERMS))
 		return !copy_mc_to_kernel(folio_address(folio),
 					  page_address(source), PAGE_SIZE);
 	copy_page(folio_address(folio), page_address(source));

@@ -33,6 +33,7 @@
 
 #include "verbs.h"
 #include "bounds.h"
+#include "compat.h"
 #include "domain.h"
 #include "space.h"
 #include "symbols.h"
@@ -84,7 +85,9 @@ static void drop_space(struct uksm_space *space)
 /* May the caller read @mm, the address space of @thread? */
 static bool may_access(struct task_struct *thread, struct mm_struct *mm)
 {
-	if (!ns_capable(mm->user_ns, CAP_SYS_PTRACE))
+	struct user_namespace *user_ns = uksm_user_ns(thread, mm);
+
+	if (!user_ns || !ns_capable(user_ns, CAP_SYS_PTRACE))
 		return false;
 	return mm == current->mm ||
 	       uksm_call(ptrace_may_access)(thread,

@@ -25,16 +25,6 @@
 #include "symbols.h"
 #include "walk.h"
 
-/*
- * Mappings never merged. Shared ones are not private memory; PFNMAP, IO and
- * MIXEDMAP have no ordinary pages; hugetlb pages cannot be split; DONTEXPAND
- * marks drivers' mappings. A droppable page may vanish at any time, and a
- * shadow stack gives the combination "read-only and dirty" a meaning.
- */
-#define NEVER_MERGED	(VM_SHARED | VM_MAYSHARE | VM_PFNMAP | VM_IO |	\
-			 VM_MIXEDMAP | VM_HUGETLB | VM_DONTEXPAND |	\
-			 UKSM_VM_DROPPABLE | UKSM_VM_SHADOW_STACK)
-
 /**
  * uksm_eligible() - may pages of this mapping be merged?
  * @vma: the mapping; its mmap lock is held
@@ -48,7 +38,8 @@
  */
 enum uksm_eligibility uksm_eligible(struct vm_area_struct *vma)
 {
-	if (vma->vm_flags & NEVER_MERGED || vma_is_dax(vma))
+	if (vma->vm_flags & ~(UKSM_VM_MERGED | UKSM_VM_UFFD_OTHER) ||
+	    vma_is_dax(vma))
 		return UKSM_INELIGIBLE;
 	if (vma->vm_flags & UKSM_VM_UFFD_OTHER)
 		return UKSM_USERFAULT;

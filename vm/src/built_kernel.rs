@@ -108,6 +108,7 @@ pub fn get(kind: Kind) -> Result<Kernel> {
         build: tree,
         modules: None,
         toolchain,
+        userland: None,
         time_factor: kind.time_factor(),
     })
 }

@@ -21,25 +21,41 @@ pub fn relocate(folder: &Path) -> Result<()> {
     let text = fs::read_to_string(&makefile).with_context(|| makefile.display().to_string())?;
     let Some(text) = relative_includes(&text) else {
         bail!(
-            "{}: no 'include /usr/src/…' in it: the packaging has changed",
+            "{}: no line 'include /usr/src/…' in it, or another use of /usr/src: the packaging has changed",
             makefile.display()
         );
     };
     fs::write(&makefile, text).with_context(|| makefile.display().to_string())
 }
 
-/// Replaces `include /usr/src/X` by an include relative to the makefile's own
-/// folder; `None` if there is nothing to replace.
+/// Replaces `include /usr/src/X` by an include relative to the makefile's own folder, and
+/// `KBUILD_OUTPUT=/usr/src/X` of 7.x by that path in full; `None` if the first is not there, or
+/// anything else names that place.
 fn relative_includes(text: &str) -> Option<String> {
-    const ABSOLUTE: &str = "include /usr/src/";
-    const RELATIVE: &str = "include $(dir $(lastword $(MAKEFILE_LIST)))../";
+    const PLACE: &str = "/usr/src/";
+    const CHANGES: [(&str, &str); 2] = [
+        (
+            "include /usr/src/",
+            "include $(dir $(lastword $(MAKEFILE_LIST)))../",
+        ),
+        (
+            "KBUILD_OUTPUT=/usr/src/",
+            "KBUILD_OUTPUT:=$(abspath $(dir $(lastword $(MAKEFILE_LIST)))..)/",
+        ),
+    ];
     text.lines()
-        .any(|line| line.starts_with(ABSOLUTE))
-        .then(|| {
-            text.lines()
-                .map(|line| line.replacen(ABSOLUTE, RELATIVE, 1) + "\n")
-                .collect()
+        .any(|line| line.starts_with(CHANGES[0].0))
+        .then_some(())?;
+    text.lines()
+        .map(|line| {
+            let change = CHANGES.iter().find(|(from, _)| line.starts_with(from));
+            match change {
+                Some((from, to)) => Some(line.replacen(from, to, 1) + "\n"),
+                None if line.contains(PLACE) => None,
+                None => Some(line.to_owned() + "\n"),
+            }
         })
+        .collect()
 }
 
 #[cfg(test)]
@@ -56,8 +72,22 @@ mod tests {
     }
 
     #[test]
+    fn output_folder_is_the_makefiles_own() {
+        let text = "KBUILD_OUTPUT=/usr/src/x\ninclude /usr/src/x-common/Makefile\n";
+        assert_eq!(
+            relative_includes(text).unwrap(),
+            "KBUILD_OUTPUT:=$(abspath $(dir $(lastword $(MAKEFILE_LIST)))..)/x\ninclude $(dir $(lastword $(MAKEFILE_LIST)))../x-common/Makefile\n"
+        );
+    }
+
+    #[test]
     fn unknown_shape_is_noticed() {
-        assert_eq!(relative_includes("include ../common/Makefile\n"), None);
+        for text in [
+            "include ../common/Makefile\n",
+            "include /usr/src/x/Makefile\nOTHER=/usr/src/x\n",
+        ] {
+            assert_eq!(relative_includes(text), None);
+        }
     }
 
     #[test]

@@ -2,9 +2,13 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result};
+
+use crate::debian::Userland;
+use crate::tool;
 
 /// Suffix of the series in the name of a real-time kernel: "6.12-rt".
 pub(crate) const REAL_TIME: &str = "-rt";
@@ -68,6 +72,8 @@ pub struct Kernel {
     pub modules: Option<PathBuf>,
     /// The toolchain that built it, and must build its modules.
     pub toolchain: Toolchain,
+    /// The Debian whose toolchain that is; none for the machine's own.
+    pub userland: Option<Userland>,
     /// Slowdown against a stock kernel (factor of time bounds).
     pub time_factor: u32,
 }
@@ -97,6 +103,17 @@ impl Kernel {
     #[must_use]
     pub fn is_real_time(&self) -> bool {
         self.name.ends_with(REAL_TIME)
+    }
+
+    /// A program of the toolchain that builds its modules.
+    ///
+    /// # Errors
+    /// There is no cache.
+    pub fn build_tool(&self, program: &str) -> Result<Command> {
+        match &self.userland {
+            None => Ok(tool::command(program)),
+            Some(userland) => userland.command(program),
+        }
     }
 }
 

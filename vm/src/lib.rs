@@ -11,8 +11,9 @@
 //! without a verdict is lost, which is never the same as a failed test.
 //!
 //! Each file is one step, and passes plain paths to the next one:
-//! - the kernel: [`packages`] (the machine's package sources) → [`stock_kernel`], [`headers`],
-//!   [`kernel_modules`]; [`source`] → [`built_kernel`]; both by name in [`kernel_names`];
+//! - the kernel: [`packages`] (package sources), [`debian`] (those of Debian 13, and its compiler)
+//!   → [`stock_kernel`], [`headers`], [`kernel_modules`]; [`source`] → [`built_kernel`]; both by
+//!   name in [`kernel_names`];
 //! - the contents of the initramfs: [`module_build`], [`programs`], [`libraries`], [`redis`],
 //!   [`python`], [`java`], [`postgres`], [`criu`], [`nested`] → [`initramfs`];
 //! - the machine: [`machine`] (its shape), [`accel`], [`qemu`] → [`boot`] → [`kvm_probe`];
@@ -29,6 +30,7 @@ pub mod built_kernel;
 pub mod cache;
 pub mod channel;
 pub mod criu;
+pub mod debian;
 pub mod exit_status;
 pub mod headers;
 pub mod initramfs;

@@ -69,7 +69,8 @@ pub fn build(kernel: &Kernel, variant: Variant) -> Result<Vec<BuiltModule>> {
     }
     let key = key(kernel, variant, &tree, &files)?;
     let built = cache::entry("modules", &key, |entry| {
-        let scratch = tempfile::tempdir().context("scratch folder of the module build")?;
+        // A userland sees no folders but those of the cache.
+        let scratch = tempfile::tempdir_in(entry).context("scratch folder of the module build")?;
         for file in &files {
             let target = scratch.path().join(file.strip_prefix(&tree)?);
             fs::create_dir_all(target.parent().context("a file lies in a folder")?)?;
@@ -100,7 +101,7 @@ pub fn build(kernel: &Kernel, variant: Variant) -> Result<Vec<BuiltModule>> {
 
 fn compile(kernel: &Kernel, variant: Variant, sources: &Path) -> Result<()> {
     let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let mut make = tool::command("make");
+    let mut make = kernel.build_tool("make")?;
     make.arg("-C")
         .arg(&kernel.build)
         .arg(format!("M={}", sources.display()))

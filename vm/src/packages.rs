@@ -1,15 +1,16 @@
-//! The machine's own package sources.
+//! Package sources: the machine's own, or those of another state of apt.
 //!
 //! Problem: kernels, headers and a database server for the demo are needed as
 //! files; installing them would change the machine.
 //!
-//! Approach: `apt-get download` fetches from the machine's configured sources, and `dpkg-deb`
+//! Approach: `apt-get download` fetches from the configured sources, and `dpkg-deb`
 //! unpacks. This file names no server. Package lists may name a version that the archive no longer
 //! has: then they are refreshed once, if we are root; otherwise the error describes how to do it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -37,16 +38,202 @@ impl Package {
     }
 }
 
-/// The version that would be installed, if the sources have the package.
+/// Sources of packages. The functions of this module use those of the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sources {
+    /// Folder of apt's state; none for the machine's own.
+    state: Option<PathBuf>,
+}
+
+impl Sources {
+    /// Those of a state of apt's own: a folder with `sources.list`, `status` and `lists`.
+    #[must_use]
+    pub fn of_state(folder: &Path) -> Self {
+        Self {
+            state: Some(folder.to_owned()),
+        }
+    }
+
+    /// A command of apt's for these sources.
+    fn command(&self, name: &str) -> Command {
+        let mut command = tool::command(name);
+        if let Some(state) = &self.state {
+            for (option, place) in [
+                ("Dir::State", ""),
+                ("Dir::State::lists", "lists"),
+                ("Dir::State::status", "status"),
+                ("Dir::Cache", ""),
+                ("Dir::Cache::archives", "archives"),
+                ("Dir::Etc::sourcelist", "sources.list"),
+            ] {
+                let place = state.join(place);
+                command
+                    .arg("-o")
+                    .arg(format!("{option}={}", place.display()));
+            }
+            for option in ["sourceparts", "preferences", "preferencesparts"] {
+                command
+                    .arg("-o")
+                    .arg(format!("Dir::Etc::{option}=/dev/null"));
+            }
+            command.args(["-o", "Acquire::Languages=none"]);
+        }
+        if name == "apt-get" && nix::unistd::geteuid().is_root() {
+            // The unprivileged user that apt would use cannot write in our folders.
+            command.args(["-o", "APT::Sandbox::User=root"]);
+        }
+        command
+    }
+
+    /// Gets the lists of packages.
+    ///
+    /// # Errors
+    /// The servers cannot be reached, or do not have these sources.
+    pub fn update(&self) -> Result<()> {
+        tool::output(
+            self.command("apt-get")
+                .args(["update", "-q", "--error-on=any"]),
+        )
+        .context("refreshing the package lists")
+        .map(|_| ())
+    }
+
+    /// The version that would be installed, if the sources have the package.
+    ///
+    /// # Errors
+    /// apt-cache does not run.
+    pub fn candidate(&self, name: &str) -> Result<Option<Package>> {
+        let text = tool::output(self.command("apt-cache").args(["policy", name]))?;
+        Ok(parse_candidate(&text).map(|version| Package {
+            name: name.to_owned(),
+            version,
+        }))
+    }
+
+    /// Dependencies of a package; the first of alternatives.
+    ///
+    /// # Errors
+    /// apt-cache does not know the package.
+    pub fn depends(&self, name: &str) -> Result<Vec<String>> {
+        let text = tool::output(
+            self.command("apt-cache")
+                .args(["depends", "--important", name]),
+        )?;
+        Ok(parse_depends(&text))
+    }
+
+    /// Names of packages that begin with this.
+    ///
+    /// # Errors
+    /// apt-cache does not run.
+    pub fn names(&self, prefix: &str) -> Result<Vec<String>> {
+        let text = tool::output(self.command("apt-cache").args(["pkgnames", prefix]))?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    /// Downloads packages into a folder.
+    ///
+    /// # Errors
+    /// The sources do not have them, even after a refresh of the lists.
+    pub fn download(&self, packages: &[Package], folder: &Path) -> Result<Vec<PathBuf>> {
+        let files = self.fetch(folder, |command| {
+            command
+                .arg("download")
+                .args(packages.iter().map(|p| format!("{}={}", p.name, p.version)));
+        })?;
+        if files.len() != packages.len() {
+            bail!(
+                "{}: {} packages were asked for, {} came",
+                folder.display(),
+                packages.len(),
+                files.len()
+            );
+        }
+        Ok(files)
+    }
+
+    /// Runs apt-get in a folder, and lists the packages there.
+    fn fetch(&self, folder: &Path, arguments: impl Fn(&mut Command)) -> Result<Vec<PathBuf>> {
+        let fetch = || {
+            let mut command = self.command("apt-get");
+            command.args(["-q", "-o", "Acquire::Retries=3"]);
+            arguments(&mut command);
+            tool::output(command.current_dir(folder))
+        };
+        if let Err(first) = fetch() {
+            if self.state.is_none() && !nix::unistd::geteuid().is_root() {
+                return Err(first.context(
+                    "downloading packages failed; run `sudo apt-get update` and try again",
+                ));
+            }
+            self.update()?;
+            fetch()?;
+        }
+        let mut files: Vec<PathBuf> = fs::read_dir(folder)?
+            .map(|entry| Ok(entry?.path()))
+            .collect::<std::io::Result<Vec<_>>>()
+            .with_context(|| folder.display().to_string())?;
+        files.retain(|path| path.extension().is_some_and(|extension| extension == "deb"));
+        files.sort();
+        Ok(files)
+    }
+
+    /// Downloads packages and unpacks them into `root`.
+    ///
+    /// # Errors
+    /// As [`Sources::download`]; or one cannot be unpacked.
+    pub fn unpack(&self, packages: &[Package], root: &Path) -> Result<()> {
+        unpack_files(root, |folder| self.download(packages, folder))
+    }
+
+    /// Downloads packages with all that they need, as if nothing were installed, and unpacks them
+    /// into `root`. For sources of a state of their own, in which nothing is installed.
+    ///
+    /// # Errors
+    /// As [`Sources::unpack`].
+    pub fn unpack_with_dependencies(&self, names: &[&str], root: &Path) -> Result<()> {
+        unpack_files(root, |folder| {
+            fs::create_dir(folder.join("partial"))?;
+            self.fetch(folder, |command| {
+                command
+                    .args([
+                        "install",
+                        "--yes",
+                        "--download-only",
+                        "--no-install-recommends",
+                    ])
+                    .arg("-o")
+                    .arg(format!("Dir::Cache::archives={}", folder.display()))
+                    .args(names);
+            })
+        })
+    }
+}
+
+/// Unpacks what `get` puts into a folder.
+fn unpack_files(root: &Path, get: impl FnOnce(&Path) -> Result<Vec<PathBuf>>) -> Result<()> {
+    let folder = root.join("packages");
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    for file in get(&folder)? {
+        tool::output(tool::command("dpkg-deb").arg("-x").arg(&file).arg(root))?;
+    }
+    fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())
+}
+
+/// [`Sources::candidate`] of the machine.
 ///
 /// # Errors
 /// apt-cache does not run.
 pub fn candidate(name: &str) -> Result<Option<Package>> {
-    let text = tool::output(tool::command("apt-cache").args(["policy", name]))?;
-    Ok(parse_candidate(&text).map(|version| Package {
-        name: name.to_owned(),
-        version,
-    }))
+    Sources::default().candidate(name)
+}
+
+/// [`Sources::depends`] of the machine.
+///
+/// # Errors
+/// apt-cache does not know the package.
+pub fn depends(name: &str) -> Result<Vec<String>> {
+    Sources::default().depends(name)
 }
 
 fn parse_candidate(policy: &str) -> Option<String> {
@@ -54,15 +241,6 @@ fn parse_candidate(policy: &str) -> Option<String> {
         .lines()
         .find_map(|line| line.trim().strip_prefix("Candidate: "))?;
     (version != "(none)").then(|| version.to_owned())
-}
-
-/// Dependencies of a package; the first of alternatives.
-///
-/// # Errors
-/// apt-cache does not know the package.
-pub fn depends(name: &str) -> Result<Vec<String>> {
-    let text = tool::output(tool::command("apt-cache").args(["depends", "--important", name]))?;
-    Ok(parse_depends(&text))
 }
 
 fn parse_depends(text: &str) -> Vec<String> {
@@ -114,60 +292,12 @@ pub fn unknown(name: &str) -> String {
     )
 }
 
-/// Downloads packages into a folder.
+/// [`Sources::unpack`] of the machine.
 ///
 /// # Errors
-/// The sources do not have them, even after a refresh of the lists.
-pub fn download(packages: &[Package], folder: &Path) -> Result<Vec<PathBuf>> {
-    let fetch = || {
-        let mut command = tool::command("apt-get");
-        command.args(["download", "-q", "-o", "Acquire::Retries=3"]);
-        if nix::unistd::geteuid().is_root() {
-            // The unprivileged user that apt would use cannot write here.
-            command.args(["-o", "APT::Sandbox::User=root"]);
-        }
-        command
-            .args(packages.iter().map(|p| format!("{}={}", p.name, p.version)))
-            .current_dir(folder);
-        tool::output(&mut command)
-    };
-    if let Err(first) = fetch() {
-        if !nix::unistd::geteuid().is_root() {
-            return Err(first
-                .context("downloading packages failed; run `sudo apt-get update` and try again"));
-        }
-        tool::output(tool::command("apt-get").args(["update", "-q"]))
-            .context("refreshing the package lists")?;
-        fetch()?;
-    }
-    let mut files: Vec<PathBuf> = fs::read_dir(folder)?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<std::io::Result<Vec<_>>>()
-        .with_context(|| folder.display().to_string())?;
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "deb"));
-    files.sort();
-    if files.len() != packages.len() {
-        bail!(
-            "{}: {} packages were asked for, {} came",
-            folder.display(),
-            packages.len(),
-            files.len()
-        );
-    }
-    Ok(files)
-}
-
-/// Downloads packages and unpacks them into `root`.
-///
-/// # Errors
-/// As [`download`]; or one cannot be unpacked.
+/// They cannot be downloaded, or one cannot be unpacked.
 pub fn unpack(packages: &[Package], root: &Path) -> Result<()> {
-    let folder = root.join("packages");
-    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    for file in download(packages, &folder)? {
-        tool::output(tool::command("dpkg-deb").arg("-x").arg(&file).arg(root))?;
-    }
-    fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())
+    Sources::default().unpack(packages, root)
 }
 
 /// Folders of libraries where packages were unpacked.

@@ -4,23 +4,28 @@
 //! built for testing.
 //!
 //! Approach: a series ("6.1", "6.12") is resolved through the distribution's meta packages to the
-//! real image, its headers and their build tools, all of one version. They are downloaded and
-//! unpacked into the cache, keyed by version. A series that the sources do not offer is an error.
+//! real image, its headers and their build tools, all of one version. A series that the machine's
+//! sources do not offer ("7.3") is the newest kernel of it in Debian 13 or its backports. The
+//! packages are downloaded and unpacked into the cache, keyed by version. A series that neither
+//! offers is an error.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::debian::{self, Userland};
 use crate::kernel::{Kernel, REAL_TIME, Series, Toolchain};
-use crate::packages::{self, Package};
+use crate::packages::{self, Package, Sources};
 use crate::{cache, headers, tool};
 
 /// The packages that make up a kernel.
 struct Parts {
+    sources: Sources,
     release: String,
     image: Package,
     all: Vec<Package>,
+    userland: Option<Userland>,
 }
 
 /// The purpose of a stock kernel's configuration.
@@ -59,7 +64,7 @@ pub fn get(series: Series, flavour: Flavour) -> Result<Kernel> {
             Flavour::RealTime => format!("{series}{REAL_TIME}"),
         },
         series,
-        image: root.join("boot").join(format!("vmlinuz-{}", parts.release)),
+        image: image(&root, &parts.release)?,
         build: root
             .join("usr/src")
             .join(format!("linux-headers-{}", parts.release)),
@@ -67,54 +72,106 @@ pub fn get(series: Series, flavour: Flavour) -> Result<Kernel> {
         release: parts.release,
         version: parts.image.version,
         toolchain: Toolchain::Gnu,
+        userland: parts.userland,
         time_factor: 1,
     })
 }
 
+/// Finds the packages in the machine's sources or else in Debian 13's.
+fn resolve(series: Series, flavour: Flavour) -> Result<Parts> {
+    let machine = Sources::default();
+    if let Some(release) = of_meta_packages(&machine, series, flavour)? {
+        return parts(machine, release);
+    }
+    let debian = debian::sources()?;
+    let Some(release) = newest(&debian, series, flavour)? else {
+        bail!(
+            "kernel {series} ({}): neither the machine's package sources nor Debian 13's offer it",
+            flavour.word()
+        )
+    };
+    let mut parts = parts(debian, release)?;
+    let compiler = parts.compiler()?;
+    parts.userland = Some(Userland::with_compiler(&parts.sources, &compiler)?);
+    Ok(parts)
+}
+
+/// The newest kernel of a series that has headers.
+fn newest(sources: &Sources, series: Series, flavour: Flavour) -> Result<Option<String>> {
+    const HEADERS: &str = "linux-headers-";
+    let ending = format!("-{}-amd64", flavour.word());
+    let mut newest: Option<Package> = None;
+    for name in sources.names(&format!("{HEADERS}{series}"))? {
+        let release = name.strip_prefix(HEADERS).unwrap_or(&name);
+        if !series.matches(release) || !release.ends_with(&ending) {
+            continue;
+        }
+        let Some(package) = sources.candidate(&name)? else {
+            continue;
+        };
+        match &newest {
+            Some(other) if !package.is_at_least(&other.version)? => {}
+            _ => newest = Some(package),
+        }
+    }
+    Ok(newest.and_then(|package| package.name.strip_prefix(HEADERS).map(str::to_owned)))
+}
+
 /// The meta packages that may lead to a series: one with its name (backports, security), or the
 /// release's own.
-fn resolve(series: Series, flavour: Flavour) -> Result<Parts> {
+fn of_meta_packages(sources: &Sources, series: Series, flavour: Flavour) -> Result<Option<String>> {
     let word = flavour.word();
     let metas = [
         format!("linux-image-{series}-{word}-amd64"),
         format!("linux-image-{word}-amd64"),
     ];
     for meta in &metas {
-        let Some(offered) = packages::candidate(meta)? else {
+        let Some(offered) = sources.candidate(meta)? else {
             continue;
         };
         if !series.matches(&offered.version) {
             continue;
         }
-        let release = packages::depends(meta)?
+        let release = sources
+            .depends(meta)?
             .into_iter()
             .find_map(|name| name.strip_prefix("linux-image-").map(str::to_owned))
             .with_context(|| format!("package {meta} depends on no linux-image"))?;
-        return parts(release);
+        return Ok(Some(release));
     }
-    bail!(
-        "kernel {series} ({word}): {}",
-        packages::unknown(&metas.join(" and no "))
-    )
+    Ok(None)
 }
 
-fn parts(release: String) -> Result<Parts> {
-    let offered = |name: &str| packages::candidate(name)?.with_context(|| packages::unknown(name));
+/// Packages that images and headers are made of; those of 7.x are more than those of 6.x.
+const PARTS: [&str; 5] = [
+    "linux-base-",
+    "linux-binary-",
+    "linux-headers-",
+    "linux-kbuild-",
+    "linux-modules-",
+];
+
+fn parts(sources: Sources, release: String) -> Result<Parts> {
+    let offered = |name: &str| {
+        sources
+            .candidate(name)?
+            .with_context(|| packages::unknown(name))
+    };
     let image = offered(&format!("linux-image-{release}"))?;
     let headers = offered(&format!("linux-headers-{release}"))?;
     let mut all = vec![image.clone(), headers.clone()];
-    for name in packages::depends(&headers.name)? {
-        if name.starts_with("linux-kbuild-")
-            || (name.starts_with("linux-headers-") && name.contains("-common"))
-        {
-            all.push(offered(&name)?);
+    for whole in [&image, &headers] {
+        for name in sources.depends(&whole.name)? {
+            let is_part = PARTS.iter().any(|part| name.starts_with(part));
+            if is_part && !all.iter().any(|other| other.name == name) {
+                all.push(offered(&name)?);
+            }
         }
     }
-    if all.len() != 4 {
-        bail!(
-            "package {} needs other packages than common headers and kbuild: {all:?}",
-            headers.name
-        );
+    for needed in ["linux-kbuild-", "-common"] {
+        if !all.iter().any(|part| part.name.contains(needed)) {
+            bail!("package {} needs no {needed}: {all:?}", headers.name);
+        }
     }
     for other in &all {
         // The headers require this kbuild or a later one. If a source was published before its
@@ -132,14 +189,41 @@ fn parts(release: String) -> Result<Parts> {
         }
     }
     Ok(Parts {
+        sources,
         release,
         image,
         all,
+        userland: None,
     })
 }
 
+impl Parts {
+    /// The package of the compiler that its headers need.
+    fn compiler(&self) -> Result<String> {
+        let headers = format!("linux-headers-{}", self.release);
+        self.sources
+            .depends(&headers)?
+            .into_iter()
+            .find(|name| name.starts_with("gcc-"))
+            .with_context(|| format!("package {headers} depends on no compiler"))
+    }
+}
+
+/// The file to boot: in `boot`, or since 7.x beside the modules.
+fn image(root: &Path, release: &str) -> Result<PathBuf> {
+    let places = [
+        format!("boot/vmlinuz-{release}"),
+        format!("lib/modules/{release}/vmlinuz"),
+    ];
+    places
+        .iter()
+        .map(|place| root.join(place))
+        .find(|place| place.is_file())
+        .with_context(|| format!("{}: no {}", root.display(), places.join(" and no ")))
+}
+
 fn unpack(parts: &Parts, root: &Path) -> Result<()> {
-    packages::unpack(&parts.all, root)?;
+    parts.sources.unpack(&parts.all, root)?;
     link_modules(root)?;
     headers::relocate(
         &root

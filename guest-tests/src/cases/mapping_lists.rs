@@ -153,6 +153,21 @@ fn by_maps(pid: i32) -> Vec<Entry> {
     text.lines().filter_map(header).flatten().collect()
 }
 
+/// Advice that sets a flag of a mapping, and leaves it as mergeable as it was.
+const ADVICE: [i32; 8] = [
+    libc::MADV_SEQUENTIAL,
+    libc::MADV_RANDOM,
+    libc::MADV_DONTFORK,
+    libc::MADV_WIPEONFORK,
+    libc::MADV_DONTDUMP,
+    libc::MADV_HUGEPAGE,
+    libc::MADV_NOHUGEPAGE,
+    MADV_GUARD_INSTALL,
+];
+/// Since 6.13; libc does not have it.
+const MADV_GUARD_INSTALL: i32 = 102;
+const SYS_MSEAL: i64 = 462;
+
 /// A peer that has a mapping of every kind.
 fn of_every_kind() -> Peer {
     let mut peer = Peer::filled(PAGES, SEED, PAGES);
@@ -185,6 +200,19 @@ fn of_every_kind() -> Peer {
         let offered = map(8, anonymous, -1);
         let advised = offered.advise(0..PAGES, libc::MADV_MERGEABLE);
         advised.expect("MADV_MERGEABLE");
+        for (number, advice) in (9..).zip(ADVICE) {
+            // A kernel that does not know it leaves the mapping as it was.
+            let _result = map(number, anonymous, -1).advise(0..PAGES, advice);
+        }
+        let size = PAGES * PAGE;
+        let _sealed = map(20, anonymous, -1);
+        // SAFETY: nobody changes this mapping afterwards. 6.1 does not have the call.
+        let _since_6_10 = unsafe { libc::syscall(SYS_MSEAL, place(20), size, 0_u64) };
+        let _locked = map(21, anonymous, -1);
+        let on_fault = u64::from(libc::MLOCK_ONFAULT);
+        // SAFETY: locking changes no contents.
+        let locked = unsafe { libc::syscall(libc::SYS_mlock2, place(21), size, on_fault) };
+        assert_eq!(locked, 0, "mlock2");
     });
     peer
 }

@@ -1,0 +1,185 @@
+//! Debian 13 beside the machine's own Debian.
+//!
+//! Problem: kernels 7.x are packages of Debian 13's backports. Their headers contain programs that
+//! need its C library, and only its compiler accepts the flags that these kernels are built with.
+//! The machine may be a Debian 12, and nothing is installed on it.
+//!
+//! Approach: apt gets a state of its own in the cache, whose sources are Debian 13's suites on the
+//! servers of the machine's own sources. The compiler and what it needs are unpacked, not
+//! installed, into a folder of the cache. A command runs there by chroot, in a mount namespace of
+//! its own, in which the cache has the path that it has outside.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use sha2::{Digest as _, Sha256};
+
+use crate::packages::Sources;
+use crate::{cache, tool};
+
+/// The suites of Debian 13, and the label by which apt knows their server.
+const SUITES: [(&str, &str); 3] = [
+    ("Debian", "trixie"),
+    ("Debian", "trixie-backports"),
+    ("Debian-Security", "trixie-security"),
+];
+
+/// The key of Debian's archive, if the machine has it; else the keys that apt trusts by itself.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Packages of a userland that builds modules, besides the compiler.
+const BUILD_TOOLS: [&str; 16] = [
+    "base-files",
+    "bash",
+    "binutils",
+    "coreutils",
+    "dash",
+    "diffutils",
+    "dwarves",
+    "findutils",
+    "gawk",
+    "gcc",
+    "grep",
+    "kmod",
+    "make",
+    "perl-base",
+    "sed",
+    "xz-utils",
+];
+
+/// Links that the packages make when they are installed.
+const LINKS: [(&str, &str); 1] = [("usr/bin/awk", "gawk")];
+
+/// The package sources of Debian 13, with their lists.
+///
+/// # Errors
+/// The machine's sources are none of Debian's, or the lists cannot be obtained.
+pub fn sources() -> Result<Sources> {
+    let list = source_list()?;
+    let state = cache::entry("apt", &format!("trixie_{}", digest(&list)), |state| {
+        eprintln!("getting the package lists of Debian 13");
+        for folder in ["lists/partial", "archives/partial"] {
+            fs::create_dir_all(state.join(folder)).with_context(|| state.display().to_string())?;
+        }
+        // Nothing is installed.
+        fs::write(state.join("status"), "")?;
+        fs::write(state.join("sources.list"), &list)?;
+        Sources::of_state(state).update()
+    })?;
+    Ok(Sources::of_state(&state))
+}
+
+/// The sources in the format of sources.list(5).
+fn source_list() -> Result<String> {
+    let signed = if Path::new(KEYRING).exists() {
+        format!("[signed-by={KEYRING}] ")
+    } else {
+        String::new()
+    };
+    let mut list = String::new();
+    for (label, suite) in SUITES {
+        let server = server(label)?;
+        list += &format!("deb {signed}{server} {suite} main\n");
+    }
+    Ok(list)
+}
+
+/// The server of the machine's first source with this label.
+fn server(label: &str) -> Result<String> {
+    let text = tool::output(tool::command("apt-get").args([
+        "indextargets",
+        "--format",
+        "$(REPO_URI)",
+        "Created-By: Packages",
+        "Origin: Debian",
+        &format!("Label: {label}"),
+    ]))?;
+    let first = text.lines().next().map(str::to_owned);
+    first.with_context(|| {
+        format!(
+            "the machine's package sources have none of label {label}: check /etc/apt, then run `apt-get update` as root"
+        )
+    })
+}
+
+fn digest(text: &str) -> String {
+    let digest = Sha256::digest(text);
+    digest[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// A Debian 13 that has a compiler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Userland {
+    root: PathBuf,
+}
+
+impl Userland {
+    /// The one with this package of a compiler, from the cache or the sources.
+    ///
+    /// # Errors
+    /// Its packages cannot be obtained.
+    pub fn with_compiler(sources: &Sources, compiler: &str) -> Result<Self> {
+        let Some(package) = sources.candidate(compiler)? else {
+            bail!("Debian 13 offers no {compiler}")
+        };
+        let names: Vec<&str> = BUILD_TOOLS.into_iter().chain([compiler]).collect();
+        let key = format!(
+            "trixie_{compiler}_{}_{}",
+            package.version,
+            digest(&names.join(" "))
+        );
+        let root = cache::entry("userlands", &key, |root| {
+            eprintln!("getting Debian 13's {compiler} {}", package.version);
+            sources.unpack_with_dependencies(&names, root)?;
+            for (link, target) in LINKS {
+                let link = root.join(link);
+                std::os::unix::fs::symlink(target, &link)
+                    .with_context(|| link.display().to_string())?;
+            }
+            Ok(())
+        })?;
+        Ok(Self { root })
+    }
+
+    /// A command that runs there. It sees the cache, and nothing else of the machine.
+    ///
+    /// # Errors
+    /// There is no cache.
+    pub fn command(&self, program: &str) -> Result<Command> {
+        const INSIDE: &str = r#"
+            root=$1 cache=$2
+            shift 2
+            mkdir -p "$root$cache"
+            mount --bind "$cache" "$root$cache"
+            mount --rbind /dev "$root/dev"
+            mount --rbind /proc "$root/proc"
+            exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin LC_ALL=C "$@"
+        "#;
+        let mut command = tool::command("unshare");
+        if !nix::unistd::geteuid().is_root() {
+            command.arg("--map-root-user");
+        }
+        command
+            .args(["--mount", "--propagation", "private", "--"])
+            .args(["sh", "-euc", INSIDE, "sh"])
+            .arg(&self.root)
+            .arg(cache::root()?)
+            .arg(program);
+        Ok(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_with_other_servers_have_another_state() {
+        assert_ne!(digest("deb a trixie main\n"), digest("deb b trixie main\n"));
+    }
+}
