@@ -12,7 +12,7 @@ const PAGES: u64 = 16 * MIB;
 
 /// Zero pages in a sample of at most `most` merged pages, and the size of the sample.
 fn zeros(run: &mut Run, most: u64) -> (u64, u64) {
-    let runs = run.engine.merged_sample(most);
+    let runs = run.engine.merged_sample(most, 7);
     let lines = Lines { from: 0, to: 0 };
     let (answer, _) = run.host.perform(&Command::Sample { runs, lines });
     let Observation::Sampled(pages) = answer else {

@@ -82,6 +82,8 @@ pub(crate) struct Worker<D, P> {
     hangups: Option<Arc<AtomicBool>>,
     /// Count of a daemon without groups.
     written: Option<WrittenPages>,
+    /// The last count of zero pages, and its time.
+    zero_pages: Option<(Nanos, u64)>,
     started: Nanos,
 }
 
@@ -118,6 +120,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             account: None,
             hangups: None,
             written: None,
+            zero_pages: None,
             started: clock::now(),
         }
     }
@@ -351,7 +354,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             limit: info.frame_limit,
         };
         // Zero pages that were read and never merged are no savings.
-        let zero = self.zero_pages()?.min(info.zeroed);
+        let zero = self.zero_pages(totals.sharers)?.min(info.zeroed);
         let merged = MergedReport {
             now: report.merged.now.min(totals.sharers + zero),
             ..report.merged

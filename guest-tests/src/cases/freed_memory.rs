@@ -104,6 +104,8 @@ fn assert_no_more_zeros(counted: u64, mapped: u64) {
 
 /// Waits until page maps and the status have the expected savings; returns the time.
 fn await_saved(daemon: &mut Daemon, pair: &[Peer; 2], zero: u64, expected: Saving) -> Duration {
+    // A status has a count of zero pages that is up to a second old.
+    sleep(Duration::from_secs(1));
     let begun = Instant::now();
     loop {
         let counted = counted();

@@ -7,8 +7,8 @@
 //!
 //! # Approach
 //! Merged pages are numbered in the order in which regions are kept, and divided into strata of
-//! equal size. One page of each stratum is taken. Its number in the stratum is a hash, so that the
-//! sample follows no pattern in memory. The engine itself does not change: a question about the
+//! equal size. One page of each stratum is taken. Its number in the stratum is a salted hash, so that
+//! the sample follows no pattern in memory, and no program can foresee it. The engine itself does not change: a question about the
 //! status does not change what it decides.
 //!
 //! # Units
@@ -27,9 +27,9 @@ impl Engine {
     /// # Panics
     /// If `most` is 0.
     #[must_use]
-    pub fn merged_sample(&self, most: u64) -> Vec<Run> {
+    pub fn merged_sample(&self, most: u64, salt: u64) -> Vec<Run> {
         let size = self.regions.merged().div_ceil(most).max(1);
-        let mut ranks = (0..).map(|stratum: u64| stratum * size + mix(stratum) % size);
+        let mut ranks = (0..).map(|stratum: u64| stratum * size + mix(stratum ^ salt) % size);
         let mut rank = ranks.next().expect("ranks do not end");
         let mut before = 0;
         let mut runs: Vec<Run> = vec![];
@@ -103,7 +103,7 @@ mod tests {
     fn few_merged_pages_are_all_in_the_sample_and_no_others() {
         let (engine, mut all) = merged();
         all.sort_unstable();
-        let runs = engine.merged_sample(all.len() as u64);
+        let runs = engine.merged_sample(all.len() as u64, 7);
         assert_eq!(places(&runs), all);
         assert_eq!(runs.len(), 4, "neighbours are one run");
     }
@@ -112,7 +112,7 @@ mod tests {
     fn of_many_merged_pages_one_of_each_stratum_is_in_the_sample() {
         let (engine, all) = merged();
         for most in [1, 2, 10, 100, 251] {
-            let sample = places(&engine.merged_sample(most));
+            let sample = places(&engine.merged_sample(most, 7));
             let size = all.len().div_ceil(usize::try_from(most).unwrap());
             for stratum in all.chunks_exact(size) {
                 let chosen = stratum.iter().filter(|place| sample.contains(place));
@@ -125,6 +125,6 @@ mod tests {
     #[test]
     fn nothing_merged_is_no_sample() {
         let engine = equal_regions::with(Params::governor(Governor::Full), (3, 2));
-        assert!(engine.merged_sample(16).is_empty());
+        assert!(engine.merged_sample(16, 7).is_empty());
     }
 }

@@ -112,7 +112,7 @@ mod tests {
         let mut schedule = PullSchedule::new(20 * MILLISECOND);
         schedule.end(false, 0.5, SECOND);
         assert!(!schedule.is_due(true, SECOND + MILLISECOND));
-        // PullSchedule was due in the sleep, which ended before hints could have ended it.
+        // A pull was due in the sleep, which ended before hints could have ended it.
         schedule.sleeps(2 * SECOND, 2 * SECOND);
         schedule.woken(false, 2 * SECOND + 1);
         assert!(schedule.is_due(true, 2 * SECOND + 1));

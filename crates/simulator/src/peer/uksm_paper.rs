@@ -73,7 +73,7 @@ struct Climb {
     benefit: f64,
 }
 
-/// PaperUksm UKSM on a simulated host.
+/// The UKSM of the paper on a simulated host.
 #[derive(Debug)]
 pub struct PaperUksm {
     costs: PaperCosts,

@@ -6,11 +6,15 @@
 //! count pages that are no more, and must not hold up merging.
 //!
 //! # Approach
-//! Each status reads the states of pages that the policy believes to be merged: all of up to
+//! A status reads the states of pages that the policy believes to be merged: all of up to
 //! [`MAX_PAGES`], which gives the exact number, else an even sample of as many. A sample gives the
-//! lower end of Wilson's interval, so that about one status in 200 has more than there is. A sample
-//! costs 1 to 10 ms (costs of the simulator), and nothing is done between two statuses. A count of
-//! all page tables in the background would take longer the more memory there is, and be as late.
+//! lower end of Wilson's interval, so that about one sample in 200 has more than there is. A sample
+//! costs 1 to 10 ms (costs of the simulator), and anybody may ask for the status, so a count is used
+//! for [`MAX_AGE`]. A count of all page tables in the background would take longer the more memory
+//! there is, and be as late.
+//!
+//! Where a state cannot be read, what the policy believes counts: merged pages that no frame
+//! explains.
 //!
 //! # Units
 //! Pages.
@@ -18,27 +22,43 @@
 //! # Source
 //! Wilson, "Probable inference, the law of succession, and statistical inference" (1927).
 
+use uksm_linux::clock;
 use uksm_linux::discovery::Discovery;
 use uksm_linux::domain::Domain;
 use uksm_linux::module;
-use uksm_policy::command::Run;
+use uksm_policy::command::Nanos;
 
 use super::Worker;
 
 /// Maximum number of pages that are read for one status: those of a SAMPLE.
 const MAX_PAGES: u64 = 16_384;
 
+/// Time for which a count is used.
+const MAX_AGE: Nanos = 1_000_000_000;
+
 /// The quantile of the normal distribution for 199 of 200.
 const QUANTILE: f64 = 2.576;
 
 impl<D: Domain, P: Discovery> Worker<D, P> {
-    /// Merged pages that map the zero page now: the exact number if at most [`MAX_PAGES`] pages are
-    /// merged, else a lower bound.
-    pub(super) fn zero_pages(&mut self) -> module::Result<u64> {
-        let runs: Vec<Run> = self.engine.merged_sample(MAX_PAGES);
-        let read = runs.iter().map(|run| u64::from(run.count)).sum();
-        let zeros = self.host.zero_pages(&runs)?;
-        Ok(at_least(zeros, read, self.engine.merged().now))
+    /// Merged pages that map the zero page, at most [`MAX_AGE`] ago: the exact number if at most
+    /// [`MAX_PAGES`] pages are merged, else a lower bound. `sharers` is the number of mappings of
+    /// frames.
+    pub(super) fn zero_pages(&mut self, sharers: u64) -> module::Result<u64> {
+        let now = clock::now();
+        if let Some((time, zeros)) = self.zero_pages
+            && now.saturating_sub(time) < MAX_AGE
+        {
+            return Ok(zeros);
+        }
+        let runs = self.engine.merged_sample(MAX_PAGES, self.started);
+        let asked = runs.iter().map(|run| u64::from(run.count)).sum();
+        let count = self.host.count_zero_pages(&runs)?;
+        let believed = self.engine.merged().now;
+        let zeros = at_least(count.zeros, asked, believed);
+        let with_unread = at_least(count.zeros + count.unread, asked, believed);
+        let zeros = with_unread.min(zeros.max(believed.saturating_sub(sharers)));
+        self.zero_pages = Some((now, zeros));
+        Ok(zeros)
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! # Approach
 //! Each look is repaid by a pause in proportion to its cost. While processes wait, the share of a
-//! core is that of the strongest governor of all groups, as if that group note_search by itself. An
+//! core is that of the strongest governor of all groups, as if that group searched by itself. An
 //! event may end a pause early, after a shorter minimum; without events, looks come at a steady
 //! interval. Looks without a cause remain, for lost events and for changes without an event.
 //!
