@@ -172,7 +172,7 @@ fn chosen(selectors: &Selectors, proc: &Proc) -> anyhow::Result<Vec<(u32, Stat)>
             named.comm,
         ];
         let names = lists.concat().join(", ");
-        return Err(anyhow!("{names}: there is no such process with memory"));
+        return Err(anyhow!("{names}: no such process with memory"));
     }
     Ok(chosen)
 }

@@ -331,11 +331,11 @@ fn what_cannot_be_explained_is_one_line(_: &mut Context) {
     }
     assert_refused(1, &["4194000"], "4194000: no such process");
     assert_refused(1, &[&format!("{pid}@1")], "the id was used again");
-    assert_refused(1, &["/uksm-empty"], "there is no such process with memory");
+    assert_refused(1, &["/uksm-empty"], "no such process with memory");
     assert_refused(
         1,
         &["--comm", "nobody-has-this"],
-        "nobody-has-this: no process",
+        "nobody-has-this: no such process",
     );
     assert_refused(2, &["peer"], "'peer' is neither a process id nor a path");
     assert_refused(2, &[], "which process?");
