@@ -7,9 +7,9 @@
 //!
 //! # Approach
 //! Merged pages are numbered in the order in which regions are kept, and divided into strata of
-//! equal size. One page of each stratum is taken. Its number in the stratum is a salted hash, so that
-//! the sample follows no pattern in memory, and no program can foresee it. The engine itself does not change: a question about the
-//! status does not change what it decides.
+//! equal size. One page of each stratum is taken. Its number in the stratum is a salted hash, so
+//! that the sample follows no pattern in memory, and no program can foresee it. The engine itself
+//! does not change: a question about the status does not change what it decides.
 //!
 //! # Units
 //! Pages.

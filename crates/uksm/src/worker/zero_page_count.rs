@@ -8,9 +8,9 @@
 //! # Approach
 //! A status reads the states of pages that the policy believes to be merged: all of up to
 //! [`MAX_PAGES`], which gives the exact number, else an even sample of as many. A sample gives the
-//! lower end of Wilson's interval, so that about one sample in 200 has more than there is. A sample
-//! costs 1 to 10 ms (costs of the simulator), and anybody may ask for the status, so a count is used
-//! for [`MAX_AGE`]. A count of all page tables in the background would take longer the more memory
+//! lower end of Wilson's interval, so that about one sample in 200 has more than there is. It costs
+//! 1 to 10 ms (costs of the simulator), and anybody may ask for the status, so a count is used for
+//! [`MAX_AGE`]. A count of all page tables in the background would take longer the more memory
 //! there is, and be as late.
 //!
 //! Where a state cannot be read, what the policy believes counts: merged pages that no frame
