@@ -33,6 +33,9 @@ mod spaces;
 pub(super) const SHARE_DIVISOR: Nanos = 500;
 /// Maximum processor time in one turn for pages by process.
 pub(super) const MAX_TURN_NS: Nanos = 5_000_000;
+/// Maximum processor time of a turn that is repaid. A hypervisor that stops the machine within a
+/// turn makes it look longer; repaid in full, that would keep lent memory away for minutes.
+pub(super) const MAX_REPAID_NS: Nanos = 4 * MAX_TURN_NS;
 
 /// Pause after a call that has waited for a process: all groups together wait one thirtieth of the
 /// time.

@@ -6,7 +6,7 @@ use uksm_policy::command::{Lines, Nanos};
 
 use super::WorkerProcess;
 use crate::groups::supervisor::domain_savings::{
-    LOCKED_PAUSE_NS, MAX_TURN_NS, SHARE_DIVISOR, Savings,
+    LOCKED_PAUSE_NS, MAX_REPAID_NS, MAX_TURN_NS, SHARE_DIVISOR, Savings,
 };
 
 impl WorkerProcess {
@@ -46,6 +46,22 @@ impl WorkerProcess {
 
 /// The time at which the work since `begun` is repaid.
 fn repaid(begun: Nanos, groups: Nanos) -> Nanos {
-    let cost = clock::thread_cpu().saturating_sub(begun);
-    clock::now().saturating_add(cost.saturating_mul(SHARE_DIVISOR).saturating_mul(groups))
+    clock::now().saturating_add(pause(clock::thread_cpu().saturating_sub(begun), groups))
+}
+
+/// The pause that repays this processor time.
+fn pause(cost: Nanos, groups: Nanos) -> Nanos {
+    let repaid = cost.min(MAX_REPAID_NS);
+    repaid.saturating_mul(SHARE_DIVISOR).saturating_mul(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_was_stopped_within_a_turn_counts_again_within_ten_seconds() {
+        assert_eq!(pause(1_000_000, 2), 1_000_000_000);
+        assert_eq!(pause(400_000_000, 1), 10_000_000_000);
+    }
 }
