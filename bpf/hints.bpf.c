@@ -326,9 +326,9 @@ static __always_inline void send_segments(struct iov_iter *iter, struct uksm_fol
 }
 
 /*
- * The end of a request in its file, if it has one. Functions that read leave the position behind
- * the data. So do functions that write, from 6.5 on and in Debian's 6.1. On other kernels the places
- * of writes are too low by their length, for all processes alike.
+ * The end of a request in its file, if it has one. Functions that read leave the position
+ * behind the data. So do functions that write, from 6.5 on and in Debian's 6.1. On other
+ * kernels the places of writes are too low by their length, for all processes alike.
  */
 static __always_inline struct place place_of(struct kiocb *iocb)
 {
