@@ -26,7 +26,7 @@
 #   make vm-test [KERNEL=..] [FILTER=..]   the guest's tests alone
 #   make fuzz [CALLS=1000000] [KERNEL=..] [SEED=..]   random calls of the module
 #   make module-test [KERNEL=7.3]   the module's tests alone
-#   make debug-kernel-test     the same on a kernel that checks itself
+#   make debug-kernel-test [KERNEL=..]  the same on a kernel that checks itself, built here (6.12)
 #   make kasan-kernel-test     the same with KASAN
 #   make clang-kernel-test     the same on a kernel that clang built, as the module then
 #   make native-ksm [OPTIONS=..]   uksm run --backend ksm beside in-kernel KSM on this
@@ -50,8 +50,8 @@
 #   make helm-check            what helm says of the chart (needs helm)
 #   make clean                 drop what was built (the cache of kernels stays)
 #
-# KERNEL is a series (6.1, 6.12, 7.2, 7.3), its real-time flavour (6.1-rt, 6.12-rt),
-# 6.12-debug, 6.12-kasan or 6.12-clang.
+# KERNEL is a series (6.1, 6.12, 7.2, 7.3), its real-time flavour (6.1-rt, 6.12-rt), newest (of
+# Debian 13 and its backports), or a series and -debug, -kasan or -clang.
 
 SHELL := /bin/sh
 # A shell that is no login shell may miss cargo.
@@ -178,15 +178,15 @@ module-test: xtask
 	$(XTASK) test $(kernels) $(module_filters)
 
 debug-kernel-test: xtask
-	$(XTASK) test --kernel 6.12-debug $(module_filters)
+	$(XTASK) test --kernel $(or $(KERNEL),6.12)-debug $(module_filters)
 
 kasan-kernel-test: xtask
-	$(XTASK) test --kernel 6.12-kasan $(module_filters)
+	$(XTASK) test --kernel $(or $(KERNEL),6.12)-kasan $(module_filters)
 
 clang-kernel-test: xtask
 	@for tool in ld.lld llvm-ar; do command -v $$tool >/dev/null || \
 		{ echo "no $$tool here; run: apt-get install lld llvm" >&2; exit 1; }; done
-	$(XTASK) test --kernel 6.12-clang $(module_filters)
+	$(XTASK) test --kernel $(or $(KERNEL),6.12)-clang $(module_filters)
 
 # Not part of `make test`: docs/foreign-suites.md has what came of it.
 foreign-test: xtask

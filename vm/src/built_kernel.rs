@@ -14,8 +14,9 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use sha2::{Digest as _, Sha256};
 
-use crate::kernel::{Kernel, Toolchain};
-use crate::{cache, source, tool};
+use crate::kernel::{Kernel, Series, Toolchain};
+use crate::source::Source;
+use crate::{cache, tool};
 
 const GUEST: &str = include_str!("../kernel-config/guest.config");
 const DEBUG: &str = include_str!("../kernel-config/debug.config");
@@ -37,15 +38,14 @@ impl Kind {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Debug, Self::Kasan, Self::Clang];
 
-    /// The name of this kernel: "6.12-debug".
+    /// Its name behind that of the series: "debug" of "6.12-debug".
     #[must_use]
-    pub fn kernel_name(self) -> String {
-        let word = match self {
+    pub const fn word(self) -> &'static str {
+        match self {
             Self::Debug => "debug",
             Self::Kasan => "kasan",
             Self::Clang => "clang",
-        };
-        format!("{}-{word}", source::SOURCE_SERIES)
+        }
     }
 
     fn configuration(self) -> String {
@@ -73,12 +73,14 @@ impl Kind {
     }
 }
 
-/// Gets the kernel from the cache, or builds it.
+/// Gets the kernel of this series and kind from the cache, or builds it.
 ///
 /// # Errors
 /// The source cannot be obtained, or does not build as configured.
-pub fn get(kind: Kind) -> Result<Kernel> {
-    let package = source::package()?;
+pub fn get(series: Series, kind: Kind) -> Result<Kernel> {
+    let name = format!("{series}-{}", kind.word());
+    let source = Source::of(series)?;
+    let package = source.package();
     let toolchain = kind.toolchain();
     let configuration = symbols(&kind.configuration());
     let digest: String = Sha256::digest(&configuration)
@@ -89,19 +91,17 @@ pub fn get(kind: Kind) -> Result<Kernel> {
     let key = format!("{}_{digest}", package.version);
     let tree = cache::entry("built-kernels", &key, |tree| {
         eprintln!(
-            "building {} from {} {}",
-            kind.kernel_name(),
-            package.name,
-            package.version
+            "building {name} from {} {}",
+            package.name, package.version
         );
-        source::extract(&package, tree, &[])?;
+        source.extract(tree, &[])?;
         build(tree, &configuration, toolchain)
     })?;
     let release = fs::read_to_string(tree.join("include/config/kernel.release"))
         .with_context(|| format!("{}: no kernel.release", tree.display()))?;
     Ok(Kernel {
-        name: kind.kernel_name(),
-        series: source::SOURCE_SERIES,
+        name,
+        series,
         release: release.trim().to_owned(),
         version: key,
         image: tree.join("arch/x86/boot/bzImage"),

@@ -43,6 +43,16 @@ impl fmt::Display for Series {
 }
 
 impl Series {
+    /// The series of a release: 7.3 of "7.3.4+deb13-cloud-amd64"; none if it does not begin with one.
+    pub(crate) fn of_release(release: &str) -> Option<Self> {
+        let (major, rest) = release.split_once('.')?;
+        let minor = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+        Some(Self {
+            major: major.parse().ok()?,
+            minor: minor.parse().ok()?,
+        })
+    }
+
     /// Whether a package of this version is of the series.
     #[must_use]
     pub(crate) fn matches(self, version: &str) -> bool {
@@ -136,7 +146,16 @@ mod tests {
 
     #[test]
     fn word_that_is_no_series_is_named() {
-        let error = "newest".parse::<Series>().unwrap_err();
-        assert!(error.to_string().contains("'newest'"), "{error}");
+        let error = "newer".parse::<Series>().unwrap_err();
+        assert!(error.to_string().contains("'newer'"), "{error}");
+    }
+
+    #[test]
+    fn release_begins_with_its_series() {
+        let seven = Series { major: 7, minor: 3 };
+        assert_eq!(Series::of_release("7.3.4+deb13-cloud-amd64"), Some(seven));
+        assert_eq!(Series::of_release("7.3+deb13-cloud-amd64"), Some(seven));
+        assert_eq!(Series::of_release("amd64"), None);
+        assert_eq!(Series::of_release("7.x-amd64"), None);
     }
 }

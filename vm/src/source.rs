@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 
 use crate::kernel::Series;
-use crate::packages::{self, Package};
-use crate::{cache, tool};
+use crate::packages::{self, Package, Sources};
+use crate::{cache, debian, tool};
 
-/// The series whose source is used for checkpatch and for kernels that are built from it.
-pub const SOURCE_SERIES: Series = Series {
+/// The series whose checkpatch is used.
+const CHECKPATCH_SERIES: Series = Series {
     major: 6,
     minor: 12,
 };
@@ -24,21 +24,75 @@ const CHECKPATCH_FILES: [&str; 3] = [
     "scripts/const_structs.checkpatch",
 ];
 
-/// The source package of [`SOURCE_SERIES`].
-///
-/// # Errors
-/// The sources of packages do not have it.
-pub fn package() -> Result<Package> {
-    package_of(SOURCE_SERIES)
+/// The package with the source of a series.
+#[derive(Debug, Clone)]
+pub struct Source {
+    sources: Sources,
+    package: Package,
 }
 
-/// The source package of a series.
-///
-/// # Errors
-/// The sources of packages do not have it.
-pub fn package_of(series: Series) -> Result<Package> {
-    let name = format!("linux-source-{series}");
-    packages::candidate(&name)?.with_context(|| packages::unknown(&name))
+impl Source {
+    /// The one of the machine's package sources, or else of Debian 13 and its backports.
+    ///
+    /// # Errors
+    /// Neither offers it.
+    pub fn of(series: Series) -> Result<Self> {
+        let name = format!("linux-source-{series}");
+        let machine = Sources::default();
+        if let Some(package) = machine.candidate(&name)? {
+            return Ok(Self {
+                sources: machine,
+                package,
+            });
+        }
+        let debian = debian::sources()?;
+        let package = debian
+            .candidate(&name)?
+            .with_context(|| format!("{}; Debian 13 has none, either", packages::unknown(&name)))?;
+        Ok(Self {
+            sources: debian,
+            package,
+        })
+    }
+
+    /// Its package, which names its version.
+    #[must_use]
+    pub const fn package(&self) -> &Package {
+        &self.package
+    }
+
+    /// Extracts the named files (all, if none is named) into `folder`.
+    ///
+    /// # Errors
+    /// The package cannot be obtained, or has no such file.
+    pub fn extract(&self, folder: &Path, files: &[&str]) -> Result<()> {
+        let unpacked = folder.join("source-package");
+        fs::create_dir_all(&unpacked)?;
+        self.sources
+            .unpack(std::slice::from_ref(&self.package), &unpacked)?;
+        let archive = fs::read_dir(unpacked.join("usr/src"))?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .find(|path| path.to_string_lossy().contains(".tar"));
+        let Some(archive) = archive else {
+            bail!("{}: no archive in it", self.package.name)
+        };
+        let mut tar = tool::command("tar");
+        tar.arg("-xf")
+            .arg(&archive)
+            .arg("-C")
+            .arg(folder)
+            .arg("--strip-components=1");
+        if !files.is_empty() {
+            let top = archive
+                .file_name()
+                .and_then(|n| n.to_str())
+                .and_then(|n| n.split(".tar").next());
+            let top = top.context("the archive has a name")?;
+            tar.args(files.iter().map(|file| format!("{top}/{file}")));
+        }
+        tool::output(&mut tar)?;
+        fs::remove_dir_all(&unpacked).with_context(|| unpacked.display().to_string())
+    }
 }
 
 /// The folder with `scripts/checkpatch.pl` and its word lists.
@@ -46,44 +100,13 @@ pub fn package_of(series: Series) -> Result<Package> {
 /// # Errors
 /// The package cannot be obtained, or has no such file.
 pub fn checkpatch() -> Result<PathBuf> {
-    let package = package()?;
+    let source = Source::of(CHECKPATCH_SERIES)?;
+    let package = source.package();
     cache::entry("checkpatch", &package.version, |folder| {
         eprintln!(
             "getting checkpatch.pl from {} {}",
             package.name, package.version
         );
-        extract(&package, folder, &CHECKPATCH_FILES)
+        source.extract(folder, &CHECKPATCH_FILES)
     })
-}
-
-/// Extracts the named files (all, if none is named) from the source package into `folder`.
-///
-/// # Errors
-/// The package cannot be obtained, or has no such file.
-pub fn extract(package: &Package, folder: &Path, files: &[&str]) -> Result<()> {
-    let unpacked = folder.join("source-package");
-    fs::create_dir_all(&unpacked)?;
-    packages::unpack(std::slice::from_ref(package), &unpacked)?;
-    let archive = fs::read_dir(unpacked.join("usr/src"))?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.to_string_lossy().contains(".tar"));
-    let Some(archive) = archive else {
-        bail!("{}: no archive in it", package.name)
-    };
-    let mut tar = tool::command("tar");
-    tar.arg("-xf")
-        .arg(&archive)
-        .arg("-C")
-        .arg(folder)
-        .arg("--strip-components=1");
-    if !files.is_empty() {
-        let top = archive
-            .file_name()
-            .and_then(|n| n.to_str())
-            .and_then(|n| n.split(".tar").next());
-        let top = top.context("the archive has a name")?;
-        tar.args(files.iter().map(|file| format!("{top}/{file}")));
-    }
-    tool::output(&mut tar)?;
-    fs::remove_dir_all(&unpacked).with_context(|| unpacked.display().to_string())
 }

@@ -5,7 +5,8 @@
 //!
 //! Approach: a series ("6.1", "6.12") is resolved through the distribution's meta packages to the
 //! real image, its headers and their build tools, all of one version. A series that the machine's
-//! sources do not offer ("7.3") is the newest kernel of it in Debian 13 or its backports. The
+//! sources do not offer ("7.3") is the newest kernel of it in Debian 13 or its backports. Backports
+//! keep only the last series, so a full test run takes the newest one, of whatever series. The
 //! packages are downloaded and unpacked into the cache, keyed by version. A series that neither
 //! offers is an error.
 
@@ -52,7 +53,25 @@ impl Flavour {
 /// # Errors
 /// The sources do not offer it, or it cannot be downloaded.
 pub fn get(series: Series, flavour: Flavour) -> Result<Kernel> {
-    let parts = resolve(series, flavour)?;
+    kernel(resolve(series, flavour)?, series, flavour)
+}
+
+/// Gets the newest stock kernel of Debian 13 or its backports, for guests of clouds.
+///
+/// # Errors
+/// The sources have none, or it cannot be downloaded.
+pub fn newest() -> Result<Kernel> {
+    let flavour = Flavour::Cloud;
+    let debian = debian::sources()?;
+    let release = newest_release(&debian, None, flavour)?
+        .context("neither Debian 13 nor its backports offer a kernel")?;
+    let series = Series::of_release(&release)
+        .with_context(|| format!("kernel {release} begins with no series"))?;
+    kernel(parts_of_debian(debian, release)?, series, flavour)
+}
+
+/// Unpacks a kernel, unless the cache has it.
+fn kernel(parts: Parts, series: Series, flavour: Flavour) -> Result<Kernel> {
     let key = format!("{}_{}", parts.release, parts.image.version);
     let root = cache::entry("kernels", &key, |root| {
         eprintln!("getting kernel {} ({})", parts.release, parts.image.version);
@@ -84,26 +103,39 @@ fn resolve(series: Series, flavour: Flavour) -> Result<Parts> {
         return parts(machine, release);
     }
     let debian = debian::sources()?;
-    let Some(release) = newest(&debian, series, flavour)? else {
+    let Some(release) = newest_release(&debian, Some(series), flavour)? else {
         bail!(
             "kernel {series} ({}): neither the machine's package sources nor Debian 13's offer it",
             flavour.word()
         )
     };
+    parts_of_debian(debian, release)
+}
+
+/// The packages of a release of Debian 13, and the Debian 13 that builds modules for it.
+fn parts_of_debian(debian: Sources, release: String) -> Result<Parts> {
     let mut parts = parts(debian, release)?;
     let compiler = parts.compiler()?;
     parts.userland = Some(Userland::with_compiler(&parts.sources, &compiler)?);
     Ok(parts)
 }
 
-/// The newest kernel of a series that has headers.
-fn newest(sources: &Sources, series: Series, flavour: Flavour) -> Result<Option<String>> {
+/// The newest release that has headers, of one series if that is given.
+fn newest_release(
+    sources: &Sources,
+    series: Option<Series>,
+    flavour: Flavour,
+) -> Result<Option<String>> {
     const HEADERS: &str = "linux-headers-";
     let ending = format!("-{}-amd64", flavour.word());
     let mut newest: Option<Package> = None;
-    for name in sources.names(&format!("{HEADERS}{series}"))? {
+    for name in sources.names(HEADERS)? {
         let release = name.strip_prefix(HEADERS).unwrap_or(&name);
-        if !series.matches(release) || !release.ends_with(&ending) {
+        let is_of_series = match series {
+            Some(series) => series.matches(release),
+            None => Series::of_release(release).is_some(),
+        };
+        if !is_of_series || !release.ends_with(&ending) {
             continue;
         }
         let Some(package) = sources.candidate(&name)? else {

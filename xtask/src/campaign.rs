@@ -36,7 +36,7 @@ pub struct Selection {
     pub filters: Vec<String>,
     /// Leave stress tests out.
     pub without_stress: bool,
-    /// All tests, or only those that do not depend on the kernel, or only the rest.
+    /// All tests, or those of one of several kernels.
     pub part: Part,
     /// Seed of everything random.
     pub seed: u64,
@@ -50,27 +50,30 @@ pub enum Part {
     /// All of them.
     #[default]
     Whole,
-    /// Tests that do not depend on the kernel ([`Kind::Policy`]).
-    Policy,
-    /// Tests whose results may depend on the kernel.
-    Kernel,
+    /// The part of one of several kernels: all tests whose results may depend on the kernel, and
+    /// its share of the others ([`Kind::Policy`]), each of which runs on one kernel.
+    OfKernel {
+        /// Number of the kernel, from 0.
+        index: usize,
+        /// Number of kernels.
+        kernels: usize,
+    },
 }
 
 impl Part {
-    fn has(self, kind: Kind) -> bool {
-        match self {
-            Part::Whole => true,
-            Part::Policy => kind == Kind::Policy,
-            Part::Kernel => kind != Kind::Policy,
-        }
-    }
-
-    /// The label of machines of this part: those of another part may run at the same time.
-    fn label(self) -> &'static str {
-        match self {
-            Part::Whole | Part::Kernel => "",
-            Part::Policy => "policy-",
-        }
+    /// Removes the tests that are not of this part.
+    fn retain(self, cases: &mut Vec<TestCase>) {
+        let Part::OfKernel { index, kernels } = self else {
+            return;
+        };
+        let mut policy = 0;
+        cases.retain(|case| {
+            if case.kind != Kind::Policy {
+                return true;
+            }
+            policy += 1;
+            (policy - 1) % kernels == index
+        });
     }
 }
 
@@ -129,7 +132,7 @@ impl Outcome {
 /// The tests of a selection, in the table's order.
 #[must_use]
 pub fn selected(selection: &Selection) -> Vec<TestCase> {
-    table::all()
+    let mut cases: Vec<TestCase> = table::all()
         .into_iter()
         .filter(|case| {
             selection.filters.is_empty()
@@ -139,9 +142,10 @@ pub fn selected(selection: &Selection) -> Vec<TestCase> {
                     .any(|f| case.name.contains(f.as_str()))
         })
         .filter(|case| !(selection.without_stress && case.kind == Kind::Stress))
-        .filter(|case| selection.part.has(case.kind))
         .filter(|case| case.kind != Kind::Large || is_named(case, selection))
-        .collect()
+        .collect();
+    selection.part.retain(&mut cases);
+    cases
 }
 
 /// Whether a filter names large tests, or this one by its whole name, instead of all of an area.
@@ -185,7 +189,7 @@ pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Outcome> {
         let mut repeated = None;
         while !rest.is_empty() {
             boots += 1;
-            let label = format!("{}{machine:?}-{boots}", selection.part.label()).to_lowercase();
+            let label = format!("{machine:?}-{boots}").to_lowercase();
             let report = boot(kernel, accel, machine, &rest, selection, label)?;
             print_ending(kernel, &report, &rest);
             let running = rest.get(report.collector.results().len());
@@ -437,6 +441,26 @@ mod tests {
         Event::Started {
             test: test.into(),
             bound: 1,
+        }
+    }
+
+    #[test]
+    fn each_kernel_runs_what_depends_on_it_and_one_of_them_each_other_test() {
+        let names = |part| -> Vec<&str> {
+            let selection = Selection {
+                part,
+                ..Selection::default()
+            };
+            selected(&selection).iter().map(|case| case.name).collect()
+        };
+        let kernels = 3;
+        let parts: Vec<_> = (0..kernels)
+            .map(|index| names(Part::OfKernel { index, kernels }))
+            .collect();
+        for case in selected(&Selection::default()) {
+            let runs = parts.iter().filter(|part| part.contains(&case.name));
+            let expected = if case.kind == Kind::Policy { 1 } else { kernels };
+            assert_eq!(runs.count(), expected, "{}", case.name);
         }
     }
 

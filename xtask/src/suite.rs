@@ -26,7 +26,8 @@ use uksm_vm::{kernel_names, kvm_probe, programs, source, tool};
 /// The selection of checks.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
-    /// Kernels whose guests are tested; tests that do not depend on the kernel run on the last one.
+    /// Kernels whose guests are tested; tests that do not depend on the kernel are divided among
+    /// them.
     pub kernels: Vec<String>,
     /// Selection of guest tests.
     pub selection: Selection,
@@ -112,24 +113,26 @@ pub fn run(scope: &Scope) -> Outcome {
     sum
 }
 
-/// The tests in guests: those of each kernel, and once those that do not depend on the kernel. They
-/// run beside each other, as they wait most of their time: together they use at most two
-/// processors. Each printed line begins with the kernel's name.
+/// The tests in guests: those that depend on the kernel on each, and each of the others on one of
+/// them. The kernels run beside each other, as they wait most of their time: together they use at
+/// most two processors. Each printed line begins with the kernel's name.
 fn guest_tests(scope: &Scope) -> Vec<Step> {
-    let named = |name: &str, part| (format!("guest tests on {name}"), name.to_owned(), part);
-    let mut jobs: Vec<(String, String, Part)> = scope
+    let kernels = scope.kernels.len();
+    let jobs: Vec<(String, &String, Part)> = scope
         .kernels
         .iter()
-        .map(|name| named(name, Part::Kernel))
+        .enumerate()
+        .map(|(index, name)| {
+            let part = Part::OfKernel { index, kernels };
+            (format!("guest tests on {name}"), name, part)
+        })
         .collect();
     if let Some(last) = scope.kernels.last() {
-        let job = format!("guest tests of what any kernel shows, on {last}");
-        jobs.push((job, last.clone(), Part::Policy));
         // The accelerator is detected once for all jobs; an error occurs again in each.
         let _known =
             kernel_names::named(last).and_then(|kernel| kvm_probe::detect(&kernel, Clock::Time));
     }
-    let run = |(job, kernel, part): &(String, String, Part)| {
+    let run = |(job, kernel, part): &(String, &String, Part)| {
         let selection = Selection {
             part: *part,
             ..scope.selection.clone()

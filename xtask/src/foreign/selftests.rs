@@ -21,7 +21,8 @@ use anyhow::{Context as _, Result, bail};
 
 use uksm_guest_tests::foreign::schedule::{Allowed, Dialect, Item, SUITE_DIR};
 use uksm_vm::kernel::Series;
-use uksm_vm::{cache, packages, source, tool};
+use uksm_vm::source::Source;
+use uksm_vm::{cache, packages, tool};
 
 /// Version of the build: increased with every change of it.
 const RECIPE: &str = "5";
@@ -70,7 +71,8 @@ pub struct Selftests {
 /// # Errors
 /// The source is not available, or no test builds.
 pub fn get(series: Series) -> Result<Selftests> {
-    let package = source::package_of(series)?;
+    let source = Source::of(series)?;
+    let package = source.package();
     let key = format!("{}_{RECIPE}", package.version);
     let folder = cache::entry("selftests", &key, |folder| {
         eprintln!(
@@ -78,7 +80,7 @@ pub fn get(series: Series) -> Result<Selftests> {
             package.name, package.version
         );
         let scratch = tempfile::tempdir().context("folder of the source")?;
-        source::extract(&package, scratch.path(), &PARTS)?;
+        source.extract(scratch.path(), &PARTS)?;
         build(scratch.path(), folder)
     })?;
     let programs: BTreeSet<String> = fs::read_dir(&folder)
