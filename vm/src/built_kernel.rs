@@ -90,10 +90,7 @@ pub fn get(series: Series, kind: Kind) -> Result<Kernel> {
         .collect();
     let key = format!("{}_{digest}", package.version);
     let tree = cache::entry("built-kernels", &key, |tree| {
-        eprintln!(
-            "building {name} from {} {}",
-            package.name, package.version
-        );
+        eprintln!("building {name} from {} {}", package.name, package.version);
         source.extract(tree, &[])?;
         build(tree, &configuration, toolchain)
     })?;

@@ -459,7 +459,11 @@ mod tests {
             .collect();
         for case in selected(&Selection::default()) {
             let runs = parts.iter().filter(|part| part.contains(&case.name));
-            let expected = if case.kind == Kind::Policy { 1 } else { kernels };
+            let expected = if case.kind == Kind::Policy {
+                1
+            } else {
+                kernels
+            };
             assert_eq!(runs.count(), expected, "{}", case.name);
         }
     }

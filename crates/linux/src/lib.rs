@@ -8,7 +8,7 @@
 //! - [`selection`] chooses the processes that may be merged, [`processes`] follows them by
 //!   [`pidfd`] and [`proc`], with events of new ones from the [`connector`]; a worker receives its
 //!   own as [`supervised_spaces`], and both are a machine's [`discovery`];
-//! - [`mappings`] lists their mappings, and [`maps`] translates these for the policy;
+//! - [`mapping_lists`] lists their mappings, and [`mapping_kinds`] translates these for the policy;
 //! - [`domain`] is the interface of the kernel module to the machine, and [`module`] calls it;
 //! - [`unmerge`] unmerges, and [`sleeper`] sleeps; [`locked`] keeps the targets that hold their own
 //!   locks.
@@ -25,6 +25,7 @@
 
 pub mod boundary;
 pub mod cgroup_move_events;
+mod cgroup_path;
 pub mod clock;
 pub mod connector;
 pub mod contents;
@@ -36,8 +37,8 @@ pub mod hints;
 pub mod ksm;
 pub mod locked;
 pub mod machine;
-pub mod mappings;
-pub mod maps;
+pub mod mapping_kinds;
+pub mod mapping_lists;
 pub mod module;
 pub mod patrol;
 pub mod pidfd;

@@ -37,7 +37,7 @@ use crate::selection::Selectors;
 use crate::sleeper::Sleeper;
 use crate::supervised_spaces::{SupervisedSpaces, Supervisor};
 use crate::unmerge::{UnmergeSummary, unmerge_spaces};
-use crate::{clock, mappings};
+use crate::{clock, mapping_lists};
 
 /// A listing of this many frames works even if memory is short: it takes half a page.
 const SHORT_LISTING_FRAMES: u32 = 64;
@@ -245,7 +245,8 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
             return Ok(Observation::Unread { space });
         }
         let ksm_runs = self.ksm.now();
-        let listed = match self.try_call(|domain| mappings::mergeable(domain, space, ksm_runs)) {
+        let listed = match self.try_call(|domain| mapping_lists::mergeable(domain, space, ksm_runs))
+        {
             Err(error) if error.is_locked() => {
                 self.locked.gave_up(space, clock::now());
                 return Ok(Observation::Unread { space });

@@ -20,7 +20,7 @@ use uksm_policy::command::{FrameId, Lines, Nanos, PAGE_SIZE, PageState, Run, Spa
 
 use crate::domain::Domain;
 use crate::module::{self, Verb, raw};
-use crate::{clock, mappings};
+use crate::{clock, mapping_lists};
 
 /// Maximum time of the search of one space.
 const MAX_LOOK_NS: Nanos = 10_000_000_000;
@@ -67,7 +67,7 @@ fn sharer(
 ) -> module::Result<Option<Sharer>> {
     let mut found: Option<Sharer> = None;
     let begun = clock::now();
-    for (mut start, end) in mappings::breakable(domain, space)?.unwrap_or_default() {
+    for (mut start, end) in mapping_lists::breakable(domain, space)?.unwrap_or_default() {
         while start < end {
             let counted = domain.count(space, start, end)?;
             // By then, only a process that holds its locks most of the time is not completely

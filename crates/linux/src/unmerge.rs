@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use uksm_policy::command::SpaceId;
 
 use crate::domain::{Domain, FrameOwner};
-use crate::{mappings, module};
+use crate::{mapping_lists, module};
 
 /// Maximum number of bytes of a process between two calls of `alive`: a fifth of a second of
 /// copying.
@@ -144,7 +144,7 @@ fn break_space(
     alive: &mut dyn FnMut(),
 ) -> module::Result<BreakProgress> {
     let mut sum = BreakProgress::default();
-    let ranges = match mappings::breakable(domain, space) {
+    let ranges = match mapping_lists::breakable(domain, space) {
         Err(error) if error.is_short() => {
             sum.stopped = true;
             return Ok(sum);

@@ -16,8 +16,8 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use uksm_linux::mappings;
-use uksm_linux::maps::Kind;
+use uksm_linux::mapping_kinds::Kind;
+use uksm_linux::mapping_lists;
 use uksm_linux::module::{MappingsAnswer, raw};
 use uksm_policy::command::SpaceId;
 
@@ -238,7 +238,7 @@ fn every_kind_of_mapping_is_listed_as_proc_says(_: &mut Context) {
     }
 
     // The mappings that the policy receives.
-    let listed = mappings::mergeable(&mut domain.device, space, false).expect("MAPPINGS");
+    let listed = mapping_lists::mergeable(&mut domain.device, space, false).expect("MAPPINGS");
     let listed = listed.expect("a living process");
     let kind_at = |address: u64| {
         let holds = listed
@@ -339,7 +339,7 @@ fn sixty_thousand_mappings_are_listed_whole_and_cheaply(context: &mut Context) {
     let mut compared = || {
         let (printed, text) = shortest(|| fs::read(&maps).expect("maps"));
         let (listed, mergeable) =
-            shortest(|| mappings::mergeable(device, space, false).expect("MAPPINGS"));
+            shortest(|| mapping_lists::mergeable(device, space, false).expect("MAPPINGS"));
         (printed, text, listed, mergeable)
     };
     // Three runs take a twentieth of a second: they are repeated on a machine that is slow for that
@@ -420,7 +420,8 @@ fn mappings_that_change_do_not_disorder_a_list(context: &mut Context) {
             lists += 1;
         }
         let device = &mut domain.device;
-        let listed = patiently(|| mappings::mergeable(device, space, false)).expect("MAPPINGS");
+        let listed =
+            patiently(|| mapping_lists::mergeable(device, space, false)).expect("MAPPINGS");
         let listed = listed.expect("a living process");
         assert!(listed.windows(2).all(|pair| pair[0].end <= pair[1].start));
     }
@@ -451,7 +452,7 @@ fn lists_of_processes_that_exec_or_exit_say_so(_: &mut Context) {
             (listed.expect("MAPPINGS"), part.len()),
             (MappingsAnswer::Gone, 0)
         );
-        let found = mappings::breakable(&mut domain.device, space);
+        let found = mapping_lists::breakable(&mut domain.device, space);
         assert_eq!(found.expect("MAPPINGS"), None);
     }
     let new = domain.attach_pid(pid);

@@ -17,7 +17,7 @@ use std::str::FromStr;
 
 use glob::Pattern;
 
-use crate::boundary;
+use crate::cgroup_path;
 
 /// Maximum length of a machine's name with its driver and number, in bytes; libvirt cuts longer
 /// ones.
@@ -38,7 +38,7 @@ impl LibvirtDomain {
     /// below.
     #[must_use]
     pub fn holds(&self, path: &str) -> bool {
-        boundary::units(path).any(|scope| self.is(scope))
+        cgroup_path::units(path).any(|scope| self.is(scope))
     }
 
     /// Whether any name of the path is the scope of such a machine, including names that a user

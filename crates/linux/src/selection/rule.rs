@@ -25,6 +25,7 @@ use std::str::FromStr;
 use super::labels::Labels;
 use super::{Candidate, GroupId, Selection};
 use crate::boundary::{self, Boundary};
+use crate::cgroup_path;
 use crate::proc;
 
 /// Maximum length of the value of a variable that names a group, in bytes.
@@ -117,10 +118,10 @@ impl By {
                 let path = candidate.cgroup()?;
                 // A path with fewer names belongs to no group.
                 let is_deep = path.len() > 1 && path.split('/').count() > *depth;
-                is_deep.then(|| is_path(boundary::cut(path, *depth)))
+                is_deep.then(|| is_path(cgroup_path::cut(path, *depth)))
             }
-            Boundary::Unit => boundary::unit(candidate.cgroup()?).map(is_path),
-            Boundary::Pod => boundary::pod(candidate.cgroup()?).map(|(id, path)| Value {
+            Boundary::Unit => cgroup_path::unit(candidate.cgroup()?).map(is_path),
+            Boundary::Pod => cgroup_path::pod(candidate.cgroup()?).map(|(id, path)| Value {
                 text: id,
                 cgroup: Some(path),
             }),

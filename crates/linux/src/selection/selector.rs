@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 use glob::Pattern;
 
-use crate::boundary;
+use crate::cgroup_path;
 
 /// The longest program name the kernel keeps, in bytes.
 const COMM_BYTES: usize = 15;
@@ -172,7 +172,7 @@ impl Unit {
     /// Whether a process with this path in `/proc/PID/cgroup` is in such a unit or below.
     #[must_use]
     pub fn holds(&self, path: &str) -> bool {
-        boundary::units(path).any(|name| self.0.matches(name))
+        cgroup_path::units(path).any(|name| self.0.matches(name))
     }
 
     /// Whether any name of the path is one of such a unit, including names that a user chose.

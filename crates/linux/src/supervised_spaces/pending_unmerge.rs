@@ -24,7 +24,7 @@ use crate::clock;
 use crate::domain::{Domain, FrameOwner};
 use crate::locked::Locked;
 use crate::unmerge::{BreakProgress, break_range};
-use crate::{mappings, module};
+use crate::{mapping_lists, module};
 
 /// Maximum number of bytes broken at once: some milliseconds of copying.
 const MAX_BROKEN_BYTES: u64 = 8 << 20;
@@ -197,7 +197,7 @@ impl PendingUnmerge {
         let mut range = BreakProgress::default();
         if self.ranges.is_empty() {
             // An ended process has no mappings.
-            self.ranges = match mappings::breakable(domain, id) {
+            self.ranges = match mapping_lists::breakable(domain, id) {
                 Err(error) if error.is_short() => {
                     range.stopped = true;
                     return Ok(range);

@@ -7,7 +7,7 @@ use crate::fake::{Fake, writable};
 use uksm_linux::discovery::Discovery as _;
 use uksm_linux::driver::Machine as _;
 use uksm_linux::machine::LinuxMachine;
-use uksm_linux::maps;
+use uksm_linux::mapping_kinds;
 use uksm_linux::module::raw;
 use uksm_linux::proc::Proc;
 use uksm_linux::processes::Processes;
@@ -99,8 +99,8 @@ fn list(machine: &mut LinuxMachine<Fake>, space: SpaceId) -> Vec<Mapping> {
 fn the_mapping_list_has_all_parts_in_which_pages_can_be_merged() {
     let (_process, mut machine, space) = machine(Fake::mapped());
     let expected = [
-        (0x10_0000, 0x20_0000, maps::Kind::Heap as u64),
-        (0x50_0000, 0x60_0000, maps::Kind::Stack as u64),
+        (0x10_0000, 0x20_0000, mapping_kinds::Kind::Heap as u64),
+        (0x50_0000, 0x60_0000, mapping_kinds::Kind::Stack as u64),
     ];
     for most_listed in 1..5 {
         machine.domain_mut().most_listed = most_listed;

@@ -8,7 +8,7 @@
 //! `/proc/PID/smaps` is read once, mapping after mapping, and given up after [`MAPPINGS_TIMEOUT`]:
 //! a process can have 60,000 mappings, and the kernel walks the page tables of each. A cut list is
 //! used, with a note. The rules are those of the module (`kernel/walk.c`) and of
-//! `crates/linux/src/maps.rs`, by the flags that smaps shows.
+//! `crates/linux/src/mapping_kinds.rs`, by the flags that smaps shows.
 //!
 //! # Units
 //! Bytes for addresses; pages.

@@ -22,7 +22,7 @@ use uksm_policy::command::{Mapping, Nanos, SpaceId};
 
 use crate::domain::Domain;
 use crate::module::{self, MappingsAnswer, Verb, raw};
-use crate::{clock, maps};
+use crate::{clock, mapping_kinds};
 
 /// Number of calls that any list may make: enough for 130,000 mappings.
 const MAX_CALLS: u32 = 32;
@@ -40,7 +40,7 @@ pub fn mergeable(
     ksm_runs: bool,
 ) -> module::Result<Option<Vec<Mapping>>> {
     list(domain, space, |part, mappings| {
-        maps::add_mergeable(part, mappings, ksm_runs);
+        mapping_kinds::add_mergeable(part, mappings, ksm_runs);
     })
 }
 
@@ -53,7 +53,7 @@ pub fn breakable(
     domain: &mut impl Domain,
     space: SpaceId,
 ) -> module::Result<Option<Vec<(u64, u64)>>> {
-    list(domain, space, maps::add_breakable)
+    list(domain, space, mapping_kinds::add_breakable)
 }
 
 fn list<T>(
