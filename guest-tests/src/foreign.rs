@@ -8,7 +8,8 @@
 //! The program `uksm-foreign` is started by `/init`. For each arm it starts the arm's companion
 //! ([`companion`]), then runs the programs one after the other, each in a cgroup and a folder of
 //! its own ([`child`]) and after the same settings were written, and prints one [`Record`] a line.
-//! `uksm-foreign torture` is the torturer ([`torturer`]), `uksm-foreign burn` uses processor time.
+//! `uksm-foreign torture` is the torturer ([`torturer`]), `uksm-foreign read-mappings` reads the
+//! mappings of all processes.
 
 pub mod child;
 pub mod companion;
@@ -37,13 +38,13 @@ use uksm_vm_protocol::messages::{PLAN_PATH, Plan};
 pub fn main(arguments: &[String]) -> Result<(), String> {
     match arguments {
         [] => carry_out(),
-        [word] if word == "burn" => companion::burn(),
+        [word] if word == "read-mappings" => companion::read_mappings(),
         [word, spared @ ..] if word == "torture" => {
             let spared: Result<Vec<u32>, _> = spared.iter().map(|pid| pid.parse()).collect();
             let spared = spared.map_err(|e| format!("a process id: {e}"))?;
             torturer::torture(&spared).map_err(|e| e.to_string())
         }
-        _ => Err("usage: uksm-foreign [burn | torture PID...]".to_owned()),
+        _ => Err("usage: uksm-foreign [read-mappings | torture PID...]".to_owned()),
     }
 }
 

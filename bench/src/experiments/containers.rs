@@ -18,7 +18,7 @@ use crate::comparison::rounds::interleave_by;
 use crate::comparison::trial::{Trial, TrialResult, end_after};
 use crate::comparison::watch::Watch;
 use crate::guests::huge_pages;
-use crate::measure::duplicates::mergeable_pages;
+use crate::measure::duplicates::equal_pages;
 use crate::programs::program_setup::ProgramSetup;
 use crate::programs::python::Python;
 use crate::programs::redis::{Installation, Server, fill};
@@ -86,7 +86,8 @@ fn once(trial: &Trial, setup: &Setup, place: &Installation, count: usize) -> Res
         .iter()
         .flat_map(|container| [container.service.pid(), container.store.pid()])
         .collect();
-    let mergeable_mib = mib(mergeable_pages(&pids)?);
+    let equal = equal_pages(&pids)?;
+    let mergeable_mib = mib(equal.mergeable());
     let mut watch = Watch::new(&pids, setup)?;
     watch.open_window(mergeable_mib, Duration::ZERO);
     watch.begin()?;
@@ -105,6 +106,8 @@ fn once(trial: &Trial, setup: &Setup, place: &Installation, count: usize) -> Res
     })?;
     run.figures
         .insert("processes".to_owned(), pids.len() as f64);
+    run.figures
+        .insert("zero_mib".to_owned(), mib(equal.zero.len()));
     run.add_half();
     trial.print_progress(&run);
     Ok(run)

@@ -1,5 +1,5 @@
-//! The program that runs beside the programs of an arm: a daemon, the torturer, or a burner of CPU
-//! time.
+//! The program that runs beside the programs of an arm: a daemon, the torturer, or a reader of all
+//! mappings.
 //!
 //! # Problem
 //! If the daemon or the torturer died early, the arm would pass without it.
@@ -47,7 +47,7 @@ impl Companion {
         let own = std::process::id().to_string();
         let words: Vec<&str> = match arm {
             Arm::Bare => Vec::new(),
-            Arm::Busy => vec![RUNNER_PATH, "burn"],
+            Arm::Busy => vec![RUNNER_PATH, "read-mappings"],
             Arm::Idle => DAEMON.to_vec(),
             // Our parent is /init.
             Arm::Tortured => vec![RUNNER_PATH, "torture", "1", &own],
@@ -157,13 +157,19 @@ impl Companion {
     }
 }
 
-/// Uses processor time until it is killed.
+/// Reads the mappings of all processes until it is killed. That takes a whole processor, and the lock
+/// of each process's mappings for reading, as the torturer does.
 ///
 /// # Errors
-/// Never.
-pub fn burn() -> Result<(), String> {
-    let mut count = 0_u64;
+/// There is no `/proc`.
+pub fn read_mappings() -> Result<(), String> {
     loop {
-        count = std::hint::black_box(count.wrapping_add(1));
+        for entry in fs::read_dir("/proc").map_err(|e| format!("/proc: {e}"))? {
+            let entry = entry.map_err(|e| format!("/proc: {e}"))?;
+            if entry.file_name().as_encoded_bytes()[0].is_ascii_digit() {
+                // The process may have ended.
+                let _gone = fs::read(entry.path().join("smaps_rollup"));
+            }
+        }
     }
 }

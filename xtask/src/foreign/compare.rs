@@ -71,7 +71,9 @@ pub fn compare(items: &[Item], arms: &[Arm], records: &[Record]) -> Comparison {
                 None => comparison.missing.push((arm, item.name.clone())),
             }
         }
+        // The program's own end comes first: its name is empty.
         let names: BTreeSet<&String> = by_arm.values().flat_map(BTreeMap::keys).collect();
+        let mut stopped = BTreeMap::new();
         for name in names {
             let outcomes: BTreeMap<Arm, Outcome> = by_arm
                 .iter()
@@ -79,7 +81,7 @@ pub fn compare(items: &[Item], arms: &[Arm], records: &[Record]) -> Comparison {
                     (arm, outcomes.get(name).copied().unwrap_or(Outcome::Missing))
                 })
                 .collect();
-            comparison.decide(&item.name, name, outcomes);
+            comparison.decide(&item.name, name, outcomes, &mut stopped);
         }
     }
     comparison
@@ -92,7 +94,15 @@ impl Comparison {
         self.differences.is_empty() && self.missing.is_empty()
     }
 
-    fn decide(&mut self, item: &str, name: &str, outcomes: BTreeMap<Arm, Outcome>) {
+    /// Decides whether the outcomes of one name differ. `stopped` has the arms in which the program
+    /// ended otherwise for a known reason, which explains outcomes that it did not come to.
+    fn decide(
+        &mut self,
+        item: &str,
+        name: &str,
+        outcomes: BTreeMap<Arm, Outcome>,
+        stopped: &mut BTreeMap<Arm, &'static str>,
+    ) {
         let outcomes_without_module: BTreeSet<Outcome> = outcomes
             .iter()
             .filter(|(arm, _)| !arm.has_module())
@@ -114,10 +124,16 @@ impl Comparison {
         let reasons: Option<Vec<_>> = differing
             .iter()
             .map(|&arm| {
+                let outcome = split.outcomes[&arm];
+                let not_reached = stopped.get(&arm).copied();
                 allowed_differences::reason(item, name, arm)
-                    .filter(|_| !split.outcomes[&arm].is_grave())
+                    .or_else(|| not_reached.filter(|_| outcome == Outcome::Missing))
+                    .filter(|_| !outcome.is_grave())
             })
             .collect();
+        if let (true, Some(reasons)) = (name.is_empty(), &reasons) {
+            stopped.extend(differing.iter().copied().zip(reasons.iter().copied()));
+        }
         match reasons.as_deref() {
             Some([]) => {}
             Some([reason, ..]) => self.known.push((split, reason)),
@@ -245,6 +261,23 @@ mod tests {
         records[3].complaints = vec!["BUG: Bad page state in process x  pfn:12345".into()];
         let comparison = compare(&[item("a")], &Arm::ALL, &records);
         assert_eq!(comparison.differences.len(), 1, "{comparison:?}");
+    }
+
+    #[test]
+    fn a_known_reason_to_stop_explains_what_was_not_reached_and_nothing_else() {
+        let compared = |output: &str| {
+            let mut records = Arm::ALL.map(|arm| record(arm, "ok 1 x\nok 2 y"));
+            for record in &mut records {
+                record.item = "khugepaged all:anon".into();
+            }
+            records[3].status = Some(1);
+            records[3].output = output.into();
+            compare(&[item("khugepaged all:anon")], &Arm::ALL, &records)
+        };
+        let stopped = compared("ok 1 x");
+        assert!(stopped.is_equal() && stopped.known.len() == 2, "{stopped:?}");
+        let failed = compared("ok 1 x\nnot ok 2 y");
+        assert_eq!(failed.differences.len(), 1, "{failed:?}");
     }
 
     #[test]
