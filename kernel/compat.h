@@ -37,51 +37,52 @@
 #endif
 
 #ifndef mm_forbids_zeropage
-#error "this kernel hides who may not map the zero page: tell it here"
+#error "uksm: mm_forbids_zeropage() is no macro of this kernel: see compat.h"
 #endif
 #if defined(CONFIG_USERFAULTFD) && !defined(__VM_UFFD_FLAGS)
-#error "this kernel hides what userfaultfd watches: tell it here"
+#error "uksm: __VM_UFFD_FLAGS, all modes of userfaultfd, is no macro of this kernel: see compat.h"
 #endif
 
 /*
  * Kbuild looks for every spelling of a declaration, and exactly one must be there. A
  * declaration that it does not recognize any more is no property that the kernel does
- * not have: left out, the flush of device TLBs would compile as well.
+ * not have: left out, the flush of device TLBs would compile as well. All spellings of
+ * a group are in test/spellings, where each branch is compiled.
  */
 #if defined(UKSM_HAS_INVALIDATE_RANGE) == defined(UKSM_HAS_SECONDARY_TLBS)
-#error "this kernel hides who flushes the TLBs of devices: tell it in Kbuild"
+#error "uksm: unknown or ambiguous: flush of device TLBs in mmu_notifier.h (see Kbuild)"
 #endif
 #if defined(UKSM_HAS_ONLY_END) == defined(UKSM_HAS_PLAIN_END)
-#error "this kernel hides how notifiers learn that a change has ended: tell it in Kbuild"
+#error "uksm: unknown or ambiguous: end of a notice in mmu_notifier.h (see Kbuild)"
 #endif
 #if defined(UKSM_HAS_FOLIO_RMAP) == defined(UKSM_HAS_PAGE_RMAP)
-#error "this kernel hides how mappings of a page are counted: tell it in Kbuild"
+#error "uksm: unknown or ambiguous: count of mappings of a page in rmap.h (see Kbuild)"
 #endif
 #if defined(UKSM_HAS_OFFSET_MAP_LOCK) + defined(UKSM_HAS_REAL_MAP_LOCK) + \
 	defined(UKSM_HAS_MACRO_MAP_LOCK) != 1
-#error "this kernel hides how a page table is locked: tell it in Kbuild"
+#error "uksm: unknown or ambiguous: lock of a page table in mm.h and pgtable.h (see Kbuild)"
 #endif
 #if defined(UKSM_HAS_SPLIT_TO_LIST) + defined(UKSM_HAS_SPLIT_TO_ORDER) + \
 	defined(UKSM_HAS_SPLIT_INNER) != 1
-#error "this kernel hides how huge pages are split: tell it in Kbuild"
+#error "uksm: unknown or ambiguous: split of a huge page in huge_mm.h (see Kbuild)"
 #endif
 #if defined(UKSM_HAS_UFFD_WP_BIT) == defined(UKSM_HAS_UFFD_BIT)
-#error "this kernel hides userfaultfd's bit of an entry: tell it in Kbuild"
+#error "uksm: unknown or ambiguous: userfaultfd's bit of an entry in pgtable_uffd.h (see Kbuild)"
 #endif
 #if defined(UKSM_HAS_MM_USER_NS) == defined(UKSM_HAS_EXEC_STATE)
-#error "this kernel hides the user namespace of a program: tell it in Kbuild"
+#error "uksm: unknown or ambiguous: user namespace in mm_types.h and sched.h (see Kbuild)"
 #endif
 #if defined(UKSM_HAS_KMEM_ONLINE) == defined(UKSM_HAS_KMEM_ENABLED)
-#error "this kernel hides whether cgroups pay for kernel memory: tell it in Kbuild"
+#error "uksm: unknown or ambiguous: charge of kernel memory in memcontrol.h (see Kbuild)"
 #endif
 #if defined(UKSM_HAS_ALLOC_HUGEPAGE) == defined(UKSM_HAS_ALLOC_PLAIN)
-#error "this kernel hides how a page is allocated for a mapping: tell it in Kbuild"
+#error "uksm: unknown or ambiguous: allocation of a page for a mapping in gfp.h (see Kbuild)"
 #endif
 #if defined(UKSM_HAS_SHRINKER_ALLOC) == defined(UKSM_HAS_REGISTER_SHRINKER)
-#error "this kernel hides how a shrinker is registered: tell it in Kbuild"
+#error "uksm: unknown or ambiguous: registration of a shrinker in shrinker.h (see Kbuild)"
 #endif
 #if defined(UKSM_HAS_PERCPU_RSS) == defined(UKSM_HAS_SIMPLE_RSS)
-#error "this kernel hides how the pages of a process are counted: tell it in Kbuild"
+#error "uksm: unknown or ambiguous: count of pages of a process in mm_types.h (see Kbuild)"
 #endif
 
 /* Fields that no accessor hides: what they hold must be what the module takes it for. */

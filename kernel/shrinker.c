@@ -35,6 +35,7 @@
 #include "frame.h"
 #include "pool.h"
 #include "shrinker.h"
+#include "shrinker_registration.h"
 
 /* How long the OOM notifier looks: once it has freed a page, and if it has not. */
 #define OOM_JIFFIES	DIV_ROUND_UP(HZ, 50)
@@ -233,43 +234,6 @@ static int set_oom(const char *value, const struct kernel_param *parameter)
 static const struct kernel_param_ops oom_ops = { .set = set_oom };
 module_param_cb(oom, &oom_ops, NULL, 0200);
 MODULE_PARM_DESC(oom, "do what is done before a process is killed (test builds only)");
-#endif
-
-#ifdef UKSM_HAS_SHRINKER_ALLOC
-static struct shrinker *shrinker;
-
-static int add_shrinker(void)
-{
-	shrinker = shrinker_alloc(0, "uksm");
-	if (!shrinker)
-		return -ENOMEM;
-	shrinker->count_objects = count_frames;
-	shrinker->scan_objects = scan_frames;
-	shrinker->seeks = 0;
-	shrinker_register(shrinker);
-	return 0;
-}
-
-static void remove_shrinker(void)
-{
-	shrinker_free(shrinker);
-}
-#else
-static struct shrinker shrinker = {
-	.count_objects = count_frames,
-	.scan_objects = scan_frames,
-	.seeks = 0,
-};
-
-static int add_shrinker(void)
-{
-	return register_shrinker(&shrinker, "uksm");
-}
-
-static void remove_shrinker(void)
-{
-	unregister_shrinker(&shrinker);
-}
 #endif
 
 /**

@@ -14,6 +14,7 @@
 #ifndef UKSM_SYMBOLS_H
 #define UKSM_SYMBOLS_H
 
+#include <linux/errno.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
