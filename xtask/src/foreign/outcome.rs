@@ -134,7 +134,7 @@ fn selftest(output: &str, names: &mut Names) {
     let mut seen = BTreeSet::new();
     for line in output.lines() {
         let line = plain(line);
-        if !seen.insert((about.clone(), line.to_string())) {
+        if !seen.insert((about.clone(), line.clone())) {
             continue;
         }
         let remark = line.trim_start_matches(['#', ' ']);
