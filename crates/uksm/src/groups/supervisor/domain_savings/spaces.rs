@@ -8,8 +8,8 @@
 //! Spaces are counted one after the other, in ascending order and repeatedly, for a bounded time;
 //! the next turn continues in the middle of a space. A space that was not counted yet is assumed to
 //! have the same part of its memory merged as the counted ones, or all of it, if none was counted.
-//! A space whose process holds its own locks keeps its last count, and waits ([`Locked`]); a turn
-//! ends with the first of those, so that all turns together wait little for them.
+//! A space whose process holds its own locks keeps its last count, and waits ([`LockWaits`]); a
+//! turn ends with the first of those, so that all turns together wait little for them.
 //!
 //! The contribution of a process is the savings of its mappings of frames, which is its part of all
 //! mappings times the savings of all frames, and its pages of zeros.
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 use rustix::io::Errno;
 use uksm_linux::clock;
-use uksm_linux::locked::Locked;
+use uksm_linux::lock_waits::LockWaits;
 use uksm_linux::module::{CountAnswer, Result, raw};
 use uksm_policy::command::{PageState, SpaceId};
 
@@ -54,7 +54,7 @@ pub(in crate::groups::supervisor) struct Spaces {
     /// The last space that was counted.
     last: Option<SpaceId>,
     /// Spaces whose processes hold their own locks.
-    locked: Locked<SpaceId>,
+    locked: LockWaits<SpaceId>,
 }
 
 impl Spaces {
