@@ -35,7 +35,7 @@ pub mod domain;
 pub mod driver;
 pub mod hints;
 pub mod ksm;
-pub mod locked;
+pub mod lock_waits;
 pub mod machine;
 pub mod mapping_kinds;
 pub mod mapping_lists;

@@ -29,7 +29,7 @@ use crate::domain::Domain;
 use crate::driver::Machine;
 use crate::hints::Feed;
 use crate::ksm::activity::KsmActivity;
-use crate::locked::Locked;
+use crate::lock_waits::LockWaits;
 use crate::module::{self, raw};
 use crate::patrol::{Finding, Sharer, sharers_of};
 use crate::processes::Processes;
@@ -78,7 +78,7 @@ pub struct LinuxMachine<D, P = Processes> {
     /// Calls for which there was no memory.
     shortages: u64,
     /// Spaces whose processes hold their own locks.
-    locked: Locked<SpaceId>,
+    locked: LockWaits<SpaceId>,
 }
 
 impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
@@ -95,7 +95,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
             dry: false,
             withheld: 0,
             shortages: 0,
-            locked: Locked::default(),
+            locked: LockWaits::default(),
         }
     }
 

@@ -31,7 +31,7 @@
 //! only the input of its group cannot be read, it is in no group. If it cannot be attached, that is
 //! tried again in turn: another daemon may release its memory, or memory may be short. A process
 //! whose locks are held, because its exec waits for I/O of its own, is tried again more and more
-//! rarely ([`Locked`]), and its state is kept meanwhile.
+//! rarely ([`LockWaits`]), and its state is kept meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -43,7 +43,7 @@ use crate::cgroup_move_events::CgroupMoveEvents;
 use crate::clock;
 use crate::connector::Connector;
 use crate::domain::Domain;
-use crate::locked::Locked;
+use crate::lock_waits::LockWaits;
 use crate::module::{self, AttachAnswer, Verb};
 use crate::pidfd::{self, Exits};
 use crate::proc::{self, Proc, Stat};
@@ -143,7 +143,7 @@ pub struct Processes {
     /// Processes that could not be attached for lack of memory.
     shortages: u64,
     /// Processes that could not be attached because they hold their own locks.
-    locked: Locked<u32>,
+    locked: LockWaits<u32>,
     /// The time that ATTACH may wait for such processes.
     attach_waits: AttachWaits,
 }
@@ -179,7 +179,7 @@ impl Processes {
             started: false,
             unread: 0,
             shortages: 0,
-            locked: Locked::default(),
+            locked: LockWaits::default(),
             attach_waits: AttachWaits::default(),
         })
     }

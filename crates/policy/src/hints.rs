@@ -119,7 +119,7 @@ pub(crate) struct Hints {
     page_cost: PageCost,
     /// Pages followed, and CPU time used, when their cost was learnt last.
     learnt: (u64, Nanos),
-    judged: Judged,
+    judged: YieldCounts,
     used: Nanos,
     /// Pages merged at the expense of hints: hinted pages, and their partners.
     paid_for: u64,
@@ -128,7 +128,7 @@ pub(crate) struct Hints {
 
 /// The result of comparing a page with its expected contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Compared {
+pub(crate) enum ComparisonResult {
     /// The page is merged.
     Equal,
     /// Its contents differ.
@@ -139,7 +139,7 @@ pub(crate) enum Compared {
 
 /// The counts when the yield was last judged.
 #[derive(Debug, Clone, Copy, Default)]
-struct Judged {
+struct YieldCounts {
     at: Nanos,
     sampled: u64,
     merged: u64,
@@ -184,7 +184,7 @@ impl Hints {
             file_yields: FileYields::default(),
             page_cost: PageCost::new(FIRST_COST, 50.0, 1000.0),
             learnt: (0, 0),
-            judged: Judged::default(),
+            judged: YieldCounts::default(),
             used: 0,
             paid_for: 0,
             counts: HintsReport::default(),
@@ -374,14 +374,20 @@ impl Hints {
 
     /// A page at this address was compared with the expected contents of its place in files. If it
     /// is not merged now it is to be sampled.
-    pub(crate) fn compared(&mut self, ticket: Ticket, at: (SpaceId, u64), outcome: Compared) {
+    pub(crate) fn compared(
+        &mut self,
+        ticket: Ticket,
+        at: (SpaceId, u64),
+        outcome: ComparisonResult,
+    ) {
         self.counts.expected_pages += 1;
-        if outcome != Compared::Neither {
-            self.expected_contents.tried(outcome == Compared::Equal);
+        if outcome != ComparisonResult::Neither {
+            self.expected_contents
+                .tried(outcome == ComparisonResult::Equal);
         }
         let (space, page) = (at.0, at.1 / PAGE_SIZE);
         let place = self.tickets.place(ticket, page);
-        let Some(place) = place.filter(|_| outcome != Compared::Equal) else {
+        let Some(place) = place.filter(|_| outcome != ComparisonResult::Equal) else {
             return;
         };
         self.expected_contents.forget(place);
@@ -441,7 +447,7 @@ impl Hints {
         let used = self.used - before.used;
         let by_scanning = (all_merged - before.all_merged).saturating_sub(merged);
         let scanned_for = (all_used - before.all_used).saturating_sub(used);
-        self.judged = Judged {
+        self.judged = YieldCounts {
             at: now,
             sampled: followed,
             merged: self.paid_for,

@@ -1,9 +1,9 @@
 //! Where equal pages meet: the frames, by the hash of their contents, and the unmerged pages.
 //!
 //! There are two indexes, as UKSM has two trees (UKSM §5.3), because their contents age
-//! differently. A frame never changes: [`Merged`] is exact and grows with the savings. An unmerged
-//! page may have changed since it was sampled: [`Unmerged`] is a guess that forgets, of bounded
-//! size. Both only suggest; the module compares.
+//! differently. A frame never changes: [`MergedIndex`] is exact and grows with the savings. An
+//! unmerged page may have changed since it was sampled: [`UnmergedIndex`] is a guess that forgets,
+//! of bounded size. Both only suggest; the module compares.
 //!
 //! `Lookup` holds both, and the state of the frames (`frames`). All reports about frames pass
 //! through it, so the index and the counts agree.
@@ -24,10 +24,10 @@ use crate::params::{Contents, Params, SECOND};
 use crate::report::{FrameReport, IndexMemory};
 use frames::Frames;
 use full_hash_index::FullHashIndex;
-pub use merged::Merged;
+pub use merged::MergedIndex;
 use patrol::Patrol;
 use sharers::Sharers;
-pub use unmerged::{Layout, Match, Query, RegionPage, Unmerged};
+pub use unmerged::{Layout, Match, Query, RegionPage, UnmergedIndex};
 
 /// The longest time for which a listing that is due waits for the engine to be awake for another
 /// reason.
@@ -38,8 +38,8 @@ const FIRST_INDEX: usize = 1 << 16;
 /// The frames and the unmerged pages of one domain.
 #[derive(Debug)]
 pub(crate) struct Lookup {
-    unmerged: Unmerged,
-    merged: Merged,
+    unmerged: UnmergedIndex,
+    merged: MergedIndex,
     in_full: FullHashIndex,
     frames: Frames,
     /// Frames without room for more sharers, and their number of sharers when they became full.
@@ -63,11 +63,11 @@ impl Lookup {
     pub(crate) fn new(params: &Params, strength: u16) -> Lookup {
         let (page_bits, region_bits) = params.place_bits();
         let layout = Layout::new(page_bits, region_bits);
-        let mut unmerged = Unmerged::with_bytes(FIRST_INDEX, layout);
+        let mut unmerged = UnmergedIndex::with_bytes(FIRST_INDEX, layout);
         unmerged.set_era(strength);
         Lookup {
             unmerged,
-            merged: Merged::new(),
+            merged: MergedIndex::new(),
             in_full: FullHashIndex::default(),
             frames: Frames::new(),
             full: BTreeMap::new(),
@@ -86,7 +86,7 @@ impl Lookup {
     }
 
     /// The index of unmerged pages.
-    pub(crate) fn unmerged(&mut self) -> &mut Unmerged {
+    pub(crate) fn unmerged(&mut self) -> &mut UnmergedIndex {
         &mut self.unmerged
     }
 

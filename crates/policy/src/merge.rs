@@ -18,7 +18,7 @@ mod twin_run;
 use crate::command::{FoldBatch, Nanos, Status};
 use crate::params::SECOND;
 use crate::report::{HugeReport, MergedReport, Outcomes};
-use queue::{MergeQueue, Waiting};
+use queue::{MergeQueue, WaitingPage};
 
 /// Pages for which emptying the LRU batches of all processors is worth its cost.
 const WORTH_DRAINING: usize = 32;
@@ -29,7 +29,7 @@ const MAX_WAITS: u32 = 6;
 #[derive(Debug)]
 pub(crate) struct Merge {
     queue: MergeQueue,
-    in_flight: Vec<Waiting>,
+    in_flight: Vec<WaitingPage>,
     /// The queue is to be emptied before any other command.
     is_flush_wanted: bool,
     /// When the LRU batches were last emptied.
@@ -115,7 +115,7 @@ impl Merge {
         &mut self,
         now: Nanos,
         terms: BatchTerms,
-        may_split: impl Fn(&Waiting) -> bool,
+        may_split: impl Fn(&WaitingPage) -> bool,
     ) -> FoldBatch {
         let (mut batch, waiting) = self.queue.take(terms.frames_first);
         let since = self.drained.map(|at| now - at);
@@ -133,7 +133,7 @@ impl Merge {
     }
 
     /// The pages of the batch under way, in its order.
-    pub(crate) fn in_flight(&self) -> &[Waiting] {
+    pub(crate) fn in_flight(&self) -> &[WaitingPage] {
         &self.in_flight
     }
 
@@ -150,7 +150,7 @@ impl Merge {
     }
 
     /// The batch came back.
-    pub(crate) fn end(&mut self) -> Vec<Waiting> {
+    pub(crate) fn end(&mut self) -> Vec<WaitingPage> {
         std::mem::take(&mut self.in_flight)
     }
 

@@ -38,7 +38,7 @@ use crate::control::{self, Answer, NoAnswer, Request};
 use crate::failure::Failure;
 use crate::log::print_line;
 use crate::setting::ACCOUNT_FOLDER;
-pub(crate) use bill::{GroupBill, Sums};
+pub(crate) use bill::{GroupBill, SpanSums};
 pub(crate) use ledger_reader::read;
 pub(crate) use record::{Amounts, Record, TimeRange, written};
 
@@ -54,12 +54,12 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// A bad time, a ledger that cannot be read, no such group.
 pub(crate) fn account(args: &AccountArgs) -> Result<(), Failure> {
     let bounds = args.span.bounds(Timestamp::now())?;
-    let Part {
+    let LedgerPart {
         bounds: (since, until),
         folder,
         group,
-    } = Part::of(&args.span, bounds);
-    let mut sums = Sums::new(since, until);
+    } = LedgerPart::of(&args.span, bounds);
+    let mut sums = SpanSums::new(since, until);
     let torn = read(&folder, since, &mut |record, time_range| {
         sums.add(record, time_range);
     });
@@ -106,7 +106,7 @@ impl SpanArgs {
 
 /// The requested part of a ledger.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct LedgerPart {
     /// The span.
     pub(crate) bounds: Bounds,
     /// The folder.
@@ -115,12 +115,12 @@ pub(crate) struct Part {
     pub(crate) group: Option<String>,
 }
 
-impl Part {
+impl LedgerPart {
     /// The part that these arguments name, after a running daemon has written its accrued amounts.
-    pub(crate) fn of(args: &SpanArgs, bounds: Bounds) -> Part {
+    pub(crate) fn of(args: &SpanArgs, bounds: Bounds) -> LedgerPart {
         let folder = bring_up_to_date(&args.socket);
         let folder = args.dir.clone().or(folder);
-        Part {
+        LedgerPart {
             bounds,
             folder: folder.unwrap_or_else(|| PathBuf::from(ACCOUNT_FOLDER)),
             group: args.group.clone(),

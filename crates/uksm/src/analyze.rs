@@ -43,7 +43,7 @@ mod units;
 mod watch;
 
 use lifetimes::Lifetimes;
-use plan::Plan;
+use plan::AnalysisPlan;
 use watch::Watch;
 
 /// Reads, estimates and prints.
@@ -59,7 +59,7 @@ pub(crate) fn analyze(args: &AnalyzeArgs) -> Result<(), Failure> {
     let create = |path| DocumentFile::create("--html", path);
     let file = args.html.as_deref().map(create).transpose()?;
     let random = args.seed.map_or_else(hash_seed::random, Ok)?;
-    let plan = Plan {
+    let plan = AnalysisPlan {
         budget: args.budget,
         cpu_before: before.1,
     };

@@ -95,7 +95,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> String {
 
 fn parse(path: &Path, text: &str, config: &mut Config) -> Result<(), String> {
     let file = File {
-        source: Source::File(path),
+        source: TextSource::File(path),
         text,
     };
     let table = DeTable::parse(text).map_err(|error| {
@@ -128,14 +128,14 @@ type Value<'a> = Spanned<DeValue<'a>>;
 
 /// The source of a text.
 #[derive(Clone, Copy)]
-enum Source<'a> {
+enum TextSource<'a> {
     File(&'a Path),
     /// The keys of a command.
     Command(&'a str),
 }
 
 struct File<'a> {
-    source: Source<'a>,
+    source: TextSource<'a>,
     text: &'a str,
 }
 
@@ -147,13 +147,13 @@ impl File<'_> {
 
     fn fault(&self, key: &Key<'_>, what: &str) -> String {
         match self.source {
-            Source::File(path) => format!(
+            TextSource::File(path) => format!(
                 "{}:{}: {}: {what}",
                 path.display(),
                 self.line(&key.span()),
                 key.get_ref()
             ),
-            Source::Command(who) => format!("{who}: {}: {what}", key.get_ref()),
+            TextSource::Command(who) => format!("{who}: {}: {what}", key.get_ref()),
         }
     }
 
@@ -212,20 +212,20 @@ impl File<'_> {
 
     fn origin(&self, key: &Key<'_>) -> Origin {
         match self.source {
-            Source::File(path) => Origin::Line {
+            TextSource::File(path) => Origin::Line {
                 path: path.to_owned(),
                 line: self.line(&key.span()),
                 key: key.get_ref().to_string(),
             },
-            Source::Command(who) => Origin::Option(format!("{who}: {}", key.get_ref())),
+            TextSource::Command(who) => Origin::Option(format!("{who}: {}", key.get_ref())),
         }
     }
 
     /// The origin of a group of this name.
     fn origin_of_group(&self, key: &Key<'_>) -> Origin {
         match self.source {
-            Source::File(_) => self.origin(key),
-            Source::Command(who) => Origin::Option(who.to_owned()),
+            TextSource::File(_) => self.origin(key),
+            TextSource::Command(who) => Origin::Option(who.to_owned()),
         }
     }
 

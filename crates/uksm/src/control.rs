@@ -48,13 +48,13 @@ const STRANGER_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A request that waits for the worker.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingRequest {
     /// The request.
     pub(crate) request: Request,
     answer: SyncSender<Answer>,
 }
 
-impl Pending {
+impl PendingRequest {
     /// Answers it. A client that is gone is ignored.
     pub(crate) fn answer(&self, answer: Answer) {
         let _gone = self.answer.try_send(answer);
@@ -64,7 +64,7 @@ impl Pending {
 /// The daemon's end. Dropping it removes the socket.
 #[derive(Debug)]
 pub(crate) struct Control {
-    requests: Receiver<Pending>,
+    requests: Receiver<PendingRequest>,
     /// Shares of a core that a supervisor allows.
     shares: Receiver<f64>,
     _socket: Option<BoundSocket>,
@@ -139,7 +139,10 @@ impl Control {
     }
 
     /// A control whose requests and shares come through these channels, not from a socket.
-    pub(crate) fn of_channels(requests: Receiver<Pending>, shares: Receiver<f64>) -> Control {
+    pub(crate) fn of_channels(
+        requests: Receiver<PendingRequest>,
+        shares: Receiver<f64>,
+    ) -> Control {
         Control {
             requests,
             shares,
@@ -149,7 +152,7 @@ impl Control {
 
     /// The next request, if one waits.
     #[must_use]
-    pub(crate) fn next(&self) -> Option<Pending> {
+    pub(crate) fn next(&self) -> Option<PendingRequest> {
         self.requests.try_recv().ok()
     }
 
@@ -189,7 +192,12 @@ fn failed(path: &Path, what: &str, error: &std::io::Error) -> String {
     )
 }
 
-fn serve(listener: &UnixListener, members: Option<Members>, worker: Sender<Pending>, waker: Waker) {
+fn serve(
+    listener: &UnixListener,
+    members: Option<Members>,
+    worker: Sender<PendingRequest>,
+    waker: Waker,
+) {
     let ask = move |request: Request| hand_over(request, &worker, &waker);
     let service = VarlinkService::new(
         "uksm",
@@ -247,12 +255,12 @@ fn attend(
 /// Passes a request to the worker and waits for its answer. None if the worker has ended.
 pub(crate) fn hand_over(
     request: Request,
-    worker: &Sender<Pending>,
+    worker: &Sender<PendingRequest>,
     waker: &Waker,
 ) -> Option<Answer> {
     let (sender, answer) = sync_channel(1);
     let timeout = request.timeout();
-    let pending = Pending {
+    let pending = PendingRequest {
         request,
         answer: sender,
     };

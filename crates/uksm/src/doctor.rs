@@ -39,7 +39,7 @@ use check::Severity;
 pub(crate) use checks::checks_in_words;
 use host::Host;
 use probe::Root;
-use report::Report;
+use report::DoctorReport;
 use sources::Sources;
 
 /// Timeout of the daemon's answer.
@@ -68,7 +68,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
         },
     };
     let host = Host::read(&Root::at_path(&args.root), args.config.as_deref(), &sources);
-    let report = Report::of(&host);
+    let report = DoctorReport::of(&host);
     let text = match args.json {
         true => {
             serde_json::to_string_pretty(&report).context("the result cannot be written as JSON")?

@@ -35,7 +35,7 @@ mod report;
 mod why_unmerged;
 
 use mappings::Mappings;
-use report::{Memory, Process, Report};
+use report::{ExplainReport, MemoryReport, ProcessReport};
 use why_unmerged::Breakdown;
 
 /// Timeout of all processes together.
@@ -54,9 +54,9 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     pin(&mut selectors, &proc)?;
     let chosen = chosen(&selectors, &proc)?;
     let root = &args.roots.proc_root;
-    let mut report = Report {
+    let mut report = ExplainReport {
         lists_regions: args.regions,
-        ..Report::default()
+        ..ExplainReport::default()
     };
     let mut sum = Breakdown::default();
     let until = Instant::now() + TOTAL_TIMEOUT;
@@ -78,7 +78,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     if let ([], Some(pid)) = (&report.processes[..], gone) {
         return Err(anyhow!("process {pid} ended while it was looked at").into());
     }
-    report.sum = Memory::of(&sum);
+    report.sum = MemoryReport::of(&sum);
     let text = match args.json {
         true => {
             serde_json::to_string_pretty(&report).context("the result cannot be written as JSON")?
@@ -183,7 +183,7 @@ fn look(
     root: &Path,
     (pid, comm): (u32, String),
     until: Instant,
-) -> Result<Option<(Process, Breakdown)>, Failure> {
+) -> Result<Option<(ProcessReport, Breakdown)>, Failure> {
     let mut faults = Vec::new();
     let evidence = evidence_of(ask, pid, until, &mut faults)?;
     match evidence.place {
@@ -213,7 +213,7 @@ fn look(
             breakdown
         }
     };
-    let process = Process::of((pid, comm), evidence, faults, &breakdown);
+    let process = ProcessReport::of((pid, comm), evidence, faults, &breakdown);
     Ok(Some((process, breakdown)))
 }
 

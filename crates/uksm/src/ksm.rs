@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::control::Control;
 use crate::failure::Failure;
 use crate::groups::supervisor::original_limits;
-use crate::setting::{self, Backend, Resolved, Settings};
+use crate::setting::{self, Backend, ResolvedSettings, Settings};
 use crate::{hash_seed, log, niceness, signals, startup};
 
 mod daemon;
@@ -92,7 +92,7 @@ pub(crate) fn is_asked_for(config: &Config) -> Result<bool, String> {
 pub(crate) fn run(
     (args, has_configuration): (&RunArgs, bool),
     (settings, by_command): (&Settings, &Selection),
-    resolved: &Resolved,
+    resolved: &ResolvedSettings,
 ) -> Result<(), Failure> {
     let daemon = &resolved.daemon;
     log::start(daemon.log);

@@ -22,7 +22,7 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow};
 use jiff::Timestamp;
 
-use crate::account::Part;
+use crate::account::LedgerPart;
 use crate::cli::ReportArgs;
 use crate::failure::Failure;
 use crate::html_document::DocumentFile;
@@ -53,7 +53,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
         true => None,
         false => Some(DocumentFile::create("--output", output)?),
     };
-    let part = Part::of(&args.span, span);
+    let part = LedgerPart::of(&args.span, span);
     let report = figures::figures(&part, now).map_err(|line| anyhow!(line))?;
     let text = match args.json {
         true => {

@@ -4,7 +4,8 @@
 //! when two settings contradict each other. So settings are kept as texts by name, each with its
 //! [`Origin`]; the last to set one wins. [`Settings::resolve`] reads them when all are there.
 //!
-//! The policy's parameters are rows of [`Params`], the daemon's own are rows of [`Daemon`] below.
+//! The policy's parameters are rows of [`Params`], the daemon's own are rows of [`DaemonSettings`]
+//! below.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,7 +40,7 @@ pub(crate) const AGENT_SOCKET: &str = "/run/uksm/agents.sock";
 uksm_policy::parameters! {
     /// What the daemon is told besides the policy's parameters.
     #[derive(Debug, Clone, PartialEq)]
-    pub(crate) struct Daemon, made by standard() {
+    pub(crate) struct DaemonSettings, made by standard() {
         /// How much processor time to use: 95% of a core and a round in 2s; 47.5%, 4s; 23.75%, 8s;
         /// 1%, 20s.
         /// Parameters given by name override its values.
@@ -155,14 +156,14 @@ fn log_level() -> Choice<Level, 5> {
 
 /// Every setting with its default: the daemon's own, and every parameter of the policy.
 pub(crate) fn rows() -> impl Iterator<Item = Row> {
-    let daemon = Daemon::standard();
+    let daemon = DaemonSettings::standard();
     let params = Params::governor(daemon.governor);
     daemon.rows().into_iter().chain(params.rows())
 }
 
 /// The names of [`rows`].
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    Daemon::NAMES.iter().chain(Params::NAMES).copied()
+    DaemonSettings::NAMES.iter().chain(Params::NAMES).copied()
 }
 
 /// The setting of this name, if there is one.
@@ -213,14 +214,14 @@ pub(crate) struct Settings {
 
 /// Everything the daemon was told, understood.
 #[derive(Debug, Clone)]
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedSettings {
     /// The daemon's own settings, checked.
-    pub(crate) daemon: Daemon,
+    pub(crate) daemon: DaemonSettings,
     /// The policy's parameters, checked.
     pub(crate) params: Params,
 }
 
-impl Daemon {
+impl DaemonSettings {
     /// The marks of the guard.
     pub(crate) fn marks(&self) -> Marks {
         Marks {
@@ -233,7 +234,7 @@ impl Daemon {
     }
 }
 
-impl Resolved {
+impl ResolvedSettings {
     /// All settings as texts, which [`Settings::of_texts`] reads.
     pub(crate) fn texts(&self) -> BTreeMap<String, String> {
         let all = self.daemon.texts().into_iter().chain(self.params.texts());
@@ -257,7 +258,7 @@ const ALSO_OF_GROUPS: [&str; 5] = ["governor", "seed", "max_frames", "dry_run", 
 
 /// Settings that are the daemon's as a whole, and no group's.
 pub(crate) fn of_daemon_alone() -> impl Iterator<Item = &'static str> {
-    let names = Daemon::NAMES.iter().copied();
+    let names = DaemonSettings::NAMES.iter().copied();
     names.filter(|name| !ALSO_OF_GROUPS.contains(name))
 }
 
@@ -267,7 +268,7 @@ impl Settings {
         self.texts.insert(name, (text, origin));
     }
 
-    /// Those of [`Resolved::texts`].
+    /// Those of [`ResolvedSettings::texts`].
     ///
     /// # Errors
     /// A name that is none.
@@ -309,10 +310,10 @@ impl Settings {
     ///
     /// # Errors
     /// The first that is out of bounds or contradicts others, and where it was set.
-    pub(crate) fn resolve(&self) -> Result<Resolved, String> {
+    pub(crate) fn resolve(&self) -> Result<ResolvedSettings, String> {
         let refuse = |error| self.refuse(&error);
-        let mut daemon = Daemon::standard();
-        for name in Daemon::NAMES {
+        let mut daemon = DaemonSettings::standard();
+        for name in DaemonSettings::NAMES {
             if let Some(text) = self.text(name) {
                 daemon.set(name, text).map_err(refuse)?;
             }
@@ -344,7 +345,7 @@ impl Settings {
             }
         }
         params.check().map_err(refuse)?;
-        Ok(Resolved { daemon, params })
+        Ok(ResolvedSettings { daemon, params })
     }
 
     fn refuse(&self, error: &ParamError) -> String {

@@ -37,7 +37,7 @@ macro_rules! sections {
         pub(crate) struct Status {
             /// The daemon.
             #[serde(flatten)]
-            pub(crate) daemon: Daemon,
+            pub(crate) daemon: DaemonStatus,
             $(pub(crate) $name: $Section,)+
         }
 
@@ -45,7 +45,7 @@ macro_rules! sections {
         /// its fields stand beside the sections.
         pub(crate) fn sections() -> Vec<(&'static str, String, Vec<Field>)> {
             vec![
-                ("", Daemon::about(), Daemon::fields()),
+                ("", DaemonStatus::about(), DaemonStatus::fields()),
                 $((stringify!($name), <$Section>::about(), <$Section>::fields()),)+
             ]
         }
@@ -53,27 +53,27 @@ macro_rules! sections {
 }
 
 sections! {
-    targets: Targets,
+    targets: TargetStatus,
     levels: Vec<LevelReport>,
-    merged: Merged,
-    frames: Frames,
-    saved: Saved,
-    cpu: Cpu,
-    memory: Memory,
+    merged: MergeStatus,
+    frames: FrameStatus,
+    saved: SavingsStatus,
+    cpu: CpuStatus,
+    memory: MemoryStatus,
     strength: StrengthReport,
-    huge: Huge,
+    huge: HugePageStatus,
     promotions: PromotionReport,
     sampling: SamplingReport,
-    hints: Hints,
+    hints: HintStatus,
     outcomes: Outcomes,
     known_frames: FrameReport,
-    kernel: Kernel,
+    kernel: KernelStatus,
     ledger: Amounts,
 }
 
 uksm_policy::counters! {
     /// The daemon.
-    pub(crate) struct Daemon {
+    pub(crate) struct DaemonStatus {
         /// Version of the daemon.
         version: String,
         /// Its process id.
@@ -87,19 +87,19 @@ uksm_policy::counters! {
     }
 
     /// Processes whose memory is deduplicated.
-    pub(crate) struct Targets {
+    pub(crate) struct TargetStatus {
         /// Processes followed.
         processes: u64 = "processes" or "process",
         /// Failed reads of processes, for example for lack of file descriptors; what was known of
         /// these processes is kept.
         unread: u64 = "failed reads" or "failed read" unless "0",
         /// Processes that were named and could not be attached, and why; each is tried again.
-        failed: Vec<Failed>,
+        failed: Vec<FailedProcess>,
         /// Processes that have held the lock of their own mappings for 5 s or longer, at every
         /// attempt: their memory can be neither read nor merged.
         locked_processes: u64 = "processes that hold their own locks" or "process that holds its own locks" unless "0",
         /// Those of them that have done so for the longest time, 32 at most; each is tried again.
-        locked: Vec<HoldsLocks>,
+        locked: Vec<LockedProcess>,
         /// Calls that gave up on a process because of its locks, after a tenth of a second; each is
         /// made again later.
         lock_timeouts: u64,
@@ -120,7 +120,7 @@ uksm_policy::counters! {
     }
 
     /// A process that could not be attached.
-    pub(crate) struct Failed {
+    pub(crate) struct FailedProcess {
         /// Its id.
         pid: u32,
         /// Why.
@@ -128,7 +128,7 @@ uksm_policy::counters! {
     }
 
     /// A process that holds its own locks.
-    pub(crate) struct HoldsLocks {
+    pub(crate) struct LockedProcess {
         /// Its id.
         pid: u32,
         /// For how long, from the first try to the last.
@@ -137,7 +137,7 @@ uksm_policy::counters! {
 
     /// Pages merged since the start, by their partner, including pages broken since; and duplicates
     /// left.
-    pub(crate) struct Merged {
+    pub(crate) struct MergeStatus {
         /// Merged pages that processes of the whole host wrote since the daemon started, by the
         /// kernel's count of copies; null where KSM merges too, and of a group.
         written_on_host: Option<u64>,
@@ -151,7 +151,7 @@ uksm_policy::counters! {
 
     /// Frames of the domain, counted by the module for this status. Of more than 30,000, mappings
     /// are those that the policy knows of, from its last listing and its own merges.
-    pub(crate) struct Frames {
+    pub(crate) struct FrameStatus {
         /// Frames held.
         held: u64 = "held",
         /// Most frames that may be held.
@@ -163,7 +163,7 @@ uksm_policy::counters! {
     }
 
     /// Net savings: `net_pages = frames_pages + zero_pages - daemon_pages`.
-    pub(crate) struct Saved {
+    pub(crate) struct SavingsStatus {
         /// Mappings of frames less frames held.
         frames_pages: i64,
         /// Merged pages that map the kernel's zero page now, at most as many as the module zeroed.
@@ -179,7 +179,7 @@ uksm_policy::counters! {
     }
 
     /// CPU time.
-    pub(crate) struct Cpu {
+    pub(crate) struct CpuStatus {
         /// Share of one core used since the start.
         mean_share: f64 = "on average",
         /// Used by the daemon altogether, starting up and answering included.
@@ -191,7 +191,7 @@ uksm_policy::counters! {
     }
 
     /// Memory of the daemon.
-    pub(crate) struct Memory {
+    pub(crate) struct MemoryStatus {
         /// All memory of the daemon.
         resident_bytes: u64 = "resident",
         /// Calls for which the kernel had no memory; each is tried again, and nothing is lost.
@@ -206,7 +206,7 @@ uksm_policy::counters! {
 
     /// Hints of I/O: memory that a file or block device was read into, or written from, is read
     /// first.
-    pub(crate) struct Hints {
+    pub(crate) struct HintStatus {
         /// Source of hints: `programs` in the kernel, or `nobody` with the reason.
         source: String,
         /// Functions of the kernel that cannot be watched, and why.
@@ -225,7 +225,7 @@ uksm_policy::counters! {
     }
 
     /// Huge pages.
-    pub(crate) struct Huge {
+    pub(crate) struct HugePageStatus {
         /// Huge pages split by the module.
         splits: u64 = "split",
     }
@@ -237,7 +237,7 @@ uksm_policy::counters! {
     /// The module's counts since the daemon opened it. They must satisfy
     /// `tried = merged + already + zeroed + differed + busy + gone + full + refused`; the printed
     /// line says IS NOT if they do not, which is a bug to report.
-    pub(crate) struct Kernel {
+    pub(crate) struct KernelStatus {
         /// Whether the equation holds.
         equation_holds: bool,
     }
@@ -286,9 +286,9 @@ kernel_counts! {
     split_zeroed = "zero pages freed by splits" or "zero page freed by splits",
 }
 
-impl Kernel {
+impl KernelStatus {
     /// Copies the counts and checks the equation.
-    pub(crate) fn new(info: &Info) -> Kernel {
+    pub(crate) fn new(info: &Info) -> KernelStatus {
         let outcomes = Outcomes {
             tried: info.tried,
             merged: info.merged,
@@ -300,7 +300,7 @@ impl Kernel {
             full: info.full,
             refused: info.refused,
         };
-        Kernel {
+        KernelStatus {
             equation_holds: outcomes.balances(),
             outcomes,
             counts: KernelCounts::new(info),
@@ -308,19 +308,19 @@ impl Kernel {
     }
 }
 
-impl Failed {
+impl FailedProcess {
     /// A process whose attachment failed with this error.
-    pub(crate) fn of(pid: u32, errno: Errno) -> Failed {
+    pub(crate) fn of(pid: u32, errno: Errno) -> FailedProcess {
         let verb = Verb::Attach;
         let error = module::Error::Call { verb, errno }.to_string();
-        Failed { pid, error }
+        FailedProcess { pid, error }
     }
 }
 
 /// Maximum number of processes that are named because they hold their own locks.
 const MAX_LOCKED: usize = 32;
 
-impl Targets {
+impl TargetStatus {
     /// Adds these processes, which hold their own locks for this many seconds, to those that are
     /// named already.
     pub(crate) fn add_locked(&mut self, locked: impl Iterator<Item = (u32, f64)>) {
@@ -329,22 +329,22 @@ impl Targets {
                 continue;
             }
             self.locked_processes += 1;
-            self.locked.push(HoldsLocks { pid, seconds });
+            self.locked.push(LockedProcess { pid, seconds });
         }
-        let longest = |a: &HoldsLocks, b: &HoldsLocks| b.seconds.total_cmp(&a.seconds);
+        let longest = |a: &LockedProcess, b: &LockedProcess| b.seconds.total_cmp(&a.seconds);
         self.locked.sort_by(longest);
         self.locked.truncate(MAX_LOCKED);
     }
 }
 
-impl Saved {
+impl SavingsStatus {
     /// Adds up savings and costs.
-    pub(crate) fn new(frames: &Frames, zero_pages: u64, resident_bytes: u64) -> Saved {
+    pub(crate) fn new(frames: &FrameStatus, zero_pages: u64, resident_bytes: u64) -> SavingsStatus {
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let frames_pages = signed(frames.sharers) - signed(frames.held);
         let daemon_pages = resident_bytes / uksm_policy::command::PAGE_SIZE;
         let net_pages = frames_pages + signed(zero_pages) - signed(daemon_pages);
-        Saved {
+        SavingsStatus {
             frames_pages,
             zero_pages,
             daemon_pages,
@@ -376,22 +376,22 @@ mod tests {
             ..Info::default()
         };
         (info.differed, info.busy, info.gone, info.full, info.refused) = (4, 5, 6, 7, 8);
-        assert!(Kernel::new(&info).equation_holds);
+        assert!(KernelStatus::new(&info).equation_holds);
         info.gone += 1;
-        assert!(!Kernel::new(&info).equation_holds);
+        assert!(!KernelStatus::new(&info).equation_holds);
     }
 
     #[test]
     fn savings_are_net_of_frames_and_daemon() {
-        let frames = Frames {
+        let frames = FrameStatus {
             held: 10,
             unmapped: 2,
             sharers: 100,
-            ..Frames::default()
+            ..FrameStatus::default()
         };
-        let saved = Saved::new(&frames, 5, 20 * 4096);
+        let saved = SavingsStatus::new(&frames, 5, 20 * 4096);
         assert_eq!((saved.frames_pages, saved.net_pages), (90, 75));
-        let nothing = Saved::new(&Frames::default(), 0, 256 * 4096);
+        let nothing = SavingsStatus::new(&FrameStatus::default(), 0, 256 * 4096);
         assert_eq!((nothing.net_pages, nothing.net_mib), (-256, -1.0));
     }
 
@@ -475,7 +475,7 @@ mod tests {
             levels: vec![LevelReport::default(); 4],
             ..Status::default()
         };
-        status.targets.failed.push(Failed::default());
+        status.targets.failed.push(FailedProcess::default());
         let locked = (1..=40).map(|pid| (pid, f64::from(pid)));
         status.targets.add_locked(locked.chain([(1, 9.0)]));
         assert_eq!(status.targets.locked_processes, 40);

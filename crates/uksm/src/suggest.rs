@@ -36,10 +36,10 @@ mod members;
 mod report;
 
 use members::MemberName;
-use report::{BoundaryReport, GroupReport, LeftOut, Names, Report};
+use report::{BoundaryReport, GroupReport, LeftOutProcess, Names, SuggestReport};
 
 /// A process that was read.
-struct Target {
+struct ProcessContents {
     pid: u32,
     stat: Stat,
     contents: Contents,
@@ -72,11 +72,11 @@ fn read_and_propose(
     args: &SuggestArgs,
     selection: &Selection,
     proc: &Proc,
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<SuggestReport> {
     let before = (clock::now(), clock::process_cpu());
     let salt = Salt::new(hash_seed::random()?);
     let mut reader = Reader::new(salt, args.pages_per_process, args.cpu);
-    let mut within: BTreeMap<String, Vec<Target>> = BTreeMap::new();
+    let mut within: BTreeMap<String, Vec<ProcessContents>> = BTreeMap::new();
     let mut left_out = Vec::new();
     for (pid, stat) in chosen(selection, proc)? {
         let read = match args.boundary.of(proc, pid) {
@@ -88,7 +88,7 @@ fn read_and_propose(
         };
         let why = match read {
             Ok(Some((boundary, contents))) => {
-                let target = Target {
+                let target = ProcessContents {
                     pid,
                     stat,
                     contents,
@@ -107,7 +107,7 @@ fn read_and_propose(
         if named {
             return Err(anyhow!("--pid {pid}: {}: {why}", stat.comm.escape_debug()));
         }
-        left_out.push(LeftOut {
+        left_out.push(LeftOutProcess {
             pid,
             comm: stat.comm,
             why,
@@ -115,7 +115,8 @@ fn read_and_propose(
     }
     if within.is_empty() {
         let first = left_out.first();
-        let first = first.map(|LeftOut { pid, comm, why }| (*pid, comm.as_str(), why.as_str()));
+        let first =
+            first.map(|LeftOutProcess { pid, comm, why }| (*pid, comm.as_str(), why.as_str()));
         return Err(nobody_read(left_out.len(), first));
     }
     let worth = Worth {
@@ -123,10 +124,10 @@ fn read_and_propose(
         least_pages: (args.least_saved / 4096) as f64,
     };
     let cgroups = members::cgroups(proc)?;
-    let mut report = Report {
+    let mut report = SuggestReport {
         rule: args.boundary.to_string(),
         left_out,
-        ..Report::default()
+        ..SuggestReport::default()
     };
     let mut names = Names::default();
     for (boundary, targets) in within {
@@ -190,7 +191,7 @@ fn refusal(error: &proc::Error) -> String {
 /// The proposal for one boundary.
 fn described(
     name: String,
-    targets: Vec<Target>,
+    targets: Vec<ProcessContents>,
     worth: Worth,
     cgroups: &BTreeMap<u32, String>,
     names: &mut Names,
@@ -199,7 +200,7 @@ fn described(
     let mut in_part = 0;
     let mut processes = Vec::new();
     let mut sketches: Vec<Sketch> = Vec::new();
-    for Target {
+    for ProcessContents {
         pid,
         stat,
         contents,

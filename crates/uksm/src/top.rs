@@ -7,10 +7,11 @@
 //!
 //! # Approach
 //! A thread asks the daemon ([`poller`]): once an interval for its status, which has all groups,
-//! and for the processes that are shown; on request for the explanation of a process. The [`State`]
-//! keeps the last answers, the history of savings, and the choices made by keys; the [`drawing`] is
-//! drawn from that alone. ratatui and crossterm handle the terminal: it is restored at the end, at
-//! an error, at a panic and at signals. `--once` prints the same as text ([`plain_text`]).
+//! and for the processes that are shown; on request for the explanation of a process. The
+//! [`ScreenState`] keeps the last answers, the history of savings, and the choices made by keys;
+//! the [`drawing`] is drawn from that alone. ratatui and crossterm handle the terminal: it is
+//! restored at the end, at an error, at a panic and at signals. `--once` prints the same as text
+//! ([`plain_text`]).
 //!
 //! # Units
 //! MiB, percent of one core, pages of 4 KiB.
@@ -39,8 +40,8 @@ use crate::cli::TopArgs;
 use crate::control::Request;
 use crate::failure::Failure;
 
-use poller::{Answered, PollerAnswer, PollerRequest};
-use state::State;
+use poller::{PollerAnswer, PollerRequest, StatusAnswer};
+use state::ScreenState;
 use terminal_style::TerminalStyle;
 
 /// Interval of checks for signals and answers.
@@ -56,7 +57,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
         can_draw(is_terminal)?;
     }
     let answer = crate::control::client::asked(&args.socket, &Request::Status)?;
-    let answer = Answered::of(answer).map_err(|line| anyhow!(line))?;
+    let answer = StatusAnswer::of(answer).map_err(|line| anyhow!(line))?;
     if args.once {
         let columns = std::env::var("COLUMNS").ok();
         let width = match is_terminal {
@@ -65,16 +66,16 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
         };
         let whose = plain_text::whose(&answer).into_iter();
         let answers = whose.filter_map(|whose| poller::processes(&args.socket, &whose));
-        let text = plain_text::text(&State::of(answer), answers.collect(), width);
+        let text = plain_text::text(&ScreenState::of(answer), answers.collect(), width);
         let _closed = std::io::stdout().write_all(text.as_bytes());
         return Ok(());
     }
-    let mut state = State::of(answer);
+    let mut state = ScreenState::of(answer);
     let stopped = signals().context("top: cannot wait for signals")?;
     let asker = poller::start(args.socket.clone(), args.interval);
     let asker = asker.context("top: cannot start a thread")?;
     let styles = TerminalStyle::of_environment(|name| std::env::var_os(name));
-    let restored = Restored;
+    let restored = TerminalRestorer;
     let mut terminal = ratatui::try_init().context("top: cannot use the terminal")?;
     let shown = show(&mut terminal, &mut state, styles, &asker, &stopped);
     drop(restored);
@@ -107,9 +108,9 @@ fn can_draw(is_terminal: bool) -> anyhow::Result<()> {
 }
 
 /// Restores the terminal when it is dropped.
-struct Restored;
+struct TerminalRestorer;
 
-impl Drop for Restored {
+impl Drop for TerminalRestorer {
     fn drop(&mut self) {
         // A terminal that is gone cannot be restored.
         let _gone = ratatui::try_restore();
@@ -131,7 +132,7 @@ fn signals() -> std::io::Result<Arc<AtomicBool>> {
 /// Draws changes until the program is stopped.
 fn show(
     terminal: &mut DefaultTerminal,
-    state: &mut State,
+    state: &mut ScreenState,
     styles: TerminalStyle,
     (wishes, answers): &(Sender<PollerRequest>, Receiver<PollerAnswer>),
     stopped: &AtomicBool,

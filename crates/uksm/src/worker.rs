@@ -30,10 +30,11 @@ use uksm_policy::command::{Command, Nanos, SpaceId};
 use uksm_policy::report::{HintsReport, MergedReport, Report, counted};
 
 use crate::account::single_daemon::SingleDaemonAccount;
-use crate::control::{Answer, Control, Pending, Request};
+use crate::control::{Answer, Control, PendingRequest, Request};
 use crate::status::written_pages::WrittenPages;
 use crate::status::{
-    Cpu, Daemon, Failed, Frames, Hints, Huge, Kernel, Memory, Merged, Saved, Status, Targets,
+    CpuStatus, DaemonStatus, FailedProcess, FrameStatus, HintStatus, HugePageStatus, KernelStatus,
+    MemoryStatus, MergeStatus, SavingsStatus, Status, TargetStatus,
 };
 use crate::{signals, systemd};
 use locate::Locate;
@@ -254,7 +255,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         };
     }
 
-    fn attend(&mut self, pending: &Pending)
+    fn attend(&mut self, pending: &PendingRequest)
     where
         LinuxMachine<D, P>: Unmerge + Locate,
     {
@@ -347,7 +348,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             tracing::warn!("{error}");
             0
         });
-        let frames = Frames {
+        let frames = FrameStatus {
             held: info.frames,
             unmapped: totals.unmapped,
             sharers: totals.sharers,
@@ -361,7 +362,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         };
         let uptime_seconds = seconds(clock::now().saturating_sub(self.started));
         Ok(Status {
-            daemon: Daemon {
+            daemon: DaemonStatus {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 pid: std::process::id(),
                 uptime_seconds,
@@ -370,26 +371,26 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             },
             targets: self.targets(&report),
             levels: report.levels,
-            merged: Merged {
+            merged: MergeStatus {
                 pages: merged,
                 duplicates: report.duplicates,
                 written_on_host: self.written.as_ref().and_then(|of| of.count(info.broken)),
             },
-            saved: Saved::new(&frames, zero, resident_bytes),
+            saved: SavingsStatus::new(&frames, zero, resident_bytes),
             frames,
-            cpu: Cpu {
+            cpu: CpuStatus {
                 mean_share: report.cpu.used_seconds / uptime_seconds.max(1e-9),
                 process_seconds: seconds(clock::process_cpu()),
                 policy: report.cpu,
             },
-            memory: Memory {
+            memory: MemoryStatus {
                 resident_bytes,
                 shortages: self.host.shortages(),
                 index: report.index,
                 regions: report.region_memory,
             },
             strength: report.strength,
-            huge: Huge {
+            huge: HugePageStatus {
                 splits: info.splits,
                 policy: report.huge,
             },
@@ -398,7 +399,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             hints: self.hints(report.hints),
             outcomes: report.outcomes,
             known_frames: report.frames,
-            kernel: Kernel::new(&info),
+            kernel: KernelStatus::new(&info),
             // For groups, the supervisor has these figures.
             ledger: self
                 .account
@@ -408,10 +409,10 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         })
     }
 
-    fn hints(&self, policy: HintsReport) -> Hints {
+    fn hints(&self, policy: HintsReport) -> HintStatus {
         let programs = self.host.hints();
         let counts = programs.map(Feed::counts).unwrap_or_default();
-        Hints {
+        HintStatus {
             source: self.hint_source.clone(),
             unwatched: programs.map_or(vec![], |programs| programs.missing().to_vec()),
             calls: counts.calls,
@@ -424,14 +425,16 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         }
     }
 
-    fn targets(&self, report: &Report) -> Targets {
+    fn targets(&self, report: &Report) -> TargetStatus {
         let found = self.host.processes().counts();
         let failed = found.failed.into_iter();
         let locked = self.host.locked().into_iter();
-        let mut targets = Targets {
+        let mut targets = TargetStatus {
             processes: found.processes,
             unread: found.unread,
-            failed: failed.map(|(pid, errno)| Failed::of(pid, errno)).collect(),
+            failed: failed
+                .map(|(pid, errno)| FailedProcess::of(pid, errno))
+                .collect(),
             parted_pages: found.parted,
             told: found.has_events,
             events_lost: found.events_lost,

@@ -241,7 +241,7 @@ fn import(tokens: &[TokenTree], behind: &[String], written: &mut Vec<UsedPath>) 
 }
 
 /// Leaves out each `#[cfg(test)]` item; notes the modules among them.
-fn without_tests(tokens: TokenStream, tests: &mut BTreeSet<String>) -> Vec<TokenTree> {
+pub(crate) fn without_tests(tokens: TokenStream, tests: &mut BTreeSet<String>) -> Vec<TokenTree> {
     let mut kept = Vec::new();
     let mut rest = tokens.into_iter();
     while let Some(token) = rest.next() {

@@ -10,7 +10,7 @@
 //! The read runs on another thread, and the caller waits for its result until a deadline. A thread
 //! that misses the deadline ends when its read does. Until then nothing is read of that process, so
 //! that one process blocks at most one thread; afterwards the process is left alone for the time
-//! given by [`Locked`]. At most [`MAX_STUCK_THREADS`] threads are blocked: while their number is
+//! given by [`LockWaits`]. At most [`MAX_STUCK_THREADS`] threads are blocked: while their number is
 //! reached, every read is given up.
 //!
 //! Waiting uses at most a tenth of the time: if many processes make a reader wait, one after
@@ -34,7 +34,7 @@ use std::time::Duration;
 use uksm_policy::command::Nanos;
 
 use crate::clock;
-use crate::locked::Locked;
+use crate::lock_waits::LockWaits;
 use crate::wait_budget::{MAX_BUDGET, WaitBudget};
 
 /// Maximum wait for a read, if the budget allows it.
@@ -58,7 +58,7 @@ struct State {
     idle: Option<Sender<Job>>,
     /// Processes whose read has missed its deadline and still blocks a thread.
     stuck: BTreeSet<u32>,
-    locked: Locked<u32>,
+    locked: LockWaits<u32>,
     /// Processes that were logged.
     named: BTreeSet<u32>,
     /// The time that reads may wait.
@@ -70,7 +70,7 @@ impl Default for State {
         State {
             idle: None,
             stuck: BTreeSet::new(),
-            locked: Locked::default(),
+            locked: LockWaits::default(),
             named: BTreeSet::new(),
             budget: WaitBudget::full(clock::now()),
         }

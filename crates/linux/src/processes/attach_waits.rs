@@ -2,8 +2,8 @@
 //!
 //! # Problem
 //! ATTACH of a process that holds its own locks waits for a tenth of a second, in the only thread
-//! of a daemon. [`Locked`](crate::locked::Locked) bounds the time of one process; hundreds of them,
-//! or new ones again and again, would take all the time.
+//! of a daemon. [`LockWaits`](crate::lock_waits::LockWaits) bounds the time of one process;
+//! hundreds of them, or new ones again and again, would take all the time.
 //!
 //! # Approach
 //! Waits that ended with `EAGAIN` are charged to a [`WaitBudget`]. While it is in debt, no process

@@ -22,7 +22,7 @@ use uksm_policy::command::{Nanos, SpaceId};
 
 use crate::clock;
 use crate::domain::{Domain, FrameOwner};
-use crate::locked::Locked;
+use crate::lock_waits::LockWaits;
 use crate::unmerge::{BreakProgress, break_range};
 use crate::{mapping_lists, module};
 
@@ -69,7 +69,7 @@ pub(super) struct PendingUnmerges {
     /// Pages broken since the start.
     pages: u64,
     /// Spaces whose processes hold their own locks.
-    locked: Locked<SpaceId>,
+    locked: LockWaits<SpaceId>,
 }
 
 impl PendingUnmerges {

@@ -5,7 +5,7 @@
 //! 100 fair steps: 10 is their deviation, and beyond 50 (the paper's bound of "bad points") is
 //! one in two million. For a 64-bit hash the low 32 bits are looked at, as many as the others have.
 
-use crate::Page;
+use crate::PageBytes;
 use crate::reference::{WORDS, WordHash, lines, super_fast_hash};
 use uksm_policy::command::PAGE_LINES;
 use uksm_policy::hash::LineHash;
@@ -16,7 +16,7 @@ const PAGES: u64 = 100;
 const BITS: usize = 4096 * 8;
 const BAD: i16 = 50;
 
-fn points(hash: impl Fn(&Page) -> u64) -> Vec<[i16; 32]> {
+fn points(hash: impl Fn(&PageBytes) -> u64) -> Vec<[i16; 32]> {
     let mut points = vec![[0i16; 32]; BITS];
     let mut random = SplitMix64::new(6);
     for _ in 0..PAGES {
@@ -41,7 +41,7 @@ fn points(hash: impl Fn(&Page) -> u64) -> Vec<[i16; 32]> {
 pub(crate) fn print() {
     let line_hash = LineHash::new(7);
     let words = WordHash::new(7);
-    type Row<'a> = (&'a str, Box<dyn Fn(&Page) -> u64 + 'a>);
+    type Row<'a> = (&'a str, Box<dyn Fn(&PageBytes) -> u64 + 'a>);
     let rows: [Row<'_>; 4] = [
         (
             "line hash",

@@ -3,20 +3,20 @@
 //! Pages of a family are met one after the other; a page whose hash was met before costs a vain
 //! comparison, for all pages of a family differ. The table gives the share of such pages.
 
-use crate::Page;
+use crate::PageBytes;
 use crate::contents::{Family, families};
 use crate::reference::{WORDS, WordHash, lines, super_fast_hash};
 use std::collections::HashSet;
 use uksm_policy::hash::LineHash;
 use xxhash_rust::{xxh3::xxh3_64, xxh64::xxh64};
 
-fn share(family: &Family, hash: impl Fn(&Page) -> u64) -> f64 {
+fn share(family: &Family, hash: impl Fn(&PageBytes) -> u64) -> f64 {
     let different: HashSet<u64> = family.pages.iter().map(hash).collect();
     100.0 * (family.pages.len() - different.len()) as f64 / family.pages.len() as f64
 }
 
 /// A hash and what it is called.
-type Column = (String, Box<dyn Fn(&Page) -> u64>);
+type Column = (String, Box<dyn Fn(&PageBytes) -> u64>);
 
 fn columns(seed: u64) -> Vec<Column> {
     let mut columns: Vec<Column> = Vec::new();

@@ -1,6 +1,6 @@
 //! What pages hold: families of contents in which hashes of a part of a page differ in worth.
 
-use crate::Page;
+use crate::PageBytes;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
@@ -14,11 +14,11 @@ pub(crate) struct Family {
     /// What they are.
     pub name: &'static str,
     /// The pages.
-    pub pages: Vec<Page>,
+    pub pages: Vec<PageBytes>,
 }
 
 /// Makes page number so-and-so of a family.
-type Make = fn(&mut SplitMix64, u64) -> Page;
+type Make = fn(&mut SplitMix64, u64) -> PageBytes;
 
 /// All families. The last two are read from this machine's files and differ with it.
 pub(crate) fn families() -> Vec<Family> {
@@ -66,7 +66,7 @@ pub(crate) fn families() -> Vec<Family> {
     families
 }
 
-fn keep_different(pages: &mut Vec<Page>) {
+fn keep_different(pages: &mut Vec<PageBytes>) {
     pages.sort_unstable();
     pages.dedup();
 }
@@ -75,7 +75,7 @@ fn index(random: &mut SplitMix64, bound: u64) -> usize {
     usize::try_from(random.below(bound)).expect("a place in a page")
 }
 
-fn random_page(random: &mut SplitMix64, _: u64) -> Page {
+fn random_page(random: &mut SplitMix64, _: u64) -> PageBytes {
     let mut page = [0; 4096];
     for word in page.as_chunks_mut::<8>().0 {
         *word = random.next_u64().to_le_bytes();
@@ -84,7 +84,7 @@ fn random_page(random: &mut SplitMix64, _: u64) -> Page {
 }
 
 /// A page of a heap that is hardly used.
-fn sparse_page(random: &mut SplitMix64, _: u64) -> Page {
+fn sparse_page(random: &mut SplitMix64, _: u64) -> PageBytes {
     let mut page = [0; 4096];
     for _ in 0..=random.below(8) {
         page[index(random, 4096)] = u8::try_from(1 + random.below(255)).expect("a byte");
@@ -94,7 +94,7 @@ fn sparse_page(random: &mut SplitMix64, _: u64) -> Page {
 
 /// Objects of a store side by side: header with pointer, key with its number, value of one of
 /// few kinds.
-fn store_page(random: &mut SplitMix64, number: u64) -> Page {
+fn store_page(random: &mut SplitMix64, number: u64) -> PageBytes {
     let mut page = [0; 4096];
     for (slot, object) in page.as_chunks_mut::<128>().0.iter_mut().enumerate() {
         let id = number * 32 + slot as u64;
@@ -109,14 +109,14 @@ fn store_page(random: &mut SplitMix64, number: u64) -> Page {
 }
 
 /// Copies of one page that differ in the number at one place.
-fn stamped_page(_: &mut SplitMix64, number: u64) -> Page {
+fn stamped_page(_: &mut SplitMix64, number: u64) -> PageBytes {
     let mut page = random_page(&mut SplitMix64::new(1), 0);
     page[2048..2056].copy_from_slice(&number.to_le_bytes());
     page
 }
 
 /// Whole pages of the files under `folders` that are `wanted`, in the order of their names.
-fn read(folders: &[&str], wanted: impl Fn(&Path) -> bool + Copy) -> Vec<Page> {
+fn read(folders: &[&str], wanted: impl Fn(&Path) -> bool + Copy) -> Vec<PageBytes> {
     let mut pages = Vec::new();
     for folder in folders {
         walk(Path::new(folder), wanted, &mut pages);
@@ -124,7 +124,7 @@ fn read(folders: &[&str], wanted: impl Fn(&Path) -> bool + Copy) -> Vec<Page> {
     pages
 }
 
-fn walk(folder: &Path, wanted: impl Fn(&Path) -> bool + Copy, pages: &mut Vec<Page>) {
+fn walk(folder: &Path, wanted: impl Fn(&Path) -> bool + Copy, pages: &mut Vec<PageBytes>) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
     };

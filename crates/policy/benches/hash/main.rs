@@ -26,7 +26,7 @@ mod reference;
 mod speed;
 
 /// A page of memory.
-type Page = [u8; 4096];
+type PageBytes = [u8; 4096];
 
 fn main() {
     reference::check();

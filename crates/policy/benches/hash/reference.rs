@@ -1,6 +1,6 @@
 //! The contenders: UKSM's word hash with its reverse, and `SuperFastHash`.
 
-use crate::Page;
+use crate::PageBytes;
 use uksm_policy::command::{Lines, PAGE_LINES};
 use uksm_policy::hash::LineHash;
 use uksm_policy::mix::SplitMix64;
@@ -33,7 +33,7 @@ impl WordHash {
     }
 
     /// Goes from the hash of `from` words to that of `to`, up or down.
-    pub(crate) fn step(&self, page: &Page, hash: u32, from: usize, to: usize) -> u32 {
+    pub(crate) fn step(&self, page: &PageBytes, hash: u32, from: usize, to: usize) -> u32 {
         if from <= to {
             self.order[from..to].iter().fold(hash, |hash, &place| {
                 let hash = hash.wrapping_add(word(page, place));
@@ -51,12 +51,12 @@ impl WordHash {
     }
 
     /// The hash of `strength` words.
-    pub(crate) fn page(&self, page: &Page, strength: usize) -> u32 {
+    pub(crate) fn page(&self, page: &PageBytes, strength: usize) -> u32 {
         self.step(page, 0, 0, strength)
     }
 }
 
-fn word(page: &Page, place: u16) -> u32 {
+fn word(page: &PageBytes, place: u16) -> u32 {
     u32::from_le_bytes(page.as_chunks::<4>().0[usize::from(place)])
 }
 
@@ -87,7 +87,7 @@ fn without_add(hash: u32) -> u32 {
 }
 
 /// `SuperFastHash` by Paul Hsieh, of a whole page (which leaves no tail).
-pub(crate) fn super_fast_hash(page: &Page) -> u32 {
+pub(crate) fn super_fast_hash(page: &PageBytes) -> u32 {
     let half = |bytes: [u8; 2]| u32::from(u16::from_le_bytes(bytes));
     let mut hash = 4096u32;
     for &[a, b, c, d] in page.as_chunks::<4>().0 {
@@ -104,7 +104,7 @@ pub(crate) fn super_fast_hash(page: &Page) -> u32 {
 }
 
 /// The line hash of the first `strength` lines.
-pub(crate) fn lines(hash: &LineHash, page: &Page, strength: u16) -> u64 {
+pub(crate) fn lines(hash: &LineHash, page: &PageBytes, strength: u16) -> u64 {
     hash.page(
         page,
         Lines {

@@ -9,7 +9,7 @@
 //! reference counts between two pages let a core look no further. Without that a core starts on the
 //! next pages while it waits, and a hash of little work looks faster than it is.
 
-use crate::Page;
+use crate::PageBytes;
 use crate::reference::{WORDS, WordHash, lines, super_fast_hash};
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
@@ -26,7 +26,7 @@ const PASSES: u64 = 5;
 /// A page where pages lie, so that its lines are the lines of the cache.
 #[derive(Clone)]
 #[repr(align(4096))]
-struct Aligned(Page);
+struct Aligned(PageBytes);
 
 /// Processor time of this thread: what other programs take of a core is not in it.
 fn processor_nanos() -> f64 {
@@ -34,13 +34,13 @@ fn processor_nanos() -> f64 {
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
 
-struct Memory {
+struct ColdPages {
     pages: Vec<Aligned>,
     key: u64,
 }
 
-impl Memory {
-    fn new() -> Memory {
+impl ColdPages {
+    fn new() -> ColdPages {
         let mut random = SplitMix64::new(5);
         let mut pages = vec![Aligned([0; 4096]); PAGES];
         for word in pages
@@ -49,11 +49,11 @@ impl Memory {
         {
             *word = random.next_u64().to_le_bytes();
         }
-        Memory { pages, key: 0 }
+        ColdPages { pages, key: 0 }
     }
 
     /// Nanoseconds a cold page.
-    fn time(&mut self, mut hash: impl FnMut(&Page) -> u64) -> f64 {
+    fn time(&mut self, mut hash: impl FnMut(&PageBytes) -> u64) -> f64 {
         // The place of the next page hangs on these bits of the last hash. There are none, which
         // neither the compiler nor the core knows.
         let none = black_box(0);
@@ -87,7 +87,7 @@ impl Memory {
 pub(crate) fn print() {
     let line_hash = LineHash::new(7);
     let words = WordHash::new(7);
-    let mut memory = Memory::new();
+    let mut memory = ColdPages::new();
     println!("\nspeed: ns a cold page of a GiB, best of {PASSES} passes over {PASS} pages");
     println!("\n| strength | line hash | word hash, as many words | word hash, as many bytes |");
     println!("|---:|---:|---:|---:|");

@@ -21,7 +21,7 @@
 use rustix::time::{ClockId, clock_gettime};
 use uksm_policy::RegionId;
 use uksm_policy::command::FrameId;
-use uksm_policy::lookup::{Layout, Match, Merged, Query, RegionPage, Unmerged};
+use uksm_policy::lookup::{Layout, Match, MergedIndex, Query, RegionPage, UnmergedIndex};
 use uksm_policy::mix::{SplitMix64, mix};
 use uksm_policy::region::permutation::Permutation;
 
@@ -31,19 +31,19 @@ const PIECE: u64 = 64;
 const PASSES: usize = 5;
 
 /// The size of what is measured.
-struct Scale {
+struct IndexScale {
     indexed: u64,
     frames: u32,
     pass: usize,
 }
 
-impl Scale {
-    const HOST: Scale = Scale {
+impl IndexScale {
+    const HOST: IndexScale = IndexScale {
         indexed: 1 << 24,
         frames: 1 << 21,
         pass: 1 << 20,
     };
-    const SMALL: Scale = Scale {
+    const SMALL: IndexScale = IndexScale {
         indexed: 1 << 12,
         frames: 1 << 9,
         pass: 1 << 10,
@@ -95,7 +95,12 @@ fn time(mut pages: impl FnMut(usize) -> Vec<Query>, mut done: impl FnMut(&[Query
 }
 
 /// Merged index, then unmerged index, as the engine does. Returns how many found a partner.
-fn sample(merged: &Merged, unmerged: &mut Unmerged, batch: &[Query], round: u32) -> usize {
+fn sample(
+    merged: &MergedIndex,
+    unmerged: &mut UnmergedIndex,
+    batch: &[Query],
+    round: u32,
+) -> usize {
     let hashes: Vec<u64> = batch.iter().map(|query| query.hash).collect();
     let mut matches = Vec::with_capacity(batch.len());
     let mut found = 0;
@@ -110,10 +115,14 @@ fn sample(merged: &Merged, unmerged: &mut Unmerged, batch: &[Query], round: u32)
 
 fn main() {
     let is_real = std::env::args().any(|argument| argument == "--bench");
-    let scale = if is_real { Scale::HOST } else { Scale::SMALL };
+    let scale = if is_real {
+        IndexScale::HOST
+    } else {
+        IndexScale::SMALL
+    };
 
     let before = resident();
-    let mut unmerged = Unmerged::with_bytes(1 << 16, Layout::new(14, 20));
+    let mut unmerged = UnmergedIndex::with_bytes(1 << 16, Layout::new(14, 20));
     // A few of those entered are forgotten.
     unmerged.fit(scale.indexed / 20 * 21, usize::MAX);
     let (mut entered, mut filling, mut longest) = (0, 0.0, 0.0f64);
@@ -132,7 +141,7 @@ fn main() {
     filling /= entered as f64;
 
     let before = resident();
-    let mut merged = Merged::new();
+    let mut merged = MergedIndex::new();
     let frame_hash = |frame: u32| mix(u64::from(frame) | 1 << 40);
     for frame in 1..=scale.frames {
         merged.insert(frame_hash(frame), FrameId(frame));

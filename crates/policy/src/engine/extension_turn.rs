@@ -15,8 +15,8 @@ use crate::accounts::payer::Payer;
 use crate::command::{Command, Nanos, Page, Run};
 use crate::ladder::sampling::MAX_RUNS;
 use crate::lookup::RegionPage;
-use crate::merge::extension::{Extended, Sampled, TwinStretch};
-use crate::merge::queue::{Counted, Waiting};
+use crate::merge::extension::{ExtensionPage, SampledRegion, TwinStretch};
+use crate::merge::queue::{HitKind, WaitingPage};
 use crate::region::Region;
 
 /// Samples of a region up to which its pairs count: with more, it is being swept anyway.
@@ -27,14 +27,14 @@ const MAX_PARTS: usize = 512;
 impl Engine {
     /// A page was merged with the first of its set: the pages at the same distance may be equal,
     /// too.
-    pub(super) fn extension_learns(&mut self, page: &Waiting) {
+    pub(super) fn extension_learns(&mut self, page: &WaitingPage) {
         if page.is_first || page.ticket.is_some() || self.params.spaces_needed() > 2 {
             return;
         }
         match page.counted {
-            Counted::Extended => self.extension.count_merged(),
-            Counted::Met | Counted::Sure => self.count_pair(page.place, page.first),
-            Counted::Not | Counted::Guess | Counted::Expected => {}
+            HitKind::Extended => self.extension.count_merged(),
+            HitKind::Met | HitKind::Sure => self.count_pair(page.place, page.first),
+            HitKind::Not | HitKind::Guess | HitKind::Expected => {}
         }
     }
 
@@ -51,7 +51,7 @@ impl Engine {
         let are_limited = self.params.spaces_needed() > 1;
         let is_other = |other: &Region| !are_limited || other.space() != region.space();
         if let Some(other) = find(twin).filter(|other| is_other(other)) {
-            let sampled = Sampled {
+            let sampled = SampledRegion {
                 pages: region.pages(),
                 samples,
             };
@@ -156,7 +156,7 @@ impl Engine {
             let Some(extended) = self.extension.next() else {
                 break;
             };
-            let Extended { place, twin, page } = extended;
+            let ExtensionPage { place, twin, page } = extended;
             let is_here = self.regions.find_ranked(place.region, place.page).is_some();
             if !page.is_ordinary() || !is_here {
                 continue;

@@ -18,8 +18,8 @@ use super::Engine;
 use super::turn::{Action, Turn};
 use crate::accounts::payer::Payer;
 use crate::command::{Command, FoldKind, FoldOutcome, FrameId, Nanos, Reason, Status};
-use crate::hints::Compared;
-use crate::merge::queue::{Counted, ROOM, Waiting};
+use crate::hints::ComparisonResult;
+use crate::merge::queue::{HitKind, ROOM, WaitingPage};
 use crate::merge::{BatchTerms, MergedWith};
 use crate::params::Thp;
 use crate::region::duplication::Scale;
@@ -105,7 +105,7 @@ impl Engine {
 
     /// Forgets the frames that do not exist, or may not be used. This comes before the notes of the
     /// new frames: the call may have given the id of a forgotten frame to a new one.
-    fn forget_gone(&mut self, waiting: &[Waiting], outcomes: &[FoldOutcome]) {
+    fn forget_gone(&mut self, waiting: &[WaitingPage], outcomes: &[FoldOutcome]) {
         for (page, outcome) in waiting.iter().zip(outcomes) {
             if is_frame_gone(*outcome)
                 && let FoldKind::Frame(frame) = page.entry.kind
@@ -117,7 +117,7 @@ impl Engine {
 
     /// Notes which space maps which frame now. Pages that are not merged go on to other frames at
     /// once, so all sharers must be known before.
-    fn note_sharers(&mut self, waiting: &[Waiting], outcomes: &[FoldOutcome]) {
+    fn note_sharers(&mut self, waiting: &[WaitingPage], outcomes: &[FoldOutcome]) {
         let mut set_frames = SetFrames::default();
         for (page, outcome) in waiting.iter().zip(outcomes) {
             if outcome.status == Status::Merged {
@@ -138,7 +138,7 @@ impl Engine {
     }
 
     /// Releases the room that was reserved for a page in its frame.
-    fn release_room(&mut self, page: &Waiting, outcome: Option<FoldOutcome>) {
+    fn release_room(&mut self, page: &WaitingPage, outcome: Option<FoldOutcome>) {
         if let FoldKind::Frame(frame) = page.entry.kind {
             let does_map = outcome.is_some_and(|outcome| outcome.frame == frame.0);
             self.lookup.release_room(frame, page.entry.space, does_map);
@@ -146,7 +146,7 @@ impl Engine {
     }
 
     /// A page maps a frame now; `is_first` if the frame was made of it.
-    fn merged_into(&mut self, page: &Waiting, frame: FrameId, is_first: bool) {
+    fn merged_into(&mut self, page: &WaitingPage, frame: FrameId, is_first: bool) {
         self.merge.frames_given();
         let space = page.entry.space;
         if is_first {
@@ -165,22 +165,22 @@ impl Engine {
     }
 
     /// A page may have been compared with its expected contents.
-    fn compared(&mut self, page: &Waiting, status: Status) {
-        let Some(ticket) = page.ticket.filter(|_| page.counted == Counted::Expected) else {
+    fn compared(&mut self, page: &WaitingPage, status: Status) {
+        let Some(ticket) = page.ticket.filter(|_| page.counted == HitKind::Expected) else {
             return;
         };
         let outcome = match status {
-            Status::Merged | Status::Already => Compared::Equal,
-            Status::Differed => Compared::Different,
-            _ => Compared::Neither,
+            Status::Merged | Status::Already => ComparisonResult::Equal,
+            Status::Differed => ComparisonResult::Different,
+            _ => ComparisonResult::Neither,
         };
         let at = (page.entry.space, page.entry.address);
         self.hints.compared(ticket, at, outcome);
     }
 
     /// Applies the outcome to the page and its region.
-    fn apply_outcome(&mut self, page: &Waiting, outcome: FoldOutcome, scale: &Scale) {
-        let Waiting { place, entry, .. } = *page;
+    fn apply_outcome(&mut self, page: &WaitingPage, outcome: FoldOutcome, scale: &Scale) {
+        let WaitingPage { place, entry, .. } = *page;
         let now = self.clock.now();
         match outcome.status {
             Status::Untried => {}
@@ -205,7 +205,7 @@ impl Engine {
                 let is_entered = page.is_first
                     || self.lookup.rungs() > 1
                     || !matches!(entry.kind, FoldKind::Set(_));
-                if is_entered && page.counted != Counted::Extended {
+                if is_entered && page.counted != HitKind::Extended {
                     self.lookup.forget_unmerged(page.hash, place);
                 }
                 if page.is_read_in_full() {
@@ -262,11 +262,11 @@ impl Engine {
         }
     }
 
-    fn differed(&mut self, page: &Waiting, reason: Reason, scale: &Scale) {
+    fn differed(&mut self, page: &WaitingPage, reason: Reason, scale: &Scale) {
         if reason == Reason::Stale {
             self.lookup.forget_unmerged(page.hash, page.place);
         }
-        if page.counted == Counted::Extended && !page.is_first {
+        if page.counted == HitKind::Extended && !page.is_first {
             // The page was not looked up yet.
             let duplication = self.regions[page.place.region].duplication_mut();
             duplication.refute(scale, true);
@@ -285,16 +285,16 @@ impl Engine {
         if reason != Reason::Content || !self.tries_another(page) {
             let duplication = self.regions[page.place.region].duplication_mut();
             match page.counted {
-                Counted::Not | Counted::Guess | Counted::Extended | Counted::Expected => {}
-                Counted::Met => duplication.refute(scale, false),
-                Counted::Sure => duplication.refute(scale, true),
+                HitKind::Not | HitKind::Guess | HitKind::Extended | HitKind::Expected => {}
+                HitKind::Met => duplication.refute(scale, false),
+                HitKind::Sure => duplication.refute(scale, true),
             }
         }
     }
 
     /// The page differs from its partner: returns whether it waits for another one now. If not, and
     /// if many look like it, it is read in full.
-    fn tries_another(&mut self, page: &Waiting) -> bool {
+    fn tries_another(&mut self, page: &WaitingPage) -> bool {
         if self.collisions.has(page.entry.hash) && !page.is_read_in_full() {
             self.reads_in_full(page, page.place);
             return false;
@@ -308,7 +308,7 @@ impl Engine {
 
     /// The partner of this page has other contents by now, and was left out. The page takes its
     /// place in the index, so that the next of its hash meets the page.
-    fn stays_indexed(&mut self, page: &Waiting) {
+    fn stays_indexed(&mut self, page: &WaitingPage) {
         let (hash, place) = (page.hash, page.place);
         self.matching().0.waits_again(hash, place);
     }

@@ -19,12 +19,12 @@ use crate::accounts::payer::Payer;
 use crate::command::{Command, FoldKind, Frame, FrameId, Lines, Nanos, PAGE_LINES, Page, Run};
 use crate::ladder::sampling::MAX_RUNS;
 use crate::lookup::RegionPage;
-use crate::merge::collisions::{Colliding, Finder};
-use crate::merge::queue::Waiting;
+use crate::merge::collisions::{CollidingPage, Finder};
+use crate::merge::queue::WaitingPage;
 
 impl Engine {
     /// A page differed from its partner, and there is no other to try.
-    pub(super) fn gave_up(&mut self, page: &Waiting) {
+    pub(super) fn gave_up(&mut self, page: &WaitingPage) {
         let is_settled = !self.hash.is_searching() && self.hash.strength() < PAGE_LINES;
         if page.is_read_in_full() || !is_settled || !self.params.reads_in_full() {
             return;
@@ -41,10 +41,11 @@ impl Engine {
     }
 
     /// A page, or one that looks like it, waits to be read in full, if their hash collides.
-    pub(super) fn reads_in_full(&mut self, page: &Waiting, place: RegionPage) {
+    pub(super) fn reads_in_full(&mut self, page: &WaitingPage, place: RegionPage) {
         let partial = page.entry.hash;
         let finder = Finder::of(page.payer);
-        self.collisions.wait(Colliding { place, partial }, finder);
+        self.collisions
+            .wait(CollidingPage { place, partial }, finder);
     }
 
     /// The finder whose pages are to be read in full now, with or without other work.

@@ -37,7 +37,7 @@ const EVICTED_SHARE_DIVISOR: u64 = 64;
 
 /// Effect of a push on other entries, in pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Pushed {
+pub(super) struct PushEffect {
     /// Pages that waited already.
     pub(super) again: u64,
     /// Pages that were dropped as the oldest.
@@ -121,13 +121,13 @@ impl Stacks {
     }
 
     /// Pushes a hint on top of its stack.
-    pub(super) fn push(&mut self, entry: WaitingHint) -> Pushed {
+    pub(super) fn push(&mut self, entry: WaitingHint) -> PushEffect {
         if self.pushed.is_empty() {
             self.pushed = vec![u64::MAX; SLOTS].into();
         }
         let stack = stack_of(&mut self.stacks, &mut self.turns, entry.space);
         let before = stack.pages();
-        let mut pushed = Pushed::default();
+        let mut pushed = PushEffect::default();
         if let Some(again) = stack.join(&entry) {
             pushed.again = again;
         } else {
@@ -274,8 +274,8 @@ mod tests {
     #[test]
     fn the_newest_come_first_and_the_oldest_are_overwritten() {
         let mut stack = Stacks::new(30);
-        let pushed: Vec<Pushed> = (1..=4).map(|n| stack.push(entry(n * 100, 10))).collect();
-        assert_eq!(pushed[2], Pushed::default());
+        let pushed: Vec<PushEffect> = (1..=4).map(|n| stack.push(entry(n * 100, 10))).collect();
+        assert_eq!(pushed[2], PushEffect::default());
         assert_eq!(pushed[3].overwritten, 10);
         assert_eq!(all(&mut stack), [(400, 10), (300, 10), (200, 10)]);
         assert!(stack.is_empty());

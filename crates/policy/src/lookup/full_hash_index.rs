@@ -13,12 +13,12 @@
 //! # Source
 //! UKSM §6.2.
 
-use super::merged::Merged;
+use super::merged::MergedIndex;
 use crate::command::FrameId;
 
 /// Frames by their full hash, if any.
 #[derive(Debug, Default)]
-pub(super) struct FullHashIndex(Option<Merged>);
+pub(super) struct FullHashIndex(Option<MergedIndex>);
 
 impl FullHashIndex {
     /// Records the frame's full hash, and whether it takes sharers.
@@ -56,7 +56,7 @@ impl FullHashIndex {
 
     /// Bytes it takes.
     pub(super) fn bytes(&self) -> usize {
-        self.0.as_ref().map_or(0, Merged::bytes)
+        self.0.as_ref().map_or(0, MergedIndex::bytes)
     }
 
     /// Whether the full hash of the frame is known.

@@ -14,7 +14,7 @@
 //! would block the engine for a tenth of a second and more. No entry is ever moved.
 //!
 //! Contents of a frame never change, so a change of strength shifts its hash by a difference that
-//! the machine reports: [`Merged::shift`].
+//! the machine reports: [`MergedIndex::shift`].
 //!
 //! # Units
 //! At most [`BYTES_A_FRAME`] bytes a frame, beside [`MIN_HEADS`] chain heads and the blocks of the
@@ -58,7 +58,7 @@ impl FrameEntry {
 
 /// The index.
 #[derive(Debug, Clone)]
-pub struct Merged {
+pub struct MergedIndex {
     entries: FrameTable<FrameEntry>,
     /// First frame of each chain, `NONE` if it has none. At least as many as entries.
     heads: Vec<u32>,
@@ -66,9 +66,9 @@ pub struct Merged {
     mask: usize,
 }
 
-impl Default for Merged {
-    fn default() -> Merged {
-        Merged {
+impl Default for MergedIndex {
+    fn default() -> MergedIndex {
+        MergedIndex {
             entries: FrameTable::default(),
             heads: vec![NONE; MIN_HEADS],
             mask: MIN_HEADS - 1,
@@ -76,11 +76,11 @@ impl Default for Merged {
     }
 }
 
-impl Merged {
+impl MergedIndex {
     /// An empty index.
     #[must_use]
-    pub fn new() -> Merged {
-        Merged::default()
+    pub fn new() -> MergedIndex {
+        MergedIndex::default()
     }
 
     /// Number of frames.
@@ -98,7 +98,7 @@ impl Merged {
     /// Bytes it takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.entries.bytes() + self.heads.capacity() * size_of::<u32>() + size_of::<Merged>()
+        self.entries.bytes() + self.heads.capacity() * size_of::<u32>() + size_of::<MergedIndex>()
     }
 
     /// Enters a frame, open to sharers. A known frame gets the new hash and is open again: its
@@ -134,7 +134,7 @@ impl Merged {
             .map(|(frame, _)| frame)
     }
 
-    /// For each of `hashes` that has [`Merged::candidates`], calls `found` with its index in
+    /// For each of `hashes` that has [`MergedIndex::candidates`], calls `found` with its index in
     /// `hashes` and the first candidate. Cache misses overlap.
     pub fn newest_batch(&self, hashes: &[u64], mut found: impl FnMut(usize, FrameId)) {
         const LOOKUPS_IN_FLIGHT: usize = 16;
@@ -187,8 +187,8 @@ impl Merged {
         true
     }
 
-    /// The frame takes no more sharers: it is no candidate until [`Merged::mark_open`]. Returns
-    /// whether it is there.
+    /// The frame takes no more sharers: it is no candidate until [`MergedIndex::mark_open`].
+    /// Returns whether it is there.
     pub fn mark_full(&mut self, frame: FrameId) -> bool {
         self.mark(frame, true)
     }

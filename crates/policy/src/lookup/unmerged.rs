@@ -11,7 +11,7 @@
 //! operation touches one cache line. A newcomer takes an empty entry, else one of another era, else
 //! the oldest, which goes to the `overflow`, a twelfth of the room; while that is not empty, a
 //! lookup touches a line of it, too. Entries are deleted only by replacement and by
-//! [`Unmerged::remove`], so the engine must be ready for a place that is gone.
+//! [`UnmergedIndex::remove`], so the engine must be ready for a place that is gone.
 //!
 //! The table grows, without forgetting, whenever two fifths of it are taken, up to a bound that
 //! follows the number of pages that may be entered, and shrinks when the bound falls (`resize`,
@@ -29,7 +29,7 @@
 //! returns finds its entries.
 //!
 //! A page that finds a partner is not entered: the partner stands for both until the engine
-//! merges them, or finds the partner changed and calls [`Unmerged::replace`].
+//! merges them, or finds the partner changed and calls [`UnmergedIndex::replace`].
 //!
 //! # Units
 //! 8 bytes an entry, [`BYTES_PER_PAGE`] for a page. A tag has 19 bits by default, and at least 14,
@@ -52,7 +52,7 @@ use crate::mix::mix;
 use entry::Entry;
 pub use entry::{Layout, RegionPage};
 pub use linear_hashing::WAYS;
-use linear_hashing::{Address, BUCKET_BYTES, Bucket, Moved, Table};
+use linear_hashing::{Address, BUCKET_BYTES, Bucket, MovedEntry, Table};
 use overflow::Overflow;
 
 /// Room in the index for a page that may be entered: one and a half entries.
@@ -95,7 +95,7 @@ pub struct Query {
 }
 
 /// The index.
-pub struct Unmerged {
+pub struct UnmergedIndex {
     table: Table,
     overflow: Overflow,
     /// Buckets of the table when the overflow was last emptied into it.
@@ -110,25 +110,25 @@ pub struct Unmerged {
     /// Mixed hashes whose low 16 bits are below are kept.
     kept: u32,
     /// A buffer that is used again.
-    moved: Vec<Moved>,
+    moved: Vec<MovedEntry>,
 }
 
-impl std::fmt::Debug for Unmerged {
+impl std::fmt::Debug for UnmergedIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Unmerged")
+        f.debug_struct("UnmergedIndex")
             .field("era", &(self.era + 1))
             .field("entries", &self.len())
             .finish()
     }
 }
 
-impl Unmerged {
+impl UnmergedIndex {
     /// An index of `bytes` bytes, rounded down to whole buckets, and at least four of them. It
     /// begins in era 1.
     #[must_use]
-    pub fn with_bytes(bytes: usize, layout: Layout) -> Unmerged {
+    pub fn with_bytes(bytes: usize, layout: Layout) -> UnmergedIndex {
         let table = Table::new(bytes / BUCKET_BYTES, layout);
-        Unmerged {
+        UnmergedIndex {
             most_buckets: table.buckets(),
             table,
             overflow: Overflow::new(layout),
@@ -171,7 +171,7 @@ impl Unmerged {
         self.table.bytes()
             + self.overflow.bytes()
             + size_of_val(&*self.entries)
-            + size_of::<Unmerged>()
+            + size_of::<UnmergedIndex>()
     }
 
     /// Entries of this era.
@@ -210,7 +210,7 @@ impl Unmerged {
         met
     }
 
-    /// As [`Unmerged::look_up`], on a rung: a hash has several entries where pages wait until
+    /// As [`UnmergedIndex::look_up`], on a rung: a hash has several entries where pages wait until
     /// several spaces hold their contents. Rung 0 is that of `look_up`. All rungs of a hash are
     /// kept, or none.
     pub fn look_up_rung(&mut self, hash: u64, rung: u32, place: RegionPage, round: u32) -> Match {
@@ -220,7 +220,7 @@ impl Unmerged {
         met
     }
 
-    /// As [`Unmerged::look_up`], for a mixed hash and its address.
+    /// As [`UnmergedIndex::look_up`], for a mixed hash and its address.
     #[inline]
     fn look_up_at(&mut self, to: Address, mixed: u64, place: RegionPage, round: u32) -> Match {
         let entry = self.layout.entry(to.tag, self.era, round, place);
@@ -252,7 +252,7 @@ impl Unmerged {
         }
     }
 
-    /// As [`Unmerged::look_up_at`], among the entries that had no room in their bucket.
+    /// As [`UnmergedIndex::look_up_at`], among the entries that had no room in their bucket.
     #[inline(never)]
     fn look_in_overflow(&mut self, mixed: u64, place: RegionPage, round: u32) -> Option<Match> {
         let to = self.overflow.address(mixed);
@@ -273,7 +273,7 @@ impl Unmerged {
         self.put_over(entry, bucket, round)
     }
 
-    /// As [`Unmerged::put`], into a full bucket, which is rare.
+    /// As [`UnmergedIndex::put`], into a full bucket, which is rare.
     #[inline(never)]
     fn put_over(&mut self, entry: Entry, bucket: Bucket, round: u32) -> Option<Entry> {
         let (layout, era) = (self.layout, self.era);
@@ -295,7 +295,7 @@ impl Unmerged {
         None
     }
 
-    /// As [`Unmerged::look_up`] for each page in turn, with the cache misses overlapped. The
+    /// As [`UnmergedIndex::look_up`] for each page in turn, with the cache misses overlapped. The
     /// answers are appended to `matches` in the order of the queries.
     pub fn look_up_batch(&mut self, queries: &[Query], round: u32, matches: &mut Vec<Match>) {
         matches.reserve(queries.len());
@@ -325,7 +325,7 @@ impl Unmerged {
         self.find_on_rung(hash, 0, round)
     }
 
-    /// As [`Unmerged::find`], on a rung.
+    /// As [`UnmergedIndex::find`], on a rung.
     #[must_use]
     pub fn find_on_rung(&self, hash: u64, rung: u32, round: u32) -> Option<(RegionPage, u16)> {
         let layout = self.layout;
@@ -347,7 +347,7 @@ impl Unmerged {
         self.remove_rung(hash, 0, place)
     }
 
-    /// As [`Unmerged::remove`], from a rung.
+    /// As [`UnmergedIndex::remove`], from a rung.
     pub fn remove_rung(&mut self, hash: u64, rung: u32, place: RegionPage) -> bool {
         let mixed = on_rung(mix(hash), rung);
         if let Some((way, _)) = self.way_mut(mixed, place) {
@@ -368,7 +368,7 @@ impl Unmerged {
         self.replace_on_rung(hash, 0, old, new, round)
     }
 
-    /// As [`Unmerged::replace`], on a rung of the hash.
+    /// As [`UnmergedIndex::replace`], on a rung of the hash.
     pub fn replace_on_rung(
         &mut self,
         hash: u64,
@@ -398,7 +398,7 @@ impl Unmerged {
         Some((way, to.tag))
     }
 
-    /// As [`Unmerged::way_mut`], in the overflow.
+    /// As [`UnmergedIndex::way_mut`], in the overflow.
     fn overflow_way_mut(&mut self, mixed: u64, place: RegionPage) -> Option<(&mut u64, u64)> {
         if !self.overflow.may_have(mixed) {
             return None;

@@ -68,7 +68,7 @@ impl Finder {
 
 /// A page that is read in full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Colliding {
+pub(crate) struct CollidingPage {
     /// Where it is.
     pub(crate) place: RegionPage,
     /// Its hash at the strength in use.
@@ -82,11 +82,11 @@ pub(crate) struct Collisions {
     /// One bit is set for each hash; empty without hashes.
     filter: Vec<u64>,
     /// By [`Finder`].
-    waiting: [VecDeque<Colliding>; Finder::ALL.len()],
+    waiting: [VecDeque<CollidingPage>; Finder::ALL.len()],
     /// Their places.
     places: BTreeSet<RegionPage>,
     /// The pages that were asked for, the answer, and the index of its next page.
-    reading: Vec<Colliding>,
+    reading: Vec<CollidingPage>,
     finder: Finder,
     pages: Vec<Page>,
     next: usize,
@@ -119,7 +119,7 @@ impl Collisions {
     }
 
     /// Queues the page to be read in full, if its hash collides.
-    pub(crate) fn wait(&mut self, page: Colliding, finder: Finder) {
+    pub(crate) fn wait(&mut self, page: CollidingPage, finder: Finder) {
         let is_room = self.places.len() < MAX_WAITING;
         if is_room && self.has(page.partial) && self.places.insert(page.place) {
             self.waiting[finder as usize].push_back(page);
@@ -157,10 +157,10 @@ impl Collisions {
     }
 
     /// Takes at most `most` waiting pages of a finder.
-    pub(crate) fn take(&mut self, finder: Finder, most: usize) -> Vec<Colliding> {
+    pub(crate) fn take(&mut self, finder: Finder, most: usize) -> Vec<CollidingPage> {
         let waiting = &mut self.waiting[finder as usize];
         let most = most.min(waiting.len());
-        let taken: Vec<Colliding> = waiting.drain(..most).collect();
+        let taken: Vec<CollidingPage> = waiting.drain(..most).collect();
         for page in &taken {
             self.places.remove(&page.place);
         }
@@ -168,7 +168,7 @@ impl Collisions {
     }
 
     /// Records that these pages of a finder are being read, in this order.
-    pub(crate) fn read(&mut self, finder: Finder, pages: Vec<Colliding>) {
+    pub(crate) fn read(&mut self, finder: Finder, pages: Vec<CollidingPage>) {
         self.reading = pages;
         self.finder = finder;
     }
@@ -199,7 +199,7 @@ impl Collisions {
     }
 
     /// The next page that was read; none at the end, where the answer is forgotten.
-    pub(crate) fn next(&mut self) -> Option<(Colliding, Page)> {
+    pub(crate) fn next(&mut self) -> Option<(CollidingPage, Page)> {
         let next = self.reading.get(self.next).zip(self.pages.get(self.next));
         let next = next.map(|(&page, &read)| (page, read));
         self.next += 1;

@@ -54,7 +54,7 @@ pub(crate) struct TwinStretch {
 
 /// A page of a stretch that was read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Extended {
+pub(crate) struct ExtensionPage {
     /// Where it is.
     pub(crate) place: RegionPage,
     /// Its twin, perhaps.
@@ -65,7 +65,7 @@ pub(crate) struct Extended {
 
 /// A region with pages that proved equal.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sampled {
+pub(crate) struct SampledRegion {
     /// Its length.
     pub(crate) pages: u32,
     /// Samples of it that are counted now.
@@ -121,7 +121,7 @@ impl Extension {
     pub(crate) fn proved(
         &mut self,
         place: RegionPage,
-        region: Sampled,
+        region: SampledRegion,
         twin: RegionPage,
         twin_pages: u32,
     ) {
@@ -250,7 +250,7 @@ impl Extension {
     }
 
     /// The next page that was read; none at the end, where the answer is forgotten.
-    pub(crate) fn next(&mut self) -> Option<Extended> {
+    pub(crate) fn next(&mut self) -> Option<ExtensionPage> {
         let (mut at, mut offset, page) = self.next;
         while self
             .reading
@@ -269,7 +269,7 @@ impl Extension {
             page: place.page + offset,
             ..place
         };
-        Some(Extended {
+        Some(ExtensionPage {
             place: further(stretch.place),
             twin: further(stretch.twin),
             page: read,
@@ -313,8 +313,8 @@ mod tests {
         RegionPage { region, page }
     }
 
-    fn sampled(samples: u32) -> Sampled {
-        Sampled {
+    fn sampled(samples: u32) -> SampledRegion {
+        SampledRegion {
             pages: 3000,
             samples,
         }

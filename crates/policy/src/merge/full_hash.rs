@@ -9,23 +9,28 @@
 //! because the hash covers all lines. The module checks the partial hash, which costs less and
 //! shows as well whether the page was written meanwhile.
 
-use super::collisions::Colliding;
+use super::collisions::CollidingPage;
 use super::matching::Matching;
-use super::queue::{Counted, QueuedPage};
+use super::queue::{HitKind, QueuedPage};
 use crate::lookup::Match;
 use crate::region::duplication::Scale;
 
 impl Matching<'_> {
     /// Looks up a page that was read and has this hash. Returns whether it waits to be merged.
-    pub(crate) fn look_up_in_full(&mut self, page: Colliding, hash: u64, scale: &Scale) -> bool {
-        let Colliding { place, partial } = page;
+    pub(crate) fn look_up_in_full(
+        &mut self,
+        page: CollidingPage,
+        hash: u64,
+        scale: &Scale,
+    ) -> bool {
+        let CollidingPage { place, partial } = page;
         if !self.is_unmerged(place) || !self.may_merge(place) {
             return false;
         }
         let before = self.merge.len();
         let queued = QueuedPage {
             partial,
-            ..self.queued_page(place, hash, Counted::Sure, None)
+            ..self.queued_page(place, hash, HitKind::Sure, None)
         };
         let set = self.merge.queue().set_of(hash);
         let frame = self.lookup.newest_frame(hash);
@@ -53,7 +58,7 @@ impl Matching<'_> {
             return;
         };
         if self.may_be_first(twin) && self.may_split(twin) {
-            self.join_page(page, twin, Counted::Sure);
+            self.join_page(page, twin, HitKind::Sure);
         } else {
             self.replace(hash, twin, place);
         }

@@ -20,8 +20,8 @@
 
 use super::Merge;
 use super::candidates::{Candidate, Find, Finds, Partner};
-use super::collisions::{Colliding, Collisions, Finder};
-use super::queue::{Counted, QueuedPage, Waiting};
+use super::collisions::{CollidingPage, Collisions, Finder};
+use super::queue::{HitKind, QueuedPage, WaitingPage};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
 use crate::command::{FoldKind, FrameId};
@@ -150,7 +150,7 @@ impl Matching<'_> {
         if is_tried || !self.collisions.has(hash) {
             return false;
         }
-        let page = Colliding {
+        let page = CollidingPage {
             place,
             partial: hash,
         };
@@ -355,9 +355,9 @@ impl Matching<'_> {
             return;
         }
         let counted = match partner {
-            _ if !is_counted => Counted::Not,
-            Partner::Page(_) if set.is_none() => Counted::Met,
-            _ => Counted::Sure,
+            _ if !is_counted => HitKind::Not,
+            Partner::Page(_) if set.is_none() => HitKind::Met,
+            _ => HitKind::Sure,
         };
         let page = self.queued_page(place, hash, counted, ticket);
         match partner {
@@ -369,8 +369,8 @@ impl Matching<'_> {
             }
             Partner::Page(first) => match set {
                 Some(set) => self.join_set(&page, set),
-                None if is_counted => self.join_page(&page, first, Counted::Met),
-                None => self.join_page(&page, first, Counted::Not),
+                None if is_counted => self.join_page(&page, first, HitKind::Met),
+                None => self.join_page(&page, first, HitKind::Not),
             },
         }
     }
@@ -380,7 +380,7 @@ impl Matching<'_> {
         &self,
         place: RegionPage,
         hash: u64,
-        counted: Counted,
+        counted: HitKind,
         ticket: Option<Ticket>,
     ) -> QueuedPage {
         let region = self.region(place);
@@ -431,7 +431,7 @@ impl Matching<'_> {
     }
 
     /// Queues the page to be merged with an unmerged one, whose hit was counted as `counted`.
-    pub(super) fn join_page(&mut self, page: &QueuedPage, first: RegionPage, counted: Counted) {
+    pub(super) fn join_page(&mut self, page: &QueuedPage, first: RegionPage, counted: HitKind) {
         if !self.may_share() || !self.merge.may_make_frames(self.at.now) {
             return;
         }
@@ -468,7 +468,7 @@ impl Matching<'_> {
             self.replace(page.hash, place, page.place);
         } else if let Some(first) = self.valid_partner(page.hash, page.place, place) {
             if self.may_be_first(first) && self.may_split(first) {
-                self.join_page(page, first, Counted::Not);
+                self.join_page(page, first, HitKind::Not);
             } else {
                 self.replace(page.hash, first, page.place);
             }
@@ -478,7 +478,7 @@ impl Matching<'_> {
 
     /// The page could not be merged with its partner, and is tried with the next one of its hash:
     /// frames, then unmerged pages. Returns whether it waits again.
-    pub(crate) fn try_another(&mut self, page: &Waiting) -> bool {
+    pub(crate) fn try_another(&mut self, page: &WaitingPage) -> bool {
         if !self.may_share() {
             return false;
         }

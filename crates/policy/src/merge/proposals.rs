@@ -12,7 +12,7 @@
 
 use super::candidates::{Candidate, Partner};
 use super::matching::{Matching, PIECE_ROOM};
-use super::queue::Counted;
+use super::queue::HitKind;
 use crate::lookup::RegionPage;
 use crate::region::duplication::Scale;
 
@@ -56,8 +56,8 @@ impl Matching<'_> {
         }
         let before = self.merge.len();
         let ticket = candidate.ticket;
-        let page = self.queued_page(place, candidate.hash, Counted::Guess, ticket);
-        self.join_page(&page, twin, Counted::Guess);
+        let page = self.queued_page(place, candidate.hash, HitKind::Guess, ticket);
+        self.join_page(&page, twin, HitKind::Guess);
         self.merge.len() > before
     }
 
@@ -78,7 +78,7 @@ impl Matching<'_> {
             return false;
         }
         let before = self.merge.len();
-        let queued = self.queued_page(place, hash, Counted::Extended, None);
+        let queued = self.queued_page(place, hash, HitKind::Extended, None);
         if let Some(set) = self.merge.queue().set_of(hash) {
             self.join_set(&queued, set);
         } else if !self.join_frame(&queued, self.lookup.newest_frame(hash))
@@ -87,7 +87,7 @@ impl Matching<'_> {
             && self.may_merge(twin)
             && self.may_split(twin)
         {
-            self.join_page(&queued, twin, Counted::Extended);
+            self.join_page(&queued, twin, HitKind::Extended);
         }
         let waits = self.merge.len() > before;
         if waits {
@@ -110,7 +110,7 @@ impl Matching<'_> {
         if !self.may_merge(place) || self.merge.room() < 2 {
             return false;
         }
-        let page = self.queued_page(place, hash, Counted::Expected, ticket);
+        let page = self.queued_page(place, hash, HitKind::Expected, ticket);
         let before = self.merge.len();
         if let Some(set) = self.merge.queue().set_of(hash) {
             self.join_set(&page, set);
@@ -128,7 +128,7 @@ impl Matching<'_> {
                 is_there && self.may_be_first(twin) && self.may_split(twin)
             });
             if let Some(twin) = twin {
-                self.join_page(&page, twin, Counted::Guess);
+                self.join_page(&page, twin, HitKind::Guess);
             }
         }
         self.merge.len() > before

@@ -43,14 +43,14 @@ pub(crate) struct QueuedPage {
     /// Sets in which it met pages of other contents.
     pub(crate) failed_sets: u8,
     /// The kind of hit as which it was counted for its region.
-    pub(crate) counted: Counted,
+    pub(crate) counted: HitKind,
     /// The hint for which it was read, if any.
     pub(crate) ticket: Option<Ticket>,
 }
 
 /// The kind of hit as which a page was counted, see [`crate::region::duplication`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Counted {
+pub(crate) enum HitKind {
     /// Not at all.
     Not,
     /// Not at all: it was proposed as the neighbour of a match.
@@ -65,17 +65,17 @@ pub(crate) enum Counted {
     Sure,
 }
 
-impl Counted {
+impl HitKind {
     /// Whether it was proposed without a matching hash: a difference is no evidence about hash or
     /// region.
     pub(crate) fn is_proposed(self) -> bool {
-        matches!(self, Counted::Guess | Counted::Extended | Counted::Expected)
+        matches!(self, HitKind::Guess | HitKind::Extended | HitKind::Expected)
     }
 }
 
 /// A page that waits.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingPage {
     pub(crate) place: RegionPage,
     pub(crate) entry: FoldEntry,
     /// The hash by which it was looked up: that of the entry, unless it was read in full.
@@ -83,7 +83,7 @@ pub(crate) struct Waiting {
     pub(crate) payer: Payer,
     pub(crate) failed_frames: u8,
     pub(crate) failed_sets: u8,
-    pub(crate) counted: Counted,
+    pub(crate) counted: HitKind,
     pub(crate) ticket: Option<Ticket>,
     /// Whether it becomes the frame of its set.
     pub(crate) is_first: bool,
@@ -91,7 +91,7 @@ pub(crate) struct Waiting {
     pub(crate) first: RegionPage,
 }
 
-impl Waiting {
+impl WaitingPage {
     /// Whether it was read in full, because its hash collides.
     pub(crate) fn is_read_in_full(&self) -> bool {
         self.hash != self.entry.hash
@@ -119,8 +119,8 @@ impl Waiting {
 pub(crate) struct MergeQueue {
     /// Pages that become frames, by set, and the others. They are separate because each list is
     /// nearly sorted, which makes sorting cheap.
-    firsts: Vec<Waiting>,
-    others: Vec<Waiting>,
+    firsts: Vec<WaitingPage>,
+    others: Vec<WaitingPage>,
     /// The page that joined each set last.
     joined: Vec<RegionPage>,
     sets: u16,
@@ -205,16 +205,16 @@ impl MergeQueue {
     /// Whether a page of the space is in the set.
     pub(crate) fn has_space(&self, set: u16, space: SpaceId) -> bool {
         let is_in =
-            |page: &Waiting| page.entry.kind == FoldKind::Set(set) && page.entry.space == space;
+            |page: &WaitingPage| page.entry.kind == FoldKind::Set(set) && page.entry.space == space;
         self.firsts[usize::from(set)].entry.space == space || self.others.iter().any(is_in)
     }
 
     /// Takes all pages: the batch, and the waiting page of each entry, in its order. With
     /// `frames_first`, no page becomes a frame before all pages that wait for one were tried: an id
     /// that was freed meanwhile cannot name a frame that the same call made.
-    pub(crate) fn take(&mut self, frames_first: bool) -> (FoldBatch, Vec<Waiting>) {
-        let is_of_set = |page: &Waiting| matches!(page.entry.kind, FoldKind::Set(_));
-        let by_address = |page: &Waiting| (page.entry.space, page.entry.address);
+    pub(crate) fn take(&mut self, frames_first: bool) -> (FoldBatch, Vec<WaitingPage>) {
+        let is_of_set = |page: &WaitingPage| matches!(page.entry.kind, FoldKind::Set(_));
+        let by_address = |page: &WaitingPage| (page.entry.space, page.entry.address);
         let mut waiting = Vec::with_capacity(self.len());
         if frames_first {
             waiting.extend(self.others.extract_if(.., |page| !is_of_set(page)));
@@ -249,7 +249,7 @@ impl MergeQueue {
         } else {
             &mut self.others
         };
-        part.push(Waiting {
+        part.push(WaitingPage {
             place: page.place,
             entry: FoldEntry {
                 address: page.address,
@@ -298,7 +298,7 @@ mod tests {
             payer: Payer::Level(0),
             failed_frames: 0,
             failed_sets: 0,
-            counted: Counted::Met,
+            counted: HitKind::Met,
             ticket: None,
         }
     }

@@ -22,7 +22,7 @@
 
 use super::candidates::{Candidate, Partner};
 use super::matching::{MAX_FRAMES, Matching};
-use super::queue::{Counted, QueuedPage};
+use super::queue::{HitKind, QueuedPage};
 use crate::command::{FrameId, SpaceId};
 use crate::lookup::{Match, RegionPage};
 use crate::params::Contents;
@@ -125,7 +125,7 @@ impl Matching<'_> {
     }
 
     /// Queues the page with all its partners, if there are enough.
-    pub(super) fn join_enough(&mut self, page: &QueuedPage, counted: Counted) {
+    pub(super) fn join_enough(&mut self, page: &QueuedPage, counted: HitKind) {
         if self.merge.queue().set_of(page.hash).is_some() {
             return;
         }
@@ -136,7 +136,7 @@ impl Matching<'_> {
     }
 
     /// Queues the page with another one of another space.
-    pub(super) fn join_two(&mut self, page: &QueuedPage, other: RegionPage, counted: Counted) {
+    pub(super) fn join_two(&mut self, page: &QueuedPage, other: RegionPage, counted: HitKind) {
         let waits = self.merge.queue().set_of(page.hash).is_some();
         if waits || self.space_of(other) == page.space {
             return;
@@ -144,7 +144,7 @@ impl Matching<'_> {
         self.queue_set(page, &[other], counted);
     }
 
-    fn queue_set(&mut self, page: &QueuedPage, others: &[RegionPage], counted: Counted) {
+    fn queue_set(&mut self, page: &QueuedPage, others: &[RegionPage], counted: HitKind) {
         if self.merge.room() <= others.len() {
             return;
         }

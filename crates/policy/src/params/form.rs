@@ -37,22 +37,22 @@ pub trait Form {
 
     /// The same form with a remark behind its bounds. The remark tells what is checked elsewhere,
     /// such as a contradiction to another parameter.
-    fn and(self, remark: &'static str) -> Remarked<Self>
+    fn and(self, remark: &'static str) -> RemarkedForm<Self>
     where
         Self: Sized,
     {
-        Remarked { form: self, remark }
+        RemarkedForm { form: self, remark }
     }
 }
 
 /// See [`Form::and`].
 #[derive(Debug, Clone)]
-pub struct Remarked<F> {
+pub struct RemarkedForm<F> {
     form: F,
     remark: &'static str,
 }
 
-impl<F: Form> Form for Remarked<F> {
+impl<F: Form> Form for RemarkedForm<F> {
     type Value = F::Value;
 
     fn unit(&self) -> &'static str {

@@ -57,7 +57,7 @@ pub(crate) fn changes(
     most_pieces: u64,
 ) -> Vec<Change> {
     let mut changes = Vec::with_capacity(known.len());
-    let mut kept: Vec<Kept> = Vec::with_capacity(known.len());
+    let mut kept: Vec<KeptRegion> = Vec::with_capacity(known.len());
     let mut at = 0;
     for region in known {
         while at < mappings.len() && mappings[at].end <= region.start {
@@ -65,7 +65,7 @@ pub(crate) fn changes(
         }
         let end = covered_until(&mappings[at..], region);
         if end > region.start {
-            kept.push(Kept {
+            kept.push(KeptRegion {
                 start: region.start,
                 end,
                 kind: region.kind,
@@ -120,7 +120,7 @@ pub(crate) fn changes(
 }
 
 /// A region that lives on.
-struct Kept {
+struct KeptRegion {
     start: u64,
     end: u64,
     kind: u64,

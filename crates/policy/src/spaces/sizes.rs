@@ -53,7 +53,7 @@ pub(crate) enum SizeChange {
 }
 
 /// Mappings and pages of a space.
-type Size = (u64, u64);
+type SpaceExtent = (u64, u64);
 
 /// Spaces that are measured together.
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +72,7 @@ pub(crate) struct Sizes {
     shortest: Nanos,
     longest: Nanos,
     /// By slot: none if the slot is not in use, else the last size, if known.
-    known: Vec<Option<Option<Size>>>,
+    known: Vec<Option<Option<SpaceExtent>>>,
     slices: Vec<Slice>,
     /// Spaces to measure at once: never measured, or reported to have grown.
     soon: BTreeSet<SpaceSlot>,
@@ -109,7 +109,7 @@ impl Sizes {
 
     /// Bytes that they take.
     pub(crate) fn bytes(&self) -> usize {
-        self.known.capacity() * size_of::<Option<Option<Size>>>()
+        self.known.capacity() * size_of::<Option<Option<SpaceExtent>>>()
     }
 
     /// A space came into this slot.

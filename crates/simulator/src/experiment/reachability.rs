@@ -20,7 +20,7 @@
 
 use uksm_policy::RegionId;
 use uksm_policy::command::SpaceId;
-use uksm_policy::lookup::{Layout, RegionPage, Unmerged};
+use uksm_policy::lookup::{Layout, RegionPage, UnmergedIndex};
 use uksm_policy::mix::{SplitMix64, mix};
 use uksm_results::report::Measured;
 
@@ -45,7 +45,7 @@ const REGION_BITS: u32 = 4;
 pub fn reachability(what: Indexed, changed_percent: u64, seed: u64) -> Reachability {
     assert!(changed_percent <= 95, "{changed_percent} %");
     let mut tree = UnstableTree::default();
-    let mut index = Unmerged::with_bytes(1 << 16, Layout::new(PAGE_BITS, REGION_BITS));
+    let mut index = UnmergedIndex::with_bytes(1 << 16, Layout::new(PAGE_BITS, REGION_BITS));
     index.fit(PAGES, usize::MAX);
     let mut random = SplitMix64::new(seed);
     let first = |page: u64| mix(seed ^ mix(page));

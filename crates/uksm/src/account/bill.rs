@@ -57,14 +57,14 @@ pub(super) struct Bill {
 
 /// Sums of a span, while records are read.
 #[derive(Debug)]
-pub(crate) struct Sums {
+pub(crate) struct SpanSums {
     since: Option<Timestamp>,
     until: Option<Timestamp>,
-    groups: BTreeMap<String, Sum>,
+    groups: BTreeMap<String, GroupSum>,
 }
 
 #[derive(Debug)]
-struct Sum {
+struct GroupSum {
     within: TimeRange,
     amounts: Amounts,
     levels: Levels,
@@ -72,11 +72,11 @@ struct Sum {
     levels_of: Timestamp,
 }
 
-impl Sums {
+impl SpanSums {
     /// Sums of no records yet. A record that ends at `until` is in the span, one that begins then
     /// is not.
-    pub(crate) fn new(since: Option<Timestamp>, until: Option<Timestamp>) -> Sums {
-        Sums {
+    pub(crate) fn new(since: Option<Timestamp>, until: Option<Timestamp>) -> SpanSums {
+        SpanSums {
             since,
             until,
             groups: BTreeMap::new(),
@@ -100,7 +100,7 @@ impl Sums {
             true => record.amounts,
             false => record.amounts.share(within.nanos(), time_range.nanos()),
         };
-        let sum = self.groups.entry(record.group).or_insert_with(|| Sum {
+        let sum = self.groups.entry(record.group).or_insert_with(|| GroupSum {
             within,
             amounts: Amounts::default(),
             levels: record.levels,
@@ -117,7 +117,7 @@ impl Sums {
     /// The bill, of all groups or of this one.
     ///
     /// # Errors
-    /// As [`Sums::bills`].
+    /// As [`SpanSums::bills`].
     pub(super) fn bill(
         self,
         group: Option<&str>,
@@ -244,7 +244,7 @@ mod tests {
     }
 
     /// A record of 60 s that ends at `end`.
-    fn minute(sums: &mut Sums, group: &str, end: i64) {
+    fn minute(sums: &mut SpanSums, group: &str, end: i64) {
         let mut record = Record {
             group: group.to_owned(),
             ..Record::default()
@@ -262,7 +262,7 @@ mod tests {
     }
 
     fn bill(since: Option<i64>, until: Option<i64>, ends: &[i64]) -> Bill {
-        let mut sums = Sums::new(since.map(at), until.map(at));
+        let mut sums = SpanSums::new(since.map(at), until.map(at));
         for &end in ends {
             minute(&mut sums, "web", end);
         }
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn one_group_can_be_asked_for_and_must_be_there() {
         let both = || {
-            let mut sums = Sums::new(None, None);
+            let mut sums = SpanSums::new(None, None);
             minute(&mut sums, "web", 1060);
             minute(&mut sums, "all", 1060);
             sums

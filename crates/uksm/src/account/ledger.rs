@@ -45,11 +45,11 @@ const LOCK: &str = "lock";
 pub(crate) struct Ledger {
     folder: Option<PathBuf>,
     days: i64,
-    state: Mutex<State>,
+    state: Mutex<LedgerState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LedgerState {
     /// The last failure that was logged.
     fault: Option<String>,
     /// The day of the last sweep for old files.
@@ -64,7 +64,7 @@ struct State {
     host_recorded: u64,
 }
 
-impl State {
+impl LedgerState {
     /// Pages written on the host that are in no record yet.
     fn host_growth(&self) -> Option<u64> {
         let counted = self.host_written?;
@@ -127,7 +127,7 @@ impl Ledger {
     fn write(
         &self,
         folder: &Path,
-        state: &mut State,
+        state: &mut LedgerState,
         record: &Record,
         time: Timestamp,
     ) -> Result<(), String> {

@@ -22,7 +22,7 @@ use uksm_policy::command::Nanos;
 use super::ledger::Ledger;
 use super::record::{Amounts, Record, VERSION, unix_seconds, written};
 pub(crate) use super::record::{Counts, WorkerFigures};
-use super::record::{Hinted, Levels};
+use super::record::{HintMerges, Levels};
 use crate::account::redistributed::RedistributedTotals;
 
 /// Figures of a group at one time. Counters are since its domain or its first worker was made, and
@@ -51,7 +51,7 @@ pub(crate) struct Meter {
     cpu: Nanos,
     counts: Counts,
     /// Counts of the present worker.
-    hinted: Hinted,
+    hinted: HintMerges,
     restarts: u64,
     given: RedistributedTotals,
     levels: Option<Levels>,
@@ -71,7 +71,7 @@ impl Meter {
             cpu: 0,
             was_empty: kept.is_none(),
             counts: kept.unwrap_or_default(),
-            hinted: Hinted::default(),
+            hinted: HintMerges::default(),
             restarts: 0,
             given: RedistributedTotals::default(),
             levels: None,
@@ -118,7 +118,7 @@ impl Meter {
     /// The worker has ended, and its indexes with it; the next worker counts from 0.
     pub(crate) fn lose_worker(&mut self, now: Nanos) {
         self.pass(now, self.levels);
-        self.hinted = Hinted::default();
+        self.hinted = HintMerges::default();
         if let Some(levels) = &mut self.levels {
             levels.index_bytes = 0;
         }
@@ -357,10 +357,10 @@ mod tests {
         let mut place = MeterInFolder::new();
         let with = |within_1_s, after_10_s| GroupFigures {
             worker: Some(WorkerFigures {
-                hinted: Hinted {
+                hinted: HintMerges {
                     within_1_s,
                     after_10_s,
-                    ..Hinted::default()
+                    ..HintMerges::default()
                 },
                 ..WorkerFigures::default()
             }),

@@ -154,7 +154,7 @@ impl Counts {
 /// Pages that a worker merged because of a hint, by how soon after it. They only grow while it
 /// lives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Hinted {
+pub(super) struct HintMerges {
     /// Within 0.1 s.
     pub(super) within_100_ms: u64,
     /// Within a second, but not within 0.1 s.
@@ -165,11 +165,11 @@ pub(super) struct Hinted {
     pub(super) after_10_s: u64,
 }
 
-impl Hinted {
+impl HintMerges {
     /// The counts in a status.
-    fn of(status: &Status) -> Hinted {
+    fn of(status: &Status) -> HintMerges {
         let hints = &status.hints.policy;
-        Hinted {
+        HintMerges {
             within_100_ms: hints.merged_within_100_ms,
             within_1_s: hints.merged_within_1_s,
             within_10_s: hints.merged_within_10_s,
@@ -184,7 +184,7 @@ pub(crate) struct WorkerFigures {
     /// Levels.
     pub(super) levels: Levels,
     /// Pages merged because of hints.
-    pub(super) hinted: Hinted,
+    pub(super) hinted: HintMerges,
 }
 
 impl WorkerFigures {
@@ -192,7 +192,7 @@ impl WorkerFigures {
     pub(crate) fn of(status: &Status) -> WorkerFigures {
         WorkerFigures {
             levels: Levels::of(status),
-            hinted: Hinted::of(status),
+            hinted: HintMerges::of(status),
         }
     }
 }
@@ -210,7 +210,7 @@ pub(super) fn unix_seconds(time: Timestamp) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{Frames, Kernel, Saved};
+    use crate::status::{FrameStatus, KernelStatus, SavingsStatus};
 
     #[test]
     fn status_and_module_have_the_same_counts_and_zero_pages_are_saved() {
@@ -221,14 +221,14 @@ mod tests {
             frames_freed: 1,
             ..Info::default()
         };
-        let frames = Frames {
+        let frames = FrameStatus {
             held: 10,
             sharers: 30,
-            ..Frames::default()
+            ..FrameStatus::default()
         };
         let mut status = Status {
-            kernel: Kernel::new(&info),
-            saved: Saved::new(&frames, 2, 1 << 30),
+            kernel: KernelStatus::new(&info),
+            saved: SavingsStatus::new(&frames, 2, 1 << 30),
             frames,
             ..Status::default()
         };

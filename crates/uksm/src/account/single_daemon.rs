@@ -14,7 +14,7 @@ use super::ledger::Ledger;
 use super::meter::{Counts, GroupFigures, Meter, WorkerFigures};
 use super::{ALL, Amounts};
 use crate::account::redistributed::RedistributedTotals;
-use crate::setting::Daemon;
+use crate::setting::DaemonSettings;
 use crate::status::Status;
 
 /// The daemon's own account.
@@ -28,7 +28,7 @@ pub(crate) struct SingleDaemonAccount {
 
 impl SingleDaemonAccount {
     /// An account that begins with the process: all its processor time is counted.
-    pub(crate) fn new(daemon: &Daemon) -> SingleDaemonAccount {
+    pub(crate) fn new(daemon: &DaemonSettings) -> SingleDaemonAccount {
         let ledger = Arc::new(Ledger::new(daemon.account_dir.clone(), daemon.account_days));
         let now = clock::now();
         SingleDaemonAccount {

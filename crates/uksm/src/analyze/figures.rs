@@ -21,11 +21,11 @@ use uksm_policy::params::{Governor, Params};
 use uksm_sketch::occupancy::{Occupancy, Range};
 use uksm_sketch::redundancy::{Part, Redundancy};
 
-use super::report::{Figure, GovernorTime, LeftOut, Report, Row};
-use super::sampling::{Missed, Process, SampledMemory};
+use super::report::{AnalysisReport, GovernorTime, MemoryRow, PageEstimate};
+use super::sampling::{SampledMemory, SampledProcess};
 
 /// The report on a sample, with at most `top` groups and `top` processes.
-pub(super) fn report(reading: SampledMemory, top: usize) -> Report {
+pub(super) fn report(reading: SampledMemory, top: usize) -> AnalysisReport {
     let SampledMemory {
         processes,
         groups,
@@ -38,7 +38,7 @@ pub(super) fn report(reading: SampledMemory, top: usize) -> Report {
     let of_process: Vec<u32> = processes.iter().map(|process| process.group).collect();
     let read_pages = pages.len() as u64;
     let found = Redundancy::of(pages, &of_process);
-    let sum = |of: &dyn Fn(&Process) -> u64| processes.iter().map(of).sum::<u64>();
+    let sum = |of: &dyn Fn(&SampledProcess) -> u64| processes.iter().map(of).sum::<u64>();
     let zeros = sum(&|process| process.zero);
     let zero = occupancy.pages(zeros);
     let [in_processes, in_groups, in_all] = Range::nested([
@@ -65,7 +65,7 @@ pub(super) fn report(reading: SampledMemory, top: usize) -> Report {
         processes: &processes,
         top,
     };
-    Report {
+    AnalysisReport {
         processes: processes.len() as u64,
         groups: groups.len() as u64,
         cut_processes: sum(&|process| u64::from(process.survey.is_cut)),
@@ -89,8 +89,8 @@ pub(super) fn report(reading: SampledMemory, top: usize) -> Report {
         governors: governors.into(),
         by_group: rows.of_groups(&groups, &found),
         by_process: rows.of_processes(&found),
-        left_out: missed.into_iter().map(LeftOut::from).collect(),
-        ..Report::default()
+        left_out: missed,
+        ..AnalysisReport::default()
     }
 }
 
@@ -109,7 +109,7 @@ fn all_but_one(pages: Range) -> Range {
 }
 
 /// Pages merged by in-kernel KSM; none if the kernel reports them for no process.
-fn ksm_merged(processes: &[Process]) -> Option<u64> {
+fn ksm_merged(processes: &[SampledProcess]) -> Option<u64> {
     let merged = processes.iter().filter_map(|process| process.survey.merged);
     merged.fold(None, |all, merged| Some(all.unwrap_or(0) + merged))
 }
@@ -117,18 +117,18 @@ fn ksm_merged(processes: &[Process]) -> Option<u64> {
 /// Makes rows of the groups and processes with most memory.
 struct Rows<'a> {
     occupancy: &'a Occupancy,
-    processes: &'a [Process],
+    processes: &'a [SampledProcess],
     top: usize,
 }
 
 impl Rows<'_> {
-    fn of_groups(&self, groups: &[String], found: &Redundancy) -> Vec<Row> {
+    fn of_groups(&self, groups: &[String], found: &Redundancy) -> Vec<MemoryRow> {
         let rows = groups.iter().enumerate().zip(&found.by_group);
-        let mut rows: Vec<(u64, String, Vec<&Process>, &Part)> = rows
+        let mut rows: Vec<(u64, String, Vec<&SampledProcess>, &Part)> = rows
             .map(|((number, name), part)| {
                 let inside = self.processes.iter();
                 let inside = inside.filter(|process| process.group as usize == number);
-                let inside: Vec<&Process> = inside.collect();
+                let inside: Vec<&SampledProcess> = inside.collect();
                 let anonymous = inside.iter().map(|process| process.survey.anonymous).sum();
                 (anonymous, name.clone(), inside, part)
             })
@@ -139,8 +139,8 @@ impl Rows<'_> {
             .collect()
     }
 
-    fn of_processes(&self, found: &Redundancy) -> Vec<Row> {
-        let mut rows: Vec<(&Process, &Part)> =
+    fn of_processes(&self, found: &Redundancy) -> Vec<MemoryRow> {
+        let mut rows: Vec<(&SampledProcess, &Part)> =
             self.processes.iter().zip(&found.by_process).collect();
         rows.sort_by_key(|(process, _)| (Reverse(process.survey.anonymous), process.pid));
         let rows = rows.into_iter().take(self.top);
@@ -150,37 +150,27 @@ impl Rows<'_> {
         .collect()
     }
 
-    fn row(&self, name: String, pid: Option<u32>, of: &[&Process], part: &Part) -> Row {
-        let sum =
-            |count: fn(&Process) -> u64| of.iter().map(|&process| count(process)).sum::<u64>();
+    fn row(
+        &self,
+        name: String,
+        pid: Option<u32>,
+        of: &[&SampledProcess],
+        part: &Part,
+    ) -> MemoryRow {
+        let sum = |count: fn(&SampledProcess) -> u64| {
+            of.iter().map(|&process| count(process)).sum::<u64>()
+        };
         let elsewhere = part.elsewhere as f64 / self.occupancy.rate();
         let anonymous = sum(|process| process.survey.anonymous) as f64;
-        Row {
+        MemoryRow {
             name,
             pid,
             processes: of.len() as u64,
             anonymous_pages: anonymous,
-            zero: Figure::from(self.occupancy.pages(sum(|process| process.zero))),
-            within: Figure::from(self.occupancy.copies(&part.met)),
+            zero: PageEstimate::from(self.occupancy.pages(sum(|process| process.zero))),
+            within: PageEstimate::from(self.occupancy.copies(&part.met)),
             elsewhere_least: elsewhere.round().min(anonymous),
             huge_pages: sum(|process| process.survey.huge) as f64,
-        }
-    }
-}
-
-impl From<Missed> for LeftOut {
-    fn from(missed: Missed) -> LeftOut {
-        let Missed {
-            pid,
-            comm,
-            why,
-            pages,
-        } = missed;
-        LeftOut {
-            pid,
-            comm,
-            why,
-            pages,
         }
     }
 }

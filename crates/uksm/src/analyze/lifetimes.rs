@@ -21,7 +21,7 @@ use uksm_policy::report::counted;
 use uksm_sketch::lifetime::{self, Estimate};
 
 use super::units::duration;
-use super::watch::{Fate, Twice};
+use super::watch::{PageFate, RereadPage};
 use crate::status::table;
 
 /// Minimum mean time between the readings for a figure of a minute.
@@ -32,7 +32,7 @@ const BANDS: [f64; 5] = [1.0, 10.0, 60.0, 600.0, f64::INFINITY];
 
 /// A part of the pages, and its interval of 95 %.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Part {
+pub(super) struct ShareEstimate {
     /// As a part of one.
     pub(super) part: f64,
     /// Lower end.
@@ -64,9 +64,9 @@ pub(super) struct Lives {
     /// No longer there.
     pub(super) gone: u64,
     /// Changed or gone between the readings; null if there are no pages.
-    pub(super) lost: Option<Part>,
+    pub(super) lost: Option<ShareEstimate>,
     /// Changed or gone within a minute, at one constant rate; null if too little time passed.
-    pub(super) lost_in_a_minute: Option<Part>,
+    pub(super) lost_in_a_minute: Option<ShareEstimate>,
     /// Time for which half of them live, at one constant rate; null if too little time passed.
     pub(super) half_live: Option<Time>,
 }
@@ -85,7 +85,7 @@ pub(super) struct Band {
     /// Gone pages.
     pub(super) gone: u64,
     /// Both, as a part of the pages.
-    pub(super) lost: Part,
+    pub(super) lost: ShareEstimate,
 }
 
 /// Lifetimes of pages, estimated from some of those that were read.
@@ -113,10 +113,10 @@ pub(super) struct Lifetimes {
     pub(super) by_time: Vec<Band>,
 }
 
-impl From<Estimate> for Part {
-    fn from(share: Estimate) -> Part {
+impl From<Estimate> for ShareEstimate {
+    fn from(share: Estimate) -> ShareEstimate {
         let Estimate { value, low, high } = share;
-        Part {
+        ShareEstimate {
             part: value,
             low,
             high,
@@ -126,10 +126,10 @@ impl From<Estimate> for Part {
 
 impl Lives {
     /// From pages; `is_long` if enough time passed between their readings for a rate.
-    fn of(pages: &[&Twice], is_long: bool) -> Lives {
+    fn of(pages: &[&RereadPage], is_long: bool) -> Lives {
         let count = |fate| pages.iter().filter(|page| page.fate == fate).count() as u64;
         let seconds: Vec<f64> = pages.iter().map(|page| page.seconds).collect();
-        let (changed, gone) = (count(Fate::Changed), count(Fate::Gone));
+        let (changed, gone) = (count(PageFate::Changed), count(PageFate::Gone));
         let number = pages.len() as u64;
         let lost = lifetime::share(changed + gone, number);
         let share = lost.filter(|_| is_long);
@@ -138,10 +138,10 @@ impl Lives {
         let half = rate.map(lifetime::half_life);
         Lives {
             pages: number,
-            unchanged: count(Fate::Unchanged),
+            unchanged: count(PageFate::Unchanged),
             changed,
             gone,
-            lost: lost.map(Part::from),
+            lost: lost.map(ShareEstimate::from),
             lost_in_a_minute: rate.map(|rate| lifetime::lost_within(rate, 60.0).into()),
             half_live: half.map(|Estimate { value, low, high }| Time {
                 seconds: finite(value),
@@ -174,22 +174,22 @@ impl Lives {
 
 impl Lifetimes {
     /// From pages that were read twice, or were to be.
-    pub(super) fn of(pages: &[Twice]) -> Lifetimes {
+    pub(super) fn of(pages: &[RereadPage]) -> Lifetimes {
         let count = |fate| pages.iter().filter(|page| page.fate == fate).count() as u64;
-        let is_known = |page: &&Twice| {
-            use Fate::{Changed, Gone, Unchanged};
+        let is_known = |page: &&RereadPage| {
+            use PageFate::{Changed, Gone, Unchanged};
             matches!(page.fate, Unchanged | Changed | Gone)
         };
-        let all: Vec<&Twice> = pages.iter().filter(is_known).collect();
-        let (saving, others): (Vec<&Twice>, Vec<&Twice>) =
+        let all: Vec<&RereadPage> = pages.iter().filter(is_known).collect();
+        let (saving, others): (Vec<&RereadPage>, Vec<&RereadPage>) =
             all.iter().partition(|page| page.can_be_saved);
         let seconds = all.iter().map(|page| page.seconds);
         let is_long = seconds.clone().sum::<f64>() >= MIN_MEAN_SECONDS * all.len() as f64;
         Lifetimes {
             chosen: pages.len() as u64,
-            swapped_out: count(Fate::SwappedOut),
-            not_reached: count(Fate::NotReached),
-            refused: count(Fate::Refused),
+            swapped_out: count(PageFate::SwappedOut),
+            not_reached: count(PageFate::NotReached),
+            refused: count(PageFate::Refused),
             shortest_seconds: seconds.clone().reduce(f64::min),
             longest_seconds: seconds.reduce(f64::max),
             zeros_and_copies: Lives::of(&saving, is_long),
@@ -264,7 +264,7 @@ impl Lifetimes {
     pub(super) fn rows_by_time(&self) -> Vec<[String; 5]> {
         let row = |band: &Band| {
             let from = duration(band.from_seconds);
-            let Part { low, high, .. } = band.lost;
+            let ShareEstimate { low, high, .. } = band.lost;
             [
                 match band.to_seconds {
                     Some(to) => format!("{from} to {}", duration(to)),
@@ -281,13 +281,13 @@ impl Lifetimes {
 }
 
 /// Pages by the time between their readings, without empty bands.
-fn bands(all: &[&Twice]) -> Vec<Band> {
+fn bands(all: &[&RereadPage]) -> Vec<Band> {
     let from = std::iter::once(0.0).chain(BANDS);
     let band = |(from, to): (f64, f64)| {
         let inside = all.iter().filter(|page| (from..to).contains(&page.seconds));
-        let inside: Vec<&Twice> = inside.copied().collect();
+        let inside: Vec<&RereadPage> = inside.copied().collect();
         let count = |fate| inside.iter().filter(|page| page.fate == fate).count() as u64;
-        let (changed, gone) = (count(Fate::Changed), count(Fate::Gone));
+        let (changed, gone) = (count(PageFate::Changed), count(PageFate::Gone));
         let pages = inside.len() as u64;
         Some(Band {
             from_seconds: from,
@@ -317,8 +317,8 @@ impl fmt::Display for Lifetimes {
 mod tests {
     use super::*;
 
-    fn twice(fate: Fate, can_be_saved: bool, seconds: f64) -> Twice {
-        Twice {
+    fn twice(fate: PageFate, can_be_saved: bool, seconds: f64) -> RereadPage {
+        RereadPage {
             fate,
             can_be_saved,
             seconds,
@@ -327,13 +327,13 @@ mod tests {
 
     #[test]
     fn pages_are_counted_by_what_has_become_of_them_and_by_time() {
-        let mut pages = vec![twice(Fate::Unchanged, true, 60.0); 90];
-        pages.extend(vec![twice(Fate::Changed, true, 60.0); 10]);
-        pages.extend(vec![twice(Fate::Unchanged, false, 5.0); 40]);
+        let mut pages = vec![twice(PageFate::Unchanged, true, 60.0); 90];
+        pages.extend(vec![twice(PageFate::Changed, true, 60.0); 10]);
+        pages.extend(vec![twice(PageFate::Unchanged, false, 5.0); 40]);
         pages.extend([
-            twice(Fate::Gone, false, 0.5),
-            twice(Fate::SwappedOut, true, 60.0),
-            twice(Fate::NotReached, false, 0.0),
+            twice(PageFate::Gone, false, 0.5),
+            twice(PageFate::SwappedOut, true, 60.0),
+            twice(PageFate::NotReached, false, 0.0),
         ]);
         let found = Lifetimes::of(&pages);
         let of = |lives: &Lives| (lives.pages, lives.unchanged, lives.changed, lives.gone);
@@ -374,15 +374,15 @@ mod tests {
                 "none was read, or a tenth of the budget does not suffice for one",
             ),
             (
-                vec![twice(Fate::NotReached, true, 0.0)],
+                vec![twice(PageFate::NotReached, true, 0.0)],
                 "the budget was used up before: raise --budget",
             ),
             (
-                vec![twice(Fate::Refused, true, 0.0)],
+                vec![twice(PageFate::Refused, true, 0.0)],
                 "the right to read is gone",
             ),
             (
-                vec![twice(Fate::SwappedOut, true, 9.0)],
+                vec![twice(PageFate::SwappedOut, true, 9.0)],
                 "those chosen were swapped out meanwhile",
             ),
         ] {
@@ -391,7 +391,7 @@ mod tests {
             assert_eq!(found.to_string(), format!("{line}{says}\n"));
             assert_eq!((found.all.lost, found.by_time.len()), (None, 0));
         }
-        let soon = Lifetimes::of(&[twice(Fate::Unchanged, true, 0.2); 50]);
+        let soon = Lifetimes::of(&[twice(PageFate::Unchanged, true, 0.2); 50]);
         assert!(soon.headline().contains(": too soon to estimate"));
         assert_eq!((soon.all.pages, soon.all.half_live), (50, None));
         assert!(soon.all.lost.is_some());
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn pages_that_were_not_seen_to_change_have_a_lower_bound_only() {
-        let still = Lifetimes::of(&[twice(Fate::Unchanged, false, 30.0); 1000]);
+        let still = Lifetimes::of(&[twice(PageFate::Unchanged, false, 30.0); 1000]);
         let half = still.all.half_live.unwrap();
         assert_eq!((half.seconds, half.high), (None, None));
         assert!(half.low > 1000.0);

@@ -16,7 +16,7 @@ use plotters::prelude::{
 };
 
 use super::lifetimes::Lifetimes;
-use super::report::{Report, Row};
+use super::report::{AnalysisReport, MemoryRow};
 use super::units::{duration, mib};
 use crate::html_document;
 
@@ -38,7 +38,7 @@ const REST: RGBColor = RGBColor(210, 210, 210);
 ///
 /// # Errors
 /// A plot cannot be drawn.
-pub(super) fn html(report: &Report) -> anyhow::Result<String> {
+pub(super) fn html(report: &AnalysisReport) -> anyhow::Result<String> {
     let drawn =
         |svg: Result<String, Box<dyn Error>>| svg.map_err(|error| anyhow!("--html: {error}"));
     let mut text = String::new();
@@ -110,7 +110,7 @@ fn lives(lifetimes: &Lifetimes) -> String {
     text + &html_document::table(head, lifetimes.rows_by_time())
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[MemoryRow]) -> String {
     let head = [
         "",
         "processes",
@@ -120,7 +120,7 @@ fn table(rows: &[Row]) -> String {
         "at most",
         "elsewhere too, at least",
     ];
-    let row = |row: &Row| {
+    let row = |row: &MemoryRow| {
         [
             label(row),
             row.processes.to_string(),
@@ -134,7 +134,7 @@ fn table(rows: &[Row]) -> String {
     html_document::table(head, rows.iter().map(row))
 }
 
-fn label(row: &Row) -> String {
+fn label(row: &MemoryRow) -> String {
     let pid = row.pid.map_or(String::new(), |pid| format!("{pid} "));
     pid + &row.name.escape_debug().to_string()
 }
@@ -160,7 +160,7 @@ const LEGEND: [(&str, RGBColor); 6] = [
 const ROW_LEGEND: [(&str, RGBColor); 3] =
     [("zeros", ZERO), ("copies within", WITHIN), ("other", REST)];
 
-fn whole(report: &Report) -> Bar {
+fn whole(report: &AnalysisReport) -> Bar {
     let pieces = [
         report.zero,
         report.within_processes,
@@ -177,7 +177,7 @@ fn whole(report: &Report) -> Bar {
     }
 }
 
-fn row(row: &Row) -> Bar {
+fn row(row: &MemoryRow) -> Bar {
     let found = row.zero.pages + row.within.pages;
     Bar {
         name: label(row),

@@ -8,14 +8,14 @@ use uksm_policy::command::Nanos;
 
 /// The budget and its use.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Plan {
+pub(super) struct AnalysisPlan {
     /// The whole budget.
     pub(super) budget: Nanos,
     /// CPU time spent before the start.
     pub(super) cpu_before: Nanos,
 }
 
-impl Plan {
+impl AnalysisPlan {
     pub(super) fn spent(&self) -> Nanos {
         clock::process_cpu().saturating_sub(self.cpu_before)
     }

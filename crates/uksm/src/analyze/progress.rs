@@ -18,7 +18,7 @@ const UPDATE_INTERVAL_NS: Nanos = 200_000_000;
 
 /// Prints the progress.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct ProgressLine {
     is_shown: bool,
     step: &'static str,
     began: Nanos,
@@ -27,10 +27,10 @@ pub(super) struct Progress {
     width: usize,
 }
 
-impl Progress {
+impl ProgressLine {
     /// For standard error, if that is a terminal.
-    pub(super) fn new() -> Progress {
-        Progress {
+    pub(super) fn new() -> ProgressLine {
+        ProgressLine {
             is_shown: std::io::stderr().is_terminal(),
             step: "",
             began: 0,
@@ -58,7 +58,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if self.width > 0 {
             let _closed = write!(std::io::stderr(), "\r{:1$}\r", "", self.width);

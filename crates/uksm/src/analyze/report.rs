@@ -8,6 +8,7 @@ use uksm_policy::report::counted;
 use uksm_sketch::occupancy::Range;
 
 use super::lifetimes::Lifetimes;
+use super::sampling::UnreadProcess;
 use super::units::{duration, mib};
 use crate::status::table;
 
@@ -19,7 +20,7 @@ const MAX_NAME_CHARS: usize = 44;
 
 /// An estimate in whole pages, and its interval of 95 %.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub(super) struct Figure {
+pub(super) struct PageEstimate {
     /// Pages.
     pub(super) pages: f64,
     /// Lower end.
@@ -28,9 +29,9 @@ pub(super) struct Figure {
     pub(super) high: f64,
 }
 
-impl From<Range> for Figure {
-    fn from(range: Range) -> Figure {
-        Figure {
+impl From<Range> for PageEstimate {
+    fn from(range: Range) -> PageEstimate {
+        PageEstimate {
             pages: range.pages.round(),
             low: range.low.floor(),
             high: range.high.ceil(),
@@ -40,7 +41,7 @@ impl From<Range> for Figure {
 
 /// The whole report. Pages are 4 KiB.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub(super) struct Report {
+pub(super) struct AnalysisReport {
     /// Processes that were read.
     pub(super) processes: u64,
     /// Units or control groups that they are in.
@@ -64,9 +65,9 @@ pub(super) struct Report {
     /// Private anonymous pages, by the kernel. A page that several processes map counts for each.
     pub(super) anonymous_pages: f64,
     /// Those that only one process maps.
-    pub(super) own: Figure,
+    pub(super) own: PageEstimate,
     /// Those that several processes map, by fork or because they were merged.
-    pub(super) shared_already: Figure,
+    pub(super) shared_already: PageEstimate,
     /// Those that in-kernel KSM has merged, by the kernel; null if it does not report them.
     pub(super) ksm_merged_pages: Option<u64>,
     /// Those in huge pages, by the kernel.
@@ -74,20 +75,20 @@ pub(super) struct Report {
     /// Those that in-kernel KSM may merge, by the kernel.
     pub(super) offered_pages: f64,
     /// Own pages of zeros.
-    pub(super) zero: Figure,
+    pub(super) zero: PageEstimate,
     /// Own pages that are copies within one process: beyond the first of each content.
-    pub(super) within_processes: Figure,
+    pub(super) within_processes: PageEstimate,
     /// Further ones that are copies within one unit or control group.
-    pub(super) within_groups: Figure,
+    pub(super) within_groups: PageEstimate,
     /// Further ones that are copies across these.
-    pub(super) across_groups: Figure,
+    pub(super) across_groups: PageEstimate,
     /// The sum of these: pages that merging could free.
-    pub(super) saved: Figure,
+    pub(super) saved: PageEstimate,
     /// The part of it that in-kernel KSM would find: it may only compare pages that are offered to
     /// it.
-    pub(super) ksm_would_find: Figure,
+    pub(super) ksm_would_find: PageEstimate,
     /// The part of it that in-kernel KSM cannot find.
-    pub(super) ksm_cannot_find: Figure,
+    pub(super) ksm_cannot_find: PageEstimate,
     /// Processor time to read one page, measured by this run.
     pub(super) page_seconds: f64,
     /// Processor time to read all own pages once, by that.
@@ -97,11 +98,11 @@ pub(super) struct Report {
     /// Lifetimes of pages.
     pub(super) lifetimes: Lifetimes,
     /// Units or control groups with the most memory.
-    pub(super) by_group: Vec<Row>,
+    pub(super) by_group: Vec<MemoryRow>,
     /// Processes with the most memory.
-    pub(super) by_process: Vec<Row>,
+    pub(super) by_process: Vec<MemoryRow>,
     /// Processes that were named and not read.
-    pub(super) left_out: Vec<LeftOut>,
+    pub(super) left_out: Vec<UnreadProcess>,
 }
 
 /// Time of a governor for reading all own pages once.
@@ -117,7 +118,7 @@ pub(super) struct GovernorTime {
 
 /// A control group, unit or process.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub(super) struct Row {
+pub(super) struct MemoryRow {
     /// Path, or name of the program.
     pub(super) name: String,
     /// The id of a process; null for a group.
@@ -127,26 +128,13 @@ pub(super) struct Row {
     /// Its private anonymous pages, by the kernel.
     pub(super) anonymous_pages: f64,
     /// Its own pages of zeros.
-    pub(super) zero: Figure,
+    pub(super) zero: PageEstimate,
     /// Its own pages that are copies within it.
-    pub(super) within: Figure,
+    pub(super) within: PageEstimate,
     /// Minimum number of its own pages that have copies elsewhere.
     pub(super) elsewhere_least: f64,
     /// Its pages in huge pages, by the kernel.
     pub(super) huge_pages: f64,
-}
-
-/// A process that was not read.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct LeftOut {
-    /// Its id.
-    pub(super) pid: u32,
-    /// Name of its program.
-    pub(super) comm: String,
-    /// The reason.
-    pub(super) why: String,
-    /// Its pages in memory that belong to no file.
-    pub(super) pages: u64,
 }
 
 /// The end of a name that is too long.
@@ -158,14 +146,14 @@ fn shortened(name: &str) -> String {
     }
 }
 
-impl Report {
+impl AnalysisReport {
     /// A part of all memory, in percent.
     fn percent(&self, pages: f64) -> String {
         format!("{:.1}", pages / self.anonymous_pages.max(1.0) * 100.0)
     }
 
     /// The places of memory, and their amounts.
-    pub(super) fn lines(&self) -> [(&'static str, Figure); 8] {
+    pub(super) fn lines(&self) -> [(&'static str, PageEstimate); 8] {
         [
             ("zeros", self.zero),
             ("copies within a process", self.within_processes),
@@ -235,11 +223,11 @@ impl Report {
 
     /// Processes that were left out: a line for each reason.
     pub(super) fn left_out(&self) -> Vec<String> {
-        let mut reasons: BTreeMap<&str, Vec<&LeftOut>> = BTreeMap::new();
+        let mut reasons: BTreeMap<&str, Vec<&UnreadProcess>> = BTreeMap::new();
         for left_out in &self.left_out {
             reasons.entry(&left_out.why).or_default().push(left_out);
         }
-        let line = |(why, of): (&str, Vec<&LeftOut>)| {
+        let line = |(why, of): (&str, Vec<&UnreadProcess>)| {
             let pages: u64 = of.iter().map(|one| one.pages).sum();
             let names = of.iter().take(NAMED);
             let names = names.map(|one| format!("{} ({})", one.pid, one.comm.escape_debug()));
@@ -267,19 +255,21 @@ impl Report {
 
     fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = ["", "MiB", "%", "95 % interval, MiB"].map(str::to_owned);
-        let rows = self.lines().map(|(name, Figure { pages, low, high })| {
-            [
-                name.to_owned(),
-                mib(pages),
-                self.percent(pages),
-                format!("{} to {}", mib(low), mib(high)),
-            ]
-        });
+        let rows = self
+            .lines()
+            .map(|(name, PageEstimate { pages, low, high })| {
+                [
+                    name.to_owned(),
+                    mib(pages),
+                    self.percent(pages),
+                    format!("{} to {}", mib(low), mib(high)),
+                ]
+            });
         let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
         table::write(f, &rows)
     }
 
-    fn rows(&self, f: &mut fmt::Formatter<'_>, what: &str, rows: &[Row]) -> fmt::Result {
+    fn rows(&self, f: &mut fmt::Formatter<'_>, what: &str, rows: &[MemoryRow]) -> fmt::Result {
         if rows.is_empty() {
             return Ok(());
         }
@@ -313,7 +303,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for AnalysisReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n{}\n", self.headline(), self.effort())?;
         self.table(f)?;

@@ -25,6 +25,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::anyhow;
+use serde::Serialize;
 use uksm_linux::boundary::Boundary;
 use uksm_linux::clock;
 use uksm_linux::contents::{SampledPage, Sampler, Survey};
@@ -33,8 +34,8 @@ use uksm_linux::selection::Selection;
 use uksm_sketch::content::Content;
 use uksm_sketch::redundancy::Page;
 
-use super::plan::Plan;
-use super::progress::Progress;
+use super::plan::AnalysisPlan;
+use super::progress::ProgressLine;
 use super::watch::{self, Watch};
 use crate::suggest::{chosen, nobody_read};
 
@@ -55,7 +56,7 @@ const PROGRESS_INTERVAL_PAGES: u64 = 256;
 
 /// A process that was read.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct SampledProcess {
     /// Its id.
     pub(super) pid: u32,
     /// Name of its program.
@@ -71,8 +72,8 @@ pub(super) struct Process {
 }
 
 /// A process that was not read.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Missed {
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct UnreadProcess {
     /// Its id.
     pub(super) pid: u32,
     /// Name of its program.
@@ -87,7 +88,7 @@ pub(super) struct Missed {
 #[derive(Debug)]
 pub(super) struct SampledMemory {
     /// The processes.
-    pub(super) processes: Vec<Process>,
+    pub(super) processes: Vec<SampledProcess>,
     /// Names of the groups.
     pub(super) groups: Vec<String>,
     /// The pages that were read, except those of zeros.
@@ -97,19 +98,19 @@ pub(super) struct SampledMemory {
     /// Processor time of reading one page among its neighbours; 0 if none was read.
     pub(super) page_nanos: f64,
     /// Selected processes that were not read.
-    pub(super) missed: Vec<Missed>,
+    pub(super) missed: Vec<UnreadProcess>,
 }
 
 /// A process that is to be read.
-struct Target {
+struct SampleTarget {
     pid: u32,
     stat: Stat,
     resident: u64,
 }
 
 /// A process whose memory figures are known.
-struct Surveyed {
-    target: Target,
+struct SurveyedProcess {
+    target: SampleTarget,
     group: String,
     survey: Survey,
 }
@@ -119,7 +120,7 @@ struct Surveyed {
 /// # Errors
 /// A process that was named by its id cannot be read; or no process can.
 pub(super) fn sample(
-    plan: Plan,
+    plan: AnalysisPlan,
     sampler: &mut Sampler,
     selection: &Selection,
     proc: &Proc,
@@ -127,15 +128,15 @@ pub(super) fn sample(
 ) -> anyhow::Result<SampledMemory> {
     let targets = chosen(selection, proc)?
         .into_iter()
-        .map(|(pid, stat)| Target {
+        .map(|(pid, stat)| SampleTarget {
             pid,
             stat,
             resident: proc.resident(pid).unwrap_or(0),
         });
-    let mut targets: Vec<Target> = targets.collect();
+    let mut targets: Vec<SampleTarget> = targets.collect();
     targets.sort_by_key(|target| (std::cmp::Reverse(target.resident), target.pid));
-    let mut progress = Progress::new();
-    let mut missed = Missing {
+    let mut progress = ProgressLine::new();
+    let mut missed = UnreadProcesses {
         selection,
         processes: Vec::new(),
     };
@@ -190,7 +191,7 @@ struct Run<'a> {
     proc: &'a Proc,
     sampler: &'a mut Sampler,
     watch: &'a mut Watch,
-    progress: Progress,
+    progress: ProgressLine,
     /// Places of all processes.
     all: u64,
     /// Places of the processes that were read.
@@ -213,7 +214,7 @@ impl Run<'_> {
     ///
     /// # Errors
     /// It cannot be read: none of its pages count.
-    fn read(&mut self, one: &Surveyed) -> Result<Zeros, proc::Error> {
+    fn read(&mut self, one: &SurveyedProcess) -> Result<Zeros, proc::Error> {
         let Run {
             watch,
             progress,
@@ -256,9 +257,9 @@ impl Run<'_> {
     }
 
     /// Adds the process that was read.
-    fn keep(&mut self, one: Surveyed, zeros: Zeros) {
+    fn keep(&mut self, one: SurveyedProcess, zeros: Zeros) {
         let next = u32::try_from(self.groups.len()).unwrap_or(u32::MAX);
-        self.memory.processes.push(Process {
+        self.memory.processes.push(SampledProcess {
             pid: one.target.pid,
             comm: one.target.stat.comm,
             group: *self.groups.entry(one.group).or_insert(next),
@@ -281,13 +282,13 @@ impl Run<'_> {
 
 /// Asks the kernel for the memory of each process.
 fn survey(
-    plan: Plan,
+    plan: AnalysisPlan,
     proc: &Proc,
-    targets: Vec<Target>,
+    targets: Vec<SampleTarget>,
     sampler: &mut Sampler,
-    missed: &mut Missing<'_>,
-    progress: &mut Progress,
-) -> anyhow::Result<Vec<Surveyed>> {
+    missed: &mut UnreadProcesses<'_>,
+    progress: &mut ProgressLine,
+) -> anyhow::Result<Vec<SurveyedProcess>> {
     let all: u64 = targets.iter().map(|target| target.resident).sum();
     let mut done = 0;
     let mut surveyed = Vec::new();
@@ -300,7 +301,7 @@ fn survey(
             continue;
         }
         match sampler.survey(proc, target.pid, &mut || in_time()) {
-            Ok(survey) => surveyed.push(Surveyed {
+            Ok(survey) => surveyed.push(SurveyedProcess {
                 group: group(proc, target.pid),
                 target,
                 survey,
@@ -333,8 +334,8 @@ struct Trials {
 
 impl Trials {
     /// Runs the trials on the largest readable process.
-    fn of(proc: &Proc, surveyed: &[Surveyed], sampler: &mut Sampler) -> Trials {
-        let trial = |one: &Surveyed, sampler: &mut Sampler| {
+    fn of(proc: &Proc, surveyed: &[SurveyedProcess], sampler: &mut Sampler) -> Trials {
+        let trial = |one: &SurveyedProcess, sampler: &mut Sampler| {
             let mut take = |survey: &Survey, rate: f64| {
                 let before = clock::thread_cpu();
                 let mut read = 0;
@@ -370,7 +371,7 @@ impl Trials {
     }
 
     /// The probability that the rest of the budget allows.
-    fn rate(self, plan: Plan, surveyed: &[Surveyed]) -> f64 {
+    fn rate(self, plan: AnalysisPlan, surveyed: &[SurveyedProcess]) -> f64 {
         let places: u64 = surveyed.iter().map(|one| one.survey.page_slots()).sum();
         let processes = surveyed.len() as f64;
         let again = self.again(watch::MAX_PAGES as f64, processes);
@@ -416,15 +417,15 @@ impl Trials {
 const NOT_REACHED: &str = "not reached within the budget: raise --budget";
 
 /// Collects processes that are not read.
-struct Missing<'a> {
+struct UnreadProcesses<'a> {
     selection: &'a Selection,
-    processes: Vec<Missed>,
+    processes: Vec<UnreadProcess>,
 }
 
-impl Missing<'_> {
+impl UnreadProcesses<'_> {
     /// # Errors
     /// The process was named by its id.
-    fn add(&mut self, target: Target, why: String) -> anyhow::Result<()> {
+    fn add(&mut self, target: SampleTarget, why: String) -> anyhow::Result<()> {
         let mut named = self.selection.chosen.pids.iter();
         if named.any(|name| name.pid == target.pid) {
             let comm = target.stat.comm.escape_debug();
@@ -434,8 +435,8 @@ impl Missing<'_> {
         Ok(())
     }
 
-    fn leave(&mut self, target: Target, why: String) {
-        self.processes.push(Missed {
+    fn leave(&mut self, target: SampleTarget, why: String) {
+        self.processes.push(UnreadProcess {
             pid: target.pid,
             comm: target.stat.comm,
             why,
@@ -458,8 +459,9 @@ fn reason(error: &proc::Error) -> String {
     }
 }
 
-fn nobody(missed: &[Missed]) -> anyhow::Error {
+fn nobody(missed: &[UnreadProcess]) -> anyhow::Error {
     let first = missed.first();
-    let first = first.map(|Missed { pid, comm, why, .. }| (*pid, comm.as_str(), why.as_str()));
+    let first =
+        first.map(|UnreadProcess { pid, comm, why, .. }| (*pid, comm.as_str(), why.as_str()));
     nobody_read(missed.len(), first)
 }

@@ -5,16 +5,16 @@ use uksm_sketch::redundancy::Page;
 
 use super::figures;
 use super::page::html;
-use super::report::{Figure, Report};
-use super::sampling::{Missed, Process, SampledMemory};
+use super::report::{AnalysisReport, PageEstimate};
+use super::sampling::{SampledMemory, SampledProcess, UnreadProcess};
 
-fn process(pid: u32, group: u32, anonymous: u64, zeros: (u64, u64)) -> Process {
+fn process(pid: u32, group: u32, anonymous: u64, zeros: (u64, u64)) -> SampledProcess {
     let mut survey = Survey::default();
     survey.anonymous = anonymous;
     survey.huge = anonymous / 2;
     survey.offered = 10;
     survey.merged = (pid == 1).then_some(7);
-    Process {
+    SampledProcess {
         pid,
         comm: format!("<p{pid}>"),
         group,
@@ -41,7 +41,7 @@ fn reading(rate: f64) -> SampledMemory {
         page(3, 2, false),
     ];
     pages.extend((100..124).map(|hash| page(hash, 1, false)));
-    let missed = |pid, why: &str| Missed {
+    let missed = |pid, why: &str| UnreadProcess {
         pid,
         comm: "x\ny".to_owned(),
         why: why.to_owned(),
@@ -65,7 +65,7 @@ fn reading(rate: f64) -> SampledMemory {
     }
 }
 
-fn pages(figure: Figure) -> f64 {
+fn pages(figure: PageEstimate) -> f64 {
     figure.pages
 }
 
@@ -92,8 +92,8 @@ fn parts_of_what_could_be_saved_add_up_to_it() {
         (report.offered_pages, report.ksm_merged_pages),
         (30.0, Some(7))
     );
-    let rows = |rows: &[super::report::Row]| -> Vec<(f64, f64, f64, f64)> {
-        let row = |row: &super::report::Row| {
+    let rows = |rows: &[super::report::MemoryRow]| -> Vec<(f64, f64, f64, f64)> {
+        let row = |row: &super::report::MemoryRow| {
             let found = (row.zero.pages, row.within.pages);
             (row.anonymous_pages, found.0, found.1, row.elsewhere_least)
         };
@@ -120,7 +120,7 @@ fn sample_has_intervals_and_a_lower_bound_of_the_rest() {
     // The kernel reports fewer pages than the sample extrapolates to: no pages are left for the
     // last figure, those shared already.
     let figures = report.lines().map(|(_, figure)| figure);
-    for Figure { pages, low, high } in figures.into_iter().take(7) {
+    for PageEstimate { pages, low, high } in figures.into_iter().take(7) {
         assert!(
             low <= pages && pages <= high && low < high,
             "{low} {pages} {high}"
@@ -185,12 +185,12 @@ fn names_that_others_chose_are_escaped_in_the_page() {
     assert!(text.contains("1 &lt;p1&gt;") && text.contains("&lt;b&gt;"));
     assert_eq!(text.matches("<svg ").count(), 3);
     // Nothing was read: only the axes are drawn.
-    html(&Report::default()).unwrap();
+    html(&AnalysisReport::default()).unwrap();
 }
 
 #[test]
 fn what_is_written_in_pictures_can_be_read_where_there_is_one_bar() {
-    let text = html(&Report::default()).unwrap();
+    let text = html(&AnalysisReport::default()).unwrap();
     let sizes = text.split("font-size=\"").skip(1);
     let sizes = sizes.map(|rest| rest.split('"').next().unwrap().parse::<f64>().unwrap());
     let least = sizes.reduce(f64::min).unwrap();

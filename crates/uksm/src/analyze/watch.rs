@@ -30,7 +30,7 @@ use uksm_policy::command::Nanos;
 use uksm_sketch::content::{Content, Salt};
 use uksm_sketch::redundancy::Page;
 
-use super::plan::Plan;
+use super::plan::AnalysisPlan;
 
 /// Maximum number of pages that are read again: it estimates a share to two percent of all, and
 /// takes some 20 ms.
@@ -44,7 +44,7 @@ const DRAWN: u64 = 1 << 40;
 
 /// A page that may be read again. Ordered by the number that was drawn for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Watched {
+struct WatchedPage {
     drawn: u64,
     process: u32,
     address: u64,
@@ -55,7 +55,7 @@ struct Watched {
 
 /// The state of a page at the second reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum PageFate {
     /// It has the same contents.
     Unchanged,
     /// It has other contents.
@@ -72,9 +72,9 @@ pub(super) enum Fate {
 
 /// A page that was to be read twice.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Twice {
+pub(super) struct RereadPage {
     /// Its state at the second reading.
-    pub(super) fate: Fate,
+    pub(super) fate: PageFate,
     /// Whether it was of zeros, or a page with the same contents was read as well: it could save
     /// memory.
     pub(super) can_be_saved: bool,
@@ -88,7 +88,7 @@ pub(super) struct Watch {
     salt: Salt,
     most: usize,
     /// The highest number on top.
-    pages: BinaryHeap<Watched>,
+    pages: BinaryHeap<WatchedPage>,
     /// Processes that were read whole.
     processes: BTreeMap<u32, (u32, Stat)>,
 }
@@ -117,7 +117,7 @@ impl Watch {
         if is_full && !is_lower {
             return;
         }
-        self.pages.push(Watched {
+        self.pages.push(WatchedPage {
             drawn,
             process,
             address: page.address,
@@ -143,7 +143,7 @@ impl Watch {
     }
 
     /// Finds the watched pages that have copies among `pages`, all that were read.
-    pub(super) fn with_copies(self, pages: &[Page]) -> Again {
+    pub(super) fn with_copies(self, pages: &[Page]) -> SecondReading {
         let mut met: BTreeMap<u64, u32> = BTreeMap::new();
         met.extend(self.pages.iter().filter_map(|page| Some((page.hash?, 0))));
         for page in pages {
@@ -151,47 +151,52 @@ impl Watch {
                 *times = times.saturating_add(1);
             }
         }
-        let mut by_process: BTreeMap<u32, Vec<(Watched, bool)>> = BTreeMap::new();
+        let mut by_process: BTreeMap<u32, Vec<(WatchedPage, bool)>> = BTreeMap::new();
         for page in self.pages {
             let can_be_saved = page.hash.is_none_or(|hash| met[&hash] > 1);
             let of = by_process.entry(page.process).or_default();
             of.push((page, can_be_saved));
         }
-        let mut turns: Vec<Turn> = by_process
+        let mut turns: Vec<ProcessPages> = by_process
             .into_iter()
             .filter_map(|(process, mut pages)| {
                 let (pid, stat) = self.processes.get(&process)?.clone();
                 pages.sort_unstable_by_key(|(page, _)| page.address);
-                Some(Turn { pid, stat, pages })
+                Some(ProcessPages { pid, stat, pages })
             })
             .collect();
         turns.sort_by_key(|turn| self.salt.mix([DRAWN | u64::from(turn.pid), u64::MAX]));
-        Again { turns }
+        SecondReading { turns }
     }
 }
 
 /// Pages of one process that are to be read again.
 #[derive(Debug)]
-struct Turn {
+struct ProcessPages {
     pid: u32,
     stat: Stat,
-    pages: Vec<(Watched, bool)>,
+    pages: Vec<(WatchedPage, bool)>,
 }
 
 /// Pages that are to be read again.
 #[derive(Debug)]
-pub(super) struct Again {
-    turns: Vec<Turn>,
+pub(super) struct SecondReading {
+    turns: Vec<ProcessPages>,
 }
 
-impl Again {
+impl SecondReading {
     /// Reads them, with the part of the budget that was kept for it, unless more than the budget
     /// was spent before.
-    pub(super) fn read(self, plan: Plan, sampler: &mut Sampler, proc: &Proc) -> Vec<Twice> {
+    pub(super) fn read(
+        self,
+        plan: AnalysisPlan,
+        sampler: &mut Sampler,
+        proc: &Proc,
+    ) -> Vec<RereadPage> {
         let before = clock::process_cpu();
         let in_budget = || !plan.is_over() && clock::process_cpu() - before < plan.kept();
         let mut found = Vec::new();
-        for Turn { pid, stat, pages } in &self.turns {
+        for ProcessPages { pid, stat, pages } in &self.turns {
             for some in pages.chunks(AT_A_TIME) {
                 let mut fates = Vec::new();
                 let is_reached = in_budget();
@@ -202,14 +207,14 @@ impl Again {
                     let _unreadable = sampler.again(proc, *pid, stat, &addresses, see);
                 }
                 let missing = match is_reached {
-                    true => Fate::Refused,
-                    false => Fate::NotReached,
+                    true => PageFate::Refused,
+                    false => PageFate::NotReached,
                 };
                 let fates = fates.into_iter().map(Some).chain(std::iter::repeat(None));
                 found.extend(some.iter().zip(fates).map(|(&(page, can_be_saved), fate)| {
                     let (fate, now) =
                         fate.map_or((missing, page.at), |(now, at)| (of(now, page.hash), at));
-                    Twice {
+                    RereadPage {
                         fate,
                         can_be_saved,
                         seconds: now.saturating_sub(page.at) as f64 / 1e9,
@@ -222,16 +227,16 @@ impl Again {
 }
 
 /// The state of a page that had this hash, or was of zeros.
-fn of(now: PresentState, before: Option<u64>) -> Fate {
+fn of(now: PresentState, before: Option<u64>) -> PageFate {
     let is_equal = |content| match content {
         Content::Zero => before.is_none(),
         Content::Hashed(hash) => before == Some(hash),
     };
     match now {
-        PresentState::Holds(content) if is_equal(content) => Fate::Unchanged,
-        PresentState::Holds(_) => Fate::Changed,
-        PresentState::SwappedOut => Fate::SwappedOut,
-        PresentState::Gone => Fate::Gone,
+        PresentState::Holds(content) if is_equal(content) => PageFate::Unchanged,
+        PresentState::Holds(_) => PageFate::Changed,
+        PresentState::SwappedOut => PageFate::SwappedOut,
+        PresentState::Gone => PageFate::Gone,
     }
 }
 
@@ -324,11 +329,11 @@ mod tests {
     #[test]
     fn a_page_is_changed_if_it_holds_anything_else() {
         let holds = |hash| PresentState::Holds(met(0, hash).content);
-        assert_eq!(of(holds(0), None), Fate::Unchanged);
-        assert_eq!(of(holds(3), Some(3)), Fate::Unchanged);
-        assert_eq!(of(holds(3), None), Fate::Changed);
-        assert_eq!(of(holds(0), Some(3)), Fate::Changed);
-        assert_eq!(of(PresentState::SwappedOut, Some(3)), Fate::SwappedOut);
-        assert_eq!(of(PresentState::Gone, None), Fate::Gone);
+        assert_eq!(of(holds(0), None), PageFate::Unchanged);
+        assert_eq!(of(holds(3), Some(3)), PageFate::Unchanged);
+        assert_eq!(of(holds(3), None), PageFate::Changed);
+        assert_eq!(of(holds(0), Some(3)), PageFate::Changed);
+        assert_eq!(of(PresentState::SwappedOut, Some(3)), PageFate::SwappedOut);
+        assert_eq!(of(PresentState::Gone, None), PageFate::Gone);
     }
 }

@@ -35,19 +35,19 @@ pub(crate) struct Configuration<'a> {
     /// The last read configuration.
     config: Config,
     /// By name.
-    pub(crate) added: BTreeMap<String, Added>,
+    pub(crate) added: BTreeMap<String, AddedGroup>,
 }
 
 /// A group that is to be added or changed, and its plan.
 #[derive(Debug)]
 pub(crate) struct AddedPlan {
-    pub(crate) added: Added,
+    pub(crate) added: AddedGroup,
     pub(crate) plan: Plan,
 }
 
 /// A group that was added.
 #[derive(Debug, Clone)]
-pub(crate) struct Added {
+pub(crate) struct AddedGroup {
     pub(crate) keys: BTreeMap<String, String>,
     /// Its processes when the command came.
     selection: Selection,
@@ -108,7 +108,7 @@ impl<'a> Configuration<'a> {
     ///
     /// # Errors
     /// It was not added: where it is from, or that there is none.
-    pub(crate) fn added(&self, name: &str, workers: &[&Plan]) -> Result<&Added, String> {
+    pub(crate) fn added(&self, name: &str, workers: &[&Plan]) -> Result<&AddedGroup, String> {
         if let Some(added) = self.added.get(name) {
             return Ok(added);
         }
@@ -133,7 +133,7 @@ impl<'a> Configuration<'a> {
         name: &str,
         keys: BTreeMap<String, String>,
         running: &[&Plan],
-    ) -> Result<(Added, Plan), String> {
+    ) -> Result<(AddedGroup, Plan), String> {
         let group = group_keys::group(who, name, &keys)?;
         let mut all = self.with_added(&self.config)?;
         all.groups.retain(|other| other.name != name);
@@ -159,11 +159,11 @@ impl<'a> Configuration<'a> {
         let mut selection = new.selection.clone();
         // Exclusions for all groups are added at each plan.
         selection.excluded = group.settings.targets.excluded.clone();
-        Ok((Added { keys, selection }, new))
+        Ok((AddedGroup { keys, selection }, new))
     }
 }
 
-impl Added {
+impl AddedGroup {
     fn group(&self, name: &str) -> Result<Group, String> {
         let mut group = group_keys::group(&who("add", name), name, &self.keys)?;
         group.settings.targets = self.selection.clone();

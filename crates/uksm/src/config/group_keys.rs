@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use toml::de::DeTable;
 
 use super::group::Group;
-use super::{File, Source};
+use super::{File, TextSource};
 use crate::setting::Origin;
 
 /// Maximum length of all keys and values together, in bytes. The message that carries them has the
@@ -59,7 +59,7 @@ pub(crate) fn group(
         )));
     }
     let file = File {
-        source: Source::Command(who),
+        source: TextSource::Command(who),
         text: &text,
     };
     let table =

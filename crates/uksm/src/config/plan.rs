@@ -7,7 +7,7 @@ use uksm_linux::selection::{Cgroup, Selection, Value};
 use uksm_policy::params::{Governor, Params};
 
 use super::group::Group;
-use crate::setting::{self, Origin, Resolved, Settings};
+use crate::setting::{self, Origin, ResolvedSettings, Settings};
 
 /// Minimum share of a group's bottom level.
 const MIN_BOTTOM_SHARE: f64 = 0.00001;
@@ -22,7 +22,7 @@ pub(crate) struct Plan {
     /// The rule that formed it, if one did, and the common value of its processes.
     pub(crate) formed: Option<(String, Value)>,
     /// Its parameters.
-    pub(crate) resolved: Resolved,
+    pub(crate) resolved: ResolvedSettings,
     /// All settings as texts.
     pub(crate) texts: BTreeMap<String, String>,
     /// Its processes; for a formed group, those of its rule.
@@ -92,7 +92,7 @@ pub(super) fn resolve(
     own: &Settings,
     origin: &Origin,
     bottom: String,
-) -> Result<Resolved, String> {
+) -> Result<ResolvedSettings, String> {
     if let Some(name) = setting::of_daemon_alone().find(|name| own.text(name).is_some()) {
         return Err(format!(
             "{origin}: {name} is a setting of the daemon, not of a group"

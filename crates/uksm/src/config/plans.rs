@@ -6,13 +6,13 @@ use super::group::Group;
 use super::plan::{Plan, part_of_bottom, plan_one};
 use super::rule_plan::RulePlan;
 use super::{Config, conflicts, cpu_total, members};
-use crate::setting::Resolved;
+use crate::setting::ResolvedSettings;
 
 /// The whole plan of a daemon with groups.
 #[derive(Debug)]
 pub(crate) struct Plans {
     /// The settings of the daemon as a whole.
-    pub(crate) daemon: Resolved,
+    pub(crate) daemon: ResolvedSettings,
     /// The groups that name their processes, by name; the group of all others is last.
     pub(crate) groups: Vec<Plan>,
     /// Rules, in the order in which they are tried.

@@ -14,7 +14,7 @@ use crate::status::Status;
 use crate::status::evidence::Evidence;
 use crate::status::groups::GroupsStatus;
 use crate::status::ksm::KsmStatus;
-use crate::status::processes::{Processes, Spaces};
+use crate::status::processes::{ProcessList, SpaceList};
 
 /// Timeout of a client's call, and of reading its answer. The connection of a slower client is
 /// closed, and so is one that is older than this after its answer.
@@ -145,9 +145,9 @@ pub(crate) enum Answer {
     /// To [`Request::Explain`] and [`Request::ExplainSpace`].
     Explained(Box<Evidence>),
     /// To [`Request::Processes`].
-    Processes(Box<Processes>),
+    Processes(Box<ProcessList>),
     /// To [`Request::Spaces`].
-    Spaces(Box<Spaces>),
+    Spaces(Box<SpaceList>),
     /// The request failed.
     Error(String),
 }

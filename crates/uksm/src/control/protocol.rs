@@ -36,13 +36,13 @@ pub(super) const NAME: &str = "uksm.Daemon1";
 /// Parameters of a call that names a group.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct NameParameters {
     name: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Settings {
+struct GroupParameters {
     name: String,
     settings: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,7 +57,7 @@ struct BreakParameters {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Explained {
+struct ExplainParameters {
     pid: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     from: Option<u64>,
@@ -65,17 +65,17 @@ struct Explained {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OfGroup {
+struct ProcessesParameters {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     group: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+struct NoParameters {}
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Broken {
+struct BreakReply {
     processes: u64,
     pages: u64,
     stopped: u64,
@@ -84,18 +84,18 @@ struct Broken {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Accounted {
+struct AccountReply {
     folder: Option<PathBuf>,
     fault: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Groups {
+struct ChangeReply {
     groups: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Refused {
+struct RefusalParameters {
     reason: String,
 }
 
@@ -126,12 +126,12 @@ fn read<'de, T: Deserialize<'de>>(parameters: &'de Value) -> Result<T, InvalidCa
 /// The meaning of a call of this method.
 fn asked(method: &str, parameters: &Value) -> Result<ParsedCall, InvalidCall> {
     let nothing =
-        |request: Request| read::<Nothing>(parameters).map(|_| ParsedCall::Plain(request));
-    let named = || read::<Named>(parameters).map(|named| named.name);
+        |request: Request| read::<NoParameters>(parameters).map(|_| ParsedCall::Plain(request));
+    let named = || read::<NameParameters>(parameters).map(|named| named.name);
     let change = |change: Change| ParsedCall::Plain(Request::Change(change));
     match method {
         "Status" => nothing(Request::Status),
-        "ListGroups" => read::<Nothing>(parameters).map(|_| ParsedCall::ListGroups),
+        "ListGroups" => read::<NoParameters>(parameters).map(|_| ParsedCall::ListGroups),
         "GroupStatus" => Ok(ParsedCall::Plain(Request::Group(named()?))),
         "Account" => nothing(Request::Account),
         "Reload" => nothing(Request::Reload),
@@ -139,16 +139,16 @@ fn asked(method: &str, parameters: &Value) -> Result<ParsedCall, InvalidCall> {
             read::<BreakParameters>(parameters)?.selectors,
         ))),
         "Explain" => {
-            let Explained { pid, from } = read(parameters)?;
+            let ExplainParameters { pid, from } = read(parameters)?;
             let from = from.unwrap_or(0);
             Ok(ParsedCall::Plain(Request::Explain { pid, from }))
         }
         "Processes" => {
-            let OfGroup { group } = read(parameters)?;
+            let ProcessesParameters { group } = read(parameters)?;
             Ok(ParsedCall::Plain(Request::Processes(group)))
         }
         "AddGroup" | "SetGroup" => {
-            let Settings {
+            let GroupParameters {
                 name,
                 settings: keys,
                 unset,
@@ -224,16 +224,16 @@ fn reply_of(asked: &ParsedCall, answer: Answer) -> varlink::Result<Vec<u8>> {
                 stopped,
                 locked,
             },
-        ) => serde_json::to_value(Broken {
+        ) => serde_json::to_value(BreakReply {
             processes,
             pages,
             stopped,
             locked,
         }),
         (_, Answer::Accounted { folder, fault }) => {
-            serde_json::to_value(Accounted { folder, fault })
+            serde_json::to_value(AccountReply { folder, fault })
         }
-        (_, Answer::Changed { groups }) => serde_json::to_value(Groups { groups }),
+        (_, Answer::Changed { groups }) => serde_json::to_value(ChangeReply { groups }),
         (_, Answer::Explained(evidence)) => {
             serde_json::to_value(evidence).map(|evidence| json!({ "evidence": evidence }))
         }
@@ -250,7 +250,7 @@ fn reply_of(asked: &ParsedCall, answer: Answer) -> varlink::Result<Vec<u8>> {
 
 /// The interface's error.
 fn refused(reason: String) -> varlink::Result<Vec<u8>> {
-    let parameters = serde_json::to_value(Refused { reason }).ok();
+    let parameters = serde_json::to_value(RefusalParameters { reason }).ok();
     varlink::sansio::serialize_reply(&Reply::error(format!("{NAME}.Refused"), parameters))
 }
 
@@ -300,23 +300,23 @@ pub(super) fn answer_of(request: &Request, message: &[u8]) -> Result<Answer, Str
                 "the running daemon does not know {method}: it is older than this program: restart it"
             )));
         }
-        let refused = Refused::deserialize(&parameters);
+        let refused = RefusalParameters::deserialize(&parameters);
         return Ok(Answer::Error(match refused {
-            Ok(Refused { reason }) => reason,
+            Ok(RefusalParameters { reason }) => reason,
             Err(_) => format!("{error} {parameters}"),
         }));
     }
     let answer = match request {
         Request::Status | Request::Group(_) => return Err("it contains no status".to_owned()),
-        Request::Account => Accounted::deserialize(&parameters)
-            .map(|Accounted { folder, fault }| Answer::Accounted { folder, fault }),
+        Request::Account => AccountReply::deserialize(&parameters)
+            .map(|AccountReply { folder, fault }| Answer::Accounted { folder, fault }),
         Request::Explain { .. } | Request::ExplainSpace { .. } => {
             Deserialize::deserialize(&parameters["evidence"]).map(Answer::Explained)
         }
         Request::Processes(_) => Deserialize::deserialize(&parameters).map(Answer::Processes),
         Request::Spaces => Deserialize::deserialize(&parameters).map(Answer::Spaces),
-        Request::Break(_) | Request::BreakSpaces(_) => Broken::deserialize(&parameters).map(
-            |Broken {
+        Request::Break(_) | Request::BreakSpaces(_) => BreakReply::deserialize(&parameters).map(
+            |BreakReply {
                  processes,
                  pages,
                  stopped,
@@ -328,9 +328,8 @@ pub(super) fn answer_of(request: &Request, message: &[u8]) -> Result<Answer, Str
                 locked,
             },
         ),
-        Request::Reload | Request::Change(_) => {
-            Groups::deserialize(&parameters).map(|Groups { groups }| Answer::Changed { groups })
-        }
+        Request::Reload | Request::Change(_) => ChangeReply::deserialize(&parameters)
+            .map(|ChangeReply { groups }| Answer::Changed { groups }),
     };
     answer.map_err(|error| error.to_string())
 }

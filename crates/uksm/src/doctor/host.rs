@@ -20,14 +20,14 @@ pub(in crate::doctor) mod service;
 
 /// The state of this host.
 pub(crate) struct Host {
-    pub(in crate::doctor) kernel: kernel::Kernel,
+    pub(in crate::doctor) kernel: kernel::HostKernel,
     pub(in crate::doctor) module: module_state::ModuleState,
     pub(in crate::doctor) guard: guard::GuardState,
     pub(in crate::doctor) rights: rights::Rights,
-    pub(in crate::doctor) memory: memory::Memory,
-    pub(in crate::doctor) processes: processes::Processes,
-    pub(in crate::doctor) mappings: mergeable::Mappings,
-    pub(in crate::doctor) configuration: configuration::Configured,
+    pub(in crate::doctor) memory: memory::HostMemory,
+    pub(in crate::doctor) processes: processes::HostProcesses,
+    pub(in crate::doctor) mappings: mergeable::MappingTreatment,
+    pub(in crate::doctor) configuration: configuration::HostConfiguration,
     pub(in crate::doctor) service: service::Service,
 }
 
@@ -38,11 +38,11 @@ impl Host {
         config: Option<&Path>,
         sources: &Sources<'_>,
     ) -> Host {
-        let kernel = kernel::Kernel::read(root);
-        let configuration = configuration::Configured::read(root, config, sources);
+        let kernel = kernel::HostKernel::read(root);
+        let configuration = configuration::HostConfiguration::read(root, config, sources);
         let device = root.at(&configuration.device());
         let proc = Proc::at(&root.at(Path::new("/proc")));
-        let mut processes = processes::Processes::read(root, &proc);
+        let mut processes = processes::HostProcesses::read(root, &proc);
         configuration.mark_targets(&proc, &mut processes.all);
         Host {
             module: module_state::ModuleState::read(
@@ -52,8 +52,8 @@ impl Host {
             ),
             guard: guard::GuardState::read(root),
             rights: rights::Rights::read(root),
-            memory: memory::Memory::read(root),
-            mappings: mergeable::Mappings::read(root, (sources.mappings_apart)()),
+            memory: memory::HostMemory::read(root),
+            mappings: mergeable::MappingTreatment::read(root, (sources.mappings_apart)()),
             service: service::Service::read(root, &configuration),
             processes,
             kernel,

@@ -22,18 +22,18 @@ const VERSION: u32 = 1;
 
 /// The results of all checks.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct DoctorReport {
     /// Version of this object.
     version: u32,
     /// The worst of all.
     worst: Severity,
     /// One for each check, in the order of the catalogue.
-    checks: Vec<Row>,
+    checks: Vec<CheckResult>,
 }
 
 /// The result of one check.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct CheckResult {
     pub(super) name: &'static str,
     pub(super) severity: Severity,
     /// Whether the host has the object of the check.
@@ -51,12 +51,14 @@ pub(super) struct Row {
     pub(super) unread: Option<String>,
 }
 
-impl Report {
+impl DoctorReport {
     /// The results of all checks on a host.
-    pub(super) fn of(host: &Host) -> Report {
-        let checks: Vec<Row> = catalogue().map(|check| Row::of(check, host)).collect();
+    pub(super) fn of(host: &Host) -> DoctorReport {
+        let checks: Vec<CheckResult> = catalogue()
+            .map(|check| CheckResult::of(check, host))
+            .collect();
         let worst = checks.iter().map(|row| row.severity).max();
-        Report {
+        DoctorReport {
             version: VERSION,
             worst: worst.unwrap_or(Severity::Ok),
             checks,
@@ -65,7 +67,7 @@ impl Report {
 
     /// The checks.
     #[cfg(test)]
-    pub(super) fn rows(&self) -> &[Row] {
+    pub(super) fn rows(&self) -> &[CheckResult] {
         &self.checks
     }
 
@@ -84,12 +86,12 @@ impl Report {
     }
 }
 
-impl Row {
-    fn of(check: &'static Check, host: &Host) -> Row {
+impl CheckResult {
+    fn of(check: &'static Check, host: &Host) -> CheckResult {
         let verdict = (check.judge)(host);
         let is_shown = verdict.severity > Severity::Ok
             && (verdict.severity > Severity::Note || verdict.unread.is_none());
-        Row {
+        CheckResult {
             name: check.name,
             severity: verdict.severity,
             applies: verdict.applies,
@@ -127,13 +129,13 @@ impl Row {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for DoctorReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = |severity| -> Vec<&Row> {
+        let of = |severity| -> Vec<&CheckResult> {
             let rows = self.checks.iter();
             rows.filter(|row| row.severity == severity).collect()
         };
-        let (right, idle): (Vec<&Row>, Vec<&Row>) =
+        let (right, idle): (Vec<&CheckResult>, Vec<&CheckResult>) =
             of(Severity::Ok).into_iter().partition(|row| row.applies);
         for (title, rows) in [("ok: ", &right), ("not applicable: ", &idle)] {
             let names: Vec<&str> = rows.iter().map(|row| row.name).collect();

@@ -11,7 +11,7 @@ use uksm_linux::module;
 use super::check::Severity;
 use super::checks::catalogue;
 use super::host::kernel;
-use super::report::{Report, Row};
+use super::report::{CheckResult, DoctorReport};
 use crate::control::NoAnswer;
 
 mod cases;
@@ -20,13 +20,13 @@ mod fake;
 use cases::{CASES, Case};
 use fake::Fake;
 
-fn row<'a>(report: &'a Report, name: &str) -> &'a Row {
+fn row<'a>(report: &'a DoctorReport, name: &str) -> &'a CheckResult {
     let row = report.rows().iter().find(|row| row.name == name);
     row.unwrap_or_else(|| panic!("no check {name}"))
 }
 
 /// The reports on hosts with one fault.
-static SPOILED: LazyLock<Vec<(&Case, Report)>> = LazyLock::new(|| {
+static SPOILED: LazyLock<Vec<(&Case, DoctorReport)>> = LazyLock::new(|| {
     let report = |case: &Case| {
         let mut fake = Fake::right();
         (case.spoil)(&mut fake);
@@ -398,7 +398,7 @@ fn this_host_is_read() {
         },
         daemon: &|_| Err(NoAnswer::NotRunning),
     };
-    let report = Report::of(&Host::read(&Root::at_path(Path::new("/")), None, &sources));
+    let report = DoctorReport::of(&Host::read(&Root::at_path(Path::new("/")), None, &sources));
     assert_eq!(row(&report, "architecture").severity, Severity::Ok);
     assert!(row(&report, "processes-read").severity <= Severity::Note);
     assert!(row(&report, "headroom").what.contains("iB"));

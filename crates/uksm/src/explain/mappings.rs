@@ -29,7 +29,7 @@ const MAPPINGS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The kind of a mapping for uksm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MappingKind {
     /// Its private pages can be merged.
     Mergeable,
     /// Shared.
@@ -60,7 +60,7 @@ pub(crate) struct Mapping {
     /// Its name, or empty.
     pub(crate) name: String,
     /// Its kind.
-    pub(crate) kind: Kind,
+    pub(crate) kind: MappingKind,
     /// Pages in memory, those of hugetlbfs too.
     pub(crate) resident: u64,
     /// Of these, the process's own.
@@ -151,26 +151,26 @@ impl Mapping {
 }
 
 /// The kind of a mapping, by its permissions and by the kernel's flags.
-fn kind(entry: &SmapsEntry, ksm_runs: bool) -> Kind {
+fn kind(entry: &SmapsEntry, ksm_runs: bool) -> MappingKind {
     let is_file = entry.inode != 0;
     if entry.has_flag(&["ht"]) {
-        Kind::Hugetlb
+        MappingKind::Hugetlb
     } else if entry.has_flag(&["pf", "io", "mm"]) {
-        Kind::Device
+        MappingKind::Device
     } else if entry.has_flag(&["sh", "ms"]) || !entry.is_private() {
-        Kind::Shared
+        MappingKind::Shared
     } else if entry.has_flag(&["de", "dp", "ss"]) {
-        Kind::Special
+        MappingKind::Special
     } else if entry.has_flag(&["uw", "ui"]) {
-        Kind::Userfault
+        MappingKind::Userfault
     } else if !entry.is_usable() {
-        Kind::NoAccess
+        MappingKind::NoAccess
     } else if is_file && !entry.is_writable() {
-        Kind::ReadOnlyFile
+        MappingKind::ReadOnlyFile
     } else if ksm_runs && entry.has_flag(&["mg"]) {
-        Kind::LeftToKsm
+        MappingKind::LeftToKsm
     } else {
-        Kind::Mergeable
+        MappingKind::Mergeable
     }
 }
 

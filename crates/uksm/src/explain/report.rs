@@ -19,11 +19,11 @@ const MAX_LISTED: usize = 30;
 
 /// The whole report.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct ExplainReport {
     /// The processes.
-    pub(crate) processes: Vec<Process>,
+    pub(crate) processes: Vec<ProcessReport>,
     /// All of them together.
-    pub(crate) sum: Memory,
+    pub(crate) sum: MemoryReport,
     /// Selected processes that are not among them, because time ran out.
     pub(crate) not_looked_at: u64,
     /// Whether regions are listed for people.
@@ -33,7 +33,7 @@ pub(crate) struct Report {
 
 /// One process.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Process {
+pub(crate) struct ProcessReport {
     /// Its id.
     pub(crate) pid: u32,
     /// Name of its program.
@@ -48,14 +48,14 @@ pub(crate) struct Process {
     pub(crate) terms: Option<Terms>,
     /// Its memory.
     #[serde(flatten)]
-    pub(crate) memory: Memory,
+    pub(crate) memory: MemoryReport,
     /// Its regions.
     pub(crate) regions: Vec<Region>,
 }
 
 /// Memory, and why it is not merged.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryReport {
     /// In memory, of any kind.
     pub(crate) resident_pages: u64,
     /// Of these, the processes' own.
@@ -99,9 +99,9 @@ pub(crate) struct Why {
     pub(crate) example: Option<String>,
 }
 
-impl Memory {
+impl MemoryReport {
     /// From classified memory.
-    pub(crate) fn of(breakdown: &Breakdown) -> Memory {
+    pub(crate) fn of(breakdown: &Breakdown) -> MemoryReport {
         let why = |(reason, amount): (Reason, &super::why_unmerged::Amount)| Why {
             reason,
             pages: whole(amount.pages),
@@ -113,7 +113,7 @@ impl Memory {
                 range.trim_end().to_owned()
             }),
         };
-        Memory {
+        MemoryReport {
             resident_pages: whole(breakdown.resident),
             own_pages: whole(breakdown.own),
             looked_at_pages: whole(breakdown.looked_at),
@@ -139,22 +139,22 @@ fn whole(pages: f64) -> u64 {
     pages.round().max(0.0) as u64
 }
 
-impl Process {
+impl ProcessReport {
     /// A process, with its evidence and its classified memory.
     pub(crate) fn of(
         (pid, comm): (u32, String),
         evidence: Evidence,
         faults: Vec<String>,
         breakdown: &Breakdown,
-    ) -> Process {
-        Process {
+    ) -> ProcessReport {
+        ProcessReport {
             pid,
             comm,
             place: evidence.place,
             group: evidence.group,
             faults,
             terms: evidence.terms,
-            memory: Memory::of(breakdown),
+            memory: MemoryReport::of(breakdown),
             regions: evidence.regions,
         }
     }
@@ -170,7 +170,7 @@ fn mib(pages: u64) -> String {
     format!("{:.1} MiB", pages as f64 / 256.0)
 }
 
-impl fmt::Display for Memory {
+impl fmt::Display for MemoryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of_others = self.resident_pages.saturating_sub(self.own_pages);
         writeln!(
@@ -221,7 +221,7 @@ impl fmt::Display for Memory {
     }
 }
 
-impl Memory {
+impl MemoryReport {
     fn write_reasons(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_much = |why: &&Why| why.pages as f64 >= MIN_SHOWN_PAGES;
         let has_much = self.reasons.iter().any(|why| is_much(&why));
@@ -247,7 +247,7 @@ impl Memory {
     }
 }
 
-impl fmt::Display for Process {
+impl fmt::Display for ProcessReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.title())?;
         for fault in &self.faults {
@@ -300,7 +300,7 @@ fn write_regions(f: &mut fmt::Formatter<'_>, regions: &[Region]) -> fmt::Result 
     crate::status::table::write(f, &rows)
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ExplainReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [process] = &self.processes[..] {
             write!(f, "{process}")?;
@@ -311,7 +311,7 @@ impl fmt::Display for Report {
             let mut rows = vec![
                 ["process", "resident", "own", "merged", "most of the rest"].map(str::to_owned),
             ];
-            let mut processes: Vec<&Process> = self.processes.iter().collect();
+            let mut processes: Vec<&ProcessReport> = self.processes.iter().collect();
             processes.sort_by_key(|process| std::cmp::Reverse(process.memory.own_pages));
             rows.extend(processes.iter().take(MAX_LISTED).map(|process| {
                 let memory = &process.memory;

@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use uksm_policy::command::PAGE_SIZE;
 
 use super::estimate::{Estimate, estimate};
-use super::mappings::{Kind, Mapping, Mappings};
+use super::mappings::{Mapping, MappingKind, Mappings};
 use super::reasons::Reason;
 use crate::status::evidence::{
     Evidence, PageKind, Partner, ProcessStanding, Region, RegionStanding, Terms,
@@ -226,10 +226,9 @@ impl Breakdown {
         let at = mappings.all.partition_point(|m| m.end <= region.start);
         // Memory of a mapping that is no longer checked is counted by the mapping, except pages
         // merged before.
-        let is_open = mappings
-            .all
-            .get(at)
-            .is_none_or(|mapping| mapping.start > region.start || mapping.kind == Kind::Mergeable);
+        let is_open = mappings.all.get(at).is_none_or(|mapping| {
+            mapping.start > region.start || mapping.kind == MappingKind::Mergeable
+        });
         let resident = self.add_pages(region, (mappings, at, is_open), terms, sums);
         let is_looked_at = !matches!(
             region.standing,
@@ -320,15 +319,15 @@ impl Breakdown {
             self.own += own;
             let place = (mapping.start, mapping.end, mapping.name.as_str());
             let whole = match mapping.kind {
-                Kind::Mergeable => None,
-                Kind::Shared => Some(Reason::Shared),
-                Kind::Hugetlb => Some(Reason::Hugetlb),
-                Kind::Device => Some(Reason::Device),
-                Kind::Userfault => Some(Reason::Userfault),
-                Kind::Special => Some(Reason::Special),
-                Kind::ReadOnlyFile => Some(Reason::ReadOnlyFile),
-                Kind::NoAccess => Some(Reason::NoAccess),
-                Kind::LeftToKsm => Some(Reason::LeftToKsm),
+                MappingKind::Mergeable => None,
+                MappingKind::Shared => Some(Reason::Shared),
+                MappingKind::Hugetlb => Some(Reason::Hugetlb),
+                MappingKind::Device => Some(Reason::Device),
+                MappingKind::Userfault => Some(Reason::Userfault),
+                MappingKind::Special => Some(Reason::Special),
+                MappingKind::ReadOnlyFile => Some(Reason::ReadOnlyFile),
+                MappingKind::NoAccess => Some(Reason::NoAccess),
+                MappingKind::LeftToKsm => Some(Reason::LeftToKsm),
             };
             match whole {
                 None => {

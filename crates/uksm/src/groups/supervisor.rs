@@ -36,7 +36,7 @@ use anyhow::{Context as _, anyhow};
 use fd_store::FullStoreWarning;
 use first_start::FirstStart;
 use task::{ANSWER_TIMEOUT, END_TIMEOUT, Job, Task};
-use turns::formed_groups::{Dissolved, FormedGroups};
+use turns::formed_groups::{DissolveResult, FormedGroups};
 use turns::hint_dispatch::HintDispatch;
 use turns::hourly_audit::HourlyAudit;
 use turns::ledger_writer::LedgerWriter;
@@ -351,10 +351,10 @@ impl Supervisor<'_> {
         }
         let (workers, discovery) = (&mut self.workers, &mut self.discovery);
         match self.formed.dissolve_deserted(workers, discovery) {
-            Dissolved::Nothing => {}
-            Dissolved::Groups => self.share_anew(),
+            DissolveResult::Nothing => {}
+            DissolveResult::Groups => self.share_anew(),
             // Processes that were left out are checked again.
-            Dissolved::GroupsOfFullRule => self.regroup(),
+            DissolveResult::GroupsOfFullRule => self.regroup(),
         }
     }
 

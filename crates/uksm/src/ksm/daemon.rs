@@ -29,9 +29,11 @@ use uksm_policy::command::Nanos;
 
 use super::settings_guard::SettingsGuard;
 use super::targets::{Targets, Unmerging};
-use crate::control::{Answer, Control, Pending, Request};
-use crate::setting::Resolved;
-use crate::status::ksm::{Cpu, Daemon, KsmStatus, Ksmd, LIMITS, Offered, Saved};
+use crate::control::{Answer, Control, PendingRequest, Request};
+use crate::setting::ResolvedSettings;
+use crate::status::ksm::{
+    KsmCpuStatus, KsmDaemonStatus, KsmOfferStatus, KsmSavingsStatus, KsmStatus, Ksmd, LIMITS,
+};
 use crate::{signals, systemd};
 
 const SECOND: Nanos = 1_000_000_000;
@@ -80,7 +82,7 @@ pub(super) struct KsmDaemon {
     /// An agent waits for the next search.
     has_newcomer: bool,
     /// Unmergings in progress, each with its request and the deadline of the answer.
-    breaking: Vec<(Unmerging, Pending, Nanos)>,
+    breaking: Vec<(Unmerging, PendingRequest, Nanos)>,
     next_pass: Nanos,
     /// Time from which gains are expected.
     due_since: Option<Nanos>,
@@ -94,7 +96,7 @@ impl KsmDaemon {
         ksmd: u32,
         targets: Targets,
         (control, sleeper, hangups): (Control, Sleeper, Option<Arc<AtomicBool>>),
-        resolved: &Resolved,
+        resolved: &ResolvedSettings,
     ) -> KsmDaemon {
         let params = &resolved.params;
         let now = clock::now();
@@ -332,7 +334,7 @@ impl KsmDaemon {
         Ok(self.reading()?.saved_pages)
     }
 
-    fn attend(&mut self, pending: Pending) -> anyhow::Result<()> {
+    fn attend(&mut self, pending: PendingRequest) -> anyhow::Result<()> {
         let answer = match &pending.request {
             Request::Status => Answer::Ksm(Box::new(self.status()?)),
             Request::Break(texts) => {
@@ -375,7 +377,7 @@ impl KsmDaemon {
         let totals = self.targets.estimates.totals();
         Ok(KsmStatus {
             backend: "ksm".to_owned(),
-            daemon: Daemon {
+            daemon: KsmDaemonStatus {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 pid: std::process::id(),
                 uptime_seconds: seconds(clock::now() - self.started),
@@ -383,7 +385,7 @@ impl KsmDaemon {
             },
             limits: LIMITS.map(str::to_owned).to_vec(),
             processes: self.targets.found().clone(),
-            offered: Offered {
+            offered: KsmOfferStatus {
                 blocks: totals.blocks,
                 offered_pages: totals.offered_pages,
                 other_pages: totals.other_pages,
@@ -392,7 +394,7 @@ impl KsmDaemon {
                 left_out: totals.left_out,
                 refused: self.targets.refused(),
             },
-            saved: Saved {
+            saved: KsmSavingsStatus {
                 host_pages: reading.saved_pages,
                 before_pages: self.saved_before,
                 merged_pages: self.targets.merged(),
@@ -403,7 +405,7 @@ impl KsmDaemon {
                 is_running: self.knobs.is_running(),
                 is_scanning: self.bursts.is_scanning(),
             },
-            cpu: Cpu {
+            cpu: KsmCpuStatus {
                 budget_share: self.bursts.share(),
                 ksmd_seconds: seconds(reading.used.saturating_sub(self.ksmd_before)),
                 own_seconds: seconds(clock::process_cpu()),

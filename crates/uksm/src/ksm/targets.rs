@@ -29,7 +29,7 @@ use uksm_policy::advice::estimates::{AdviceChange, Estimates, Probe, ProbedPage}
 use uksm_policy::command::{Nanos, PAGE_SIZE, SpaceId};
 use uksm_policy::hash::LineHash;
 
-use crate::status::ksm::Processes;
+use crate::status::ksm::KsmProcessStatus;
 
 /// Numbers of spaces from here on belong to processes without an agent.
 const FIRST_FIXED: u32 = END_OF_SPACES;
@@ -67,7 +67,7 @@ pub(super) struct Targets {
     /// Decisions of the policy for each range that was advised and not answered, oldest first.
     advised: BTreeMap<SpaceId, VecDeque<Vec<AdviceChange>>>,
     pub(super) estimates: Estimates,
-    found: Processes,
+    found: KsmProcessStatus,
     next_fixed: u32,
     /// Time of the last close look at processes that had not offered any memory.
     looked_closely: BTreeMap<(u32, u64), Nanos>,
@@ -83,7 +83,7 @@ pub(super) struct Unmerging {
 
 /// The result of unmerging.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Broken {
+pub(super) struct UnmergeResult {
     pub(super) processes: u64,
     pub(super) pages: u64,
 }
@@ -107,7 +107,7 @@ impl Targets {
             targets: BTreeMap::new(),
             advised: BTreeMap::new(),
             estimates: Estimates::new(v_dup, seed),
-            found: Processes::default(),
+            found: KsmProcessStatus::default(),
             next_fixed: FIRST_FIXED,
             looked_closely: BTreeMap::new(),
             refused: 0,
@@ -125,7 +125,7 @@ impl Targets {
     }
 
     /// Numbers of processes of each kind, at the last look.
-    pub(super) fn found(&self) -> &Processes {
+    pub(super) fn found(&self) -> &KsmProcessStatus {
         &self.found
     }
 
@@ -243,13 +243,13 @@ impl Targets {
     /// Finds processes without an agent: follows those that have offered memory themselves, and
     /// counts the others.
     fn find_others(&mut self, has_agent: &BTreeSet<u32>) {
-        let mut found = Processes {
+        let mut found = KsmProcessStatus {
             advised: self
                 .targets
                 .values()
                 .filter(|target| !target.is_fixed)
                 .count() as u64,
-            ..Processes::default()
+            ..KsmProcessStatus::default()
         };
         let mut pids = Vec::new();
         if let Err(error) = self.proc.list(&mut pids) {
@@ -481,7 +481,7 @@ impl Targets {
     }
 
     /// The result, once all agents have answered or gone.
-    pub(super) fn broken(&self, breaking: &Unmerging) -> Option<Broken> {
+    pub(super) fn broken(&self, breaking: &Unmerging) -> Option<UnmergeResult> {
         let mut processes = breaking.processes.iter();
         if !processes.all(|(space, ..)| self.agents.is_idle(*space)) {
             return None;
@@ -490,7 +490,7 @@ impl Targets {
             .processes
             .iter()
             .map(|(_, pid, before)| before.saturating_sub(self.merged_of(*pid)));
-        Some(Broken {
+        Some(UnmergeResult {
             processes: breaking.processes.len() as u64,
             pages: pages.sum(),
         })

@@ -29,7 +29,7 @@ pub(super) const PREFIX: &str = "uksm";
 
 /// A figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Figure {
+pub(super) enum MetricValue {
     /// A count.
     Whole(u64),
     /// A number that can be negative.
@@ -38,32 +38,32 @@ pub(super) enum Figure {
     Real(f64),
 }
 
-impl From<u64> for Figure {
-    fn from(value: u64) -> Figure {
-        Figure::Whole(value)
+impl From<u64> for MetricValue {
+    fn from(value: u64) -> MetricValue {
+        MetricValue::Whole(value)
     }
 }
 
-impl From<i64> for Figure {
-    fn from(value: i64) -> Figure {
-        Figure::Signed(value)
+impl From<i64> for MetricValue {
+    fn from(value: i64) -> MetricValue {
+        MetricValue::Signed(value)
     }
 }
 
-impl From<f64> for Figure {
-    fn from(value: f64) -> Figure {
-        Figure::Real(value)
+impl From<f64> for MetricValue {
+    fn from(value: f64) -> MetricValue {
+        MetricValue::Real(value)
     }
 }
 
-impl From<bool> for Figure {
-    fn from(value: bool) -> Figure {
-        Figure::Whole(u64::from(value))
+impl From<bool> for MetricValue {
+    fn from(value: bool) -> MetricValue {
+        MetricValue::Whole(u64::from(value))
     }
 }
 
 /// A figure and the value of its row's label, which is empty if the row has none.
-pub(super) type Sample = (String, Figure);
+pub(super) type Sample = (String, MetricValue);
 
 /// A metric.
 pub(super) struct Row<T> {
@@ -138,73 +138,73 @@ impl<T> Row<T> {
 }
 
 /// The only figure of a row without a label.
-pub(super) fn one(figure: impl Into<Figure>) -> Vec<Sample> {
+pub(super) fn one(figure: impl Into<MetricValue>) -> Vec<Sample> {
     vec![(String::new(), figure.into())]
 }
 
 /// The only figure, if it is known.
-fn known<F: Into<Figure>>(figure: Option<F>) -> Vec<Sample> {
+fn known<F: Into<MetricValue>>(figure: Option<F>) -> Vec<Sample> {
     figure.map_or_else(Vec::new, one)
 }
 
 /// A figure for each value of the label.
 pub(super) fn each<const N: usize>(figures: [(&str, u64); N]) -> Vec<Sample> {
-    let sample = |(value, figure): (&str, u64)| (value.to_owned(), Figure::Whole(figure));
+    let sample = |(value, figure): (&str, u64)| (value.to_owned(), MetricValue::Whole(figure));
     figures.map(sample).into()
 }
 
 /// Rows about the daemon as a whole.
 pub(super) fn of_daemon() -> Vec<Row<Snapshot>> {
-    type Row = self::Row<Snapshot>;
+    type SnapshotRow = Row<Snapshot>;
     vec![
-        Row::gauge("up", "Whether the daemon answered: 1 or 0", |all| {
+        SnapshotRow::gauge("up", "Whether the daemon answered: 1 or 0", |all| {
             one(all.about.is_some())
         }),
-        Row::gauge("build_info", "The daemon: always 1", |all| {
+        SnapshotRow::gauge("build_info", "The daemon: always 1", |all| {
             let about = all.about.iter();
             about
-                .map(|about| (about.version.clone(), Figure::Whole(1)))
+                .map(|about| (about.version.clone(), MetricValue::Whole(1)))
                 .collect()
         })
         .by("version"),
-        Row::gauge("uptime", "How long the daemon has run", |all| {
+        SnapshotRow::gauge("uptime", "How long the daemon has run", |all| {
             known(all.about.as_ref().map(|about| about.uptime_seconds))
         })
         .unit("seconds"),
-        Row::gauge(
+        SnapshotRow::gauge(
             "answer",
             "How long the daemon took to answer this scrape",
             |all| one(all.answer_seconds),
         )
         .unit("seconds"),
-        Row::gauge(
+        SnapshotRow::gauge(
             "groups",
             "Groups there are; 0 of a daemon without groups",
             |all| known(all.about.as_ref().map(|about| about.groups)),
         ),
-        Row::gauge(
+        SnapshotRow::gauge(
             "supervisor_memory",
             "Memory of the supervisor of groups",
             |all| known(all.about.as_ref().and_then(|about| about.supervisor_bytes)),
         )
         .unit("bytes"),
-        Row::counter(
+        SnapshotRow::counter(
             "written_pages",
             "Merged pages that processes of the whole host wrote, by the kernel's count of \
              copies less those that uksm made; absent once KSM was seen to merge too",
             |all| known(all.about.as_ref().and_then(|about| about.written_on_host)),
         ),
-        Row::gauge(
+        SnapshotRow::gauge(
             "moves_told",
             "Whether events report moves between control groups: 1 or 0",
             |all| known(all.about.as_ref().and_then(|about| about.moves_told)),
         ),
-        Row::counter(
+        SnapshotRow::counter(
             "moves_lost",
             "How often events of moves were lost; each time all processes were checked",
             |all| known(all.about.as_ref().and_then(|about| about.moves_lost)),
         ),
-        Row::gauge(
+        SnapshotRow::gauge(
             "redistribution_phase",
             "State of redistribution: 1 for the present state, 0 for the others",
             |all| {
@@ -215,14 +215,14 @@ pub(super) fn of_daemon() -> Vec<Row<Snapshot>> {
             },
         )
         .by("phase"),
-        Row::gauge(
+        SnapshotRow::gauge(
             "redistribution_freed",
             "Memory freed by merging in the groups, where it is redistributed",
             |all| of_redistributed(all, |group| group.freed_bytes),
         )
         .unit("bytes")
         .by("group"),
-        Row::gauge(
+        SnapshotRow::gauge(
             "redistribution_given",
             "Freed memory that members of the group hold",
             |all| of_redistributed(all, |group| group.given_bytes),
@@ -242,25 +242,25 @@ fn of_redistributed(all: &Snapshot, figure: fn(&Redistributed) -> u64) -> Vec<Sa
 /// Rows about each group, whether its worker answers or not; a daemon without groups counts as a
 /// group that answers.
 pub(super) fn of_groups() -> Vec<Row<GroupStatus>> {
-    type Row = self::Row<GroupStatus>;
+    type GroupRow = Row<GroupStatus>;
     vec![
-        Row::gauge("group_up", "Whether the worker of the group answers: 1 or 0", |group| {
+        GroupRow::gauge("group_up", "Whether the worker of the group answers: 1 or 0", |group| {
             one(group.status.is_some())
         }),
-        Row::counter("worker_restarts", "Workers that had died and were replaced", |group| {
+        GroupRow::counter("worker_restarts", "Workers that had died and were replaced", |group| {
             one(group.restarts)
         }),
-        Row::gauge("rate", "Share of one core that the group may use, where that is dynamic", |group| {
+        GroupRow::gauge("rate", "Share of one core that the group may use, where that is dynamic", |group| {
             known(group.rate.as_ref().map(|rate| rate.share))
         })
         .unit("ratio"),
-        Row::gauge(
+        GroupRow::gauge(
             "cpu_waited",
             "Part of the time that the group's tasks wait for processors, where its rate is dynamic",
             |group| known(group.rate.as_ref().map(|rate| rate.cpu_waited)),
         )
         .unit("ratio"),
-        Row::gauge(
+        GroupRow::gauge(
             "memory_waited",
             "Part of the time that the group's tasks wait for memory, where its rate is dynamic",
             |group| known(group.rate.as_ref().map(|rate| rate.memory_waited)),

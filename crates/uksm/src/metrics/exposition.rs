@@ -16,7 +16,7 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::catalogue::{self, Figure, PREFIX, Row, Sample};
+use super::catalogue::{self, MetricValue, PREFIX, Row, Sample};
 use super::snapshot::Snapshot;
 
 /// A form of the text.
@@ -100,7 +100,7 @@ fn family<T>(
     Ok(())
 }
 
-fn line(encoder: &mut MetricEncoder, kind: MetricType, figure: Figure) -> fmt::Result {
+fn line(encoder: &mut MetricEncoder, kind: MetricType, figure: MetricValue) -> fmt::Result {
     fn write<V: EncodeGaugeValue>(encoder: &mut MetricEncoder, value: &V) -> fmt::Result {
         encoder.encode_gauge(value)
     }
@@ -108,10 +108,10 @@ fn line(encoder: &mut MetricEncoder, kind: MetricType, figure: Figure) -> fmt::R
         encoder.encode_counter::<NoLabelSet, _, u64>(value, None)
     }
     match (kind, figure) {
-        (MetricType::Counter, Figure::Whole(value)) => count(encoder, &value),
-        (MetricType::Counter, Figure::Real(value)) => count(encoder, &value),
-        (_, Figure::Whole(value)) => write(encoder, &value),
-        (_, Figure::Real(value)) => write(encoder, &value),
-        (_, Figure::Signed(value)) => write(encoder, &value),
+        (MetricType::Counter, MetricValue::Whole(value)) => count(encoder, &value),
+        (MetricType::Counter, MetricValue::Real(value)) => count(encoder, &value),
+        (_, MetricValue::Whole(value)) => write(encoder, &value),
+        (_, MetricValue::Real(value)) => write(encoder, &value),
+        (_, MetricValue::Signed(value)) => write(encoder, &value),
     }
 }

@@ -110,7 +110,7 @@ pub(super) fn serve(address: &Address, socket: &Path) -> Result<(), String> {
         .max_blocking_threads(1)
         .build()
         .map_err(|error| format!("cannot start: {error}"))?;
-    let source = Arc::new(Source {
+    let source = Arc::new(SnapshotSource {
         socket: socket.to_owned(),
         last: Mutex::new(None),
     });
@@ -157,9 +157,9 @@ fn bind(address: &Address) -> Result<(Listener, String), String> {
 }
 
 /// Accepts clients, for ever.
-async fn accept(listener: Listener, source: Arc<Source>) {
+async fn accept(listener: Listener, source: Arc<SnapshotSource>) {
     let places = Arc::new(Semaphore::new(MAX_CLIENTS));
-    let open = Open::default();
+    let open = OpenConnections::default();
     for number in 0.. {
         let accepted = match &listener {
             Listener::Port(listener) => listener.accept().await.map(|(client, _)| client.into()),
@@ -233,9 +233,9 @@ enum Stage {
 
 /// Connections, the oldest first; at most [`MAX_CLIENTS`] and one.
 #[derive(Debug, Clone, Default)]
-struct Open(Arc<Mutex<VecDeque<(u64, Stage, AbortHandle)>>>);
+struct OpenConnections(Arc<Mutex<VecDeque<(u64, Stage, AbortHandle)>>>);
 
-impl Open {
+impl OpenConnections {
     fn add(&self, number: u64, task: AbortHandle) {
         self.lock().push_back((number, Stage::Silent, task));
     }
@@ -269,8 +269,8 @@ impl Open {
 /// Data that a connection needs for its answer.
 struct Caller {
     number: u64,
-    source: Arc<Source>,
-    open: Open,
+    source: Arc<SnapshotSource>,
+    open: OpenConnections,
 }
 
 /// Answers one client, which takes a place until this returns.
@@ -303,9 +303,12 @@ where
     open.remove(number);
 }
 
-type Reply = Response<Full<Bytes>>;
+type HttpReply = Response<Full<Bytes>>;
 
-async fn answer(request: Request<Incoming>, source: Arc<Source>) -> Result<Reply, Infallible> {
+async fn answer(
+    request: Request<Incoming>,
+    source: Arc<SnapshotSource>,
+) -> Result<HttpReply, Infallible> {
     if request.uri().path() != "/metrics" {
         return Ok(text_reply(
             StatusCode::NOT_FOUND,
@@ -346,11 +349,11 @@ fn form_of(accepted: &str) -> Format {
     }
 }
 
-fn text_reply(status: StatusCode, text: String) -> Reply {
+fn text_reply(status: StatusCode, text: String) -> HttpReply {
     reply(status, "text/plain; charset=utf-8", text)
 }
 
-fn reply(status: StatusCode, content_type: &'static str, text: String) -> Reply {
+fn reply(status: StatusCode, content_type: &'static str, text: String) -> HttpReply {
     let mut reply = Response::new(Full::new(Bytes::from(text)));
     *reply.status_mut() = status;
     let content_type = hyper::header::HeaderValue::from_static(content_type);
@@ -360,18 +363,18 @@ fn reply(status: StatusCode, content_type: &'static str, text: String) -> Reply 
 
 /// The daemon, and its last answer.
 #[derive(Debug)]
-struct Source {
+struct SnapshotSource {
     socket: PathBuf,
-    last: Mutex<Option<Last>>,
+    last: Mutex<Option<LastAnswer>>,
 }
 
 #[derive(Debug)]
-struct Last {
+struct LastAnswer {
     at: Instant,
     result: Result<Arc<Snapshot>, String>,
 }
 
-impl Source {
+impl SnapshotSource {
     /// The daemon's figures, at most [`FRESH`] old.
     fn text(&self, format: Format) -> Result<String, String> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -379,7 +382,7 @@ impl Source {
         let last = last.get_or_insert_with(|| {
             let result = Snapshot::ask(&self.socket).map(Arc::new);
             let at = Instant::now();
-            Last { at, result }
+            LastAnswer { at, result }
         });
         let snapshot = last.result.as_ref().map_err(Clone::clone)?;
         Ok(exposition::text(snapshot, format))

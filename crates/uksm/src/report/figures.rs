@@ -16,7 +16,7 @@ use uksm_policy::report::counted;
 
 use super::lost_merges::{LostMergeCounter, LostMerges};
 use super::span::{self, Cover, Piece};
-use crate::account::{Amounts, GroupBill, Part, Record, Sums, TimeRange, read, written};
+use crate::account::{Amounts, GroupBill, LedgerPart, Record, SpanSums, TimeRange, read, written};
 
 /// Version of the form of the JSON object.
 const VERSION: u32 = 1;
@@ -26,7 +26,7 @@ pub(super) const GIB_HOUR: f64 = 3600.0 * 1024.0 * 1024.0 * 1024.0;
 
 /// The whole report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Report {
+pub(super) struct LedgerReport {
     /// Version of this form.
     pub(super) version: u32,
     /// Beginning of the span.
@@ -46,9 +46,9 @@ pub(super) struct Report {
     #[serde(flatten)]
     pub(super) host_written: Option<HostWritten>,
     /// All groups together.
-    pub(super) total: Sum,
+    pub(super) total: ReportSum,
     /// The groups that have records in the span, by name.
-    pub(super) groups: Vec<Group>,
+    pub(super) groups: Vec<GroupSummary>,
     /// Length of a step, except for the first and the last.
     pub(super) step_seconds: f64,
     /// The steps.
@@ -77,7 +77,7 @@ pub(super) struct Gap {
 
 /// Sums of one group or of all.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub(super) struct Sum {
+pub(super) struct ReportSum {
     /// The sums of `uksm account`.
     #[serde(flatten)]
     pub(super) amounts: Amounts,
@@ -94,7 +94,7 @@ pub(super) struct Sum {
 
 /// One group.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Group {
+pub(super) struct GroupSummary {
     /// Its name.
     pub(super) group: String,
     /// Beginning of its first record in the span, or of the span.
@@ -103,7 +103,7 @@ pub(super) struct Group {
     pub(super) to: String,
     /// Its sums.
     #[serde(flatten)]
-    pub(super) sum: Sum,
+    pub(super) sum: ReportSum,
 }
 
 /// Figures of one step of the span.
@@ -151,7 +151,7 @@ impl HostWrites {
 
 /// Sums of a step, while records are read.
 #[derive(Debug, Default)]
-struct Gathered {
+struct StepSums {
     saved: BTreeMap<String, f64>,
     cpu: f64,
     held: f64,
@@ -163,7 +163,7 @@ struct Gathered {
 ///
 /// # Errors
 /// The ledger cannot be read, or has no records there: one line.
-pub(super) fn figures(part: &Part, now: Timestamp) -> Result<Report, String> {
+pub(super) fn figures(part: &LedgerPart, now: Timestamp) -> Result<LedgerReport, String> {
     let is_asked = |record: &Record| {
         part.group
             .as_ref()
@@ -180,12 +180,12 @@ pub(super) fn figures(part: &Part, now: Timestamp) -> Result<Report, String> {
         crate::log::print_line(&format!("{place}: a torn record is left out"));
     }
     let span = span_of(&cover, (since, until), now);
-    let mut sums = Sums::new(since, until);
+    let mut sums = SpanSums::new(since, until);
     let mut endings = LostMergeCounter::default();
     let mut written = HostWrites::default();
     let mut steps = span.map_or_else(Vec::new, |span| {
         let steps = span::steps(span).into_iter();
-        steps.map(|step| (step, Gathered::default())).collect()
+        steps.map(|step| (step, StepSums::default())).collect()
     });
     read(&part.folder, since, &mut |record, time_range| {
         let is_inside = until.is_none_or(|until| time_range.to <= until);
@@ -206,12 +206,12 @@ pub(super) fn figures(part: &Part, now: Timestamp) -> Result<Report, String> {
     let Some(span) = span.filter(|_| !bills.is_empty()) else {
         return Err(format!("{folder}: no records in this span"));
     };
-    let groups: Vec<Group> = bills
+    let groups: Vec<GroupSummary> = bills
         .into_iter()
         .map(|bill| group(bill, &endings))
         .collect();
     let gaps = cover.gaps(span).into_iter();
-    Ok(Report {
+    Ok(LedgerReport {
         version: VERSION,
         from: text(span.0),
         to: text(span.1),
@@ -256,7 +256,7 @@ fn span_of(
 }
 
 /// Adds a record to its steps.
-fn spread(steps: &mut [(Piece, Gathered)], record: &Record, (from, to): Piece) {
+fn spread(steps: &mut [(Piece, StepSums)], record: &Record, (from, to): Piece) {
     let first = steps.partition_point(|((_, end), _)| *end <= from);
     let length = to - from;
     for ((begin, end), gathered) in &mut steps[first..] {
@@ -278,7 +278,7 @@ fn spread(steps: &mut [(Piece, Gathered)], record: &Record, (from, to): Piece) {
     }
 }
 
-fn step(piece: Piece, mut gathered: Gathered, covered: f64) -> Step {
+fn step(piece: Piece, mut gathered: StepSums, covered: f64) -> Step {
     let known = |value: f64| (covered > 0.0).then_some(value);
     let mean = |sum: f64| known(sum / covered);
     gathered.saved.retain(|_, saved| *saved != 0.0);
@@ -300,9 +300,9 @@ fn step(piece: Piece, mut gathered: Gathered, covered: f64) -> Step {
     }
 }
 
-fn group(bill: GroupBill, endings: &LostMergeCounter) -> Group {
+fn group(bill: GroupBill, endings: &LostMergeCounter) -> GroupSummary {
     let found = endings.of(&bill.group);
-    Group {
+    GroupSummary {
         group: bill.group,
         from: bill.from,
         to: bill.to,
@@ -310,9 +310,9 @@ fn group(bill: GroupBill, endings: &LostMergeCounter) -> Group {
     }
 }
 
-fn sum(amounts: Amounts, saved_bytes: i64, found: LostMerges) -> Sum {
+fn sum(amounts: Amounts, saved_bytes: i64, found: LostMerges) -> ReportSum {
     let gib_hours = amounts.saved_byte_seconds / GIB_HOUR;
-    Sum {
+    ReportSum {
         amounts,
         saved_bytes,
         cpu_seconds_per_saved_gib_hour: (gib_hours > 0.0).then(|| amounts.cpu_seconds / gib_hours),
@@ -321,11 +321,11 @@ fn sum(amounts: Amounts, saved_bytes: i64, found: LostMerges) -> Sum {
     }
 }
 
-fn total(groups: &[Group]) -> Sum {
+fn total(groups: &[GroupSummary]) -> ReportSum {
     let mut amounts = Amounts::default();
     let mut saved_bytes = 0_i64;
     let mut found = LostMerges::default();
-    for Group { sum, .. } in groups {
+    for GroupSummary { sum, .. } in groups {
         amounts.add(&sum.amounts);
         saved_bytes = saved_bytes.saturating_add(sum.saved_bytes);
         if let Some(ended) = sum.ended_pages {
@@ -337,7 +337,7 @@ fn total(groups: &[Group]) -> Sum {
     self::sum(amounts, saved_bytes, found)
 }
 
-impl Report {
+impl LedgerReport {
     /// The result in a line.
     pub(super) fn headline(&self) -> String {
         let total = &self.total;

@@ -27,18 +27,18 @@ const MAX_GAP_SECONDS: f64 = 1.0;
 /// The results, while records are read.
 #[derive(Debug, Default)]
 pub(super) struct LostMergeCounter {
-    groups: BTreeMap<String, Group>,
+    groups: BTreeMap<String, GroupLosses>,
 }
 
 #[derive(Debug, Default)]
-struct Group {
-    last: Option<Last>,
+struct GroupLosses {
+    last: Option<LastRecord>,
     found: LostMerges,
 }
 
 /// The record before.
 #[derive(Debug)]
-struct Last {
+struct LastRecord {
     worker: u32,
     to: f64,
     mapped: i64,
@@ -81,7 +81,7 @@ impl LostMergeCounter {
             found.merged = found.merged.saturating_add(merged);
             found.is_known = true;
         }
-        group.last = Some(Last {
+        group.last = Some(LastRecord {
             worker: record.worker,
             to,
             mapped,

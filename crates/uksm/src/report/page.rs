@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use html_escape::encode_text;
 use uksm_policy::report::counted;
 
-use super::figures::{GIB_HOUR, Group, Report, Step, Sum};
+use super::figures::{GIB_HOUR, GroupSummary, LedgerReport, ReportSum, Step};
 use super::plot::Picture;
 use crate::html_document;
 
@@ -25,7 +25,7 @@ const MIB: f64 = 1024.0 * 1024.0;
 ///
 /// # Errors
 /// A plot cannot be drawn.
-pub(super) fn html(report: &Report) -> anyhow::Result<String> {
+pub(super) fn html(report: &LedgerReport) -> anyhow::Result<String> {
     let mut text = format!(
         "<h1>What merging equal memory saved</h1>\n<p>From {} to {}.<br/>{}.</p>\n",
         report.from,
@@ -76,7 +76,7 @@ struct Scale {
 
 impl Scale {
     /// For bytes.
-    fn of(report: &Report) -> Scale {
+    fn of(report: &LedgerReport) -> Scale {
         let steps = report.steps.iter();
         let most = steps
             .filter_map(|step| step.saved_bytes)
@@ -96,7 +96,7 @@ impl Scale {
 
 /// A plot of this figure of each step, and a summary in words.
 fn drawn(
-    report: &Report,
+    report: &LedgerReport,
     scale: &Scale,
     height: u32,
     most: f64,
@@ -132,14 +132,14 @@ fn drawn(
 }
 
 /// A plot for each of the groups with the largest savings, with one scale.
-fn groups(report: &Report, scale: &Scale) -> anyhow::Result<String> {
+fn groups(report: &LedgerReport, scale: &Scale) -> anyhow::Result<String> {
     if report.groups.len() < 2 {
         return Ok(String::new());
     }
-    let saved = |group: &Group| group.sum.amounts.saved_byte_seconds;
-    let mut most: Vec<&Group> = report.groups.iter().collect();
+    let saved = |group: &GroupSummary| group.sum.amounts.saved_byte_seconds;
+    let mut most: Vec<&GroupSummary> = report.groups.iter().collect();
     most.sort_by(|a, b| saved(b).total_cmp(&saved(a)).then(a.group.cmp(&b.group)));
-    let of = |step: &Step, group: &Group| {
+    let of = |step: &Step, group: &GroupSummary| {
         let known = step.saved_bytes_by_group.get(&group.group).copied();
         known.or(step.saved_bytes.map(|_| 0.0))
     };
@@ -166,7 +166,7 @@ fn groups(report: &Report, scale: &Scale) -> anyhow::Result<String> {
 }
 
 /// Memory given to members, if any was.
-fn given(report: &Report, scale: &Scale) -> anyhow::Result<String> {
+fn given(report: &LedgerReport, scale: &Scale) -> anyhow::Result<String> {
     let amounts = &report.total.amounts;
     if amounts.given_bytes == 0 && amounts.held_byte_seconds == 0.0 {
         return Ok(String::new());
@@ -185,7 +185,7 @@ fn given(report: &Report, scale: &Scale) -> anyhow::Result<String> {
 }
 
 /// The unknown parts of the span.
-fn unknown(report: &Report) -> Vec<String> {
+fn unknown(report: &LedgerReport) -> Vec<String> {
     let mut lines = Vec::new();
     if !report.gaps.is_empty() {
         let gaps = report.gaps.iter().take(NAMED);
@@ -218,7 +218,7 @@ fn more(count: usize) -> String {
     }
 }
 
-fn cost(total: &Sum) -> String {
+fn cost(total: &ReportSum) -> String {
     let amounts = &total.amounts;
     let price = match total.cpu_seconds_per_saved_gib_hour {
         Some(price) => format!("{price:.2} s for each GiB that was saved for an hour"),
@@ -236,7 +236,7 @@ fn cost(total: &Sum) -> String {
     )
 }
 
-fn breaks(total: &Sum) -> String {
+fn breaks(total: &ReportSum) -> String {
     let amounts = &total.amounts;
     let ended = match total.ended_pages {
         None => {
@@ -259,7 +259,7 @@ fn breaks(total: &Sum) -> String {
 }
 
 /// The number of merged pages that were written on the host.
-fn host_writes(report: &Report) -> String {
+fn host_writes(report: &LedgerReport) -> String {
     let Some(written) = &report.host_written else {
         return "A report of one group has no figure of merged pages that processes of the whole \
                 host wrote."
@@ -281,7 +281,7 @@ fn host_writes(report: &Report) -> String {
 }
 
 /// Time from I/O to the merge.
-fn soonness(total: &Sum) -> String {
+fn soonness(total: &ReportSum) -> String {
     let amounts = &total.amounts;
     let rows = [
         ("up to 0.1 s", amounts.hint_merged_within_100_ms),
@@ -302,7 +302,7 @@ fn soonness(total: &Sum) -> String {
     html_document::table(["after the I/O", "pages", "%"], rows.map(row)) + elsewhere
 }
 
-fn group_table(report: &Report) -> String {
+fn group_table(report: &LedgerReport) -> String {
     let head = [
         "group",
         "hours",
@@ -316,7 +316,7 @@ fn group_table(report: &Report) -> String {
         "index GiB h",
         "held GiB h",
     ];
-    let row = |name: String, sum: &Sum| {
+    let row = |name: String, sum: &ReportSum| {
         let amounts = &sum.amounts;
         let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let price = sum.cpu_seconds_per_saved_gib_hour;
@@ -340,7 +340,7 @@ fn group_table(report: &Report) -> String {
     html_document::table(head, groups.chain(total))
 }
 
-fn step_table(report: &Report) -> String {
+fn step_table(report: &LedgerReport) -> String {
     let head = [
         "from",
         "covered min",

@@ -19,7 +19,7 @@ pub(crate) const LIMITS: [&str; 4] = [
 
 uksm_policy::counters! {
     /// The daemon.
-    pub(crate) struct Daemon {
+    pub(crate) struct KsmDaemonStatus {
         /// Version of the daemon.
         version: String,
         /// Its process id.
@@ -31,7 +31,7 @@ uksm_policy::counters! {
     }
 
     /// Processes that were named.
-    pub(crate) struct Processes {
+    pub(crate) struct KsmProcessStatus {
         /// Those that take advice: started by `uksm exec`.
         advised: u64 = "take advice" or "takes advice",
         /// Processes that have offered their memory themselves: by `prctl`, `madvise`,
@@ -48,7 +48,7 @@ uksm_policy::counters! {
     }
 
     /// What was sampled, and offered.
-    pub(crate) struct Offered {
+    pub(crate) struct KsmOfferStatus {
         /// Blocks of 2 MiB, or parts of them, that are looked at.
         blocks: u64 = "blocks" or "block",
         /// Pages of blocks that are offered.
@@ -66,7 +66,7 @@ uksm_policy::counters! {
     }
 
     /// What is saved, by the kernel's counts.
-    pub(crate) struct Saved {
+    pub(crate) struct KsmSavingsStatus {
         /// Pages saved on this host, by whomever they were offered.
         host_pages: u64 = "pages on this host" or "page on this host",
         /// Of those, as many as there were when the daemon started.
@@ -88,7 +88,7 @@ uksm_policy::counters! {
     }
 
     /// Processor time.
-    pub(crate) struct Cpu {
+    pub(crate) struct KsmCpuStatus {
         /// Share of a core allowed to both.
         budget_share: f64 = "allowed",
         /// Used by ksmd since the start.
@@ -104,14 +104,14 @@ pub(crate) struct KsmStatus {
     /// `ksm`: distinguishes it from a status of a daemon with the module.
     pub(crate) backend: String,
     #[serde(flatten)]
-    pub(crate) daemon: Daemon,
+    pub(crate) daemon: KsmDaemonStatus,
     /// Features that it lacks.
     pub(crate) limits: Vec<String>,
-    pub(crate) processes: Processes,
-    pub(crate) offered: Offered,
-    pub(crate) saved: Saved,
+    pub(crate) processes: KsmProcessStatus,
+    pub(crate) offered: KsmOfferStatus,
+    pub(crate) saved: KsmSavingsStatus,
     pub(crate) ksmd: Ksmd,
-    pub(crate) cpu: Cpu,
+    pub(crate) cpu: KsmCpuStatus,
 }
 
 impl fmt::Display for KsmStatus {

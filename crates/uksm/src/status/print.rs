@@ -217,7 +217,7 @@ mod tests {
         status.saved.net_mib = 1.5;
         status.memory.resident_bytes = 3 << 20;
         status.cpu.policy.recent_share = 0.02;
-        status.targets.failed.push(crate::status::Failed {
+        status.targets.failed.push(crate::status::FailedProcess {
             pid: 9,
             error: "no memory".to_owned(),
         });

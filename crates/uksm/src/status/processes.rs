@@ -5,7 +5,7 @@
 //! groups. A host has thousands of processes, and a message is bounded.
 //!
 //! # Approach
-//! A worker reports at most [`MAX_SPACES`] spaces ([`Spaces`]); the program that knows the
+//! A worker reports at most [`MAX_SPACES`] spaces ([`SpaceList`]); the program that knows the
 //! processes names them. If processes share a space, the one with the lowest id is reported, with
 //! all of the space. A space whose process has just ended is skipped.
 //!
@@ -24,7 +24,7 @@ pub(crate) const MAX_SPACES: usize = 256;
 
 /// Figures of a process, or of its space.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub(crate) struct Sums {
+pub(crate) struct ProcessSums {
     /// Pages believed to be in memory, of what is followed.
     pub(crate) resident_pages: u64,
     /// Pages believed to be merged.
@@ -39,42 +39,42 @@ pub(crate) struct Sums {
 
 /// A worker's answer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(crate) struct Spaces {
+pub(crate) struct SpaceList {
     /// The worker's uptime.
     pub(crate) uptime_seconds: f64,
     /// Spaces by number, ascending.
-    pub(crate) spaces: Vec<(u32, Sums)>,
+    pub(crate) spaces: Vec<(u32, ProcessSums)>,
     /// Number of spaces that are not among them.
     pub(crate) left_out: u64,
 }
 
 /// One process.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(crate) struct Process {
+pub(crate) struct ProcessFigures {
     /// Its id.
     pub(crate) pid: u32,
     /// Name of its program.
     pub(crate) comm: String,
     /// Its figures.
     #[serde(flatten)]
-    pub(crate) sums: Sums,
+    pub(crate) sums: ProcessSums,
 }
 
 /// The processes of a daemon without groups, or of a group.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(crate) struct Processes {
+pub(crate) struct ProcessList {
     /// Uptime of the worker that reports them.
     pub(crate) uptime_seconds: f64,
     /// By id, ascending.
-    pub(crate) processes: Vec<Process>,
+    pub(crate) processes: Vec<ProcessFigures>,
     /// Number of processes that are not among them: they have less merged, less left and took less
     /// work.
     pub(crate) left_out: u64,
 }
 
-impl Sums {
-    fn of(figures: &SpaceFigures) -> Sums {
-        Sums {
+impl ProcessSums {
+    fn of(figures: &SpaceFigures) -> ProcessSums {
+        ProcessSums {
             resident_pages: figures.resident,
             merged_pages: figures.merged,
             left_pages: figures.left,
@@ -84,35 +84,35 @@ impl Sums {
     }
 }
 
-impl Spaces {
+impl SpaceList {
     /// The engine's figures, from a worker with this uptime.
-    pub(crate) fn of(figures: &SpacesFigures, uptime_seconds: f64) -> Spaces {
+    pub(crate) fn of(figures: &SpacesFigures, uptime_seconds: f64) -> SpaceList {
         let spaces = figures.spaces.iter();
-        Spaces {
+        SpaceList {
             uptime_seconds,
             spaces: spaces
-                .map(|space| (space.space.0, Sums::of(space)))
+                .map(|space| (space.space.0, ProcessSums::of(space)))
                 .collect(),
             left_out: figures.left_out,
         }
     }
 
     /// The processes of these spaces, among the followed ones by id.
-    pub(crate) fn of_processes(self, followed: impl IntoIterator<Item = Target>) -> Processes {
-        let sums: BTreeMap<u32, Sums> = self.spaces.into_iter().collect();
-        let mut named: BTreeMap<u32, Process> = BTreeMap::new();
+    pub(crate) fn of_processes(self, followed: impl IntoIterator<Item = Target>) -> ProcessList {
+        let sums: BTreeMap<u32, ProcessSums> = self.spaces.into_iter().collect();
+        let mut named: BTreeMap<u32, ProcessFigures> = BTreeMap::new();
         for target in followed {
             if let Some(&sums) = sums.get(&target.space.0) {
-                named.entry(target.space.0).or_insert(Process {
+                named.entry(target.space.0).or_insert(ProcessFigures {
                     pid: target.pid,
                     comm: target.comm,
                     sums,
                 });
             }
         }
-        let mut processes: Vec<Process> = named.into_values().collect();
+        let mut processes: Vec<ProcessFigures> = named.into_values().collect();
         processes.sort_by_key(|process| process.pid);
-        Processes {
+        ProcessList {
             uptime_seconds: self.uptime_seconds,
             processes,
             left_out: self.left_out,
@@ -137,11 +137,11 @@ mod tests {
 
     #[test]
     fn spaces_are_named_by_their_first_process_and_those_without_are_skipped() {
-        let sums = |merged_pages| Sums {
+        let sums = |merged_pages| ProcessSums {
             merged_pages,
-            ..Sums::default()
+            ..ProcessSums::default()
         };
-        let spaces = Spaces {
+        let spaces = SpaceList {
             uptime_seconds: 2.0,
             spaces: vec![(1, sums(10)), (2, sums(20)), (3, sums(30))],
             left_out: 4,
@@ -169,7 +169,7 @@ mod tests {
             spaces: vec![most; MAX_SPACES],
             left_out: u64::MAX,
         };
-        let text = serde_json::to_vec(&Spaces::of(&figures, 1e-300)).unwrap();
+        let text = serde_json::to_vec(&SpaceList::of(&figures, 1e-300)).unwrap();
         assert!(text.len() < 100 << 10, "{}", text.len());
     }
 }

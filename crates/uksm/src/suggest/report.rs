@@ -16,7 +16,7 @@ const MAX_STEM: usize = 48;
 
 /// The whole report.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub(super) struct Report {
+pub(super) struct SuggestReport {
     /// The rule of boundaries.
     pub(super) rule: String,
     /// Duration.
@@ -26,7 +26,7 @@ pub(super) struct Report {
     /// Each boundary, by name.
     pub(super) boundaries: Vec<BoundaryReport>,
     /// Named processes that could not be read.
-    pub(super) left_out: Vec<LeftOut>,
+    pub(super) left_out: Vec<LeftOutProcess>,
     /// The groups as a part of a configuration file; empty if there are none.
     pub(super) configuration: String,
 }
@@ -93,7 +93,7 @@ impl From<Estimate> for Pages {
 
 /// A process that was not read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub(super) struct LeftOut {
+pub(super) struct LeftOutProcess {
     /// Its id.
     pub(super) pid: u32,
     /// Name of its program.
@@ -122,7 +122,7 @@ impl Names {
     }
 }
 
-impl Report {
+impl SuggestReport {
     /// Adds a boundary.
     pub(super) fn add(&mut self, boundary: BoundaryReport) {
         self.boundaries.push(boundary);
@@ -136,7 +136,7 @@ fn mib(pages: f64) -> String {
     format!("{:.1}", pages / 256.0)
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for SuggestReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sum = |of: fn(&BoundaryReport) -> u64| self.boundaries.iter().map(of).sum::<u64>();
         writeln!(
@@ -153,7 +153,7 @@ impl fmt::Display for Report {
         for boundary in &self.boundaries {
             write!(f, "{boundary}")?;
         }
-        for LeftOut { pid, comm, why } in &self.left_out {
+        for LeftOutProcess { pid, comm, why } in &self.left_out {
             writeln!(f, "process {pid} ({}): {why}", comm.escape_debug())?;
         }
         if self.configuration.is_empty() {
@@ -163,7 +163,7 @@ impl fmt::Display for Report {
     }
 }
 
-impl Report {
+impl SuggestReport {
     fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = [
             "group",
@@ -267,14 +267,14 @@ mod tests {
             within: pages(256.0, 0.0),
             shared_already: pages(512.0, 0.0),
         };
-        let mut report = Report {
+        let mut report = SuggestReport {
             rule: "user".to_owned(),
-            left_out: vec![LeftOut {
+            left_out: vec![LeftOutProcess {
                 pid: 9,
                 comm: "x".to_owned(),
                 why: "ended".to_owned(),
             }],
-            ..Report::default()
+            ..SuggestReport::default()
         };
         report.add(BoundaryReport {
             name: "user 33".to_owned(),

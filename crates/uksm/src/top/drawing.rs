@@ -18,8 +18,8 @@ use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Sparkline, Widget as _, Wrap};
 
 use super::list::List;
-use super::poller::Answered;
-use super::state::{Page, State};
+use super::poller::StatusAnswer;
+use super::state::{Page, ScreenState};
 use super::tables::{Table, levels, short};
 use super::terminal_style::TerminalStyle;
 use crate::status::Status;
@@ -50,7 +50,7 @@ const LETTERS: bar::Set<'static> = bar::Set {
 };
 
 /// Draws the whole picture.
-pub(super) fn draw(state: &State, styles: TerminalStyle, area: Rect, buffer: &mut Buffer) {
+pub(super) fn draw(state: &ScreenState, styles: TerminalStyle, area: Rect, buffer: &mut Buffer) {
     if area.width < NARROWEST || area.height < LOWEST {
         Line::raw("too small").render(area, buffer);
         return;
@@ -109,7 +109,7 @@ pub(super) fn draw(state: &State, styles: TerminalStyle, area: Rect, buffer: &mu
 }
 
 /// Help on the keys.
-fn help(state: &State) -> &'static str {
+fn help(state: &ScreenState) -> &'static str {
     match state.page() {
         Page::Groups => "s saved  p potential  c cpu  n name  enter: processes  t status  q quit",
         Page::Processes if state.open().is_some() => {
@@ -122,13 +122,13 @@ fn help(state: &State) -> &'static str {
 }
 
 /// The daemon, and its savings in total.
-pub(super) fn title(state: &State, width: u16) -> String {
+pub(super) fn title(state: &ScreenState, width: u16) -> String {
     let (version, seconds, groups) = match &state.answered {
-        Answered::One(status) => {
+        StatusAnswer::One(status) => {
             let daemon = &status.daemon;
             (&daemon.version, daemon.uptime_seconds, String::new())
         }
-        Answered::Groups(status) => {
+        StatusAnswer::Groups(status) => {
             let groups = format!("  groups {}", status.groups.len());
             (&status.version, status.uptime_seconds, groups)
         }
@@ -161,7 +161,7 @@ pub(super) fn summary(status: &Status) -> [String; 2] {
 }
 
 /// The curve of savings, in total or of the open group; the newest on the right.
-fn curve(state: &State, styles: TerminalStyle, area: Rect, buffer: &mut Buffer) {
+fn curve(state: &ScreenState, styles: TerminalStyle, area: Rect, buffer: &mut Buffer) {
     let Some(history) = state.history() else {
         return;
     };
@@ -216,7 +216,7 @@ pub(super) fn left_out(list: &List) -> Option<String> {
 }
 
 /// A fault of the chosen entry, a pending answer, or the entry's origin.
-fn note_of(state: &State, styles: TerminalStyle) -> Line<'static> {
+fn note_of(state: &ScreenState, styles: TerminalStyle) -> Line<'static> {
     let is_wrong = |line: String| Line::styled(line, styles.of(Color::Red));
     match state.page() {
         Page::Groups => match state.groups().get(state.chosen()) {

@@ -17,7 +17,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::poller::Whose;
-use crate::status::processes::{Process, Processes};
+use crate::status::processes::{ProcessFigures, ProcessList};
 
 /// The order of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +34,9 @@ pub(super) enum Sort {
 
 /// One process.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Row {
+pub(super) struct ProcessRow {
     /// Its figures in the answer.
-    pub(super) process: Process,
+    pub(super) process: ProcessFigures,
     /// Share of a core that reading and merging it took recently.
     pub(super) cpu: f64,
 }
@@ -51,7 +51,7 @@ pub(super) struct List {
     /// Processes that the answer left out.
     pub(super) left_out: u64,
     /// None before the first answer.
-    rows: Option<Vec<Row>>,
+    rows: Option<Vec<ProcessRow>>,
     uptime: f64,
 }
 
@@ -68,7 +68,7 @@ impl List {
     }
 
     /// Takes an answer, or why there is none.
-    pub(super) fn take(&mut self, answer: Result<Processes, String>) {
+    pub(super) fn take(&mut self, answer: Result<ProcessList, String>) {
         let answer = match answer {
             Ok(answer) => answer,
             Err(line) => {
@@ -90,7 +90,7 @@ impl List {
             rows.map(|it| ((it.pid, it.comm.as_str()), it.sums.work_seconds))
                 .collect()
         });
-        let cpu = |process: &Process| {
+        let cpu = |process: &ProcessFigures| {
             let work = process.sums.work_seconds;
             let Some(known) = &known else {
                 return mean(work);
@@ -103,7 +103,7 @@ impl List {
                 None => mean(work),
             }
         };
-        let rows = answer.processes.iter().map(|process| Row {
+        let rows = answer.processes.iter().map(|process| ProcessRow {
             cpu: cpu(process),
             process: process.clone(),
         });
@@ -119,8 +119,8 @@ impl List {
     }
 
     /// The processes in this order; equal ones by id.
-    pub(super) fn sorted(&self, sort: Sort) -> Vec<&Row> {
-        let mut rows: Vec<&Row> = self.rows.iter().flatten().collect();
+    pub(super) fn sorted(&self, sort: Sort) -> Vec<&ProcessRow> {
+        let mut rows: Vec<&ProcessRow> = self.rows.iter().flatten().collect();
         match sort {
             Sort::Saved => rows.sort_by_key(|row| Reverse(row.process.sums.merged_pages)),
             Sort::Potential => rows.sort_by_key(|row| Reverse(row.process.sums.left_pages)),
@@ -137,13 +137,13 @@ mod tests {
     use crate::control::tests::fake;
 
     /// Processes by id, with the work on each.
-    fn answer(uptime_seconds: f64, left_out: u64, work: &[(u32, f64)]) -> Processes {
+    fn answer(uptime_seconds: f64, left_out: u64, work: &[(u32, f64)]) -> ProcessList {
         let process = |&(pid, seconds): &(u32, f64)| {
             let mut process = fake::process(pid, "redis", (0, 0));
             process.sums.work_seconds = seconds;
             process
         };
-        Processes {
+        ProcessList {
             uptime_seconds,
             processes: work.iter().map(process).collect(),
             left_out,

@@ -7,8 +7,8 @@
 
 use super::drawing::{fault, left_out, summary, title};
 use super::list::{List, Sort};
-use super::poller::{Answered, PollerAnswer, Whose};
-use super::state::State;
+use super::poller::{PollerAnswer, StatusAnswer, Whose};
+use super::state::ScreenState;
 use super::tables::Table;
 
 /// Columns without a terminal: enough to cut nothing.
@@ -32,10 +32,10 @@ pub(super) fn width(terminal: u16, reported: Option<&str>) -> u16 {
 }
 
 /// The lists of processes that are shown.
-pub(super) fn whose(answered: &Answered) -> Vec<Whose> {
+pub(super) fn whose(answered: &StatusAnswer) -> Vec<Whose> {
     match answered {
-        Answered::One(_) => vec![Whose::Daemon],
-        Answered::Groups(status) => {
+        StatusAnswer::One(_) => vec![Whose::Daemon],
+        StatusAnswer::Groups(status) => {
             let groups = status.groups.iter();
             let running = groups.filter(|group| group.status.is_some());
             running
@@ -46,7 +46,7 @@ pub(super) fn whose(answered: &Answered) -> Vec<Whose> {
 }
 
 /// The text of a view with these lists of processes.
-pub(super) fn text(state: &State, answers: Vec<PollerAnswer>, width: u16) -> String {
+pub(super) fn text(state: &ScreenState, answers: Vec<PollerAnswer>, width: u16) -> String {
     let mut lists: Vec<List> = Vec::new();
     for answer in answers {
         if let PollerAnswer::Processes(whose, answer) = answer {
@@ -59,11 +59,11 @@ pub(super) fn text(state: &State, answers: Vec<PollerAnswer>, width: u16) -> Str
     let processes = |whose: Whose| list_of(&whose).map_or_else(String::new, |it| table(it, width));
     let mut text = title(state, width) + "\n";
     match &state.answered {
-        Answered::One(status) => {
+        StatusAnswer::One(status) => {
             text += &processes(Whose::Daemon);
             text += &format!("\n{}\n", status.to_string().trim_end());
         }
-        Answered::Groups(_) => {
+        StatusAnswer::Groups(_) => {
             let groups = state.groups();
             text += &Table::of_groups(&groups).text(width);
             for fault in groups.iter().filter_map(|group| fault(group)) {

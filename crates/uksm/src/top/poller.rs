@@ -13,7 +13,7 @@ use crate::control::{self, Answer, NoAnswer, Request};
 use crate::explain;
 use crate::status::Status;
 use crate::status::groups::GroupsStatus;
-use crate::status::processes::Processes;
+use crate::status::processes::ProcessList;
 
 /// Timeout of an answer of the daemon.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
@@ -23,22 +23,22 @@ const PROC: &str = "/proc";
 
 /// The daemon's answer to a request for its status.
 #[derive(Debug, Clone)]
-pub(super) enum Answered {
+pub(super) enum StatusAnswer {
     /// The status of a daemon without groups.
     One(Box<Status>),
     /// The status of a daemon with groups.
     Groups(Box<GroupsStatus>),
 }
 
-impl Answered {
+impl StatusAnswer {
     /// From an answer.
     ///
     /// # Errors
     /// It is no status: one line.
-    pub(super) fn of(answer: Answer) -> Result<Answered, String> {
+    pub(super) fn of(answer: Answer) -> Result<StatusAnswer, String> {
         match answer {
-            Answer::Status(status) => Ok(Answered::One(status)),
-            Answer::Groups(status) => Ok(Answered::Groups(status)),
+            Answer::Status(status) => Ok(StatusAnswer::One(status)),
+            Answer::Groups(status) => Ok(StatusAnswer::Groups(status)),
             Answer::Error(line) => Err(line),
             Answer::Ksm(_) => Err("the daemon drives in-kernel KSM: see `uksm status`".to_owned()),
             _ => Err("the daemon sent an unexpected reply".to_owned()),
@@ -48,8 +48,8 @@ impl Answered {
     /// Savings in total.
     pub(super) fn net_mib(&self) -> f64 {
         match self {
-            Answered::One(status) => status.saved.net_mib,
-            Answered::Groups(status) => status.net_mib,
+            StatusAnswer::One(status) => status.saved.net_mib,
+            StatusAnswer::Groups(status) => status.net_mib,
         }
     }
 }
@@ -78,9 +78,9 @@ pub(super) enum PollerRequest {
 #[derive(Debug)]
 pub(super) enum PollerAnswer {
     /// The status.
-    Status(Result<Answered, String>),
+    Status(Result<StatusAnswer, String>),
     /// The processes.
-    Processes(Whose, Result<Processes, String>),
+    Processes(Whose, Result<ProcessList, String>),
     /// The output of `uksm explain` for a process.
     Explained(u32, Result<String, String>),
 }
@@ -110,7 +110,7 @@ fn ask(
     let mut whose = Whose::Nobody;
     let mut next = Instant::now() + interval;
     loop {
-        let mut turn = Turn::default();
+        let mut turn = TurnRequests::default();
         match wishes.recv_timeout(next.saturating_duration_since(Instant::now())) {
             Ok(wish) => {
                 turn.take(wish);
@@ -119,7 +119,7 @@ fn ask(
                 }
             }
             Err(RecvTimeoutError::Timeout) => {
-                let status = put(socket, &Request::Status).and_then(Answered::of);
+                let status = put(socket, &Request::Status).and_then(StatusAnswer::of);
                 if answers.send(PollerAnswer::Status(status)).is_err() {
                     return;
                 }
@@ -146,12 +146,12 @@ fn ask(
 /// Requests of one turn. If several keys are pressed while a slow daemon answers, only the last
 /// choice is requested.
 #[derive(Debug, Default)]
-struct Turn {
+struct TurnRequests {
     follow: Option<Whose>,
     explain: Option<u32>,
 }
 
-impl Turn {
+impl TurnRequests {
     fn take(&mut self, wish: PollerRequest) {
         match wish {
             PollerRequest::Follow(whose) => self.follow = Some(whose),

@@ -15,8 +15,8 @@ use std::ops::ControlFlow;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::list::{List, Row, Sort};
-use super::poller::{Answered, PollerAnswer, PollerRequest, Whose};
+use super::list::{List, ProcessRow, Sort};
+use super::poller::{PollerAnswer, PollerRequest, StatusAnswer, Whose};
 use crate::status::Status;
 use crate::status::groups::GroupStatus;
 
@@ -44,7 +44,7 @@ pub(super) enum Page {
 
 /// A process that is explained.
 #[derive(Debug)]
-pub(super) struct Explained {
+pub(super) struct ProcessExplanation {
     /// Its id.
     pub(super) pid: u32,
     /// Name of its program.
@@ -57,9 +57,9 @@ pub(super) struct Explained {
 
 /// The state of the program.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct ScreenState {
     /// The last status.
-    pub(super) answered: Answered,
+    pub(super) answered: StatusAnswer,
     /// Why there is no newer status.
     pub(super) fault: Option<String>,
     /// The order of lists.
@@ -69,7 +69,7 @@ pub(super) struct State {
     /// The list of processes.
     pub(super) processes: List,
     /// The process that is explained.
-    pub(super) explained: Option<Explained>,
+    pub(super) explained: Option<ProcessExplanation>,
     is_status: bool,
     open: Option<String>,
     chosen_group: Option<String>,
@@ -79,14 +79,14 @@ pub(super) struct State {
     histories: BTreeMap<String, History>,
 }
 
-impl State {
+impl ScreenState {
     /// The state after a first answer.
-    pub(super) fn of(answered: Answered) -> State {
+    pub(super) fn of(answered: StatusAnswer) -> ScreenState {
         let whose = match answered {
-            Answered::One(_) => Whose::Daemon,
-            Answered::Groups(_) => Whose::Nobody,
+            StatusAnswer::One(_) => Whose::Daemon,
+            StatusAnswer::Groups(_) => Whose::Nobody,
         };
-        let mut state = State {
+        let mut state = ScreenState {
             answered,
             fault: None,
             sort: Sort::Saved,
@@ -138,7 +138,7 @@ impl State {
 
     fn remember(&mut self, is_new: bool) {
         let mut now = BTreeMap::from([(String::new(), Some(self.answered.net_mib()))]);
-        if let Answered::Groups(status) = &self.answered {
+        if let StatusAnswer::Groups(status) = &self.answered {
             let saved = |group: &GroupStatus| {
                 let status = group.status.as_ref();
                 (
@@ -161,7 +161,7 @@ impl State {
 
     /// Closes a group that is gone; and after a restart the daemon may have groups, or none.
     fn keep_to_what_is_there(&mut self) {
-        let has_groups = matches!(self.answered, Answered::Groups(_));
+        let has_groups = matches!(self.answered, StatusAnswer::Groups(_));
         let is_there = match &self.processes.whose {
             Whose::Daemon => !has_groups,
             Whose::Nobody => has_groups,
@@ -207,7 +207,7 @@ impl State {
 
     /// The groups in their order; none of a daemon without groups.
     pub(super) fn groups(&self) -> Vec<&GroupStatus> {
-        let Answered::Groups(status) = &self.answered else {
+        let StatusAnswer::Groups(status) = &self.answered else {
             return Vec::new();
         };
         let figure = |group: &GroupStatus| {
@@ -229,7 +229,7 @@ impl State {
     }
 
     /// The processes in their order.
-    pub(super) fn rows(&self) -> Vec<&Row> {
+    pub(super) fn rows(&self) -> Vec<&ProcessRow> {
         self.processes.sorted(self.sort)
     }
 
@@ -242,7 +242,7 @@ impl State {
                 self.groups().iter().position(is_it)
             }
             _ => {
-                let is_it = |row: &&Row| Some(row.process.pid) == self.chosen_process;
+                let is_it = |row: &&ProcessRow| Some(row.process.pid) == self.chosen_process;
                 self.rows().iter().position(is_it)
             }
         };
@@ -251,7 +251,7 @@ impl State {
 
     /// The group that is open.
     pub(super) fn open(&self) -> Option<&GroupStatus> {
-        let Answered::Groups(status) = &self.answered else {
+        let StatusAnswer::Groups(status) = &self.answered else {
             return None;
         };
         let name = self.open.as_ref()?;
@@ -261,8 +261,8 @@ impl State {
     /// The status of the daemon without groups, or of the group that is open.
     pub(super) fn status(&self) -> Option<&Status> {
         match &self.answered {
-            Answered::One(status) => Some(status),
-            Answered::Groups(_) => self.open()?.status.as_deref(),
+            StatusAnswer::One(status) => Some(status),
+            StatusAnswer::Groups(_) => self.open()?.status.as_deref(),
         }
     }
 
@@ -272,7 +272,7 @@ impl State {
         match self.page() {
             Page::Groups | Page::Processes => None,
             Page::Status => Some(match (&self.answered, self.open()) {
-                (Answered::Groups(status), None) => status.to_string(),
+                (StatusAnswer::Groups(status), None) => status.to_string(),
                 _ => self.status().map_or_else(String::new, ToString::to_string),
             }),
             Page::Explained => {
@@ -328,7 +328,7 @@ impl State {
                 let process = rows.get(self.chosen()).map(|row| row.process.clone());
                 if let Some(process) = process {
                     self.chosen_process = Some(process.pid);
-                    self.explained = Some(Explained {
+                    self.explained = Some(ProcessExplanation {
                         pid: process.pid,
                         comm: process.comm,
                         is_asked: false,

@@ -14,7 +14,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Cell, Row as Cells, StatefulWidget, Table as Drawn, TableState};
 use textwrap::core::display_width;
 
-use super::list::{Row, Sort};
+use super::list::{ProcessRow, Sort};
 use super::terminal_style::TerminalStyle;
 use crate::status::Status;
 use crate::status::groups::GroupStatus;
@@ -79,7 +79,7 @@ const GROUPS: [Column<Status>; 7] = [
 ];
 
 /// Columns of processes.
-const PROCESSES: [Column<Row>; 5] = [
+const PROCESSES: [Column<ProcessRow>; 5] = [
     Column {
         name: "merged MiB",
         width: 10,
@@ -195,10 +195,10 @@ impl Table {
     }
 
     /// A table of processes in this order.
-    pub(super) fn of_processes(rows: &[&Row]) -> Table {
+    pub(super) fn of_processes(rows: &[&ProcessRow]) -> Table {
         let longest = rows.iter().map(|row| row.process.pid.to_string().len());
         let longest = longest.max().unwrap_or(0);
-        let entry = |row: &&Row| Entry {
+        let entry = |row: &&ProcessRow| Entry {
             name: format!(
                 "{:>longest$} {}",
                 row.process.pid,

@@ -22,21 +22,21 @@ const PLAIN: TerminalStyle = TerminalStyle {
     has_blocks: true,
 };
 
-fn of(groups: Vec<GroupStatus>) -> Answered {
-    Answered::of(fake::groups(groups)).unwrap()
+fn of(groups: Vec<GroupStatus>) -> StatusAnswer {
+    StatusAnswer::of(fake::groups(groups)).unwrap()
 }
 
 /// Three groups: by savings in the order web, db, idle, by CPU in the order db, web, idle.
-fn three() -> State {
+fn three() -> ScreenState {
     let mut db = fake::group("db", 512);
     db.status.as_mut().unwrap().cpu.policy.recent_share = 0.5;
     let mut idle = fake::group("idle", 0);
     (idle.status, idle.pid) = (None, None);
     idle.fault = Some("/sys/fs/cgroup/idle: no such control group yet".to_owned());
-    State::of(of(vec![db, idle, fake::group("web", 2560)]))
+    ScreenState::of(of(vec![db, idle, fake::group("web", 2560)]))
 }
 
-fn drawn(state: &State, styles: TerminalStyle, width: u16, height: u16) -> Buffer {
+fn drawn(state: &ScreenState, styles: TerminalStyle, width: u16, height: u16) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let draw =
         |frame: &mut ratatui::Frame| drawing::draw(state, styles, frame.area(), frame.buffer_mut());
@@ -55,11 +55,11 @@ fn lines(buffer: &Buffer) -> Vec<String> {
     rows.map(line).collect()
 }
 
-fn plain(state: &State, width: u16, height: u16) -> Vec<String> {
+fn plain(state: &ScreenState, width: u16, height: u16) -> Vec<String> {
     lines(&drawn(state, PLAIN, width, height))
 }
 
-fn press(state: &mut State, keys: &[KeyCode]) {
+fn press(state: &mut ScreenState, keys: &[KeyCode]) {
     for code in keys {
         assert!(
             state
@@ -70,7 +70,7 @@ fn press(state: &mut State, keys: &[KeyCode]) {
 }
 
 /// The first words of the lines of the list.
-fn order(state: &State) -> Vec<String> {
+fn order(state: &ScreenState) -> Vec<String> {
     state
         .groups()
         .iter()
@@ -141,7 +141,7 @@ fn at_20_columns_names_and_savings_are_left_and_below_that_a_word() {
 #[test]
 fn long_names_are_cut_and_no_column_runs_into_another() {
     let name = "a-group-with-a-very-long-name-of-all-its-words-and-more-of-them-still-that-go-on";
-    let state = State::of(of(vec![fake::group(name, 512)]));
+    let state = ScreenState::of(of(vec![fake::group(name, 512)]));
     let screen = plain(&state, 80, 24);
     assert!(screen[6].starts_with("a-group-with-a-v"), "{screen:#?}");
     assert!(
@@ -317,7 +317,7 @@ fn a_daemon_to_look_at() {
                 process.sums.work_seconds = begun.elapsed().as_secs_f64() / f64::from(n + 2);
                 process
             };
-            Answer::Processes(Box::new(crate::status::processes::Processes {
+            Answer::Processes(Box::new(crate::status::processes::ProcessList {
                 uptime_seconds: begun.elapsed().as_secs_f64(),
                 processes: (0..20).map(process).collect(),
                 left_out: 0,

@@ -12,7 +12,7 @@ use uksm_linux::machine::LinuxMachine;
 use super::locate::Locate;
 use super::{Worker, seconds};
 use crate::control::{Answer, Request};
-use crate::status::processes::{MAX_SPACES, Spaces};
+use crate::status::processes::{MAX_SPACES, SpaceList};
 
 impl<D: Domain, P: Discovery> Worker<D, P>
 where
@@ -21,7 +21,7 @@ where
     /// Answers [`Request::Spaces`], and [`Request::Processes`] where processes are known.
     pub(super) fn processes(&self, request: &Request) -> Answer {
         let uptime = seconds(clock::now().saturating_sub(self.started));
-        let spaces = || Spaces::of(&self.engine.figures(MAX_SPACES), uptime);
+        let spaces = || SpaceList::of(&self.engine.figures(MAX_SPACES), uptime);
         if *request == Request::Spaces {
             return Answer::Spaces(Box::new(spaces()));
         }

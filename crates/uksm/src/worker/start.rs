@@ -10,7 +10,7 @@ use uksm_policy::Engine;
 use super::locate::Locate;
 use super::{HintsFrom, Unmerge, Worker};
 use crate::control::Control;
-use crate::setting::Resolved;
+use crate::setting::ResolvedSettings;
 use crate::status::Status;
 use crate::systemd;
 
@@ -19,7 +19,7 @@ pub(crate) struct Start<P> {
     /// Its domain, configured with the seed.
     pub(crate) device: Device,
     /// Its settings.
-    pub(crate) resolved: Resolved,
+    pub(crate) resolved: ResolvedSettings,
     /// The policy computes hashes of its own, so the domain's seed is the policy's.
     pub(crate) seed: u64,
     /// The source of processes.
@@ -40,7 +40,7 @@ impl<P: Discovery> Start<P> {
     /// # Errors
     /// Parameters that contradict each other.
     pub(crate) fn worker(self) -> anyhow::Result<Worker<Device, P>> {
-        let Resolved { daemon, params } = self.resolved;
+        let ResolvedSettings { daemon, params } = self.resolved;
         let engine = Engine::new(params, self.seed)?;
         if !self.device.is_guarded()? {
             tracing::warn!("the module maps no frames, only zeros are merged: see uksm doctor");

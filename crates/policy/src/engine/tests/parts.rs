@@ -11,7 +11,7 @@ use crate::ids::RegionId;
 use crate::ladder::sampling::{Pick, Purpose};
 use crate::lookup::RegionPage;
 use crate::lookup::unmerged::Match;
-use crate::merge::queue::{Counted, QueuedPage};
+use crate::merge::queue::{HitKind, QueuedPage};
 use crate::params::{Governor, MILLISECOND as MS};
 use crate::region::State;
 
@@ -57,7 +57,7 @@ fn queued_page(engine: &Engine, region: u32, payer: Payer) -> QueuedPage {
         payer,
         failed_frames: 0,
         failed_sets: 0,
-        counted: Counted::Not,
+        counted: HitKind::Not,
         ticket: None,
     }
 }

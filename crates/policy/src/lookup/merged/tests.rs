@@ -31,7 +31,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..600)
 }
 
-fn apply(index: &mut Merged, model: &mut Model, step: &Step) {
+fn apply(index: &mut MergedIndex, model: &mut Model, step: &Step) {
     match *step {
         Step::Insert(hash, frame) => {
             index.insert(hash, FrameId(frame));
@@ -58,7 +58,7 @@ fn apply(index: &mut Merged, model: &mut Model, step: &Step) {
     }
 }
 
-fn assert_equal(index: &Merged, model: &Model) {
+fn assert_equal(index: &MergedIndex, model: &Model) {
     assert_eq!(index.len(), model.len());
     let hashes: BTreeSet<u64> = model
         .values()
@@ -92,7 +92,7 @@ fn assert_equal(index: &Merged, model: &Model) {
 proptest! {
     #[test]
     fn every_call_does_what_it_does_to_an_exact_map(steps in steps()) {
-        let (mut index, mut model) = (Merged::new(), Model::new());
+        let (mut index, mut model) = (MergedIndex::new(), Model::new());
         for step in &steps {
             apply(&mut index, &mut model, step);
         }
@@ -102,7 +102,7 @@ proptest! {
     #[test]
     fn equal_calls_give_candidates_in_equal_order(steps in steps()) {
         let run = || {
-            let (mut index, mut model) = (Merged::new(), Model::new());
+            let (mut index, mut model) = (MergedIndex::new(), Model::new());
             for step in &steps {
                 apply(&mut index, &mut model, step);
             }
@@ -114,7 +114,7 @@ proptest! {
 
 #[test]
 fn an_empty_index_finds_nothing() {
-    let mut index = Merged::new();
+    let mut index = MergedIndex::new();
     assert_eq!(index.candidates(1).count(), 0);
     assert_eq!(index.hash_of(FrameId(1)), None);
     assert!(
@@ -125,7 +125,7 @@ fn an_empty_index_finds_nothing() {
 
 #[test]
 fn all_frames_of_one_hash_are_candidates_newest_first() {
-    let mut index = Merged::new();
+    let mut index = MergedIndex::new();
     for frame in 1..=5 {
         index.insert(77, FrameId(frame));
     }
@@ -137,7 +137,7 @@ fn all_frames_of_one_hash_are_candidates_newest_first() {
 
 #[test]
 fn shifting_up_and_down_restores_the_hash() {
-    let mut index = Merged::new();
+    let mut index = MergedIndex::new();
     index.insert(u64::MAX - 3, FrameId(9));
     index.shift(FrameId(9), 1000);
     assert_eq!(index.candidates(996).collect::<Vec<_>>(), [FrameId(9)]);
@@ -147,13 +147,13 @@ fn shifting_up_and_down_restores_the_hash() {
 
 #[test]
 fn memory_a_frame_stays_within_its_bound() {
-    let mut index = Merged::new();
+    let mut index = MergedIndex::new();
     for frame in 1..=300_000u32 {
         index.insert(mix(u64::from(frame)), FrameId(frame));
         if index.len() > 4 * MIN_HEADS {
             // A leaf and a block may be nearly empty.
             let begun = LEAF_BYTES * (1 + index.len() / (1 << 17)) + (1 << 12);
-            let bytes = index.bytes() - size_of::<Merged>() - begun;
+            let bytes = index.bytes() - size_of::<MergedIndex>() - begun;
             assert!(
                 bytes <= BYTES_A_FRAME * index.len(),
                 "{bytes} bytes, {} frames",
@@ -168,7 +168,7 @@ fn memory_a_frame_stays_within_its_bound() {
 fn a_growing_index_keeps_its_chains_newest_first() {
     const COUNT: u32 = 5000;
     const HASHES: u32 = 700;
-    let mut index = Merged::new();
+    let mut index = MergedIndex::new();
     for frame in 1..=COUNT {
         index.insert(mix(u64::from(frame % HASHES)), FrameId(frame));
         if frame.is_multiple_of(5) {
@@ -186,7 +186,7 @@ fn a_growing_index_keeps_its_chains_newest_first() {
 
 #[test]
 fn chain_heads_come_one_by_one_and_not_all_together() {
-    let mut index = Merged::new();
+    let mut index = MergedIndex::new();
     for frame in 1..=300_000u32 {
         index.insert(mix(u64::from(frame)), FrameId(frame));
         assert_eq!(index.heads.len(), index.len().max(MIN_HEADS));
@@ -194,8 +194,8 @@ fn chain_heads_come_one_by_one_and_not_all_together() {
 }
 
 /// An index of `count` frames of one weak hash, every eighth of them full.
-fn alike(count: u32) -> Merged {
-    let mut index = Merged::new();
+fn alike(count: u32) -> MergedIndex {
+    let mut index = MergedIndex::new();
     for frame in 1..=count {
         index.insert(7, FrameId(frame));
         if frame.is_multiple_of(8) {
@@ -245,7 +245,7 @@ fn frames_of_one_hash_go_in_time_in_proportion_to_them() {
 
 #[test]
 fn full_frames_of_one_hash_cost_a_lookup_nothing() {
-    let mut index = Merged::new();
+    let mut index = MergedIndex::new();
     for frame in 1..=100_000 {
         index.insert(7, FrameId(frame));
         index.mark_full(FrameId(frame));

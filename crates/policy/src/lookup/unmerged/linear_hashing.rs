@@ -209,7 +209,7 @@ fn first_hash(number: usize, level: u32) -> u64 {
 
 /// Gives an entry the tag of the next level, on which the group determines one bit more. The entry
 /// is removed if too little of its hash is known to choose a bucket then.
-fn raise(way: &mut u64, layout: Layout, moved: &mut Vec<Moved>) {
+fn raise(way: &mut u64, layout: Layout, moved: &mut Vec<MovedEntry>) {
     let entry = Entry(*way);
     if entry.is_none() {
         return;
@@ -265,7 +265,7 @@ fn buckets_of(segment: usize) -> usize {
 }
 
 /// An entry that left its bucket, and its new bucket; none if too little of its hash is known.
-pub(super) type Moved = (Entry, Option<Bucket>);
+pub(super) type MovedEntry = (Entry, Option<Bucket>);
 
 /// The table.
 pub(super) struct Table {
@@ -419,7 +419,7 @@ impl Table {
     /// Adds a bucket to the next group. The entries that leave their bucket are appended to
     /// `moved`: all must be put in again, into this group. Returns a hash that belongs to the
     /// group.
-    pub(super) fn grow(&mut self, moved: &mut Vec<Moved>) -> u64 {
+    pub(super) fn grow(&mut self, moved: &mut Vec<MovedEntry>) -> u64 {
         let layout = self.layout;
         let number = self.split;
         let before = self.group(number);
@@ -460,7 +460,7 @@ impl Table {
     ///
     /// # Panics
     /// If the table is the smallest there can be.
-    pub(super) fn shrink(&mut self, moved: &mut Vec<Moved>) -> u64 {
+    pub(super) fn shrink(&mut self, moved: &mut Vec<MovedEntry>) -> u64 {
         let layout = self.layout;
         self.retreat();
         let number = self.split;

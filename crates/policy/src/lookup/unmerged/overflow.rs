@@ -20,7 +20,7 @@
 //! victim cache (N. P. Jouppi, ISCA 1990).
 
 use super::entry::{Entry, Layout};
-use super::linear_hashing::{Address, KnownPart, Moved, Table, WAYS};
+use super::linear_hashing::{Address, KnownPart, MovedEntry, Table, WAYS};
 use crate::convert;
 
 /// Buckets of the smallest table.
@@ -36,7 +36,7 @@ pub(super) struct Overflow {
     entries: usize,
     /// One bit for each beginning of a hash of which an entry was taken in.
     filter: Box<[u64; 64]>,
-    moved: Vec<Moved>,
+    moved: Vec<MovedEntry>,
 }
 
 /// Number of first bits of a hash that choose a bit of the filter.

@@ -14,9 +14,9 @@
 //! # Units
 //! Buckets of 64 bytes.
 
-use super::Unmerged;
+use super::UnmergedIndex;
 use super::entry::Entry;
-use super::linear_hashing::{KnownPart, Moved, Table};
+use super::linear_hashing::{KnownPart, MovedEntry, Table};
 
 /// A table of at most this many buckets, 256 KiB, does not shrink.
 const MAX_KEPT_BUCKETS: usize = MAX_REBUILT_BUCKETS / 4;
@@ -39,7 +39,7 @@ const MIN_GROWTH_FACTOR: usize = 2;
 /// which visits all buckets of a group.
 pub(super) const MAX_REBUILT_SMALLER_BUCKETS: usize = 1 << 16;
 
-impl Unmerged {
+impl UnmergedIndex {
     /// Lets the table grow by a few buckets if it is crowded, or shrink if it is much too large.
     pub(super) fn fit_table(&mut self, round: u32) {
         for _ in 0..MAX_STEPS {
@@ -93,7 +93,7 @@ impl Unmerged {
     /// Adds or removes a bucket.
     pub(super) fn change_by_bucket(
         &mut self,
-        change: fn(&mut Table, &mut Vec<Moved>) -> u64,
+        change: fn(&mut Table, &mut Vec<MovedEntry>) -> u64,
         round: u32,
     ) {
         let mut moved = std::mem::take(&mut self.moved);

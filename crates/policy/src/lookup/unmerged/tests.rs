@@ -22,8 +22,8 @@ fn layout() -> Layout {
     Layout::new(14, 20)
 }
 
-fn index(bytes: usize) -> Unmerged {
-    Unmerged::with_bytes(bytes, layout())
+fn index(bytes: usize) -> UnmergedIndex {
+    UnmergedIndex::with_bytes(bytes, layout())
 }
 
 #[derive(Debug, Clone)]
@@ -139,7 +139,7 @@ fn check(bytes: usize, steps: &[Step], exact: bool) {
 }
 
 fn look_up(
-    index: &mut Unmerged,
+    index: &mut UnmergedIndex,
     model: &mut Model,
     (era, round): (u16, u32),
     (content, at): (u64, u32),
@@ -302,7 +302,7 @@ fn another_era_does_not_match_and_comes_back_when_its_room_was_not_needed() {
 }
 
 /// Contents whose hashes fall into the first bucket of an index of this size.
-fn of_first_bucket(index: &Unmerged) -> Vec<u64> {
+fn of_first_bucket(index: &UnmergedIndex) -> Vec<u64> {
     let is_there =
         |&content: &u64| index.table.address(mix(hash(content))).bucket == Bucket::default();
     (0..).filter(is_there).take(WAYS + 3).collect()
@@ -312,7 +312,7 @@ fn of_first_bucket(index: &Unmerged) -> Vec<u64> {
 fn room_is_taken_from_other_eras_first_and_then_from_the_oldest() {
     let mut index = index(BUCKET_BYTES);
     let contents = of_first_bucket(&index);
-    let enter = |index: &mut Unmerged, at: usize, round: u32| {
+    let enter = |index: &mut UnmergedIndex, at: usize, round: u32| {
         index.look_up(hash(contents[at]), place(u32::try_from(at).unwrap()), round)
     };
     index.set_era(2);
@@ -329,7 +329,7 @@ fn room_is_taken_from_other_eras_first_and_then_from_the_oldest() {
     ] {
         enter(&mut index, at, round);
     }
-    let lost = |index: &Unmerged| -> Vec<usize> {
+    let lost = |index: &UnmergedIndex| -> Vec<usize> {
         let is_lost = |&at: &usize| index.find(hash(contents[at]), 36).is_none();
         (1..WAYS + 3).filter(is_lost).collect()
     };
@@ -361,7 +361,7 @@ fn ages_survive_the_wrap_of_rounds() {
     );
 }
 
-fn enter(index: &mut Unmerged, numbers: std::ops::Range<u64>) {
+fn enter(index: &mut UnmergedIndex, numbers: std::ops::Range<u64>) {
     let mut matches = vec![];
     for number in numbers.clone().step_by(64) {
         let query = |number: u64| Query {
@@ -374,7 +374,7 @@ fn enter(index: &mut Unmerged, numbers: std::ops::Range<u64>) {
 }
 
 /// The number of the first entered pages that are found.
-fn found(index: &Unmerged, numbers: std::ops::Range<u64>) -> u64 {
+fn found(index: &UnmergedIndex, numbers: std::ops::Range<u64>) -> u64 {
     let is_found = |&number: &u64| {
         index
             .find(hash(number), 0)
@@ -441,7 +441,7 @@ fn the_threshold_falls_at_once_and_rises_by_a_quarter_or_not_at_all() {
 
 #[test]
 fn a_hash_that_is_not_there_seldom_looks_like_one_that_is() {
-    let mut index = Unmerged::with_bytes(1 << 20, Layout::new(14, 25));
+    let mut index = UnmergedIndex::with_bytes(1 << 20, Layout::new(14, 25));
     let made = index.slots() as u64 * 2 / 3;
     enter(&mut index, 0..made);
     let others = 1 << 40..(1 << 40) + 2_000_000;

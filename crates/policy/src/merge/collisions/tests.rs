@@ -6,12 +6,12 @@ use crate::ids::RegionId;
 
 const OTHER: Finder = Finder::Other;
 
-fn page(number: u32, partial: u64) -> Colliding {
+fn page(number: u32, partial: u64) -> CollidingPage {
     let place = RegionPage {
         region: RegionId(1),
         page: number,
     };
-    Colliding { place, partial }
+    CollidingPage { place, partial }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use varlink::ErrorKind;
 use crate::control::Answer;
 
 #[derive(Serialize, Deserialize)]
-struct Reply<T> {
+struct StatusReply<T> {
     parameters: T,
 }
 
@@ -27,7 +27,7 @@ struct StatusParameters<T> {
 
 /// The fields that distinguish kinds of status.
 #[derive(Deserialize)]
-struct Kind {
+struct StatusKind {
     groups: Option<IgnoredAny>,
     backend: Option<IgnoredAny>,
 }
@@ -37,7 +37,7 @@ struct Kind {
 /// # Errors
 /// As the library's; not expected.
 pub(super) fn written(status: &impl Serialize) -> varlink::Result<Vec<u8>> {
-    let reply = Reply {
+    let reply = StatusReply {
         parameters: StatusParameters { status },
     };
     let mut message =
@@ -51,12 +51,12 @@ pub(super) fn written(status: &impl Serialize) -> varlink::Result<Vec<u8>> {
 /// # Errors
 /// It is a status that this program does not understand.
 pub(super) fn read(message: &[u8]) -> Option<serde_json::Result<Answer>> {
-    let kind: Reply<StatusParameters<Kind>> = serde_json::from_slice(message).ok()?;
+    let kind: StatusReply<StatusParameters<StatusKind>> = serde_json::from_slice(message).ok()?;
     Some(match kind.parameters.status {
-        Kind {
+        StatusKind {
             groups: Some(_), ..
         } => status(message).map(Answer::Groups),
-        Kind {
+        StatusKind {
             backend: Some(_), ..
         } => status(message).map(Answer::Ksm),
         _ => status(message).map(Answer::Status),
@@ -64,6 +64,6 @@ pub(super) fn read(message: &[u8]) -> Option<serde_json::Result<Answer>> {
 }
 
 fn status<T: DeserializeOwned>(message: &[u8]) -> serde_json::Result<T> {
-    let reply: Reply<StatusParameters<T>> = serde_json::from_slice(message)?;
+    let reply: StatusReply<StatusParameters<T>> = serde_json::from_slice(message)?;
     Ok(reply.parameters.status)
 }

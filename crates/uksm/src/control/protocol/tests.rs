@@ -10,7 +10,7 @@ use crate::status::Status;
 use crate::status::evidence::{
     Evidence, PageKind, Partner, ProcessStanding, Range, Region, RegionStanding, Sighting, Terms,
 };
-use crate::status::processes::{Process, Processes, Sums};
+use crate::status::processes::{ProcessFigures, ProcessList, ProcessSums};
 
 fn described() -> IDL<'static> {
     IDL::try_from(DESCRIPTION).unwrap()
@@ -151,16 +151,16 @@ fn evidence() -> Answer {
 
 /// Figures of a process with all fields.
 fn processes() -> Answer {
-    let sums = Sums {
+    let sums = ProcessSums {
         resident_pages: 5,
         merged_pages: 4,
         left_pages: 3,
         read_pages: 2,
         work_seconds: 0.25,
     };
-    Answer::Processes(Box::new(Processes {
+    Answer::Processes(Box::new(ProcessList {
         uptime_seconds: 61.5,
-        processes: vec![Process {
+        processes: vec![ProcessFigures {
             pid: 7,
             comm: "redis".to_owned(),
             sums,

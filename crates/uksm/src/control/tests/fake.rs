@@ -16,7 +16,7 @@ use crate::groups::worker::space_channel::space_channel;
 use crate::groups::worker::supervisor_requests;
 use crate::status::Status;
 use crate::status::groups::{GroupStatus, GroupsStatus};
-use crate::status::processes::{Process, Sums};
+use crate::status::processes::{ProcessFigures, ProcessSums};
 
 /// A daemon that answers until it is dropped.
 #[derive(Debug)]
@@ -200,11 +200,11 @@ pub(crate) fn group(name: &str, saved_pages: u32) -> GroupStatus {
 }
 
 /// A process with these numbers of merged pages and of pages that could be merged.
-pub(crate) fn process(pid: u32, comm: &str, (merged, left): (u64, u64)) -> Process {
-    Process {
+pub(crate) fn process(pid: u32, comm: &str, (merged, left): (u64, u64)) -> ProcessFigures {
+    ProcessFigures {
         pid,
         comm: comm.to_owned(),
-        sums: Sums {
+        sums: ProcessSums {
             resident_pages: 4096,
             merged_pages: merged,
             left_pages: left,

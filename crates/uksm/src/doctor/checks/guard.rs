@@ -11,7 +11,7 @@ use super::processes::{nothing, of, verdict_on};
 use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
 use crate::doctor::host::guard::KPROBES;
-use crate::doctor::host::processes::Process;
+use crate::doctor::host::processes::HostProcess;
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
@@ -59,7 +59,7 @@ fn guard(host: &Host) -> Verdict {
 }
 
 fn gpu_memory(host: &Host) -> Verdict {
-    let resident = |process: &Process| process.gpu.then_some(process.resident);
+    let resident = |process: &HostProcess| process.gpu.then_some(process.resident);
     let found = host.processes.with(resident);
     let what = |size| format!("processes with {size} can migrate memory to a GPU");
     verdict_on(

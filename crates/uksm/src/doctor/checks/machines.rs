@@ -13,7 +13,7 @@ use super::processes::severity;
 use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
 use crate::doctor::host::machines::Machine;
-use crate::doctor::host::processes::Process;
+use crate::doctor::host::processes::HostProcess;
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
@@ -69,14 +69,14 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
 const MAX_LISTED: usize = 8;
 
 /// The machines for which `holds` is true, by id.
-fn those(host: &Host, holds: impl Fn(&Machine) -> bool) -> Vec<&Process> {
+fn those(host: &Host, holds: impl Fn(&Machine) -> bool) -> Vec<&HostProcess> {
     let all = host.processes.all.iter();
     all.filter(|process| process.machine.as_ref().is_some_and(&holds))
         .collect()
 }
 
 /// The verdict about the machines `found`; `none` is the result without them.
-fn about_machines(host: &Host, found: &[&Process], none: &str, verdict: Verdict) -> Verdict {
+fn about_machines(host: &Host, found: &[&HostProcess], none: &str, verdict: Verdict) -> Verdict {
     if those(host, |_| true).is_empty() {
         return Verdict::not_applicable("no machine of QEMU runs");
     }

@@ -19,7 +19,7 @@
 use super::processes::severity;
 use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
-use crate::doctor::host::processes::Process;
+use crate::doctor::host::processes::HostProcess;
 use crate::doctor::probe::size;
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[Check {
@@ -45,7 +45,7 @@ fn mappings_apart(host: &Host) -> Verdict {
             "the kernel joins neighbouring mappings of programs that offer their memory to KSM",
         );
     }
-    let offers = |process: &Process| match process.merges_any {
+    let offers = |process: &HostProcess| match process.merges_any {
         Some(offers) => offers,
         None => process.ksm && process.apart >= MIN_APART,
     };
@@ -57,7 +57,7 @@ fn mappings_apart(host: &Host) -> Verdict {
             .in_part(host.processes.why_in_part());
     }
     let max = host.mappings.max;
-    let line = |(resident, process): &(u64, &Process)| {
+    let line = |(resident, process): &(u64, &HostProcess)| {
         let (called, mappings) = (process.called(), process.mapping_count);
         format!(
             "{called}: {}, {mappings} of {max} mappings",

@@ -23,7 +23,7 @@ use uksm_policy::report::counted;
 
 use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
-use crate::doctor::host::processes::{MIN_REPORTED_BYTES, Process};
+use crate::doctor::host::processes::{HostProcess, MIN_REPORTED_BYTES};
 use crate::doctor::probe::size;
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[
@@ -125,7 +125,9 @@ fn much(bytes: u64) -> Option<u64> {
 
 /// The severity for processes whose memory cannot be merged: it matters for targets; for others it
 /// is a note.
-pub(in crate::doctor) fn severity<'a>(found: impl IntoIterator<Item = &'a Process>) -> Severity {
+pub(in crate::doctor) fn severity<'a>(
+    found: impl IntoIterator<Item = &'a HostProcess>,
+) -> Severity {
     let mut found = found.into_iter();
     match found.any(|process| process.is_target) {
         true => Severity::Warning,
@@ -134,7 +136,7 @@ pub(in crate::doctor) fn severity<'a>(found: impl IntoIterator<Item = &'a Proces
 }
 
 /// A list of processes with amounts; those beyond [`MAX_LISTED`] are counted.
-fn listed(found: &[(u64, &Process)], more: impl Fn(&Process) -> String) -> Vec<String> {
+fn listed(found: &[(u64, &HostProcess)], more: impl Fn(&HostProcess) -> String) -> Vec<String> {
     let lines = found.iter().take(MAX_LISTED);
     let mut lines: Vec<String> = lines
         .map(|(bytes, process)| {
@@ -152,11 +154,11 @@ fn listed(found: &[(u64, &Process)], more: impl Fn(&Process) -> String) -> Vec<S
 
 /// The verdict on these processes; `what` makes the finding from the sum.
 pub(in crate::doctor) fn verdict_on(
-    found: &[(u64, &Process)],
+    found: &[(u64, &HostProcess)],
     none: &str,
     severity: Severity,
     what: impl Fn(String) -> String,
-    more: impl Fn(&Process) -> String,
+    more: impl Fn(&HostProcess) -> String,
 ) -> Verdict {
     if found.is_empty() {
         return Verdict::ok(none);
@@ -166,11 +168,11 @@ pub(in crate::doctor) fn verdict_on(
 }
 
 /// The severity for these processes.
-pub(in crate::doctor) fn of(found: &[(u64, &Process)]) -> Severity {
+pub(in crate::doctor) fn of(found: &[(u64, &HostProcess)]) -> Severity {
     severity(found.iter().map(|(_, process)| *process))
 }
 
-pub(in crate::doctor) fn nothing(_: &Process) -> String {
+pub(in crate::doctor) fn nothing(_: &HostProcess) -> String {
     String::new()
 }
 
@@ -204,7 +206,7 @@ fn hugetlb(host: &Host) -> Verdict {
 fn shared(host: &Host) -> Verdict {
     let found = host.processes.with(|process| much(process.shared));
     let what = |size| format!("processes have {size} of shared memory, counted in each");
-    let largest = |process: &Process| {
+    let largest = |process: &HostProcess| {
         let largest = process.mappings.iter().max_by_key(|(_, bytes)| **bytes);
         largest.map_or_else(String::new, |(name, _)| format!(", as {name}"))
     };
@@ -236,7 +238,7 @@ fn is_sandbox(name: &str) -> bool {
 }
 
 fn guest_memfd(host: &Host) -> Verdict {
-    let machines = |process: &Process| process.guest_memfd.then_some(process.resident);
+    let machines = |process: &HostProcess| process.guest_memfd.then_some(process.resident);
     let found = host.processes.with(machines);
     let what = |size| format!("machines keep memory in guest_memfd, beside {size} of other memory");
     verdict_on(
@@ -250,7 +252,7 @@ fn guest_memfd(host: &Host) -> Verdict {
 }
 
 fn vfio(host: &Host) -> Verdict {
-    let pinned = |process: &Process| {
+    let pinned = |process: &HostProcess| {
         let pinned = process.locked.max(process.resident);
         process.vfio.then_some(pinned)
     };

@@ -7,16 +7,16 @@ use uksm_linux::selection::{Cgroup, Selection, include_each};
 use uksm_policy::command::PAGE_SIZE;
 use uksm_policy::params::{Contents, Thp};
 
-use super::processes::Process;
+use super::processes::HostProcess;
 use crate::config::current::Configuration;
 use crate::config::{self, Config};
 use crate::control::{Answer, NoAnswer};
 use crate::doctor::probe::{Root, unread};
 use crate::doctor::sources::Sources;
-use crate::setting::{Backend, Resolved, SOCKET};
+use crate::setting::{Backend, ResolvedSettings, SOCKET};
 
 /// The state of the configuration and of the daemon.
-pub(in crate::doctor) struct Configured {
+pub(in crate::doctor) struct HostConfiguration {
     /// Whether there is a file.
     pub(in crate::doctor) is_there: bool,
     /// Its path on the host.
@@ -24,7 +24,7 @@ pub(in crate::doctor) struct Configured {
     pub(in crate::doctor) config: Result<Config, String>,
     /// Why this user may not read it.
     pub(in crate::doctor) closed: Option<String>,
-    pub(in crate::doctor) resolved: Option<Resolved>,
+    pub(in crate::doctor) resolved: Option<ResolvedSettings>,
     /// Named control groups that do not exist.
     pub(in crate::doctor) missing: Vec<String>,
     pub(in crate::doctor) answer: Result<Answer, NoAnswer>,
@@ -34,13 +34,13 @@ pub(in crate::doctor) struct Configured {
     pub(in crate::doctor) is_enabled: bool,
 }
 
-impl Configured {
+impl HostConfiguration {
     /// Reads the state, from the named file, or from the default one, which may be missing.
     pub(in crate::doctor) fn read(
         root: &Root,
         named: Option<&Path>,
         sources: &Sources<'_>,
-    ) -> Configured {
+    ) -> HostConfiguration {
         let path = named.map_or_else(|| root.at(Path::new(config::DEFAULT)), Path::to_owned);
         let mut config = Config::default();
         let read = config::read(&path, named.is_some(), &mut config);
@@ -63,7 +63,7 @@ impl Configured {
             let name = folder.extension().unwrap_or_default();
             name == "wants" || name == "requires"
         });
-        Configured {
+        HostConfiguration {
             is_there: path.exists() || path.with_file_name("conf.d").exists(),
             name: root.name(&path),
             missing: config
@@ -143,7 +143,7 @@ impl Configured {
     }
 
     /// Marks the target processes.
-    pub(in crate::doctor) fn mark_targets(&self, proc: &Proc, processes: &mut [Process]) {
+    pub(in crate::doctor) fn mark_targets(&self, proc: &Proc, processes: &mut [HostProcess]) {
         let Ok(config) = &self.config else { return };
         let groups = config.groups.iter().map(|group| &group.settings.targets);
         // A rule without targets is about all processes.

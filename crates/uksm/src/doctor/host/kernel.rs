@@ -28,7 +28,7 @@ const SECURE_BOOT: &str =
     "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
 
 /// The state of the kernel.
-pub(in crate::doctor) struct Kernel {
+pub(in crate::doctor) struct HostKernel {
     pub(in crate::doctor) release: FileContent<String>,
     pub(in crate::doctor) architecture: FileContent<String>,
     pub(in crate::doctor) ksm: FileContent<String>,
@@ -42,9 +42,9 @@ pub(in crate::doctor) struct Kernel {
     pub(in crate::doctor) pressure: FileContent<String>,
 }
 
-impl Kernel {
+impl HostKernel {
     /// Reads the state.
-    pub(in crate::doctor) fn read(root: &Root) -> Kernel {
+    pub(in crate::doctor) fn read(root: &Root) -> HostKernel {
         let release = root
             .text("proc/sys/kernel/osrelease")
             .map(|text| text.trim().to_owned());
@@ -60,7 +60,7 @@ impl Kernel {
                 seen => seen,
             },
         };
-        Kernel {
+        HostKernel {
             release,
             architecture: root.text("proc/sys/kernel/arch"),
             ksm: root.text("sys/kernel/mm/ksm/run"),

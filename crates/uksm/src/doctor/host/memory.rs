@@ -5,7 +5,7 @@ use procfs_core::{FromBufRead as _, Meminfo};
 use crate::doctor::probe::{FileContent, Root};
 
 /// The state of memory.
-pub(in crate::doctor) struct Memory {
+pub(in crate::doctor) struct HostMemory {
     pub(in crate::doctor) enabled: FileContent<String>,
     pub(in crate::doctor) defrag: FileContent<String>,
     pub(in crate::doctor) max_ptes_none: FileContent<String>,
@@ -25,9 +25,9 @@ pub(in crate::doctor) struct Memory {
     pub(in crate::doctor) nodes: usize,
 }
 
-impl Memory {
+impl HostMemory {
     /// Reads the state.
-    pub(in crate::doctor) fn read(root: &Root) -> Memory {
+    pub(in crate::doctor) fn read(root: &Root) -> HostMemory {
         let meminfo = match root.text("proc/meminfo") {
             FileContent::There(text) => Meminfo::from_buf_read(text.as_bytes())
                 .map_err(|error| format!("/proc/meminfo: {error}")),
@@ -48,7 +48,7 @@ impl Memory {
             let number = name.strip_prefix("node");
             number.is_some_and(|number| number.parse::<u32>().is_ok())
         };
-        Memory {
+        HostMemory {
             enabled: huge("enabled"),
             defrag: huge("defrag"),
             max_ptes_none: huge("khugepaged/max_ptes_none"),

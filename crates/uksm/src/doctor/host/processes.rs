@@ -19,9 +19,9 @@ const MAX_PROCESSES: usize = 1 << 15;
 const MAX_FILES: usize = 4096;
 
 /// The state of processes.
-pub(in crate::doctor) struct Processes {
+pub(in crate::doctor) struct HostProcesses {
     /// Processes with memory, by id.
-    pub(in crate::doctor) all: Vec<Process>,
+    pub(in crate::doctor) all: Vec<HostProcess>,
     /// Large processes that could not be read, and why.
     pub(in crate::doctor) closed: Vec<String>,
     /// Number of processes beyond [`MAX_PROCESSES`].
@@ -30,7 +30,7 @@ pub(in crate::doctor) struct Processes {
 
 /// A process.
 #[derive(Debug, Default)]
-pub(in crate::doctor) struct Process {
+pub(in crate::doctor) struct HostProcess {
     pub(in crate::doctor) pid: u32,
     pub(in crate::doctor) comm: String,
     /// Its options, if it is a virtual machine of QEMU.
@@ -62,20 +62,20 @@ pub(in crate::doctor) struct Process {
     pub(in crate::doctor) is_target: bool,
 }
 
-impl Processes {
+impl HostProcesses {
     /// Reads the state.
-    pub(in crate::doctor) fn read(root: &Root, proc: &Proc) -> Processes {
+    pub(in crate::doctor) fn read(root: &Root, proc: &Proc) -> HostProcesses {
         let mut pids = Vec::new();
         // Without a list there are no processes to report, and `processes-read` names the fault.
         let _no_list = proc.list(&mut pids);
         let left_out = pids.len().saturating_sub(MAX_PROCESSES);
         pids.truncate(MAX_PROCESSES);
-        let all: Vec<Process> = pids
+        let all: Vec<HostProcess> = pids
             .into_iter()
-            .filter_map(|pid| Process::read(root, pid))
+            .filter_map(|pid| HostProcess::read(root, pid))
             .collect();
-        Processes {
-            closed: all.iter().filter_map(Process::why_closed).collect(),
+        HostProcesses {
+            closed: all.iter().filter_map(HostProcess::why_closed).collect(),
             all,
             left_out,
         }
@@ -93,8 +93,8 @@ impl Processes {
     /// Processes with an amount, largest first.
     pub(in crate::doctor) fn with(
         &self,
-        amount: impl Fn(&Process) -> Option<u64>,
-    ) -> Vec<(u64, &Process)> {
+        amount: impl Fn(&HostProcess) -> Option<u64>,
+    ) -> Vec<(u64, &HostProcess)> {
         let amounts = self.all.iter();
         let mut found: Vec<_> = amounts
             .filter_map(|process| Some((amount(process)?, process)))
@@ -104,9 +104,9 @@ impl Processes {
     }
 }
 
-impl Process {
+impl HostProcess {
     /// None for a process that has no memory of its own, or has ended.
-    fn read(root: &Root, pid: u32) -> Option<Process> {
+    fn read(root: &Root, pid: u32) -> Option<HostProcess> {
         let of = |file: &str| format!("proc/{pid}/{file}");
         let status = root.text(&of("status"));
         let status = status.there()?;
@@ -124,7 +124,7 @@ impl Process {
         let resident = bytes("VmRSS")?;
         let amount = |name| bytes(name).unwrap_or(0);
         let name = status.lines().find_map(|line| line.strip_prefix("Name:"));
-        let mut process = Process {
+        let mut process = HostProcess {
             pid,
             comm: name.unwrap_or_default().trim().to_owned(),
             resident,
@@ -132,7 +132,7 @@ impl Process {
             shared: amount("RssShmem"),
             locked: amount("VmLck"),
             pinned: amount("VmPin"),
-            ..Process::default()
+            ..HostProcess::default()
         };
         if process.resident + process.hugetlb + process.locked >= MIN_REPORTED_BYTES {
             process.look_into(root);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use uksm_linux::selection::Cgroup;
 
-use super::configuration::Configured;
+use super::configuration::HostConfiguration;
 use crate::config::Config;
 use crate::control::Answer;
 use crate::doctor::probe::Root;
@@ -42,7 +42,7 @@ pub(in crate::doctor) struct Service {
 
 impl Service {
     /// Reads the state.
-    pub(in crate::doctor) fn read(root: &Root, configured: &Configured) -> Service {
+    pub(in crate::doctor) fn read(root: &Root, configured: &HostConfiguration) -> Service {
         let config = configured.config();
         let rules = || config.into_iter().flat_map(|all| &all.rules);
         let by_environment = rules().filter(|rule| rule.is_by_environment());

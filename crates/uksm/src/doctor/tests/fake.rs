@@ -11,9 +11,9 @@ use uksm_linux::module;
 use crate::control::{Answer, NoAnswer};
 use crate::doctor::host::Host;
 use crate::doctor::probe::Root;
-use crate::doctor::report::Report;
+use crate::doctor::report::DoctorReport;
 use crate::doctor::sources::Sources;
-use crate::status::{Daemon, Saved, Status};
+use crate::status::{DaemonStatus, SavingsStatus, Status};
 
 pub(super) const RELEASE: &str = "6.12.0-1-amd64";
 /// Where DKMS puts the module.
@@ -52,13 +52,13 @@ fn folder() -> TempDir {
 /// A daemon of this version with these savings.
 pub(super) fn daemon(version: &str, pages: i64) -> Answer {
     Answer::Status(Box::new(Status {
-        daemon: Daemon {
+        daemon: DaemonStatus {
             version: version.to_owned(),
-            ..Daemon::default()
+            ..DaemonStatus::default()
         },
-        saved: Saved {
+        saved: SavingsStatus {
             frames_pages: pages,
-            ..Saved::default()
+            ..SavingsStatus::default()
         },
         ..Status::default()
     }))
@@ -157,14 +157,14 @@ impl Fake {
     }
 
     /// The report on it.
-    pub(super) fn report(&self) -> Report {
+    pub(super) fn report(&self) -> DoctorReport {
         let sources = Sources {
             device: &|_| self.device.clone(),
             daemon: &|_| (self.daemon)(),
             mappings_apart: &|| self.mappings_apart,
         };
         let root = Root::at_path(self.root.path());
-        Report::of(&Host::read(&root, None, &sources))
+        DoctorReport::of(&Host::read(&root, None, &sources))
     }
 
     /// Makes a file.

@@ -26,45 +26,85 @@ fn parse(text: &str) -> Mappings {
 fn kinds_of_mappings_follow_the_checks_of_the_module() {
     let plain = "rd wr mr mw me ac sd";
     for (perms, path, flags, kind) in [
-        ("rw-p", "", plain, Kind::Mergeable),
-        ("rw-p", "[heap]", plain, Kind::Mergeable),
-        ("rw-p", "/lib/x.so", plain, Kind::Mergeable),
-        ("r--p", "", "rd mr mw me ac sd", Kind::Mergeable),
-        ("r--p", "/lib/x.so", "rd mr mw me sd", Kind::ReadOnlyFile),
-        ("r-xp", "/lib/x.so", "rd ex mr mw me sd", Kind::ReadOnlyFile),
-        ("---p", "", "mr mw me sd", Kind::NoAccess),
+        ("rw-p", "", plain, MappingKind::Mergeable),
+        ("rw-p", "[heap]", plain, MappingKind::Mergeable),
+        ("rw-p", "/lib/x.so", plain, MappingKind::Mergeable),
+        ("r--p", "", "rd mr mw me ac sd", MappingKind::Mergeable),
+        (
+            "r--p",
+            "/lib/x.so",
+            "rd mr mw me sd",
+            MappingKind::ReadOnlyFile,
+        ),
+        (
+            "r-xp",
+            "/lib/x.so",
+            "rd ex mr mw me sd",
+            MappingKind::ReadOnlyFile,
+        ),
+        ("---p", "", "mr mw me sd", MappingKind::NoAccess),
         (
             "rw-s",
             "/dev/zero (deleted)",
             "rd wr sh mr mw me ms sd",
-            Kind::Shared,
+            MappingKind::Shared,
         ),
-        ("r--s", "/x", "rd mr me ms sd", Kind::Shared),
+        ("r--s", "/x", "rd mr me ms sd", MappingKind::Shared),
         (
             "rw-p",
             "/anon_hugepage (deleted)",
             "rd wr mr mw me de ht sd",
-            Kind::Hugetlb,
+            MappingKind::Hugetlb,
         ),
         (
             "rw-s",
             "/dev/hugepages/x",
             "rd wr sh mr mw me ms de ht sd",
-            Kind::Hugetlb,
+            MappingKind::Hugetlb,
         ),
         (
             "rw-s",
             "/dev/mem",
             "rd wr sh mr mw me ms pf io de dd sd",
-            Kind::Device,
+            MappingKind::Device,
         ),
-        ("r--p", "[vvar]", "rd mr pf io de dd sd", Kind::Device),
-        ("r-xp", "[vdso]", "rd ex mr mw me de sd", Kind::Special),
-        ("rw-p", "", "rd wr mr mw me dp sd", Kind::Special),
-        ("rw-p", "", "rd wr mr mw me uw ac sd", Kind::Userfault),
-        ("rw-p", "", "rd wr mr mw me ui ac sd", Kind::Userfault),
-        ("rw-p", "", "rd wr mr mw me um ac sd", Kind::Mergeable),
-        ("rw-p", "", "rd wr mr mw me lo ac sd", Kind::Mergeable),
+        (
+            "r--p",
+            "[vvar]",
+            "rd mr pf io de dd sd",
+            MappingKind::Device,
+        ),
+        (
+            "r-xp",
+            "[vdso]",
+            "rd ex mr mw me de sd",
+            MappingKind::Special,
+        ),
+        ("rw-p", "", "rd wr mr mw me dp sd", MappingKind::Special),
+        (
+            "rw-p",
+            "",
+            "rd wr mr mw me uw ac sd",
+            MappingKind::Userfault,
+        ),
+        (
+            "rw-p",
+            "",
+            "rd wr mr mw me ui ac sd",
+            MappingKind::Userfault,
+        ),
+        (
+            "rw-p",
+            "",
+            "rd wr mr mw me um ac sd",
+            MappingKind::Mergeable,
+        ),
+        (
+            "rw-p",
+            "",
+            "rd wr mr mw me lo ac sd",
+            MappingKind::Mergeable,
+        ),
     ] {
         let text = entry("7f0000000000-7f0000010000", perms, path, (64, 32, 4), flags);
         let mappings = parse(&text);
@@ -84,8 +124,8 @@ fn memory_that_is_offered_to_ksm_is_left_to_it_while_it_runs() {
         let read = Mappings::parse(text.as_bytes(), "/proc/7/smaps", late, ksm_runs);
         read.unwrap().all[0].kind
     };
-    assert_eq!(kind(false), Kind::Mergeable);
-    assert_eq!(kind(true), Kind::LeftToKsm);
+    assert_eq!(kind(false), MappingKind::Mergeable);
+    assert_eq!(kind(true), MappingKind::LeftToKsm);
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! The report for people, and the one for programs.
 
 use super::*;
-use crate::explain::mappings::{Kind, Mapping, Mappings};
+use crate::explain::mappings::{Mapping, MappingKind, Mappings};
 use crate::status::evidence::{PageKind, Partner, RegionStanding, Sighting};
 use uksm_policy::command::PAGE_SIZE;
 
 const START: u64 = 0x7f00_0000_0000;
 
-fn process(faults: &[&str]) -> (Process, Breakdown) {
+fn process(faults: &[&str]) -> (ProcessReport, Breakdown) {
     let sighting = |what, partner, pages| Sighting {
         what,
         partner,
@@ -66,24 +66,27 @@ fn process(faults: &[&str]) -> (Process, Breakdown) {
     };
     let mappings = Mappings {
         all: vec![
-            mapping(0x1000, 512, Kind::Shared, 512, 0),
-            mapping(START, 25_600, Kind::Mergeable, 25_600, 25_600),
+            mapping(0x1000, 512, MappingKind::Shared, 512, 0),
+            mapping(START, 25_600, MappingKind::Mergeable, 25_600, 25_600),
         ],
         fault: None,
     };
     let breakdown = Breakdown::of(&evidence, &mappings);
     let faults = faults.iter().map(|&line| line.to_owned()).collect();
     let name = (4711, "redis\u{7}".to_owned());
-    (Process::of(name, evidence, faults, &breakdown), breakdown)
+    (
+        ProcessReport::of(name, evidence, faults, &breakdown),
+        breakdown,
+    )
 }
 
 #[test]
 fn process_has_a_summary_and_then_reasons() {
     let (process, breakdown) = process(&["smaps was cut"]);
-    let report = Report {
+    let report = ExplainReport {
         processes: vec![process],
-        sum: Memory::of(&breakdown),
-        ..Report::default()
+        sum: MemoryReport::of(&breakdown),
+        ..ExplainReport::default()
     };
     let text = report.to_string();
     let lines: Vec<&str> = text.lines().collect();
@@ -123,10 +126,10 @@ fn process_has_a_summary_and_then_reasons() {
 #[test]
 fn output_for_programs_is_complete() {
     let (process, breakdown) = process(&[]);
-    let report = Report {
+    let report = ExplainReport {
         processes: vec![process],
-        sum: Memory::of(&breakdown),
-        ..Report::default()
+        sum: MemoryReport::of(&breakdown),
+        ..ExplainReport::default()
     };
     let json = serde_json::to_value(&report).unwrap();
     let one = &json["processes"][0];
@@ -154,9 +157,9 @@ fn several_processes_are_summed_up_and_listed() {
         sum.plus(&breakdown, &format!("redis ({pid})"));
         processes.push(process);
     }
-    let report = Report {
+    let report = ExplainReport {
         processes,
-        sum: Memory::of(&sum),
+        sum: MemoryReport::of(&sum),
         not_looked_at: 3,
         lists_regions: false,
     };
@@ -174,11 +177,11 @@ fn several_processes_are_summed_up_and_listed() {
 #[test]
 fn regions_are_listed_one_a_line() {
     let (process, breakdown) = process(&[]);
-    let report = Report {
+    let report = ExplainReport {
         processes: vec![process],
-        sum: Memory::of(&breakdown),
+        sum: MemoryReport::of(&breakdown),
         lists_regions: true,
-        ..Report::default()
+        ..ExplainReport::default()
     };
     let text = report.to_string();
     let line = text.lines().last().unwrap();

@@ -204,7 +204,7 @@ fn evidence(regions: Vec<Region>) -> Evidence {
     }
 }
 
-fn mapping(start: u64, pages: u64, kind: Kind, (resident, own): (u64, u64)) -> Mapping {
+fn mapping(start: u64, pages: u64, kind: MappingKind, (resident, own): (u64, u64)) -> Mapping {
     Mapping {
         start,
         end: start + pages * PAGE_SIZE,
@@ -239,7 +239,7 @@ fn pages_that_were_read_stand_for_all_and_amounts_add_up() {
     let evidence = evidence(vec![region(RegionStanding::Finished, true, &seen)]);
     let breakdown = breakdown(
         &evidence,
-        vec![mapping(START, 100, Kind::Mergeable, (90, 90))],
+        vec![mapping(START, 100, MappingKind::Mergeable, (90, 90))],
     );
     assert_eq!(
         pages(&breakdown),
@@ -264,20 +264,20 @@ fn pages_that_were_read_stand_for_all_and_amounts_add_up() {
 #[test]
 fn memory_in_no_region_is_classified_by_its_mapping() {
     for (kind, reason) in [
-        (Kind::Shared, Reason::Shared),
-        (Kind::Hugetlb, Reason::Hugetlb),
-        (Kind::Device, Reason::Device),
-        (Kind::Userfault, Reason::Userfault),
-        (Kind::Special, Reason::Special),
-        (Kind::ReadOnlyFile, Reason::ReadOnlyFile),
-        (Kind::NoAccess, Reason::NoAccess),
-        (Kind::LeftToKsm, Reason::LeftToKsm),
-        (Kind::Mergeable, Reason::NewMapping),
+        (MappingKind::Shared, Reason::Shared),
+        (MappingKind::Hugetlb, Reason::Hugetlb),
+        (MappingKind::Device, Reason::Device),
+        (MappingKind::Userfault, Reason::Userfault),
+        (MappingKind::Special, Reason::Special),
+        (MappingKind::ReadOnlyFile, Reason::ReadOnlyFile),
+        (MappingKind::NoAccess, Reason::NoAccess),
+        (MappingKind::LeftToKsm, Reason::LeftToKsm),
+        (MappingKind::Mergeable, Reason::NewMapping),
     ] {
         let breakdown = breakdown(&evidence(vec![]), vec![mapping(START, 64, kind, (40, 40))]);
         assert_eq!(pages(&breakdown), [(reason, 40.0)], "{kind:?}");
     }
-    let library = mapping(START, 64, Kind::ReadOnlyFile, (40, 4));
+    let library = mapping(START, 64, MappingKind::ReadOnlyFile, (40, 4));
     let breakdown = breakdown(&evidence(vec![]), vec![library]);
     assert_eq!(
         pages(&breakdown),
@@ -294,20 +294,20 @@ fn memory_that_a_region_had_is_counted_once_when_its_mapping_is_closed() {
     let evidence = evidence(vec![region(RegionStanding::Refused, true, &seen)]);
     let tracked = breakdown(
         &evidence,
-        vec![mapping(START, 100, Kind::Userfault, (100, 100))],
+        vec![mapping(START, 100, MappingKind::Userfault, (100, 100))],
     );
     assert_eq!(pages(&tracked), [(Reason::Userfault, 90.0)]);
     assert_eq!((tracked.merged, tracked.looked_at), (10.0, 0.0));
     let open = breakdown(
         &evidence,
-        vec![mapping(START, 100, Kind::Mergeable, (100, 100))],
+        vec![mapping(START, 100, MappingKind::Mergeable, (100, 100))],
     );
     assert_eq!(pages(&open), [(Reason::Refused, 90.0)]);
 }
 
 #[test]
 fn left_out_sparse_and_new_memory_have_different_reasons() {
-    let large = || mapping(START, 100_000, Kind::Mergeable, (5000, 5000));
+    let large = || mapping(START, 100_000, MappingKind::Mergeable, (5000, 5000));
     let mut left_out = evidence(vec![]);
     left_out.left_out_pages = 100_000;
     assert_eq!(
@@ -359,7 +359,7 @@ fn a_sum_names_the_process_that_has_most_of_a_reason() {
             true,
             &own(Partner::Unknown),
         )]),
-        vec![mapping(START, 100, Kind::Mergeable, (100, 100))],
+        vec![mapping(START, 100, MappingKind::Mergeable, (100, 100))],
     );
     let mut sum = Breakdown::default();
     sum.plus(&one, "a (1)");

@@ -20,9 +20,9 @@
 
 use std::collections::BTreeMap;
 
-use frames::Frames;
-pub(super) use spaces::Process;
-use spaces::Spaces;
+use frames::FrameCounts;
+pub(super) use spaces::DomainProcess;
+use spaces::SpaceCounts;
 use uksm_linux::module::Info;
 use uksm_policy::command::Nanos;
 
@@ -53,9 +53,9 @@ pub(super) struct Savings {
 /// The counts of one group.
 #[derive(Debug, Default)]
 pub(super) struct DomainSavings {
-    pub(super) frames: Frames,
+    pub(super) frames: FrameCounts,
     pub(super) frames_due: Nanos,
-    pub(super) spaces: Spaces,
+    pub(super) spaces: SpaceCounts,
     pub(super) spaces_due: Nanos,
     /// The last result; none while there is no domain, or its module does not answer.
     pub(super) last: Option<Savings>,
@@ -63,7 +63,7 @@ pub(super) struct DomainSavings {
 
 impl DomainSavings {
     /// The savings by these counts, for these processes.
-    pub(super) fn reading(&self, info: &Info, processes: &[Process]) -> Savings {
+    pub(super) fn reading(&self, info: &Info, processes: &[DomainProcess]) -> Savings {
         let by_frames = self.frames.saved();
         let zeros = self.spaces.zeros().min(info.zeroed);
         Savings {

@@ -19,7 +19,7 @@ use uksm_linux::processes::{ArrivedSpace, LeftSpace};
 use uksm_linux::supervised_spaces::SpaceNotice;
 use uksm_policy::command::{Nanos, SpaceArrival, SpaceId, SpaceSize};
 
-use crate::groups::supervisor::domain_savings::Process;
+use crate::groups::supervisor::domain_savings::DomainProcess;
 use crate::groups::wire::channel::Channel;
 use crate::groups::wire::messages::{SpaceNote, SupervisorMessage};
 
@@ -121,9 +121,9 @@ impl Handover {
     }
 
     /// The same, with their processes and their sizes as far as they were measured.
-    pub(super) fn processes(&self) -> impl Iterator<Item = Process> + '_ {
+    pub(super) fn processes(&self) -> impl Iterator<Item = DomainProcess> + '_ {
         let here = self.held.iter().filter(|(_, held)| held.left.is_none());
-        here.map(|(&space, held)| Process {
+        here.map(|(&space, held)| DomainProcess {
             space,
             pid: held.pid,
             anon_pages: held.size.map_or(0, |size| size.anon_pages),

@@ -8,7 +8,7 @@ use uksm_linux::unmerge::UnmergeSummary;
 use uksm_policy::command::{Nanos, SpaceId};
 
 use crate::config::plans::Plans;
-use crate::control::{Answer, Pending, Request};
+use crate::control::{Answer, PendingRequest, Request};
 use crate::groups::supervisor::group_change::GroupChange;
 use crate::groups::supervisor::unmerge_threads::UnmergeThreads;
 use crate::groups::supervisor::worker_process::{
@@ -33,7 +33,7 @@ pub(super) const MAX_ROUNDS: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Task {
     /// The client; none if the cause was a signal or the clock.
-    pub(super) asked: Option<Pending>,
+    pub(super) asked: Option<PendingRequest>,
     pub(super) job: Job,
     pub(super) until: Instant,
 }
@@ -80,7 +80,7 @@ pub(super) struct Regrouping {
 }
 
 /// The result of a step of a task.
-pub(super) enum Progress {
+pub(super) enum TaskProgress {
     /// Nothing to do before an event or a deadline.
     Waits(Job),
     /// The next job is due at once.

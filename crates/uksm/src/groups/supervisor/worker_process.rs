@@ -52,7 +52,7 @@ mod worker_log;
 pub(super) use ending::STOP_TIMEOUT;
 pub(super) use messages::{ANOTHER_QUESTION, NO_ANSWER};
 use restart::RestartPause;
-use state::{Ending, Question, Running, State};
+use state::{EndingWorker, Question, RunningWorker, WorkerState};
 use worker_log::WorkerLog;
 
 /// Interval of checks for a control group that does not exist yet.
@@ -88,7 +88,7 @@ pub(super) struct WorkerProcess {
     pub(super) handover: Handover,
     /// Messages of the worker about spaces that are not processed yet.
     space_reports: Vec<SpaceReport>,
-    state: State,
+    state: WorkerState,
     /// Log lines of the running worker, or of the last one.
     log: Option<WorkerLog>,
     restart_pause: RestartPause,
@@ -126,7 +126,7 @@ impl WorkerProcess {
             savings: DomainSavings::default(),
             handover: Handover::default(),
             space_reports: Vec::new(),
-            state: State::Waiting {
+            state: WorkerState::Waiting {
                 until: Instant::now(),
                 why: "not started yet".to_owned(),
             },
@@ -148,41 +148,45 @@ impl WorkerProcess {
     pub(super) fn allow(&mut self, share: f64) -> io::Result<()> {
         self.share = Some(share);
         match &self.state {
-            State::Running(running) => running.channel.send(&SupervisorMessage::Share(share), None),
-            State::Ending(_) | State::Waiting { .. } => Ok(()),
+            WorkerState::Running(running) => {
+                running.channel.send(&SupervisorMessage::Share(share), None)
+            }
+            WorkerState::Ending(_) | WorkerState::Waiting { .. } => Ok(()),
         }
     }
 
     /// Its process id, if it runs.
     pub(super) fn pid(&self) -> Option<u32> {
         match &self.state {
-            State::Running(running) => Some(running.child.id()),
-            State::Ending(_) | State::Waiting { .. } => None,
+            WorkerState::Running(running) => Some(running.child.id()),
+            WorkerState::Ending(_) | WorkerState::Waiting { .. } => None,
         }
     }
 
     /// Time of its next start, or of its kill.
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.state {
-            State::Running(_) => None,
-            State::Ending(ending) => ending.kill_at,
-            State::Waiting { until, .. } => Some(*until),
+            WorkerState::Running(_) => None,
+            WorkerState::Ending(ending) => ending.kill_at,
+            WorkerState::Waiting { until, .. } => Some(*until),
         }
     }
 
     /// Whether its start is over: it is ready, has ended, or waits.
     pub(super) fn has_started(&self) -> bool {
         match &self.state {
-            State::Running(running) => running.is_ready,
-            State::Ending(_) | State::Waiting { .. } => true,
+            WorkerState::Running(running) => running.is_ready,
+            WorkerState::Ending(_) | WorkerState::Waiting { .. } => true,
         }
     }
 
     /// Why it does not run.
     pub(super) fn fault(&self) -> Option<&str> {
         match &self.state {
-            State::Running(_) => None,
-            State::Ending(Ending { why, .. }) | State::Waiting { why, .. } => Some(why),
+            WorkerState::Running(_) => None,
+            WorkerState::Ending(EndingWorker { why, .. }) | WorkerState::Waiting { why, .. } => {
+                Some(why)
+            }
         }
     }
 
@@ -194,7 +198,7 @@ impl WorkerProcess {
 
     /// Starts the process if it is due. The worker sends a message when it works.
     pub(super) fn start(&mut self, events: &WorkerEvents) {
-        if !matches!(&self.state, State::Waiting { until, .. } if *until <= Instant::now()) {
+        if !matches!(&self.state, WorkerState::Waiting { until, .. } if *until <= Instant::now()) {
             return;
         }
         if !self.has_book() {
@@ -209,7 +213,7 @@ impl WorkerProcess {
             Ok((running, log)) => {
                 self.log = log;
                 self.account.begun(running.child.id());
-                self.state = State::Running(running);
+                self.state = WorkerState::Running(running);
                 self.handover.begin_again();
             }
             Err(error) => {
@@ -223,7 +227,7 @@ impl WorkerProcess {
         }
     }
 
-    fn spawn(&self, events: &WorkerEvents) -> io::Result<(Running, Option<WorkerLog>)> {
+    fn spawn(&self, events: &WorkerEvents) -> io::Result<(RunningWorker, Option<WorkerLog>)> {
         let (channel, theirs) = Channel::pair()?;
         let mut child = own_program::command(&[])
             .arg("worker")
@@ -243,7 +247,7 @@ impl WorkerProcess {
         });
         match begun {
             Ok((pidfd, log, hints)) => Ok((
-                Running {
+                RunningWorker {
                     child,
                     pidfd,
                     channel,
@@ -307,7 +311,7 @@ impl WorkerProcess {
 
     /// Sends queued hints; answers whether the worker reads too slowly for all of them.
     pub(super) fn flush_hints(&mut self) -> bool {
-        let State::Running(Running {
+        let WorkerState::Running(RunningWorker {
             hints: Some(hints), ..
         }) = &mut self.state
         else {
@@ -321,7 +325,7 @@ impl WorkerProcess {
 
     /// Sends it hints of its spaces, as far as it reads.
     pub(super) fn hint(&mut self, taken: &HintBatch) {
-        if let State::Running(Running {
+        if let WorkerState::Running(RunningWorker {
             hints: Some(hints), ..
         }) = &mut self.state
         {
@@ -348,7 +352,7 @@ impl WorkerProcess {
 
     /// Sends the worker news of its spaces, as far as it reads.
     pub(super) fn send_spaces(&mut self) {
-        if let State::Running(running) = &self.state
+        if let WorkerState::Running(running) = &self.state
             && let Err(error) = self.handover.send(&running.channel)
         {
             // It gets all of them again when it is restarted.
@@ -365,7 +369,7 @@ impl WorkerProcess {
     }
 
     fn wait(&mut self, pause: Duration, why: String) {
-        self.state = State::Waiting {
+        self.state = WorkerState::Waiting {
             until: Instant::now() + pause,
             why,
         };

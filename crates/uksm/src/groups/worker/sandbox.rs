@@ -206,11 +206,11 @@ fn bounded_calls(own_pid: u32) -> [(i64, Arguments); 11] {
 }
 
 /// Rules of allowed calls; a call without rules is allowed with any arguments.
-type Allowed = BTreeMap<i64, Vec<SeccompRule>>;
+type AllowedCalls = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// The calls that the process with this id may make.
-fn allowed(own_pid: u32) -> Result<Allowed, Error> {
-    let mut allowed: Allowed = PLAIN.iter().map(|&call| (call, vec![])).collect();
+fn allowed(own_pid: u32) -> Result<AllowedCalls, Error> {
+    let mut allowed: AllowedCalls = PLAIN.iter().map(|&call| (call, vec![])).collect();
     for (call, arguments) in bounded_calls(own_pid) {
         allowed.insert(call, arguments.rules()?);
     }
@@ -218,7 +218,7 @@ fn allowed(own_pid: u32) -> Result<Allowed, Error> {
 }
 
 /// The filter that refuses all other calls.
-fn program(allowed: Allowed) -> Result<BpfProgram, Error> {
+fn program(allowed: AllowedCalls) -> Result<BpfProgram, Error> {
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let arch = TargetArch::x86_64;
     let filter = SeccompFilter::new(allowed, refuse, SeccompAction::Allow, arch)?;

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Sender};
 
 use uksm_linux::sleeper::Waker;
 
-use crate::control::{Answer, Control, Pending, hand_over};
+use crate::control::{Answer, Control, PendingRequest, hand_over};
 use crate::groups::wire::channel::Channel;
 use crate::groups::wire::messages::{SupervisorMessage, WorkerMessage};
 use crate::groups::worker::space_channel::SpaceInbox;
@@ -43,7 +43,7 @@ pub(crate) fn control(
 fn obey(
     channel: &Channel,
     inbox: &SpaceInbox,
-    (worker, shares): &(Sender<Pending>, Sender<f64>),
+    (worker, shares): &(Sender<PendingRequest>, Sender<f64>),
     waker: &Waker,
 ) -> std::io::Result<()> {
     while let Some((order, _)) = channel.receive(None)? {

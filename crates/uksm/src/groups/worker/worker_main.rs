@@ -23,7 +23,7 @@ use crate::groups::wire::messages::{Setup, SupervisorMessage, WorkerMessage};
 use crate::groups::worker::sandbox;
 use crate::groups::worker::space_channel::space_channel;
 use crate::groups::worker::supervisor_requests;
-use crate::setting::{Resolved, Settings};
+use crate::setting::{ResolvedSettings, Settings};
 use crate::worker::HintsFrom;
 use crate::worker::start::{self, Start};
 use crate::{log, niceness, signals, startup};
@@ -93,7 +93,7 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
 }
 
 /// The source of hints: the supervisor has sent it, if they are on.
-fn hints(resolved: &Resolved, channel: &Channel) -> anyhow::Result<HintsFrom> {
+fn hints(resolved: &ResolvedSettings, channel: &Channel) -> anyhow::Result<HintsFrom> {
     if resolved.params.hint_runs == 0 {
         return Ok(HintsFrom::Nobody);
     }
@@ -109,7 +109,7 @@ fn hints(resolved: &Resolved, channel: &Channel) -> anyhow::Result<HintsFrom> {
 fn device(
     setup: &Setup,
     domain: Option<OwnedFd>,
-    resolved: &Resolved,
+    resolved: &ResolvedSettings,
     channel: &Channel,
 ) -> anyhow::Result<Device> {
     let path = &resolved.daemon.device;

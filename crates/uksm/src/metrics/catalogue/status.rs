@@ -6,14 +6,14 @@
 use uksm_policy::command::PAGE_SIZE;
 use uksm_policy::report::LevelReport;
 
-use super::{Figure, Sample, each, known, one};
+use super::{MetricValue, Row, Sample, each, known, one};
 use crate::account::Amounts;
 use crate::status::Status;
 
-type Row = super::Row<Status>;
+type StatusRow = Row<Status>;
 
 /// All rows.
-pub(in crate::metrics) fn rows() -> Vec<super::Row<Status>> {
+pub(in crate::metrics) fn rows() -> Vec<Row<Status>> {
     [
         savings(),
         merging(),
@@ -38,16 +38,16 @@ fn signed_bytes(pages: i64) -> i64 {
 }
 
 /// A figure for each level.
-fn by_level(status: &Status, figure: fn(&LevelReport) -> Figure) -> Vec<Sample> {
+fn by_level(status: &Status, figure: fn(&LevelReport) -> MetricValue) -> Vec<Sample> {
     let levels = status.levels.iter();
     levels
         .map(|level| (level.level.to_string(), figure(level)))
         .collect()
 }
 
-fn savings() -> Vec<Row> {
+fn savings() -> Vec<StatusRow> {
     vec![
-        Row::gauge(
+        StatusRow::gauge(
             "saved",
             "Memory saved by merging, by kind of page: mappings of frames less \
                     frames, and mappings of the zero page",
@@ -62,30 +62,30 @@ fn savings() -> Vec<Row> {
         )
         .unit("bytes")
         .by("by"),
-        Row::gauge(
+        StatusRow::gauge(
             "net_saved",
             "The same less the memory of the worker itself; the supervisor's is not in it",
             |status| one(signed_bytes(status.saved.net_pages)),
         )
         .unit("bytes"),
-        Row::gauge(
+        StatusRow::gauge(
             "merged_now",
             "Memory that is merged now: mappings of frames and of the zero page",
             |status| one(bytes(status.merged.pages.now)),
         )
         .unit("bytes"),
-        Row::gauge("left", "Duplicates believed to be left", |status| {
+        StatusRow::gauge("left", "Duplicates believed to be left", |status| {
             one(bytes(status.merged.duplicates.left))
         })
         .unit("bytes"),
-        Row::gauge("frames", "Frames held", |status| one(status.frames.held)),
-        Row::gauge("frames_limit", "Most frames that may be held", |status| {
+        StatusRow::gauge("frames", "Frames held", |status| one(status.frames.held)),
+        StatusRow::gauge("frames_limit", "Most frames that may be held", |status| {
             one(status.frames.limit)
         }),
-        Row::gauge("frame_mappings", "Mappings of frames", |status| {
+        StatusRow::gauge("frame_mappings", "Mappings of frames", |status| {
             one(status.frames.sharers)
         }),
-        Row::gauge(
+        StatusRow::gauge(
             "frames_unmapped",
             "Frames without mappings, not freed yet",
             |status| one(status.frames.unmapped),
@@ -93,9 +93,9 @@ fn savings() -> Vec<Row> {
     ]
 }
 
-fn merging() -> Vec<Row> {
+fn merging() -> Vec<StatusRow> {
     vec![
-        Row::counter(
+        StatusRow::counter(
             "merged_pages",
             "Pages merged, by what they were merged with; those broken since included",
             |status| {
@@ -108,7 +108,7 @@ fn merging() -> Vec<Row> {
             },
         )
         .by("with"),
-        Row::counter(
+        StatusRow::counter(
             "tried_pages",
             "Pages that were to be merged, by what became of them",
             |status| {
@@ -126,47 +126,47 @@ fn merging() -> Vec<Row> {
             },
         )
         .by("outcome"),
-        Row::counter(
+        StatusRow::counter(
             "broken_pages",
             "Pages that the daemon gave their own copies again; those that processes wrote are in `uksm_written_pages_total`, of the whole host",
             |status| one(status.kernel.counts.broken),
         ),
-        Row::counter(
+        StatusRow::counter(
             "parted_pages",
             "Pages given their own copy because their process left the group, or came from another one",
             |status| one(status.targets.parted_pages),
         ),
-        Row::counter(
+        StatusRow::counter(
             "frames_made",
             "Frames made, those taken over from an earlier daemon included",
             |status| one(status.kernel.counts.frames_made),
         ),
-        Row::counter(
+        StatusRow::counter(
             "frames_adopted",
             "Frames taken over from an earlier daemon",
             |status| one(status.kernel.counts.adopted),
         ),
-        Row::counter(
+        StatusRow::counter(
             "frames_freed",
             "Frames freed, by request or because memory was short",
             |status| one(status.kernel.counts.frames_freed),
         ),
-        Row::counter(
+        StatusRow::counter(
             "huge_splits",
             "Huge pages split to merge pages of them",
             |status| one(status.huge.splits),
         ),
-        Row::counter(
+        StatusRow::counter(
             "huge_kept",
             "Blocks of huge pages left whole because too few of their pages had partners",
             |status| one(status.huge.policy.kept),
         ),
-        Row::counter(
+        StatusRow::counter(
             "huge_again",
             "How often the kernel has made a huge page again of zeros that were merged",
             |status| one(status.huge.policy.again),
         ),
-        Row::counter(
+        StatusRow::counter(
             "split_zeroed_pages",
             "Zero pages that the kernel itself freed when a huge page was split",
             |status| one(status.kernel.counts.split_zeroed),
@@ -174,58 +174,58 @@ fn merging() -> Vec<Row> {
     ]
 }
 
-fn targets() -> Vec<Row> {
+fn targets() -> Vec<StatusRow> {
     vec![
-        Row::gauge("processes", "Processes followed", |status| {
+        StatusRow::gauge("processes", "Processes followed", |status| {
             one(status.targets.processes)
         }),
-        Row::gauge("spaces", "Address spaces followed", |status| {
+        StatusRow::gauge("spaces", "Address spaces followed", |status| {
             one(status.targets.spaces.spaces)
         }),
-        Row::gauge(
+        StatusRow::gauge(
             "spaces_unlisted",
             "Address spaces whose mappings were not listed yet",
             |status| one(status.targets.spaces.unlisted),
         ),
-        Row::gauge(
+        StatusRow::gauge(
             "left_out",
             "Memory left out because of max_regions or max_process_regions",
             |status| one(bytes(status.targets.spaces.left_out_pages)),
         )
         .unit("bytes"),
-        Row::gauge(
+        StatusRow::gauge(
             "followed_resident",
             "Memory of all regions that is believed to be in memory",
             |status| one(bytes(status.targets.regions.resident_pages)),
         )
         .unit("bytes"),
-        Row::gauge(
+        StatusRow::gauge(
             "regions_young",
             "Regions still too young to be looked at",
             |status| one(status.targets.regions.young),
         ),
-        Row::gauge(
+        StatusRow::gauge(
             "processes_failed",
             "Processes that were named and could not be attached; each is tried again",
             |status| one(u64::try_from(status.targets.failed.len()).unwrap_or(u64::MAX)),
         ),
-        Row::gauge(
+        StatusRow::gauge(
             "processes_locked",
             "Processes that have held their own locks for long, so that their memory cannot be \
              examined",
             |status| one(status.targets.locked_processes),
         ),
-        Row::counter(
+        StatusRow::counter(
             "lock_timeouts",
             "Calls that gave up on a process that holds its own locks; each is made again",
             |status| one(status.targets.lock_timeouts),
         ),
-        Row::gauge(
+        StatusRow::gauge(
             "processes_told",
             "Whether the kernel reports new processes by events: 1 or 0",
             |status| one(status.targets.told),
         ),
-        Row::counter(
+        StatusRow::counter(
             "process_events_lost",
             "Losses of process events; each time all processes were searched",
             |status| one(status.targets.events_lost),
@@ -233,49 +233,49 @@ fn targets() -> Vec<Row> {
     ]
 }
 
-fn ladder() -> Vec<Row> {
+fn ladder() -> Vec<StatusRow> {
     vec![
-        Row::gauge(
+        StatusRow::gauge(
             "regions",
             "Regions followed, by their level of the ladder, from 1, the bottom",
             |status| by_level(status, |level| level.regions.into()),
         )
         .by("level"),
-        Row::gauge(
+        StatusRow::gauge(
             "region_size",
             "Memory of the regions of a level, mapped or not",
             |status| by_level(status, |level| bytes(level.pages).into()),
         )
         .unit("bytes")
         .by("level"),
-        Row::gauge(
+        StatusRow::gauge(
             "level_budget",
             "Share of one core that the level may use",
             |status| by_level(status, |level| level.share.into()),
         )
         .unit("ratio")
         .by("level"),
-        Row::gauge("level_round", "Length of the level's round", |status| {
+        StatusRow::gauge("level_round", "Length of the level's round", |status| {
             by_level(status, |level| level.round_seconds.into())
         })
         .unit("seconds")
         .by("level"),
-        Row::counter("level_rounds", "Rounds completed", |status| {
+        StatusRow::counter("level_rounds", "Rounds completed", |status| {
             by_level(status, |level| level.rounds.into())
         })
         .by("level"),
-        Row::counter(
+        StatusRow::counter(
             "level_sampled_pages",
             "Pages sampled for the level",
             |status| by_level(status, |level| level.sampled.into()),
         )
         .by("level"),
-        Row::counter("level_cpu", "CPU time used for the level", |status| {
+        StatusRow::counter("level_cpu", "CPU time used for the level", |status| {
             by_level(status, |level| level.used_seconds.into())
         })
         .unit("seconds")
         .by("level"),
-        Row::counter(
+        StatusRow::counter(
             "region_moves",
             "Moves of regions on the ladder, and regions held back, by \
                       cause; cow_broken: merged pages are written too fast",
@@ -293,68 +293,68 @@ fn ladder() -> Vec<Row> {
             },
         )
         .by("cause"),
-        Row::counter("swept_pages", "Pages read by first sweeps", |status| {
+        StatusRow::counter("swept_pages", "Pages read by first sweeps", |status| {
             one(status.sampling.swept_first)
         }),
-        Row::gauge(
+        StatusRow::gauge(
             "hash_lines",
             "Cache lines of a page that are hashed now, of 64",
             |status| one(u64::from(status.strength.lines)),
         ),
-        Row::counter("hash_line_changes", "How often that changed", |status| {
+        StatusRow::counter("hash_line_changes", "How often that changed", |status| {
             one(status.strength.changes)
         }),
     ]
 }
 
-fn costs() -> Vec<Row> {
+fn costs() -> Vec<StatusRow> {
     vec![
-        Row::counter(
+        StatusRow::counter(
             "cpu",
             "CPU time of the worker altogether, or of a daemon without groups",
             |status| one(status.cpu.process_seconds),
         )
         .unit("seconds"),
-        Row::counter(
+        StatusRow::counter(
             "discovery_cpu",
             "CPU time for finding processes and mappings",
             |status| one(status.cpu.policy.discovery_seconds),
         )
         .unit("seconds"),
-        Row::gauge("cpu_used", "Share of one core used lately", |status| {
+        StatusRow::gauge("cpu_used", "Share of one core used lately", |status| {
             one(status.cpu.policy.recent_share)
         })
         .unit("ratio"),
-        Row::gauge(
+        StatusRow::gauge(
             "cpu_budget",
             "Share of one core that may be used",
             |status| one(status.cpu.policy.budget_share),
         )
         .unit("ratio"),
-        Row::gauge(
+        StatusRow::gauge(
             "memory",
             "All memory of the worker, or of a daemon without groups",
             |status| one(status.memory.resident_bytes),
         )
         .unit("bytes"),
-        Row::gauge(
+        StatusRow::gauge(
             "index",
             "Of that, both indexes and the table of frames",
             |status| one(status.memory.index.index_bytes),
         )
         .unit("bytes"),
-        Row::gauge(
+        StatusRow::gauge(
             "index_entries",
             "Pages in the index of unmerged pages",
             |status| one(status.memory.index.index_entries),
         ),
-        Row::gauge(
+        StatusRow::gauge(
             "region_memory",
             "Of that, the tables of regions and address spaces",
             |status| one(status.memory.regions.region_bytes),
         )
         .unit("bytes"),
-        Row::counter(
+        StatusRow::counter(
             "shortages",
             "Calls that the kernel had no memory for; each is tried again",
             |status| one(status.memory.shortages),
@@ -362,14 +362,14 @@ fn costs() -> Vec<Row> {
     ]
 }
 
-fn hints() -> Vec<Row> {
+fn hints() -> Vec<StatusRow> {
     vec![
-        Row::counter("hints", "Hints of I/O, by what became of them before they were followed", |status| {
+        StatusRow::counter("hints", "Hints of I/O, by what became of them before they were followed", |status| {
             let of = &status.hints.policy;
             each([("taken", of.taken), ("lost", of.lost), ("refused", of.refused)])
         })
         .by("outcome"),
-        Row::counter("hint_pages", "Pages of hints, by what became of them", |status| {
+        StatusRow::counter("hint_pages", "Pages of hints, by what became of them", |status| {
             let of = &status.hints.policy;
             each([
                 ("again", of.again_pages),
@@ -383,7 +383,7 @@ fn hints() -> Vec<Row> {
             ])
         })
         .by("outcome"),
-        Row::counter("hint_merged_pages", "Pages merged because of a hint, by how soon after it", |status| {
+        StatusRow::counter("hint_merged_pages", "Pages merged because of a hint, by how soon after it", |status| {
             let of = &status.hints.policy;
             each([
                 ("100ms", of.merged_within_100_ms),
@@ -393,36 +393,36 @@ fn hints() -> Vec<Row> {
             ])
         })
         .by("within"),
-        Row::gauge("hint_waiting_pages", "Pages of hints that wait", |status| one(status.hints.policy.waiting_pages)),
-        Row::counter("hint_grown", "Hints that memory has appeared in a process", |status| {
+        StatusRow::gauge("hint_waiting_pages", "Pages of hints that wait", |status| one(status.hints.policy.waiting_pages)),
+        StatusRow::counter("hint_grown", "Hints that memory has appeared in a process", |status| {
             one(status.hints.policy.grown)
         }),
-        Row::counter("hint_cpu", "CPU time used for hints", |status| one(status.hints.policy.used_seconds)).unit("seconds"),
-        Row::counter("hint_program_cpu", "CPU time of the programs in the kernel, which those who read and write spend; in no budget", |status| {
+        StatusRow::counter("hint_cpu", "CPU time used for hints", |status| one(status.hints.policy.used_seconds)).unit("seconds"),
+        StatusRow::counter("hint_program_cpu", "CPU time of the programs in the kernel, which those who read and write spend; in no budget", |status| {
             one(status.hints.program_seconds)
         })
         .unit("seconds"),
     ]
 }
 
-fn faults() -> Vec<Row> {
+fn faults() -> Vec<StatusRow> {
     vec![
-        Row::counter(
+        StatusRow::counter(
             "frames_poisoned",
             "Frames given up because their memory had failed",
             |status| one(status.kernel.counts.poisoned),
         ),
-        Row::counter(
+        StatusRow::counter(
             "frames_changed",
             "Frames given up because their contents had changed",
             |status| one(status.kernel.counts.changed),
         ),
-        Row::gauge(
+        StatusRow::gauge(
             "equation_holds",
             "Whether the module's counts of pages tried add up: 1 or 0, which is a bug to report",
             |status| one(status.kernel.equation_holds),
         ),
-        Row::counter(
+        StatusRow::counter(
             "unread",
             "Failed reads of processes; what was known of these processes is kept",
             |status| one(status.targets.unread),
@@ -431,45 +431,45 @@ fn faults() -> Vec<Row> {
 }
 
 /// A total of the ledger, if it has records of the group.
-fn total<F: Into<Figure>>(status: &Status, figure: fn(&Amounts) -> F) -> Vec<Sample> {
+fn total<F: Into<MetricValue>>(status: &Status, figure: fn(&Amounts) -> F) -> Vec<Sample> {
     let has_records = status.ledger.seconds > 0.0;
     known(has_records.then(|| figure(&status.ledger)))
 }
 
 /// A total of the ledger, which continues over restarts.
-fn ledger() -> Vec<Row> {
+fn ledger() -> Vec<StatusRow> {
     vec![
-        Row::counter("ledger", "Time for which the group has been accounted; all of ledger \
+        StatusRow::counter("ledger", "Time for which the group has been accounted; all of ledger \
                       continues over restarts of workers and daemon", |status| {
             total(status, |of| of.seconds)
         })
         .unit("seconds"),
-        Row::counter("ledger_cpu", "CPU time of its workers", |status| total(status, |of| of.cpu_seconds)).unit("seconds"),
-        Row::counter("ledger_saved", "Bytes saved, times seconds: mappings of frames and of the zero page that merging made, less frames", |status| {
+        StatusRow::counter("ledger_cpu", "CPU time of its workers", |status| total(status, |of| of.cpu_seconds)).unit("seconds"),
+        StatusRow::counter("ledger_saved", "Bytes saved, times seconds: mappings of frames and of the zero page that merging made, less frames", |status| {
             total(status, |of| of.saved_byte_seconds)
         })
         .unit("byte_seconds"),
-        Row::counter("ledger_index", "Bytes of its workers' indexes, times seconds", |status| {
+        StatusRow::counter("ledger_index", "Bytes of its workers' indexes, times seconds", |status| {
             total(status, |of| of.index_byte_seconds)
         })
         .unit("byte_seconds"),
-        Row::counter("ledger_frame", "Bytes of frames, times seconds", |status| total(status, |of| of.frame_byte_seconds))
+        StatusRow::counter("ledger_frame", "Bytes of frames, times seconds", |status| total(status, |of| of.frame_byte_seconds))
             .unit("byte_seconds"),
-        Row::counter("ledger_held", "Freed bytes that members held, times seconds", |status| {
+        StatusRow::counter("ledger_held", "Freed bytes that members held, times seconds", |status| {
             total(status, |of| of.held_byte_seconds)
         })
         .unit("byte_seconds"),
-        Row::counter("ledger_merged_pages", "Pages merged, with frames or with the zero page", |status| {
+        StatusRow::counter("ledger_merged_pages", "Pages merged, with frames or with the zero page", |status| {
             total(status, |of| of.merged_pages)
         }),
-        Row::counter("ledger_broken_pages", "Pages that the daemon gave their own copies again", |status| {
+        StatusRow::counter("ledger_broken_pages", "Pages that the daemon gave their own copies again", |status| {
             total(status, |of| of.broken_pages)
         }),
-        Row::counter("ledger_freed_frames", "Frames freed", |status| total(status, |of| of.freed_frames)),
-        Row::counter("ledger_restarts", "Workers that had died and were replaced", |status| total(status, |of| of.restarts)),
-        Row::counter("ledger_given", "Bytes by which members were made larger", |status| total(status, |of| of.given_bytes))
+        StatusRow::counter("ledger_freed_frames", "Frames freed", |status| total(status, |of| of.freed_frames)),
+        StatusRow::counter("ledger_restarts", "Workers that had died and were replaced", |status| total(status, |of| of.restarts)),
+        StatusRow::counter("ledger_given", "Bytes by which members were made larger", |status| total(status, |of| of.given_bytes))
             .unit("bytes"),
-        Row::counter("ledger_hint_merged_pages", "Pages merged because of a hint, by how soon after it", |status| {
+        StatusRow::counter("ledger_hint_merged_pages", "Pages merged because of a hint, by how soon after it", |status| {
             let of = &status.ledger;
             if of.seconds == 0.0 {
                 return Vec::new();
@@ -482,7 +482,7 @@ fn ledger() -> Vec<Row> {
             ])
         })
         .by("within"),
-        Row::counter("ledger_taken_back", "Bytes by which members were made smaller again", |status| {
+        StatusRow::counter("ledger_taken_back", "Bytes by which members were made smaller again", |status| {
             total(status, |of| of.taken_back_bytes)
         })
         .unit("bytes"),

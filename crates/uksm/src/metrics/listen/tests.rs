@@ -145,7 +145,7 @@ fn clients_that_read_no_answer_give_way_after_silent_ones() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
-    let open = Open::default();
+    let open = OpenConnections::default();
     let tasks: Vec<_> = (0..4)
         .map(|number| {
             let task = runtime.spawn(std::future::pending::<()>());
@@ -175,7 +175,7 @@ fn repeated_request_does_not_reach_the_daemon() {
     let daemon = FakeDaemon::new(&root.path().join("uksm.sock"), |_| {
         fake::groups(vec![fake::group("web", 512)])
     });
-    let source = Source {
+    let source = SnapshotSource {
         socket: daemon.path().to_owned(),
         last: Mutex::new(None),
     };

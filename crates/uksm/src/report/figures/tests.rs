@@ -44,10 +44,10 @@ pub(in crate::report) fn of(
     records: &[Record],
     bounds: (Option<&str>, Option<&str>),
     group: Option<&str>,
-) -> Result<Report, String> {
+) -> Result<LedgerReport, String> {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), records);
-    let part = Part {
+    let part = LedgerPart {
         bounds: (bounds.0.map(at), bounds.1.map(at)),
         folder: folder.path().to_owned(),
         group: group.map(ToOwned::to_owned),
@@ -164,7 +164,7 @@ fn what_is_not_there_is_one_line() {
         line.starts_with("db: this group has no record in "),
         "{line}"
     );
-    let part = Part {
+    let part = LedgerPart {
         bounds: (None, None),
         folder: "/no such".into(),
         group: None,

@@ -1,11 +1,11 @@
 //! `--once`: complete, and as wide as there is room.
 
 use super::*;
-use crate::status::processes::Processes;
+use crate::status::processes::ProcessList;
 
 fn some(whose: Whose, count: u32) -> PollerAnswer {
     let process = |n: u32| fake::process(n + 1, "redis", (u64::from(n), 0));
-    let processes = Processes {
+    let processes = ProcessList {
         uptime_seconds: 10.0,
         processes: (0..count).map(process).collect(),
         left_out: 3,
@@ -13,9 +13,9 @@ fn some(whose: Whose, count: u32) -> PollerAnswer {
     PollerAnswer::Processes(whose, Ok(processes))
 }
 
-fn daemon() -> State {
+fn daemon() -> ScreenState {
     let answer = Answer::Status(Box::new(fake::status(512)));
-    State::of(Answered::of(answer).unwrap())
+    ScreenState::of(StatusAnswer::of(answer).unwrap())
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn of_groups_it_has_all_with_their_faults_and_the_processes_of_each() {
     let groups = (0..300)
         .map(|n| fake::group(&format!("g{n}"), 256))
         .collect();
-    let text = plain_text::text(&State::of(of(groups)), vec![], 240);
+    let text = plain_text::text(&ScreenState::of(of(groups)), vec![], 240);
     // A heading and a head; of each group a line, and four of its own.
     assert_eq!(text.lines().count(), 2 + 300 * 5);
     let state = three();

@@ -1,22 +1,22 @@
 //! Processes, of a daemon without groups or of a group, and the explanation of one.
 
 use super::*;
-use crate::status::processes::Processes;
+use crate::status::processes::ProcessList;
 
-fn daemon() -> State {
+fn daemon() -> ScreenState {
     let answer = Answer::Status(Box::new(fake::status(512)));
-    State::of(Answered::of(answer).unwrap())
+    ScreenState::of(StatusAnswer::of(answer).unwrap())
 }
 
 /// Three processes: by merged pages in the order redis, nginx, sh; by further pages nginx, sh,
 /// redis; by CPU sh, nginx, redis.
-fn three() -> Processes {
+fn three() -> ProcessList {
     let process = |pid, comm, pages, seconds| {
         let mut process = fake::process(pid, comm, pages);
         process.sums.work_seconds = seconds;
         process
     };
-    Processes {
+    ProcessList {
         uptime_seconds: 10.0,
         processes: vec![
             process(977, "redis-server", (2560, 0), 0.1),
@@ -27,18 +27,18 @@ fn three() -> Processes {
     }
 }
 
-fn take_processes(state: &mut State, processes: Processes) {
+fn take_processes(state: &mut ScreenState, processes: ProcessList) {
     let whose = state.processes.whose.clone();
     state.take(PollerAnswer::Processes(whose, Ok(processes)));
 }
 
-fn with_processes() -> State {
+fn with_processes() -> ScreenState {
     let mut state = daemon();
     take_processes(&mut state, three());
     state
 }
 
-fn pids(state: &State) -> Vec<u32> {
+fn pids(state: &ScreenState) -> Vec<u32> {
     let rows = state.rows();
     rows.iter().map(|row| row.process.pid).collect()
 }
@@ -109,7 +109,7 @@ fn characters_of_two_columns_move_nothing_and_half_of_one_is_not_shown() {
     let processes = named.map(|(comm, pid)| fake::process(pid, comm, (256, 0)));
     take_processes(
         &mut state,
-        Processes {
+        ProcessList {
             processes: processes.collect(),
             ..three()
         },
@@ -162,7 +162,7 @@ fn keys_sort_and_the_chosen_process_stays_chosen_while_others_come_and_go() {
 
 #[test]
 fn left_out_and_unknown_processes_are_noted() {
-    let note = |state: &State| plain(state, 80, 24)[22].clone();
+    let note = |state: &ScreenState| plain(state, 80, 24)[22].clone();
     let mut state = daemon();
     assert_eq!(note(&state), "asking for processes");
     state.take(PollerAnswer::Processes(
@@ -170,11 +170,11 @@ fn left_out_and_unknown_processes_are_noted() {
         Err("not now".to_owned()),
     ));
     assert_eq!(note(&state), "processes: not now");
-    take_processes(&mut state, Processes::default());
+    take_processes(&mut state, ProcessList::default());
     assert_eq!(note(&state), "no processes are followed yet");
     take_processes(
         &mut state,
-        Processes {
+        ProcessList {
             left_out: 744,
             ..three()
         },
@@ -345,7 +345,7 @@ fn another_daemon_at_the_socket_may_have_groups_or_none() {
     state.take(PollerAnswer::Status(Ok(of(vec![fake::group("web", 1)]))));
     assert_eq!(state.page(), state::Page::Groups);
     let answer = Answer::Status(Box::new(fake::status(512)));
-    state.take(PollerAnswer::Status(Answered::of(answer)));
+    state.take(PollerAnswer::Status(StatusAnswer::of(answer)));
     assert_eq!(state.page(), state::Page::Processes);
     assert_eq!(
         state.take_wishes().last(),

@@ -4,7 +4,7 @@ use super::super::resize::{MAX_REBUILT_BUCKETS, MAX_REBUILT_SMALLER_BUCKETS, MAX
 use super::*;
 
 /// An index that has grown while `made` pages were entered.
-fn grown(made: u64) -> Unmerged {
+fn grown(made: u64) -> UnmergedIndex {
     let mut index = index(1);
     index.fit(made, usize::MAX);
     enter(&mut index, 0..made);
@@ -12,7 +12,7 @@ fn grown(made: u64) -> Unmerged {
 }
 
 /// Nineteen of twenty of the pages that were entered are merged, and leave it.
-fn merge_most(index: &mut Unmerged, made: u64) -> std::ops::Range<u64> {
+fn merge_most(index: &mut UnmergedIndex, made: u64) -> std::ops::Range<u64> {
     let left = made - made / 20..made;
     for number in 0..left.start {
         index.remove(hash(number), place(u32::try_from(number).unwrap()));
@@ -22,7 +22,7 @@ fn merge_most(index: &mut Unmerged, made: u64) -> std::ops::Range<u64> {
 }
 
 /// Checks that it has shrunk to the pages left, and lost none of them.
-fn check_shrunk(index: &Unmerged, before: usize, left: std::ops::Range<u64>) {
+fn check_shrunk(index: &UnmergedIndex, before: usize, left: std::ops::Range<u64>) {
     assert!(
         index.bytes() * 9 < before * BUCKET_BYTES,
         "{}",
@@ -62,7 +62,7 @@ fn what_was_entered_first_stays_while_the_bound_grows_little_by_little() {
 #[test]
 fn a_step_of_growth_touches_one_group_and_a_batch_makes_few() {
     let mut index = index(4 * BUCKET_BYTES);
-    let words = |index: &Unmerged| -> Vec<[u64; WAYS]> {
+    let words = |index: &UnmergedIndex| -> Vec<[u64; WAYS]> {
         let table = &index.table;
         (0..table.buckets())
             .map(|n| *table.bucket(Bucket::numbered(n)))

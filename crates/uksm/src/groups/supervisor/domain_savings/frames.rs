@@ -22,7 +22,7 @@ const MAX_FRAMES_WHEN_SHORT: u32 = 64;
 
 /// Counts of the frames of a domain.
 #[derive(Debug, Default)]
-pub(in crate::groups::supervisor) struct Frames {
+pub(in crate::groups::supervisor) struct FrameCounts {
     /// Savings of each stretch: mappings less frames, which is negative if the frames have no
     /// mappings.
     stretches: BTreeMap<u32, i64>,
@@ -30,7 +30,7 @@ pub(in crate::groups::supervisor) struct Frames {
     next: u32,
 }
 
-impl Frames {
+impl FrameCounts {
     /// Counts the next stretch by `list`, which lists a limited number of frames from an id on. An
     /// interrupted stretch is counted again.
     ///
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_small_domain_is_counted_at_once_and_each_time() {
         let mut domain: BTreeMap<u32, u32> = (1..=1000).map(|id| (id, 3)).collect();
-        let mut frames = Frames::default();
+        let mut frames = FrameCounts::default();
         frames
             .count(|at, most| Ok(listing(&domain, at, most)))
             .unwrap();
@@ -162,7 +162,7 @@ mod tests {
             9 * MAX_STEP_IDS,
         ];
         let mut domain: BTreeMap<u32, u32> = ids.into_iter().map(|id| (id, 11)).collect();
-        let mut frames = Frames::default();
+        let mut frames = FrameCounts::default();
         let mut saved = |domain: &BTreeMap<u32, u32>| {
             frames
                 .count(|at, most| Ok(listing(domain, at, most)))
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn an_interrupted_count_changes_nothing() {
         let domain: BTreeMap<u32, u32> = (1..=10).map(|id| (id, 3)).collect();
-        let mut frames = Frames::default();
+        let mut frames = FrameCounts::default();
         frames
             .count(|at, most| Ok(listing(&domain, at, most)))
             .unwrap();

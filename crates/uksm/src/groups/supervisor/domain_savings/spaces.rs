@@ -8,8 +8,8 @@
 //! Spaces are counted one after the other, in ascending order and repeatedly, for a bounded time;
 //! the next turn continues in the middle of a space. A space that was not counted yet is assumed to
 //! have the same part of its memory merged as the counted ones, or all of it, if none was counted.
-//! A space whose process holds its own locks keeps its last count, and waits ([`Locked`]); a turn
-//! ends with the first of those, so that all turns together wait little for them.
+//! A space whose process holds its own locks keeps its last count, and waits ([`LockWaits`]); a
+//! turn ends with the first of those, so that all turns together wait little for them.
 //!
 //! The contribution of a process is the savings of its mappings of frames, which is its part of all
 //! mappings times the savings of all frames, and its pages of zeros.
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 use rustix::io::Errno;
 use uksm_linux::clock;
-use uksm_linux::locked::Locked;
+use uksm_linux::lock_waits::LockWaits;
 use uksm_linux::module::{CountAnswer, Result, raw};
 use uksm_policy::command::{PageState, SpaceId};
 
@@ -31,14 +31,14 @@ const USER_END: u64 = (1 << 47) - raw::UKSM_PAGE_SIZE;
 
 /// Merged pages of a space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Merged {
+struct MergedCount {
     with_frames: u64,
     with_zeros: u64,
 }
 
 /// A process of the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Process {
+pub(crate) struct DomainProcess {
     pub(crate) space: SpaceId,
     pub(crate) pid: u32,
     /// Its anonymous pages, merged or not, by the last measurement.
@@ -47,17 +47,17 @@ pub(crate) struct Process {
 
 /// Counts of the spaces of a domain.
 #[derive(Debug, Default)]
-pub(in crate::groups::supervisor) struct Spaces {
-    known: BTreeMap<SpaceId, Merged>,
+pub(in crate::groups::supervisor) struct SpaceCounts {
+    known: BTreeMap<SpaceId, MergedCount>,
     /// The space being counted: the next address, and its count so far.
-    under_way: Option<(SpaceId, u64, Merged)>,
+    under_way: Option<(SpaceId, u64, MergedCount)>,
     /// The last space that was counted.
     last: Option<SpaceId>,
     /// Spaces whose processes hold their own locks.
-    locked: Locked<SpaceId>,
+    locked: LockWaits<SpaceId>,
 }
 
-impl Spaces {
+impl SpaceCounts {
     /// Continues to count by `count` while `is_time` holds, each of the spaces in `here` at most
     /// once. They are in ascending order. Answers whether a call has waited for a process that
     /// holds its own locks.
@@ -120,10 +120,10 @@ impl Spaces {
     }
 
     /// The beginning of the next space, or of the first after the last.
-    fn next(&self, here: &[SpaceId]) -> Option<(SpaceId, u64, Merged)> {
+    fn next(&self, here: &[SpaceId]) -> Option<(SpaceId, u64, MergedCount)> {
         let at = here.partition_point(|space| Some(*space) <= self.last);
         let space = here.get(at).or(here.first())?;
-        Some((*space, 0, Merged::default()))
+        Some((*space, 0, MergedCount::default()))
     }
 
     /// Pages of zeros in all spaces.
@@ -134,11 +134,11 @@ impl Spaces {
     /// The contribution of each process to the savings of frames and zeros.
     pub(super) fn by_process(
         &self,
-        processes: &[Process],
+        processes: &[DomainProcess],
         by_frames: u64,
         zeros: u64,
     ) -> BTreeMap<u32, u64> {
-        let counted = |process: &Process| self.known.get(&process.space).copied();
+        let counted = |process: &DomainProcess| self.known.get(&process.space).copied();
         let (mut mappings, mut of_anon) = (0, 0);
         for process in processes {
             if let Some(merged) = counted(process) {
@@ -149,11 +149,11 @@ impl Spaces {
         if of_anon == 0 {
             (mappings, of_anon) = (1, 1);
         }
-        let estimate = |process: &Process| Merged {
+        let estimate = |process: &DomainProcess| MergedCount {
             with_frames: part(process.anon_pages, mappings, of_anon),
             with_zeros: 0,
         };
-        let merged: Vec<(u32, Merged)> = processes
+        let merged: Vec<(u32, MergedCount)> = processes
             .iter()
             .map(|process| {
                 (
@@ -164,7 +164,7 @@ impl Spaces {
             .collect();
         let mappings = merged.iter().map(|(_, merged)| merged.with_frames).sum();
         let all_zeros = self.zeros();
-        let contributed = |merged: Merged| {
+        let contributed = |merged: MergedCount| {
             part(by_frames, merged.with_frames, mappings)
                 + part(zeros, merged.with_zeros, all_zeros)
         };
@@ -204,8 +204,8 @@ mod tests {
         }
     }
 
-    fn process(space: u32, pid: u32, anon_pages: u64) -> Process {
-        Process {
+    fn process(space: u32, pid: u32, anon_pages: u64) -> DomainProcess {
+        DomainProcess {
             space: SpaceId(space),
             pid,
             anon_pages,
@@ -218,9 +218,9 @@ mod tests {
 
     #[test]
     fn spaces_are_counted_in_turns_and_work_goes_on_where_it_stopped() {
-        let mut spaces = Spaces::default();
+        let mut spaces = SpaceCounts::default();
         let calls = Cell::new(0);
-        let counted = |spaces: &mut Spaces, ids: &[u32], most: usize| {
+        let counted = |spaces: &mut SpaceCounts, ids: &[u32], most: usize| {
             calls.set(0);
             let is_time = || calls.get() < most;
             let count = |space, from, _| {
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_space_that_was_detached_is_left_out_and_an_interrupted_call_changes_nothing() {
-        let mut spaces = Spaces::default();
+        let mut spaces = SpaceCounts::default();
         let ids = here(&[1, 2]);
         let gone = |space: SpaceId, from, _| match space.0 {
             1 => Err(Error::Call {
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_process_that_holds_its_locks_keeps_what_it_had_and_the_others_are_counted() {
-        let mut spaces = Spaces::default();
+        let mut spaces = SpaceCounts::default();
         let ids = here(&[1, 2, 3]);
         spaces
             .count(&ids, || true, |space, from, _| Ok(half(space, from)))
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_process_contributed_by_its_mappings_and_its_zeros() {
-        let mut spaces = Spaces::default();
+        let mut spaces = SpaceCounts::default();
         let count = |space, from, _| Ok(half(space, from));
         spaces.count(&here(&[1, 3]), || true, count).unwrap();
         let processes = vec![process(1, 10, 5000), process(3, 11, 5000)];
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn before_anything_was_counted_memory_decides() {
-        let spaces = Spaces::default();
+        let spaces = SpaceCounts::default();
         let processes = [process(1, 10, 100), process(2, 11, 300), process(3, 11, 0)];
         let by_process = spaces.by_process(&processes, 80, 0);
         assert_eq!(by_process, BTreeMap::from([(10, 20), (11, 60)]));

@@ -52,7 +52,7 @@ pub(in crate::groups::supervisor) struct FormedGroups {
 
 /// The effect of dissolving empty groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::groups::supervisor) enum Dissolved {
+pub(in crate::groups::supervisor) enum DissolveResult {
     /// No group was dissolved.
     Nothing,
     /// Some groups were dissolved.
@@ -188,7 +188,7 @@ impl FormedGroups {
         &mut self,
         workers: &mut Workers,
         discovery: &mut ProcessDiscovery,
-    ) -> Dissolved {
+    ) -> DissolveResult {
         let now = Instant::now();
         if self.kept_until.is_some_and(|until| until <= now) {
             self.kept_until = None;
@@ -196,7 +196,7 @@ impl FormedGroups {
                 fd_store::give_up(&group, file);
             }
         }
-        let mut dissolved = Dissolved::Nothing;
+        let mut dissolved = DissolveResult::Nothing;
         for group in self.deserted_for_long(workers, discovery, now) {
             self.deserted.remove(&group);
             let Some(mut worker) = workers.remove(group) else {
@@ -208,9 +208,9 @@ impl FormedGroups {
             hash_seed::forget(&hash_seed::of_group(socket, &worker.plan.name));
             let formed = worker.plan.formed.as_ref();
             if formed.is_some_and(|(rule, _)| self.full.remove(rule)) {
-                dissolved = Dissolved::GroupsOfFullRule;
-            } else if dissolved == Dissolved::Nothing {
-                dissolved = Dissolved::Groups;
+                dissolved = DissolveResult::GroupsOfFullRule;
+            } else if dissolved == DissolveResult::Nothing {
+                dissolved = DissolveResult::Groups;
             }
             discovery.dissolve(group);
         }

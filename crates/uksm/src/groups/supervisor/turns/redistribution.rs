@@ -26,7 +26,7 @@ use crate::account::redistributed::{MemberAmounts, RedistributedTotals};
 use crate::groups::supervisor::domain_savings::Savings;
 use crate::groups::supervisor::original_limits::{log, roots};
 use crate::groups::supervisor::worker_process::WorkerProcess;
-use crate::setting::Daemon;
+use crate::setting::DaemonSettings;
 
 /// Time between two turns.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ impl GroupRedistribution {
     /// For a host whose processes are at `proc_root`, and a daemon with these settings.
     pub(in crate::groups::supervisor) fn new(
         proc_root: &Path,
-        daemon: &Daemon,
+        daemon: &DaemonSettings,
     ) -> GroupRedistribution {
         GroupRedistribution {
             redistribution: Redistribution::new(roots(proc_root, &daemon.socket), daemon.marks()),
@@ -132,9 +132,9 @@ mod tests {
     #[test]
     fn without_members_no_turn_is_due() {
         let folder = tempfile::tempdir().unwrap();
-        let daemon = Daemon {
+        let daemon = DaemonSettings {
             socket: folder.path().join("control"),
-            ..Daemon::standard()
+            ..DaemonSettings::standard()
         };
         let mut turns = GroupRedistribution::new(Path::new("/proc"), &daemon);
         assert!(turns.status().is_none());

@@ -33,28 +33,28 @@ const DOMAINS: [&str; 5] = ["max_frames", "max_sharers", "seed", "merge", "merge
 
 /// The kind of change to a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
+enum PlanChange {
     Nothing,
     Processes,
     Settings,
     Domain,
 }
 
-fn change(old: &Plan, new: &Plan) -> Change {
+fn change(old: &Plan, new: &Plan) -> PlanChange {
     let differs = |name: &&str| old.texts.get(*name) != new.texts.get(*name);
     if old.book != new.book || DOMAINS.iter().any(differs) {
-        Change::Domain
+        PlanChange::Domain
     } else if old.texts != new.texts {
-        Change::Settings
+        PlanChange::Settings
     } else if old.selection != new.selection {
-        Change::Processes
+        PlanChange::Processes
     } else {
-        Change::Nothing
+        PlanChange::Nothing
     }
 }
 
 /// The effect of a change on one group.
-enum Fate {
+enum WorkerFate {
     /// None.
     Stays,
     /// It gets this plan.
@@ -75,10 +75,11 @@ impl Supervisor<'_> {
         Ok(GroupChange::All(Box::new(plans)))
     }
 
-    fn fate(&self, wanted: &GroupChange, worker: &WorkerProcess) -> Fate {
+    fn fate(&self, wanted: &GroupChange, worker: &WorkerProcess) -> WorkerFate {
         let own = &worker.plan;
-        let becomes =
-            |plan: Option<Plan>| plan.map_or(Fate::Goes, |plan| Fate::Becomes(Box::new(plan)));
+        let becomes = |plan: Option<Plan>| {
+            plan.map_or(WorkerFate::Goes, |plan| WorkerFate::Becomes(Box::new(plan)))
+        };
         match wanted {
             GroupChange::All(plans) => becomes(match &own.formed {
                 Some(formed) => self.formed.anew(formed, &plans.rules),
@@ -91,8 +92,8 @@ impl Supervisor<'_> {
             GroupChange::One(added) if added.plan.name == own.name => {
                 becomes(Some(added.plan.clone()))
             }
-            GroupChange::Gone(name) if *name == own.name => Fate::Goes,
-            GroupChange::One(_) | GroupChange::Gone(_) => Fate::Stays,
+            GroupChange::Gone(name) if *name == own.name => WorkerFate::Goes,
+            GroupChange::One(_) | GroupChange::Gone(_) => WorkerFate::Stays,
         }
     }
 
@@ -103,14 +104,15 @@ impl Supervisor<'_> {
     ) -> Vec<(GroupId, bool)> {
         let workers = self.workers.iter();
         let affected = workers.filter_map(|worker| match self.fate(wanted, worker) {
-            Fate::Stays => None,
-            Fate::Goes => Some((worker.id, true)),
-            Fate::Becomes(plan) => match change(&worker.plan, &plan) {
-                Change::Nothing | Change::Processes => None,
+            WorkerFate::Stays => None,
+            WorkerFate::Goes => Some((worker.id, true)),
+            WorkerFate::Becomes(plan) => match change(&worker.plan, &plan) {
+                PlanChange::Nothing | PlanChange::Processes => None,
                 change => {
                     // Processes do not part from a dropped domain, so pages that may no longer be
                     // shared would stay shared.
-                    let loses = change == Change::Domain && worker.plan.selection != plan.selection;
+                    let loses =
+                        change == PlanChange::Domain && worker.plan.selection != plan.selection;
                     Some((worker.id, loses || shares_less(&worker.plan, &plan)))
                 }
             },
@@ -168,28 +170,28 @@ impl Supervisor<'_> {
                 continue;
             }
             let plan = match fate {
-                Fate::Stays => {
+                WorkerFate::Stays => {
                     self.workers.push(worker);
                     continue;
                 }
-                Fate::Goes => {
+                WorkerFate::Goes => {
                     self.dissolve(worker);
                     continue;
                 }
-                Fate::Becomes(plan) => *plan,
+                WorkerFate::Becomes(plan) => *plan,
             };
             match change(&worker.plan, &plan) {
                 // Settings that only the supervisor uses may still differ.
-                Change::Nothing | Change::Processes => {
+                PlanChange::Nothing | PlanChange::Processes => {
                     worker.plan = plan;
                     worker.allow_start();
                 }
-                Change::Settings => {
+                PlanChange::Settings => {
                     audit::changed(&worker.plan, &plan);
                     worker.plan = plan;
                     worker.allow_start();
                 }
-                Change::Domain => {
+                PlanChange::Domain => {
                     audit::changed(&worker.plan, &plan);
                     worker.plan = plan.clone();
                     self.dissolve(worker);
@@ -303,14 +305,14 @@ mod tests {
         };
         let old = plan("");
         for (text, change_is) in [
-            ("", Change::Nothing),
-            ("exclude = { pid = 12 }", Change::Processes),
-            ("governor = \"low\"", Change::Settings),
-            ("merge = \"zero\"", Change::Domain),
-            ("merge_spaces = 2", Change::Domain),
-            ("max_frames = 7", Change::Domain),
-            ("seed = 7", Change::Domain),
-            ("book = \"/x\"", Change::Domain),
+            ("", PlanChange::Nothing),
+            ("exclude = { pid = 12 }", PlanChange::Processes),
+            ("governor = \"low\"", PlanChange::Settings),
+            ("merge = \"zero\"", PlanChange::Domain),
+            ("merge_spaces = 2", PlanChange::Domain),
+            ("max_frames = 7", PlanChange::Domain),
+            ("seed = 7", PlanChange::Domain),
+            ("book = \"/x\"", PlanChange::Domain),
         ] {
             let new = plan(text);
             assert_eq!(change(&old, &new), change_is, "{text}");

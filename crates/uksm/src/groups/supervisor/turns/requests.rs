@@ -13,7 +13,7 @@ use crate::groups::supervisor::Supervisor;
 use crate::groups::supervisor::worker_process::{ANOTHER_QUESTION, WorkerProcess};
 use crate::status::evidence::{Evidence, ProcessStanding, seconds};
 use crate::status::groups::{GroupStatus, GroupsStatus};
-use crate::status::{Failed, Status};
+use crate::status::{FailedProcess, Status};
 use crate::worker::BY_SUPERVISOR;
 use crate::worker::evidence::unfollowed;
 
@@ -169,13 +169,13 @@ impl Supervisor<'_> {
     }
 
     /// Processes followed and not attached, by group.
-    fn followed(&self) -> BTreeMap<GroupId, (u64, Vec<Failed>)> {
-        let mut of: BTreeMap<GroupId, (u64, Vec<Failed>)> = BTreeMap::new();
+    fn followed(&self) -> BTreeMap<GroupId, (u64, Vec<FailedProcess>)> {
+        let mut of: BTreeMap<GroupId, (u64, Vec<FailedProcess>)> = BTreeMap::new();
         for target in self.discovery.processes().targets() {
             of.entry(target.group).or_default().0 += 1;
         }
         for (pid, group, errno) in self.discovery.processes().failures() {
-            let failed = Failed::of(pid, errno);
+            let failed = FailedProcess::of(pid, errno);
             of.entry(group).or_default().1.push(failed);
         }
         of
@@ -186,7 +186,7 @@ impl Supervisor<'_> {
         &self,
         name: &str,
         mut status: Box<Status>,
-        (followed, failed): (u64, Vec<Failed>),
+        (followed, failed): (u64, Vec<FailedProcess>),
     ) -> Box<Status> {
         let targets = &mut status.targets;
         targets.processes = followed;

@@ -24,13 +24,13 @@ use uksm_linux::unmerge::UnmergeSummary;
 use uksm_policy::command::SpaceId;
 use uksm_policy::report::counted;
 
-use crate::control::{Answer, Pending, Request};
+use crate::control::{Answer, PendingRequest, Request};
 use crate::groups::supervisor::Supervisor;
 use crate::groups::supervisor::group_change::GroupChange;
 use crate::groups::supervisor::group_commands::wanted_by;
 use crate::groups::supervisor::task::{
-    ANSWER_TIMEOUT, BREAK_TIMEOUT, END_TIMEOUT, Job, MAX_REQUEST_SPACES, MAX_ROUNDS, Progress,
-    Regrouping, STALL_TIMEOUT, Task, UnmergeTask,
+    ANSWER_TIMEOUT, BREAK_TIMEOUT, END_TIMEOUT, Job, MAX_REQUEST_SPACES, MAX_ROUNDS, Regrouping,
+    STALL_TIMEOUT, Task, TaskProgress, UnmergeTask,
 };
 use crate::groups::supervisor::turns::process_discovery::Domains;
 use crate::groups::supervisor::unmerge_threads::UnmergeThreads;
@@ -39,7 +39,7 @@ use crate::selectors::SelectorTexts;
 
 impl Supervisor<'_> {
     /// Begins a client's request, or answers it at once.
-    pub(in crate::groups::supervisor) fn handle(&mut self, pending: Pending) {
+    pub(in crate::groups::supervisor) fn handle(&mut self, pending: PendingRequest) {
         match self.job(&pending.request) {
             Ok(job) => self.begin(Some(pending), job),
             Err(answer) => pending.answer(answer),
@@ -58,7 +58,7 @@ impl Supervisor<'_> {
     }
 
     /// Begins a task.
-    pub(in crate::groups::supervisor) fn begin(&mut self, asked: Option<Pending>, job: Job) {
+    pub(in crate::groups::supervisor) fn begin(&mut self, asked: Option<PendingRequest>, job: Job) {
         let timeout = match &job {
             Job::Break(_) => BREAK_TIMEOUT,
             _ => ANSWER_TIMEOUT,
@@ -104,9 +104,9 @@ impl Supervisor<'_> {
         let request = asked.as_ref().map(|pending| &pending.request);
         let answer = loop {
             job = match self.step(job, request, &mut until) {
-                Progress::Done(answer) => break answer,
-                Progress::Next(job) => job,
-                Progress::Waits(job) => {
+                TaskProgress::Done(answer) => break answer,
+                TaskProgress::Next(job) => job,
+                TaskProgress::Waits(job) => {
                     self.task = Some(Task { asked, job, until });
                     return false;
                 }
@@ -120,12 +120,14 @@ impl Supervisor<'_> {
         true
     }
 
-    fn step(&mut self, job: Job, request: Option<&Request>, until: &mut Instant) -> Progress {
+    fn step(&mut self, job: Job, request: Option<&Request>, until: &mut Instant) -> TaskProgress {
         let is_late = Instant::now() >= *until;
         match job {
-            Job::Answer | Job::Account(_) if !is_late && self.are_asked() => Progress::Waits(job),
-            Job::Answer => Progress::Done(self.answer(request.unwrap_or(&Request::Status))),
-            Job::Account(None) => Progress::Done(self.ledger_writer.write(&mut self.workers)),
+            Job::Answer | Job::Account(_) if !is_late && self.are_asked() => {
+                TaskProgress::Waits(job)
+            }
+            Job::Answer => TaskProgress::Done(self.answer(request.unwrap_or(&Request::Status))),
+            Job::Account(None) => TaskProgress::Done(self.ledger_writer.write(&mut self.workers)),
             Job::Account(Some(wanted)) => {
                 // A failed write was logged; its amounts are in the next record.
                 let _logged = self.ledger_writer.write(&mut self.workers);
@@ -141,27 +143,27 @@ impl Supervisor<'_> {
                 )
             }
             Job::Break(mut unmerge) => match self.continue_unmerge(&mut unmerge, is_late) {
-                Some(answer) => Progress::Done(answer),
-                None => Progress::Waits(Job::Break(unmerge)),
+                Some(answer) => TaskProgress::Done(answer),
+                None => TaskProgress::Waits(Job::Break(unmerge)),
             },
             Job::EndWorkers(regrouping)
                 if !is_late && self.are_any(&regrouping.wanted, |w| !w.has_ended()) =>
             {
-                Progress::Waits(Job::EndWorkers(regrouping))
+                TaskProgress::Waits(Job::EndWorkers(regrouping))
             }
             Job::EndWorkers(mut regrouping) => {
                 *until = Instant::now() + BREAK_TIMEOUT;
                 self.unmerge_more(&mut regrouping);
-                Progress::Next(Job::Unmerge(regrouping))
+                TaskProgress::Next(Job::Unmerge(regrouping))
             }
             Job::Unmerge(mut regrouping) => {
                 if !self.is_unmerged(&mut regrouping, is_late) {
-                    Progress::Waits(Job::Unmerge(regrouping))
+                    TaskProgress::Waits(Job::Unmerge(regrouping))
                 } else if self.are_any(&regrouping.wanted, |worker| worker.pid().is_some()) {
                     // A rule has formed the group meanwhile.
                     self.end_affected(regrouping, until)
                 } else {
-                    Progress::Done(self.apply_regrouping(*regrouping))
+                    TaskProgress::Done(self.apply_regrouping(*regrouping))
                 }
             }
         }
@@ -180,14 +182,14 @@ impl Supervisor<'_> {
     }
 
     /// Ends the workers of groups that are to change.
-    fn end_affected(&mut self, regrouping: Box<Regrouping>, until: &mut Instant) -> Progress {
+    fn end_affected(&mut self, regrouping: Box<Regrouping>, until: &mut Instant) -> TaskProgress {
         for (id, _) in self.affected(&regrouping.wanted) {
             if let Some(worker) = self.workers.of_group_mut(id) {
                 worker.end();
             }
         }
         *until = Instant::now() + END_TIMEOUT;
-        Progress::Next(Job::EndWorkers(regrouping))
+        TaskProgress::Next(Job::EndWorkers(regrouping))
     }
 
     /// Breaks unbroken spaces of groups that may not share them any more. Answers whether there are

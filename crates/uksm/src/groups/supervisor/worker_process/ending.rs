@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use super::WorkerProcess;
-use super::state::{Ending, Running, State};
+use super::state::{EndingWorker, RunningWorker, WorkerState};
 
 /// Time from a stop to the kill of a worker.
 pub(in crate::groups::supervisor) const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ impl WorkerProcess {
 
     /// Ends a worker that has closed its channel, as a dead process does.
     pub(super) fn lose(&mut self) {
-        if let State::Running(running) = &self.state {
+        if let WorkerState::Running(running) = &self.state {
             self.restart_pause.note_run(running.since.elapsed());
         }
         self.restarts += 1;
@@ -54,46 +54,49 @@ impl WorkerProcess {
     fn end_as(&mut self, why: &str, pause: Duration, (timeout, is_lost): (Duration, bool)) {
         let now = Instant::now();
         let (until, why) = (now + pause, why.to_owned());
-        let nothing = State::Waiting {
+        let nothing = WorkerState::Waiting {
             until,
             why: String::new(),
         };
         self.state = match std::mem::replace(&mut self.state, nothing) {
             // The channel and the file of hints are closed.
-            State::Running(Running { child, pidfd, .. }) => State::Ending(Ending {
-                child,
-                _pidfd: pidfd,
-                kill_at: Some(now + timeout),
-                until,
-                why,
-                is_lost,
-            }),
-            State::Ending(ending) => State::Ending(Ending {
+            WorkerState::Running(RunningWorker { child, pidfd, .. }) => {
+                WorkerState::Ending(EndingWorker {
+                    child,
+                    _pidfd: pidfd,
+                    kill_at: Some(now + timeout),
+                    until,
+                    why,
+                    is_lost,
+                })
+            }
+            WorkerState::Ending(ending) => WorkerState::Ending(EndingWorker {
                 until,
                 why,
                 is_lost: false,
                 ..ending
             }),
-            State::Waiting { .. } => State::Waiting { until, why },
+            WorkerState::Waiting { .. } => WorkerState::Waiting { until, why },
         };
     }
 
     /// Whether it has no process.
     pub(in crate::groups::supervisor) fn has_ended(&self) -> bool {
-        matches!(self.state, State::Waiting { .. })
+        matches!(self.state, WorkerState::Waiting { .. })
     }
 
     /// Whether it was ended on purpose, and may not be started yet.
     pub(in crate::groups::supervisor) fn is_held(&self) -> bool {
         let far = Instant::now() + STOPPED_PAUSE / 2;
-        matches!(&self.state, State::Waiting { until, .. } if *until > far)
+        matches!(&self.state, WorkerState::Waiting { until, .. } if *until > far)
     }
 
     /// Lets a worker that was ended on purpose start again.
     pub(in crate::groups::supervisor) fn allow_start(&mut self) {
         match &mut self.state {
-            State::Running(_) => {}
-            State::Ending(Ending { until, .. }) | State::Waiting { until, .. } => {
+            WorkerState::Running(_) => {}
+            WorkerState::Ending(EndingWorker { until, .. })
+            | WorkerState::Waiting { until, .. } => {
                 *until = (*until).min(Instant::now());
             }
         }
@@ -102,7 +105,7 @@ impl WorkerProcess {
     /// Notes the exit of an ending worker, and kills it if that takes too long.
     pub(in crate::groups::supervisor) fn reap(&mut self) {
         self.pass_on_log();
-        let State::Ending(ending) = &mut self.state else {
+        let WorkerState::Ending(ending) = &mut self.state else {
             return;
         };
         let name = &self.plan.name;
@@ -117,7 +120,7 @@ impl WorkerProcess {
                     tracing::warn!("group {name}: {why}; a new one takes over its frames");
                 }
                 let until = ending.until;
-                self.state = State::Waiting { until, why };
+                self.state = WorkerState::Waiting { until, why };
                 return;
             }
         }

@@ -18,7 +18,7 @@ use uksm_input::plain;
 use uksm_linux::supervised_spaces::SpaceReport;
 
 use super::WorkerProcess;
-use super::state::{Question, State};
+use super::state::{Question, WorkerState};
 use crate::control::{Answer, Request};
 use crate::groups::supervisor::{audit, fd_store};
 use crate::groups::wire::messages::{SupervisorMessage, WorkerMessage};
@@ -47,7 +47,7 @@ impl WorkerProcess {
         self.asked += 1;
         let number = self.asked;
         let answer = match &self.state {
-            State::Running(running) => running
+            WorkerState::Running(running) => running
                 .channel
                 .send(&SupervisorMessage::Ask(number, request.clone()), None)
                 .err()
@@ -55,7 +55,7 @@ impl WorkerProcess {
                     io::ErrorKind::WouldBlock => NO_ANSWER.to_owned(),
                     _ => error.to_string(),
                 }),
-            State::Ending(_) | State::Waiting { .. } => self.fault().map(str::to_owned),
+            WorkerState::Ending(_) | WorkerState::Waiting { .. } => self.fault().map(str::to_owned),
         };
         self.question = Some(Question {
             number,
@@ -94,7 +94,7 @@ impl WorkerProcess {
     pub(in crate::groups::supervisor) fn receive(&mut self) {
         self.pass_on_log();
         for _ in 0..MAX_MESSAGES {
-            let State::Running(running) = &mut self.state else {
+            let WorkerState::Running(running) = &mut self.state else {
                 break;
             };
             if self.space_reports.len() >= MAX_QUEUED_REPORTS {

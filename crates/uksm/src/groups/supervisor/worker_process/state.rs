@@ -10,7 +10,7 @@ use crate::control::Answer;
 use crate::groups::wire::channel::Channel;
 
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningWorker {
     pub(super) child: Child,
     /// Readable when it has exited.
     pub(super) pidfd: OwnedFd,
@@ -23,15 +23,15 @@ pub(super) struct Running {
 }
 
 #[derive(Debug)]
-pub(super) enum State {
-    Running(Running),
-    Ending(Ending),
+pub(super) enum WorkerState {
+    Running(RunningWorker),
+    Ending(EndingWorker),
     Waiting { until: Instant, why: String },
 }
 
 /// An ending worker.
 #[derive(Debug)]
-pub(super) struct Ending {
+pub(super) struct EndingWorker {
     pub(super) child: Child,
     /// Readable when it has exited.
     pub(super) _pidfd: OwnedFd,

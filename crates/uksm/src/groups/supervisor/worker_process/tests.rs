@@ -34,7 +34,7 @@ fn with_sleeper(events: &WorkerEvents) -> (WorkerProcess, Channel) {
     events.watch(worker.id, &channel).unwrap();
     events.watch(worker.id, &pidfd).unwrap();
     worker.account.begun(child.id());
-    worker.state = State::Running(Running {
+    worker.state = WorkerState::Running(RunningWorker {
         child,
         pidfd,
         channel,
@@ -113,7 +113,7 @@ fn one_that_is_stopped_is_not_waited_for() {
     worker.reap();
     assert!(begin.elapsed() < Duration::from_secs(5));
     assert!(!worker.has_ended());
-    let State::Ending(ending) = &mut worker.state else {
+    let WorkerState::Ending(ending) = &mut worker.state else {
         panic!("it should be about to end");
     };
     ending.kill_at = Some(Instant::now());
@@ -165,7 +165,7 @@ fn an_answer_is_that_to_the_last_question_and_fit_to_be_shown() {
         "{line}"
     );
     worker.end();
-    if let State::Ending(ending) = &mut worker.state {
+    if let WorkerState::Ending(ending) = &mut worker.state {
         ending.kill_at = Some(Instant::now());
     }
     await_end(&mut worker);
@@ -199,7 +199,7 @@ fn a_report_that_is_repeated_is_taken_in_once_and_none_of_a_space_that_has_not_l
     let dead = || SpaceAnswer::Dead(8);
     assert_eq!(report(&mut worker, dead), [vec![], vec![SpaceId(8)]]);
     worker.end();
-    if let State::Ending(ending) = &mut worker.state {
+    if let WorkerState::Ending(ending) = &mut worker.state {
         ending.kill_at = Some(Instant::now());
     }
     await_end(&mut worker);
@@ -243,7 +243,7 @@ fn reports_of_a_worker_are_bounded_and_about_its_own_spaces() {
     strangers.send(&"x", Some(theirs.as_fd())).unwrap();
     assert!(ours.receive::<WorkerMessage>(None).is_err());
     worker.end();
-    if let State::Ending(ending) = &mut worker.state {
+    if let WorkerState::Ending(ending) = &mut worker.state {
         ending.kill_at = Some(Instant::now());
     }
     await_end(&mut worker);

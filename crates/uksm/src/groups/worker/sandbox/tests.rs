@@ -20,7 +20,10 @@ fn confined<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
 }
 
 /// The same, where these calls are allowed.
-fn confined_to<T: Send + 'static>(allowed: Allowed, act: impl FnOnce() -> T + Send + 'static) -> T {
+fn confined_to<T: Send + 'static>(
+    allowed: AllowedCalls,
+    act: impl FnOnce() -> T + Send + 'static,
+) -> T {
     let thread = std::thread::spawn(move || {
         super::give_up_capabilities().unwrap();
         seccompiler::apply_filter(&program(allowed).unwrap()).unwrap();

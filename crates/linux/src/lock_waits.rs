@@ -37,21 +37,21 @@ struct LockWait {
 
 /// Targets by their key, a space or a process id.
 #[derive(Debug)]
-pub struct Locked<K> {
+pub struct LockWaits<K> {
     targets: BTreeMap<K, LockWait>,
     given_up: u64,
 }
 
-impl<K> Default for Locked<K> {
-    fn default() -> Locked<K> {
-        Locked {
+impl<K> Default for LockWaits<K> {
+    fn default() -> LockWaits<K> {
+        LockWaits {
             targets: BTreeMap::new(),
             given_up: 0,
         }
     }
 }
 
-impl<K: Ord + Copy> Locked<K> {
+impl<K: Ord + Copy> LockWaits<K> {
     /// A call gave up on this target. Returns the time of the next try.
     pub fn gave_up(&mut self, target: K, now: Nanos) -> Nanos {
         self.given_up += 1;
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_target_is_left_alone_for_longer_each_time_and_for_a_minute_at_most() {
-        let mut locked = Locked::default();
+        let mut locked = LockWaits::default();
         let mut now = 0;
         let mut pauses = Vec::new();
         for _ in 0..9 {
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn only_what_is_held_for_long_is_named() {
-        let mut locked = Locked::default();
+        let mut locked = LockWaits::default();
         locked.gave_up(1, 0);
         locked.met(2, 0);
         locked.met(1, MIN_REPORTED_NS - 1);
