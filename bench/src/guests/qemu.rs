@@ -59,7 +59,7 @@ pub(crate) fn again_if_lost<T>(
 
 /// The configuration of a machine.
 #[derive(Debug, Clone)]
-pub(crate) struct Spec {
+pub(crate) struct GuestSpec {
     /// Its number; each has an order of its own.
     pub number: usize,
     /// Seed of all draws.
@@ -69,12 +69,12 @@ pub(crate) struct Spec {
     /// Whether QEMU offers the memory to in-kernel KSM.
     pub mergeable: bool,
     /// The disk that it reads; without one it does nothing.
-    pub disk: Option<Disk>,
+    pub disk: Option<GuestDisk>,
 }
 
 /// The disk of a machine.
 #[derive(Debug, Clone)]
-pub(crate) struct Disk {
+pub(crate) struct GuestDisk {
     /// Its path.
     pub file: PathBuf,
     /// QEMU's interface to it.
@@ -83,7 +83,7 @@ pub(crate) struct Disk {
     pub kib_per_second: u64,
 }
 
-impl Disk {
+impl GuestDisk {
     /// QEMU's arguments for it.
     fn arguments(&self) -> [(&'static str, String); 2] {
         let aio = match self.aio {
@@ -97,7 +97,7 @@ impl Disk {
     }
 }
 
-impl Spec {
+impl GuestSpec {
     /// Pages of its memory, which is one mapping of QEMU.
     pub(crate) fn pages(&self) -> usize {
         self.memory_mib * MIB_PAGES
@@ -136,7 +136,7 @@ impl Spec {
             .chain(
                 pairs
                     .into_iter()
-                    .chain(self.disk.iter().flat_map(Disk::arguments))
+                    .chain(self.disk.iter().flat_map(GuestDisk::arguments))
                     .flat_map(|(name, value)| [name.to_owned(), value]),
             )
             .collect()
@@ -155,7 +155,7 @@ pub(crate) struct Guest {
 
 impl Guest {
     /// Starts a machine; it is up when it reports `ready`.
-    pub(crate) fn start(spec: &Spec) -> Result<Guest> {
+    pub(crate) fn start(spec: &GuestSpec) -> Result<Guest> {
         let mut child = Command::new("qemu-system-x86_64")
             .args(spec.arguments())
             .stdin(Stdio::piped())
@@ -261,13 +261,13 @@ impl Drop for Guest {
 mod tests {
     use super::*;
 
-    fn spec(aio: Aio, mergeable: bool) -> Spec {
-        Spec {
+    fn spec(aio: Aio, mergeable: bool) -> GuestSpec {
+        GuestSpec {
             number: 1,
             seed: 3,
             memory_mib: 128,
             mergeable,
-            disk: Some(Disk {
+            disk: Some(GuestDisk {
                 file: "/d".into(),
                 aio,
                 kib_per_second: 512,

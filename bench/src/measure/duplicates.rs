@@ -23,7 +23,7 @@ const CHUNK: usize = 256;
 
 /// Pages that merging all equal ones of these processes would save.
 pub(crate) fn mergeable_pages(pids: &[u32]) -> Result<usize> {
-    let mut contents = Contents::default();
+    let mut contents = DistinctContents::default();
     for &pid in pids {
         contents.add(pid, present_pages(pid)?)?;
     }
@@ -32,7 +32,7 @@ pub(crate) fn mergeable_pages(pids: &[u32]) -> Result<usize> {
 
 /// The same, of these mappings alone: each a process id and a half-open range of addresses.
 pub(crate) fn mergeable_pages_of(mappings: &[(u32, Range<u64>)]) -> Result<usize> {
-    let mut contents = Contents::default();
+    let mut contents = DistinctContents::default();
     for (pid, range) in mappings {
         let mut present = present_pages(*pid)?;
         // Present pages of the mapping may follow others without a gap.
@@ -48,12 +48,12 @@ pub(crate) fn mergeable_pages_of(mappings: &[(u32, Range<u64>)]) -> Result<usize
 
 /// Pages, and the contents left after merging all equal ones.
 #[derive(Default)]
-struct Contents {
+struct DistinctContents {
     pages: usize,
     kept: HashSet<u64>,
 }
 
-impl Contents {
+impl DistinctContents {
     fn add(&mut self, pid: u32, present: Vec<Present>) -> Result<()> {
         for_each_page(pid, present, |_, hash| {
             self.pages += 1;

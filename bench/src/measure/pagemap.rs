@@ -293,12 +293,12 @@ pub(crate) fn mapping_of(pid: u32, bytes: u64) -> Result<Option<u64>> {
 
 /// A private anonymous mapping: a half-open byte range, and whether its process may read or write
 /// there.
-type Anonymous = ((u64, u64), bool);
+type AnonymousRange = ((u64, u64), bool);
 
 /// The private anonymous mappings of a process, half-open byte ranges; `None` if it is gone.
 fn anonymous_ranges(proc: &Path, pid: u32) -> Result<Option<Vec<(u64, u64)>>> {
     let mappings = anonymous_mappings(proc, pid)?;
-    let ranges = |found: Vec<Anonymous>| found.into_iter().map(|(range, _)| range).collect();
+    let ranges = |found: Vec<AnonymousRange>| found.into_iter().map(|(range, _)| range).collect();
     Ok(mappings.map(ranges))
 }
 
@@ -312,7 +312,7 @@ fn accessible_ranges(pid: u32) -> Result<Vec<(u64, u64)>> {
     Ok(accessible.map(|(range, _)| range).collect())
 }
 
-fn anonymous_mappings(proc: &Path, pid: u32) -> Result<Option<Vec<Anonymous>>> {
+fn anonymous_mappings(proc: &Path, pid: u32) -> Result<Option<Vec<AnonymousRange>>> {
     let path = proc.join(pid.to_string()).join("maps");
     let maps = match fs::read_to_string(&path) {
         Err(error)
@@ -333,7 +333,7 @@ fn anonymous_mappings(proc: &Path, pid: u32) -> Result<Option<Vec<Anonymous>>> {
 }
 
 /// One line of a maps file: its mapping, if that is private, of no file and not the kernel's own.
-fn parse(line: &str) -> Option<Option<Anonymous>> {
+fn parse(line: &str) -> Option<Option<AnonymousRange>> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
     let range = (

@@ -13,7 +13,7 @@ use uksm_policy::command::{FoldBatch, FoldEntry, FoldKind, FrameId, SpaceId, Sta
 use uksm_policy::params::MAX_SHARERS;
 use uksm_results::report::Report;
 
-use super::page_cost::{Cost, attach, measured};
+use super::page_cost::{PageCost, attach, measured};
 use crate::comparison::trial::start_workload;
 use crate::contents::PAGE;
 use crate::measure::cpu::CpuClock;
@@ -128,7 +128,7 @@ impl Domain {
 
     /// Merges all pages of the first process, which are equal, into as many frames as needed;
     /// returns the cost of an entry, without those that make frames.
-    fn fill_frames(&mut self, pages: usize) -> Result<Cost> {
+    fn fill_frames(&mut self, pages: usize) -> Result<PageCost> {
         let mut sum = Folded::default();
         let most = usize::try_from(MAX_SHARERS).context("sharers")?;
         for first in (0..pages.saturating_sub(1)).step_by(most) {
@@ -146,7 +146,7 @@ impl Domain {
         pages: std::ops::Range<usize>,
         entries_of: &dyn Fn(usize) -> Vec<(usize, usize, FoldKind)>,
         expected: Status,
-    ) -> Result<Cost> {
+    ) -> Result<PageCost> {
         self.fold(pages, entries_of, expected)?.cost(expected)
     }
 
@@ -200,12 +200,12 @@ impl Folded {
     }
 
     /// A page may be busy for a moment; more than a few would be another experiment.
-    fn cost(self, expected: Status) -> Result<Cost> {
+    fn cost(self, expected: Status) -> Result<PageCost> {
         let Folded { cpu, tried, hit } = self;
         ensure!(
             hit * 100 >= tried * 99,
             "only {hit} of {tried} entries were {expected:?}"
         );
-        Ok(Cost::new(cpu, tried))
+        Ok(PageCost::new(cpu, tried))
     }
 }

@@ -65,7 +65,7 @@ impl Recording {
         };
         let mut text = serde_json::to_string(&header)?;
         text.push('\n');
-        let mut numbers = Numbers::default();
+        let mut numbers = ContentNumbers::default();
         let nothing = vec![Snapshot::default(); self.names.len()];
         for (at, moment) in self.moments.iter().enumerate() {
             let before = at.checked_sub(1).map_or(&nothing, |at| &self.moments[at]);
@@ -108,9 +108,9 @@ fn with_pages<'a>(snapshots: impl Iterator<Item = &'a Snapshot>) -> Vec<(u64, u6
 
 /// Numbers of contents.
 #[derive(Debug, Default)]
-struct Numbers(HashMap<u64, u64>);
+struct ContentNumbers(HashMap<u64, u64>);
 
-impl Numbers {
+impl ContentNumbers {
     fn held(&mut self, seen: CapturedPage) -> PageContent {
         if seen.hash == 0 {
             return PageContent::ZEROS;
@@ -129,7 +129,7 @@ fn runs(
     (start, end): (u64, u64),
     was: &Snapshot,
     is: &Snapshot,
-    numbers: &mut Numbers,
+    numbers: &mut ContentNumbers,
 ) -> Vec<u64> {
     let mut runs: Vec<[u64; super::FIELDS]> = Vec::new();
     for page in start..end {

@@ -8,7 +8,7 @@ use uksm_results::over_time;
 use uksm_results::report::Measured;
 use uksm_results::timeline::{Look, Timeline};
 
-use super::case::Case;
+use super::case::DiskCase;
 use super::figures::AREA;
 use super::merges::Merges;
 use crate::disk_machines::sharing::{self, Chance};
@@ -29,7 +29,7 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// Two machines in a case.
 pub(super) struct Replay {
     /// The case.
-    pub(super) case: Case,
+    pub(super) case: DiskCase,
     machines: [Machine; 2],
     chances: Vec<Chance>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Replay {
 impl Replay {
     /// Plans two machines, and fills the parts of their disks that they read.
     pub(super) fn new(
-        case: Case,
+        case: DiskCase,
         loads: [Load; 2],
         setup: &Setup,
         disks: &mut [Disk; 2],
