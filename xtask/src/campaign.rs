@@ -31,7 +31,7 @@ const OVERHEAD: Duration = Duration::from_secs(180);
 
 /// The selection of tests.
 #[derive(Debug, Clone, Default)]
-pub struct Selection {
+pub struct TestSelection {
     /// Only tests whose names contain one of these; all if empty.
     pub filters: Vec<String>,
     /// Leave stress tests out.
@@ -74,7 +74,7 @@ impl Part {
     }
 }
 
-impl Selection {
+impl TestSelection {
     /// Factor of time bounds, for a fuzzer that makes more calls.
     fn time_factor(&self) -> u32 {
         self.fuzz_calls
@@ -104,14 +104,14 @@ impl TestCounts {
 
 /// The results of some tests, and those that did not pass.
 #[derive(Debug, Default, Clone)]
-pub struct Outcome {
+pub struct TestResults {
     /// Numbers of passed, failed and lost tests.
     pub counts: TestCounts,
     /// The reasons of failures: the failed test, and its message.
     pub failures: Vec<String>,
 }
 
-impl Outcome {
+impl TestResults {
     /// Adds another one.
     pub fn add(&mut self, other: Self) {
         self.counts.add(other.counts);
@@ -128,7 +128,7 @@ impl Outcome {
 
 /// The tests of a selection, in the table's order.
 #[must_use]
-pub fn selected(selection: &Selection) -> Vec<TestCase> {
+pub fn selected(selection: &TestSelection) -> Vec<TestCase> {
     table::all()
         .into_iter()
         .filter(|case| {
@@ -145,7 +145,7 @@ pub fn selected(selection: &Selection) -> Vec<TestCase> {
 }
 
 /// Whether a filter names large tests, or this one by its whole name, instead of all of an area.
-fn is_named(case: &TestCase, selection: &Selection) -> bool {
+fn is_named(case: &TestCase, selection: &TestSelection) -> bool {
     let mut filters = selection.filters.iter();
     filters.any(|filter| {
         (filter.contains("large") && case.name.contains(filter.as_str())) || case.name == *filter
@@ -157,7 +157,7 @@ fn is_named(case: &TestCase, selection: &Selection) -> bool {
 /// # Errors
 /// No test is selected, none of those selected can run on this kernel, or a machine could not be
 /// started at all.
-pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Outcome> {
+pub fn run(kernel: &Kernel, selection: &TestSelection) -> Result<TestResults> {
     let cases = selected(selection);
     if cases.is_empty() {
         bail!("no test has a name with {}", selection.filters.join(" or "));
@@ -167,7 +167,7 @@ pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Outcome> {
         "kernel {} ({}), {accel}, seed {}",
         kernel.release, kernel.version, selection.seed
     );
-    let mut outcome = Outcome::default();
+    let mut outcome = TestResults::default();
     for machine in Machine::ALL {
         let mut rest: Vec<&TestCase> = cases
             .iter()
@@ -218,7 +218,7 @@ fn boot(
     accel: Accel,
     machine: Machine,
     cases: &[&TestCase],
-    selection: &Selection,
+    selection: &TestSelection,
     label: String,
 ) -> Result<Report> {
     let shape = shape(machine);

@@ -18,7 +18,7 @@ use std::fmt;
 
 use serde::Serialize;
 use uksm_policy::report::counted;
-use uksm_sketch::lifetime::{self, Estimate};
+use uksm_sketch::lifetime::{self, IntervalEstimate};
 
 use super::units::duration;
 use super::watch::{Fate, Twice};
@@ -113,9 +113,9 @@ pub(super) struct Lifetimes {
     pub(super) by_time: Vec<Band>,
 }
 
-impl From<Estimate> for Part {
-    fn from(share: Estimate) -> Part {
-        let Estimate { value, low, high } = share;
+impl From<IntervalEstimate> for Part {
+    fn from(share: IntervalEstimate) -> Part {
+        let IntervalEstimate { value, low, high } = share;
         Part {
             part: value,
             low,
@@ -143,7 +143,7 @@ impl Lives {
             gone,
             lost: lost.map(Part::from),
             lost_in_a_minute: rate.map(|rate| lifetime::lost_within(rate, 60.0).into()),
-            half_live: half.map(|Estimate { value, low, high }| Time {
+            half_live: half.map(|IntervalEstimate { value, low, high }| Time {
                 seconds: finite(value),
                 low,
                 high: finite(high),
