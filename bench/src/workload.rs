@@ -236,6 +236,10 @@ impl Part {
     }
 }
 
+/// The orders of [`Spec::mixed`]: the name in results, and whether random pages are first.
+pub(crate) const MIXED_ORDERS: [(&str, bool); 2] =
+    [("random first", true), ("identical first", false)];
+
 /// The families of [`Spec::mixed`].
 const IDENTICAL: u64 = 1;
 const RANDOM: u64 = 2;
