@@ -30,8 +30,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use uksm_results::clock::Clock;
-use uksm_results::pictures;
 use uksm_results::report::Report;
+use uksm_results::{exit_status, pictures};
 
 use crate::calibration::{by_function, cpu_parts, realism};
 use crate::microbenchmarks::cost_file;
@@ -165,13 +165,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("uksm-bench: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_status::of("uksm-bench", run(Cli::parse().command))
 }
 
 fn run(command: Command) -> Result<()> {
