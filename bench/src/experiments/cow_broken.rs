@@ -20,7 +20,7 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result, ensure};
 use uksm_results::report::Report;
 
-use crate::comparison::average::{Rounds, Watched};
+use crate::comparison::average::{Rounds, WatchTime};
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::variants::ksm::KsmSwitch;
@@ -135,8 +135,8 @@ fn held(report: &mut Report, (rate, percent): (usize, u32), setup: &Setup) -> Re
     Ok(())
 }
 
-fn watched(setup: &Setup, seconds: u64) -> Watched {
-    Watched {
+fn watched(setup: &Setup, seconds: u64) -> WatchTime {
+    WatchTime {
         length: setup.limit_or(seconds),
         every: Duration::from_millis(400),
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Error, Result};
 use uksm_results::report::Report;
 
-use crate::comparison::average::{Rounds, Watched};
+use crate::comparison::average::{Rounds, WatchTime};
 use crate::comparison::rounds::interleave;
 use crate::comparison::trial::Trial;
 use crate::setup::Setup;
@@ -57,7 +57,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
         let (specs, length) = specs(case, setup.seed)?;
         let variants = [Variant::uksm_governor("full"), Variant::ksm_unlimited()];
         if case.is_live {
-            let watched = Watched {
+            let watched = WatchTime {
                 length: setup.limit_or(length.as_secs().max(1)),
                 every: Duration::from_millis(400),
             };

@@ -1,8 +1,8 @@
 //! One virtual machine: started, talked with, ended.
 //!
 //! The connection is its serial console, which is QEMU's standard input and output. A machine that
-//! goes away or does not answer is [`Lost`]: an emulated processor whose guests run guests now and
-//! then drops an interrupt, which does not concern the measurement.
+//! goes away or does not answer is [`LostMachine`]: an emulated processor whose guests run guests
+//! now and then drops an interrupt, which does not concern the measurement.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ const TAIL: usize = 12;
 /// A machine that went away, or does not answer.
 #[derive(Debug, thiserror::Error)]
 #[error("machine {number} is lost, waiting for '{word}': {why}; it said last:\n{tail}")]
-pub(crate) struct Lost {
+pub(crate) struct LostMachine {
     number: usize,
     word: String,
     why: String,
@@ -48,7 +48,7 @@ pub(crate) fn again_if_lost<T>(
     loop {
         match once() {
             Ok(done) => return Ok((done, tries)),
-            Err(error) if error.is::<Lost>() && tries < TRIES => {
+            Err(error) if error.is::<LostMachine>() && tries < TRIES => {
                 println!("{name}: try {tries} of {TRIES}: {error:#}");
                 tries += 1;
             }
@@ -198,7 +198,7 @@ impl Guest {
     /// Waits for this report of the machine; returns the text behind it.
     ///
     /// # Errors
-    /// [`Lost`], or a failure that the machine reports.
+    /// [`LostMachine`], or a failure that the machine reports.
     pub(crate) fn wait(&mut self, word: &str, limit: Duration) -> Result<String> {
         let begin = Instant::now();
         loop {
@@ -227,9 +227,9 @@ impl Guest {
     }
 
     /// The error that it went away or did not report this, with the last lines of its console.
-    pub(crate) fn lost(&self, word: &str, why: &str) -> Lost {
+    pub(crate) fn lost(&self, word: &str, why: &str) -> LostMachine {
         let tail = &self.console[self.console.len().saturating_sub(TAIL)..];
-        Lost {
+        LostMachine {
             number: self.number,
             word: word.to_owned(),
             why: why.to_owned(),

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
 
-use super::pagemap::{Place, Present, present_pages};
+use super::pagemap::{Place, PresentPages, present_pages};
 use crate::contents::{PAGE, mix};
 
 /// Pages read at a time.
@@ -54,7 +54,7 @@ struct DistinctContents {
 }
 
 impl DistinctContents {
-    fn add(&mut self, pid: u32, present: Vec<Present>) -> Result<()> {
+    fn add(&mut self, pid: u32, present: Vec<PresentPages>) -> Result<()> {
         for_each_page(pid, present, |_, hash| {
             self.pages += 1;
             self.kept.extend(hash);
@@ -104,13 +104,13 @@ pub(crate) fn equal_pages(pids: &[u32]) -> Result<Equal> {
 /// Calls with the place and the hash of every one of these pages.
 fn for_each_page(
     pid: u32,
-    pages: Vec<Present>,
+    pages: Vec<PresentPages>,
     mut each: impl FnMut(Place, Option<u64>),
 ) -> Result<()> {
     let mut buffer = vec![0; CHUNK * PAGE];
     let path = format!("/proc/{pid}/mem");
     let memory = File::open(&path).with_context(|| path.clone())?;
-    for Present { start, count } in pages {
+    for PresentPages { start, count } in pages {
         let mut at = start;
         let end = start + (count * PAGE) as u64;
         while at < end {

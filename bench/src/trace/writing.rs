@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
-use super::{ASCENDING, Captured, Change, FORMAT, GONE, Header, PageContent, SAME};
+use super::{ASCENDING, CapturedProcess, Change, FORMAT, GONE, Header, PageContent, SAME};
 
 /// A page as it was read: a salted hash, 0 for the page of zeros, and the lines that are zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Recording {
         let in_pages = |&(start, end): &(u64, u64)| Ok((start, usize::try_from(end - start)?));
         let captured = self.names.iter().zip(&of_processes);
         let processes = captured.map(|(name, mappings)| {
-            Ok(Captured {
+            Ok(CapturedProcess {
                 name: name.clone(),
                 mappings: mappings.iter().map(in_pages).collect::<Result<_>>()?,
             })

@@ -26,7 +26,7 @@ use super::figures::{against_ksm, figures_since, hint_figures, ratios};
 use crate::guests::{Disks, Guest, GuestDisk, GuestSpec, again_if_lost, huge_pages};
 use crate::measure::duplicates::mergeable_pages_of;
 use crate::measure::frames::{Frames, saved_pages};
-use crate::measure::pagemap::Seen;
+use crate::measure::pagemap::FrameSet;
 use crate::setup::Setup;
 use crate::units::mib;
 use crate::variants::{System, Variant, ksm};
@@ -53,7 +53,7 @@ enum Merger<'a> {
 }
 
 /// Machines in a case.
-struct Reading<'a> {
+struct ReadingMachines<'a> {
     case: DiskCase,
     setup: &'a Setup,
     disks: &'a Disks,
@@ -66,7 +66,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     let disks = Disks::create(machines)?;
     huge_pages(setup.huge)?;
     for case in setup.cases_or(&CASES)? {
-        let reading = Reading {
+        let reading = ReadingMachines {
             case,
             setup,
             disks: &disks,
@@ -76,7 +76,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     Ok(report)
 }
 
-impl Reading<'_> {
+impl ReadingMachines<'_> {
     fn compare(&self, report: &mut Report) -> Result<()> {
         let mut measured = Vec::new();
         if self.setup.wants("oracle") {
@@ -202,7 +202,7 @@ struct GuestObservation {
     /// Saved before the system started.
     saved_before: f64,
     own_mib: f64,
-    seen: Seen,
+    seen: FrameSet,
 }
 
 impl GuestObservation {
@@ -220,7 +220,7 @@ impl GuestObservation {
             looks: Vec::new(),
             saved_before: 0.0,
             own_mib: 0.0,
-            seen: Seen::default(),
+            seen: FrameSet::default(),
         };
         observation.saved_before = observation.saved()?.0;
         observation.begin = Instant::now();

@@ -14,7 +14,7 @@ use super::merges::Merges;
 use crate::disk_machines::sharing::{self, Chance};
 use crate::disk_machines::{Disk, Load, Machine, Plan};
 use crate::measure::frames::{Frames, saved_pages};
-use crate::measure::pagemap::Seen;
+use crate::measure::pagemap::FrameSet;
 use crate::setup::Setup;
 use crate::units::{MIB_PAGES, mib};
 use crate::variants::{System, Variant, ksm};
@@ -124,7 +124,7 @@ impl Replay {
         let mut system = variant.start(setup, &pids)?;
         let mut merges = Merges::of(&self.chances);
         let mut looks = vec![self.nothing(0.0)];
-        let (mut own_mib, mut seen) = (0.0_f64, Seen::default());
+        let (mut own_mib, mut seen) = (0.0_f64, FrameSet::default());
         let mut begun: Option<Instant> = None;
         let end = LEAD + self.machines[0].length;
         while begin.elapsed() < end {
