@@ -42,7 +42,7 @@ fn cpus(clock: Clock, needs: &Needs) -> &'static str {
 /// What the harness does so that emulation distorts less. Each can be left out, which shows what it
 /// does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Switch {
+pub(crate) enum Ablation {
     /// Each program is at the same addresses each time it is started
     Addresses,
     /// The host provides the guest's memory before the guest starts
@@ -56,7 +56,7 @@ const ALL_INSTRUCTIONS: &str = "max,la57=off";
 
 /// How a guest is booted.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Guest {
+pub(crate) struct GuestOptions {
     /// Kernel: 6.1, 6.12
     #[arg(long, default_value = "6.12")]
     pub kernel: String,
@@ -71,7 +71,7 @@ pub(crate) struct Guest {
     pub count: Clock,
     /// Leave out what the harness does so that emulation distorts less
     #[arg(long, value_enum, value_delimiter = ',', value_name = "SWITCH")]
-    pub ablate: Vec<Switch>,
+    pub ablate: Vec<Ablation>,
     /// Folder of results
     #[arg(long, default_value = "results")]
     pub results: PathBuf,
@@ -84,19 +84,19 @@ pub(crate) struct Guest {
 }
 
 /// Runs an experiment in a guest.
-pub(crate) fn experiment(name: &str, guest: &Guest) -> Result<()> {
+pub(crate) fn experiment(name: &str, guest: &GuestOptions) -> Result<()> {
     run(name, guest, None)
 }
 
 /// The same, and makes the emulator count the guest's instructions by task and code, and model
 /// caches if wanted.
-pub(crate) fn profiled(name: &str, guest: &Guest, caches: bool) -> Result<()> {
+pub(crate) fn profiled(name: &str, guest: &GuestOptions, caches: bool) -> Result<()> {
     ensure!(
         guest.count == Clock::Instructions,
         "--profile counts instructions: give --count instructions (of make: COUNT=instructions), too"
     );
     experiments::is_profiled(name)?;
-    run(name, guest, Some(Profile { caches }))
+    run(name, guest, Some(ProfileContent { caches }))
 }
 
 /// Runs the experiment that needs no guest on this machine, by its clock.
@@ -115,7 +115,7 @@ pub(crate) fn primitives_here(results: &Path, repeats: usize) -> Result<Report> 
 
 /// The content of a profile beside functions.
 #[derive(Clone, Copy)]
-struct Profile {
+struct ProfileContent {
     caches: bool,
 }
 
@@ -124,10 +124,10 @@ pub(crate) fn counts_file(results: &Path, experiment: &str) -> PathBuf {
     results.join(format!("{experiment}.counts"))
 }
 
-fn run(name: &str, guest: &Guest, profile: Option<Profile>) -> Result<()> {
+fn run(name: &str, guest: &GuestOptions, profile: Option<ProfileContent>) -> Result<()> {
     let needs = experiments::needs(name)?;
     let mut command = harness(guest, &needs);
-    if let Some(Profile { caches }) = profile {
+    if let Some(ProfileContent { caches }) = profile {
         std::fs::create_dir_all(&guest.results)
             .with_context(|| format!("cannot create {}", guest.results.display()))?;
         let counts = counts_file(&guest.results, name);
@@ -157,7 +157,7 @@ fn run(name: &str, guest: &Guest, profile: Option<Profile>) -> Result<()> {
 
 /// Runs the demo, showing its progress: servers in one guest, then, if wanted, virtual machines in
 /// another one.
-pub(crate) fn demo(guest: &Guest, machines: usize) -> Result<()> {
+pub(crate) fn demo(guest: &GuestOptions, machines: usize) -> Result<()> {
     let begin = Instant::now();
     let needs = Needs {
         memory_mib: DEMO_MIB,
@@ -226,7 +226,7 @@ fn draw(json: &Path) -> Result<()> {
 }
 
 /// The harness, with the command to run this program and the daemon in a guest.
-fn harness(guest: &Guest, needs: &Needs) -> Command {
+fn harness(guest: &GuestOptions, needs: &Needs) -> Command {
     let beside = std::env::current_exe()
         .ok()
         .map(|own| own.with_file_name("uksm-vm"));
@@ -265,14 +265,14 @@ fn harness(guest: &Guest, needs: &Needs) -> Command {
         .arg(&guest.results);
     command.args(needs.packed);
     let has = |switch| !guest.ablate.contains(&switch);
-    if has(Switch::Addresses) && !needs.random_addresses {
+    if has(Ablation::Addresses) && !needs.random_addresses {
         command.args(["--parameter", FIXED_ADDRESSES]);
     }
-    if has(Switch::Memory) {
+    if has(Ablation::Memory) {
         // A first touch of the guest's memory costs the host a page fault, and KSM touches none.
         command.arg("--preallocate");
     }
-    if !has(Switch::Strings) {
+    if !has(Ablation::Strings) {
         command.env("UKSM_VM_CPU", ALL_INSTRUCTIONS);
     }
     command

@@ -19,7 +19,7 @@ mod order;
 pub(crate) mod qemu;
 pub(crate) mod reader;
 
-pub(crate) use qemu::{Disk, Guest, Spec, again_if_lost};
+pub(crate) use qemu::{Guest, GuestDisk, GuestSpec, again_if_lost};
 
 use std::path::{Path, PathBuf};
 

@@ -30,8 +30,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use uksm_results::clock::Clock;
-use uksm_results::pictures;
 use uksm_results::report::Report;
+use uksm_results::{exit_status, pictures};
 
 use crate::calibration::{by_function, cpu_parts, realism};
 use crate::microbenchmarks::cost_file;
@@ -65,7 +65,7 @@ enum Command {
         #[command(flatten)]
         shown: by_function::DisplayOptions,
         #[command(flatten)]
-        guest: boot::Guest,
+        guest: boot::GuestOptions,
     },
     /// Run the demo in guests
     Demo {
@@ -73,7 +73,7 @@ enum Command {
         #[arg(long, default_value_t = 4)]
         machines: usize,
         #[command(flatten)]
-        guest: boot::Guest,
+        guest: boot::GuestOptions,
     },
     /// Run an experiment here: in a guest, as root, with the module loaded
     Run {
@@ -107,7 +107,7 @@ enum Command {
     /// write it as a file of costs
     Calibrate {
         #[command(flatten)]
-        guest: boot::Guest,
+        guest: boot::GuestOptions,
         /// The file
         #[arg(long, default_value = "crates/simulator/costs/counted.toml")]
         output: PathBuf,
@@ -119,14 +119,14 @@ enum Command {
         #[arg(long, default_value_t = 7)]
         repeats: usize,
         #[command(flatten)]
-        guest: boot::Guest,
+        guest: boot::GuestOptions,
     },
     /// Run the same workloads in guests that count instructions and on simulated hosts, and say how
     /// well they agree
-    Realism(realism::Options),
+    Realism(realism::RealismOptions),
     /// Measure `uksm run --backend ksm` beside in-kernel KSM on this machine, as root; changes
     /// KSM's knobs meanwhile, and puts them back
-    NativeKsm(native_ksm::Options),
+    NativeKsm(native_ksm::NativeKsmOptions),
     /// Print where the daemon's CPU went, from the results of several experiments
     Profile {
         /// Folder of results
@@ -134,7 +134,7 @@ enum Command {
         results: PathBuf,
     },
     /// Capture what processes have in memory, as identities of pages over time: no contents
-    Capture(trace::capture::Options),
+    Capture(trace::capture::CaptureOptions),
     /// Be a workload (started by the experiments)
     #[command(hide = true)]
     Workload {
@@ -165,13 +165,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("uksm-bench: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_status::of("uksm-bench", run(Cli::parse().command))
 }
 
 fn run(command: Command) -> Result<()> {
@@ -214,7 +208,7 @@ fn run(command: Command) -> Result<()> {
             }
         }
         Command::Calibrate { guest, output } => {
-            let guest = boot::Guest {
+            let guest = boot::GuestOptions {
                 count: Clock::Instructions,
                 ..guest
             };
@@ -226,7 +220,7 @@ fn run(command: Command) -> Result<()> {
             println!("costs  {}", output.display());
         }
         Command::CalibrateCaches { repeats, guest } => {
-            let guest = boot::Guest {
+            let guest = boot::GuestOptions {
                 count: Clock::Instructions,
                 ..guest
             };

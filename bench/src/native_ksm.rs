@@ -43,7 +43,7 @@ mod table;
 mod workloads;
 
 use table::{Figures, KsmRun};
-use workloads::{VARIANTS, Variant, WORKLOADS, Workload};
+use workloads::{KsmdDriver, VARIANTS, WORKLOADS, Workload};
 
 /// Share of the possible saving at which a run ends.
 const WAITED_FOR: f64 = 0.9;
@@ -59,7 +59,7 @@ const CONNECTED: Duration = Duration::from_millis(1500);
 
 /// Options.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct NativeKsmOptions {
     /// The uksm program
     #[arg(long, default_value = "target/release/uksm")]
     uksm: PathBuf,
@@ -81,7 +81,7 @@ pub(crate) struct Options {
 }
 
 /// Runs all, prints the table.
-pub(crate) fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &NativeKsmOptions) -> Result<()> {
     let sysfs = Sysfs::open()?;
     nobody_else_is_mergeable(&sysfs)?;
     let folder = std::env::temp_dir().join(format!("uksm-native-ksm-{}", std::process::id()));
@@ -142,7 +142,7 @@ struct RestoredKnobs {
 }
 
 impl RestoredKnobs {
-    fn new(options: &Options, place: &KsmHost) -> Result<RestoredKnobs> {
+    fn new(options: &NativeKsmOptions, place: &KsmHost) -> Result<RestoredKnobs> {
         let before = OriginalSettings::of(&place.sysfs)?;
         let file = place.folder.join("before.json");
         let kept = json!({ "folder": KSM_PATH, "knobs": before.values() });
@@ -177,7 +177,7 @@ impl Drop for RestoredKnobs {
 }
 
 impl KsmHost {
-    fn all(&self, options: &Options) -> Result<Vec<KsmRun>> {
+    fn all(&self, options: &NativeKsmOptions) -> Result<Vec<KsmRun>> {
         let mut runs = Vec::new();
         let mut draws = Rng::new(options.seed, ORDER);
         for round in 0..options.repeats {
@@ -212,14 +212,14 @@ impl KsmHost {
     /// One run of a variant.
     fn one(
         &self,
-        options: &Options,
+        options: &NativeKsmOptions,
         round: usize,
         workload: Workload,
-        variant: Variant,
+        variant: KsmdDriver,
     ) -> Result<Figures> {
         let seed = options.seed.wrapping_add(round as u64);
         let mut spec = workload.spec(seed);
-        spec.mergeable = variant != Variant::Uksm;
+        spec.mergeable = variant != KsmdDriver::Uksm;
         let possible = workload.possible();
         let before = self.saved()?;
         let ksmd = CpuClock::of(self.sysfs.thread()?)?;
@@ -231,13 +231,13 @@ impl KsmHost {
             None => daemon = Some(self.daemon(options, seed)?),
         }
         let wrapper = match variant {
-            Variant::Uksm => self.wrapper(options),
+            KsmdDriver::Uksm => self.wrapper(options),
             _ => Vec::new(),
         };
         let mut process = Process::start_under(&wrapper, &spec)?;
         process.ready()?;
         std::thread::sleep(CONNECTED);
-        if variant != Variant::Uksm {
+        if variant != KsmdDriver::Uksm {
             // Without sleep ksmd walks in circles while there is nothing to scan: this program
             // causes that wait.
             ksmd_before = ksmd.now()?;
@@ -284,7 +284,7 @@ impl KsmHost {
         self.folder.join("agents")
     }
 
-    fn wrapper(&self, options: &Options) -> Vec<std::ffi::OsString> {
+    fn wrapper(&self, options: &NativeKsmOptions) -> Vec<std::ffi::OsString> {
         let words = ["exec", "--merge", "advised", "--agent"].map(Into::into);
         let mut wrapper = vec![options.uksm.clone().into()];
         wrapper.extend(words);
@@ -293,7 +293,7 @@ impl KsmHost {
         wrapper
     }
 
-    fn daemon(&self, options: &Options, seed: u64) -> Result<Daemon> {
+    fn daemon(&self, options: &NativeKsmOptions, seed: u64) -> Result<Daemon> {
         let path = |name: &str| self.folder.join(name);
         let mut command = Command::new(&options.uksm);
         command

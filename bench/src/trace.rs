@@ -91,12 +91,12 @@ pub(crate) struct Header {
     /// Number of moments.
     pub moments: usize,
     /// The processes, in the order in which they were named.
-    pub processes: Vec<Captured>,
+    pub processes: Vec<CapturedProcess>,
 }
 
 /// A process of a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Captured {
+pub(crate) struct CapturedProcess {
     /// Name of its program.
     pub name: String,
     /// Its mappings in which there ever was a page: number of the first page of the address space,

@@ -57,12 +57,12 @@ impl Variant {
 
     /// The same, but pages examined in vain are not left out of scans.
     pub(crate) fn ksm_without_smart_scan() -> Variant {
-        let all = [(ksm::Switch::SmartScan, false)];
+        let all = [(ksm::KsmSwitch::SmartScan, false)];
         Variant::ksm_unlimited().switched("ksm-no-smart-scan", &all)
     }
 
     /// The same KSM by another name, with switches set.
-    pub(crate) fn switched(mut self, name: &str, switches: &[(ksm::Switch, bool)]) -> Variant {
+    pub(crate) fn switched(mut self, name: &str, switches: &[(ksm::KsmSwitch, bool)]) -> Variant {
         name.clone_into(&mut self.name);
         if let Setting::Ksm(settings) = &mut self.setting {
             settings.switches = switches.to_vec();

@@ -93,7 +93,7 @@ pub(crate) struct Moment {
 
 /// The numbers of a part's pages: pages are equal if family and number are.
 #[derive(Debug)]
-pub(crate) enum Numbers {
+pub(crate) enum PageNumbers {
     /// All the same.
     One(PageContent),
     /// In the order of the pages.
@@ -104,7 +104,7 @@ pub(crate) enum Numbers {
     Captured(Vec<Option<PageContent>>),
 }
 
-impl Numbers {
+impl PageNumbers {
     /// The content of a page; none if there is to be no page.
     pub(crate) fn of(&self, index: usize) -> Option<PageContent> {
         let full = |number| PageContent {
@@ -112,10 +112,10 @@ impl Numbers {
             zero_lines: 0,
         };
         match self {
-            Numbers::One(held) => Some(*held),
-            Numbers::Ascending => Some(full(index as u64)),
-            Numbers::Planned(numbers) => Some(full(numbers[index])),
-            Numbers::Captured(pages) => pages[index],
+            PageNumbers::One(held) => Some(*held),
+            PageNumbers::Ascending => Some(full(index as u64)),
+            PageNumbers::Planned(numbers) => Some(full(numbers[index])),
+            PageNumbers::Captured(pages) => pages[index],
         }
     }
 }
@@ -192,19 +192,19 @@ impl Part {
     ///
     /// # Errors
     /// They cannot be laid out as configured.
-    pub(crate) fn numbers(&self, seed: u64) -> Result<Numbers> {
+    pub(crate) fn numbers(&self, seed: u64) -> Result<PageNumbers> {
         Ok(match &self.contents {
-            Contents::Identical => Numbers::One(PageContent {
+            Contents::Identical => PageNumbers::One(PageContent {
                 number: 0,
                 zero_lines: 0,
             }),
-            Contents::Zero => Numbers::One(PageContent::ZEROS),
-            Contents::Distinct | Contents::Similar(_) => Numbers::Ascending,
-            Contents::Sharers(sharers) => Numbers::Planned(sharers.numbers(seed, self.pages)),
-            Contents::Scattered(layout) => Numbers::Planned(layout.numbers(seed, self.pages)?),
+            Contents::Zero => PageNumbers::One(PageContent::ZEROS),
+            Contents::Distinct | Contents::Similar(_) => PageNumbers::Ascending,
+            Contents::Sharers(sharers) => PageNumbers::Planned(sharers.numbers(seed, self.pages)),
+            Contents::Scattered(layout) => PageNumbers::Planned(layout.numbers(seed, self.pages)?),
             Contents::Captured(moment) => {
                 let trace = TRACES.get(moment.trace).context("no such trace")?;
-                Numbers::Captured(trace.pages(moment.mapping, self.pages, moment.at)?)
+                PageNumbers::Captured(trace.pages(moment.mapping, self.pages, moment.at)?)
             }
         })
     }
@@ -235,6 +235,10 @@ impl Part {
         }
     }
 }
+
+/// The orders of [`Spec::mixed`]: the name in results, and whether random pages are first.
+pub(crate) const MIXED_ORDERS: [(&str, bool); 2] =
+    [("random first", true), ("identical first", false)];
 
 /// The families of [`Spec::mixed`].
 const IDENTICAL: u64 = 1;

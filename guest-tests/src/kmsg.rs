@@ -16,7 +16,7 @@ use uksm_vm_protocol::markers;
 
 /// One record of the kernel's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct LogRecord {
     /// Its number, growing by one.
     pub sequence: u64,
     /// Its text, without continuation lines.
@@ -24,23 +24,23 @@ pub(crate) struct Record {
 }
 
 /// Parses one record as `/dev/kmsg` gives it.
-fn parse(raw: &str) -> Option<Record> {
+fn parse(raw: &str) -> Option<LogRecord> {
     let (prefix, rest) = raw.split_once(';')?;
     let sequence = prefix.split(',').nth(1)?.parse().ok()?;
     let text = rest.lines().next().unwrap_or("").to_owned();
-    Some(Record { sequence, text })
+    Some(LogRecord { sequence, text })
 }
 
 /// All records after number `after` (all there are, for `None`).
 ///
 /// # Errors
 /// The log cannot be read, or records were overwritten unread.
-pub(crate) fn since(after: Option<u64>) -> io::Result<Vec<Record>> {
+pub(crate) fn since(after: Option<u64>) -> io::Result<Vec<LogRecord>> {
     let mut file = File::options()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
         .open("/dev/kmsg")?;
-    let mut records: Vec<Record> = Vec::new();
+    let mut records: Vec<LogRecord> = Vec::new();
     let mut buffer = vec![0_u8; 16 * 1024];
     loop {
         let length = match file.read(&mut buffer) {
@@ -101,7 +101,7 @@ mod tests {
             parse("6,339,5140900,-;NET: Registered protocol family 10\n SUBSYSTEM=net\n").unwrap();
         assert_eq!(
             record,
-            Record {
+            LogRecord {
                 sequence: 339,
                 text: "NET: Registered protocol family 10".into()
             }

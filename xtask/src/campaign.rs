@@ -31,7 +31,7 @@ const OVERHEAD: Duration = Duration::from_secs(180);
 
 /// The selection of tests.
 #[derive(Debug, Clone, Default)]
-pub struct Selection {
+pub struct TestSelection {
     /// Only tests whose names contain one of these; all if empty.
     pub filters: Vec<String>,
     /// Leave stress tests out.
@@ -77,7 +77,7 @@ impl Part {
     }
 }
 
-impl Selection {
+impl TestSelection {
     /// Factor of time bounds, for a fuzzer that makes more calls.
     fn time_factor(&self) -> u32 {
         self.fuzz_calls
@@ -107,14 +107,14 @@ impl TestCounts {
 
 /// The results of some tests, and those that did not pass.
 #[derive(Debug, Default, Clone)]
-pub struct Outcome {
+pub struct TestResults {
     /// Numbers of passed, failed and lost tests.
     pub counts: TestCounts,
     /// The reasons of failures: the failed test, and its message.
     pub failures: Vec<String>,
 }
 
-impl Outcome {
+impl TestResults {
     /// Adds another one.
     pub fn add(&mut self, other: Self) {
         self.counts.add(other.counts);
@@ -131,7 +131,7 @@ impl Outcome {
 
 /// The tests of a selection, in the table's order.
 #[must_use]
-pub fn selected(selection: &Selection) -> Vec<TestCase> {
+pub fn selected(selection: &TestSelection) -> Vec<TestCase> {
     let mut cases: Vec<TestCase> = table::all()
         .into_iter()
         .filter(|case| {
@@ -149,7 +149,7 @@ pub fn selected(selection: &Selection) -> Vec<TestCase> {
 }
 
 /// Whether a filter names large tests, or this one by its whole name, instead of all of an area.
-fn is_named(case: &TestCase, selection: &Selection) -> bool {
+fn is_named(case: &TestCase, selection: &TestSelection) -> bool {
     let mut filters = selection.filters.iter();
     filters.any(|filter| {
         (filter.contains("large") && case.name.contains(filter.as_str())) || case.name == *filter
@@ -161,7 +161,7 @@ fn is_named(case: &TestCase, selection: &Selection) -> bool {
 /// # Errors
 /// No test is selected, none of those selected can run on this kernel, or a machine could not be
 /// started at all.
-pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Outcome> {
+pub fn run(kernel: &Kernel, selection: &TestSelection) -> Result<TestResults> {
     let cases = selected(selection);
     if cases.is_empty() {
         bail!("no test has a name with {}", selection.filters.join(" or "));
@@ -171,7 +171,7 @@ pub fn run(kernel: &Kernel, selection: &Selection) -> Result<Outcome> {
         "kernel {} ({}), {accel}, seed {}",
         kernel.release, kernel.version, selection.seed
     );
-    let mut outcome = Outcome::default();
+    let mut outcome = TestResults::default();
     for machine in Machine::ALL {
         let mut rest: Vec<&TestCase> = cases
             .iter()
@@ -222,7 +222,7 @@ fn boot(
     accel: Accel,
     machine: Machine,
     cases: &[&TestCase],
-    selection: &Selection,
+    selection: &TestSelection,
     label: String,
 ) -> Result<Report> {
     let shape = shape(machine);
@@ -447,9 +447,9 @@ mod tests {
     #[test]
     fn each_kernel_runs_what_depends_on_it_and_one_of_them_each_other_test() {
         let names = |part| -> Vec<&str> {
-            let selection = Selection {
+            let selection = TestSelection {
                 part,
-                ..Selection::default()
+                ..TestSelection::default()
             };
             selected(&selection).iter().map(|case| case.name).collect()
         };
@@ -457,7 +457,7 @@ mod tests {
         let parts: Vec<_> = (0..kernels)
             .map(|index| names(Part::OfKernel { index, kernels }))
             .collect();
-        for case in selected(&Selection::default()) {
+        for case in selected(&TestSelection::default()) {
             let runs = parts.iter().filter(|part| part.contains(&case.name));
             let expected = if case.kind == Kind::Policy {
                 1

@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use uksm_guest_tests::foreign::schedule::Arm;
 use uksm_vm::exit_status::{self, FAILED, LOST};
 use uksm_vm::{kernel_names, seed};
-use xtask::campaign::{self, Outcome, Part, Selection, TestCounts};
+use xtask::campaign::{self, Part, TestCounts, TestResults, TestSelection};
 use xtask::foreign::campaign as foreign;
 use xtask::suite::{self, Scope};
 
@@ -88,7 +88,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
             fuzz_calls,
             list,
         } => {
-            let selection = Selection {
+            let selection = TestSelection {
                 filters: filter,
                 without_stress,
                 part: Part::Whole,
@@ -104,7 +104,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
                 }
                 return Ok(0);
             }
-            let mut outcome = Outcome::default();
+            let mut outcome = TestResults::default();
             for name in kernel_names::or_stock(kernel) {
                 outcome.add(campaign::run(&kernel_names::named(&name)?, &selection)?);
             }
@@ -117,9 +117,9 @@ fn carry_out(verb: Verb) -> Result<u8> {
             Ok(test_status(counts))
         }
         Verb::Suite { kernel, seed } => {
-            let selection = Selection {
+            let selection = TestSelection {
                 seed: seed::or_new(seed)?,
-                ..Selection::default()
+                ..TestSelection::default()
             };
             let kernels = kernel_names::or_stock(kernel);
             let counts = suite::run(&Scope { kernels, selection }).counts;
@@ -142,7 +142,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
             arm,
             seed,
         } => {
-            let selection = foreign::Selection {
+            let selection = foreign::ProgramSelection {
                 filters: filter,
                 arms: arm,
                 seed: seed::or_new(seed)?,

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::campaign::{self, Outcome, Part, Selection, TestCounts};
+use super::campaign::{self, Part, TestCounts, TestResults, TestSelection};
 use super::own_files;
 use uksm_vm::accel::Clock;
 use uksm_vm::{kernel_names, kvm_probe, programs, source, tool};
@@ -30,18 +30,18 @@ pub struct Scope {
     /// them.
     pub kernels: Vec<String>,
     /// Selection of guest tests.
-    pub selection: Selection,
+    pub selection: TestSelection,
 }
 
 /// One check and its result.
 struct Step {
     name: String,
-    outcome: Outcome,
+    outcome: TestResults,
     seconds: f64,
 }
 
 impl Step {
-    fn done(name: &str, check: &mut dyn FnMut() -> Result<Outcome>) -> Step {
+    fn done(name: &str, check: &mut dyn FnMut() -> Result<TestResults>) -> Step {
         println!("\n=== {name}");
         let begin = Instant::now();
         let outcome = check().unwrap_or_else(|error| {
@@ -58,10 +58,10 @@ impl Step {
 
 /// Runs all checks; returns the sum.
 #[must_use]
-pub fn run(scope: &Scope) -> Outcome {
+pub fn run(scope: &Scope) -> TestResults {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut steps = Vec::new();
-    let mut step = |name: &str, check: &mut dyn FnMut() -> Result<Outcome>| {
+    let mut step = |name: &str, check: &mut dyn FnMut() -> Result<TestResults>| {
         steps.push(Step::done(name, check));
     };
     step("format", &mut || {
@@ -95,7 +95,7 @@ pub fn run(scope: &Scope) -> Outcome {
         ]))
     });
     steps.extend(guest_tests(scope));
-    let mut sum = Outcome::default();
+    let mut sum = TestResults::default();
     println!("\n=== summary");
     for step in steps {
         let TestCounts {
@@ -133,7 +133,7 @@ fn guest_tests(scope: &Scope) -> Vec<Step> {
             kernel_names::named(last).and_then(|kernel| kvm_probe::detect(&kernel, Clock::Time));
     }
     let run = |(job, kernel, part): &(String, &String, Part)| {
-        let selection = Selection {
+        let selection = TestSelection {
             part: *part,
             ..scope.selection.clone()
         };
@@ -157,8 +157,8 @@ fn guest_tests(scope: &Scope) -> Vec<Step> {
     })
 }
 
-fn passed() -> Outcome {
-    Outcome {
+fn passed() -> TestResults {
+    TestResults {
         counts: TestCounts {
             passed: 1,
             ..TestCounts::default()
@@ -167,8 +167,8 @@ fn passed() -> Outcome {
     }
 }
 
-fn failed(how: String) -> Outcome {
-    Outcome {
+fn failed(how: String) -> TestResults {
+    TestResults {
         counts: TestCounts {
             failed: 1,
             ..TestCounts::default()
@@ -193,7 +193,7 @@ fn without_make(command: &mut Command) -> &mut Command {
 }
 
 /// A command whose success is one passed check.
-fn once(command: &mut Command) -> Result<Outcome> {
+fn once(command: &mut Command) -> Result<TestResults> {
     let shown = tool::shown(command);
     let status = command.status().with_context(|| shown.clone())?;
     if !status.success() {
@@ -203,14 +203,14 @@ fn once(command: &mut Command) -> Result<Outcome> {
 }
 
 /// Runs `cargo test` and adds up what its test programs report.
-fn cargo_tests(command: &mut Command) -> Result<Outcome> {
+fn cargo_tests(command: &mut Command) -> Result<TestResults> {
     let shown = tool::shown(command);
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| shown.clone())?;
     let output = child.stdout.take().context("cargo test has an output")?;
-    let mut outcome = Outcome::default();
+    let mut outcome = TestResults::default();
     for line in BufReader::new(output).split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
         // One line for every passed test is too much to read.
@@ -251,7 +251,7 @@ fn parse_result(line: &str) -> Option<(u64, u64)> {
 }
 
 /// All scripts of the tree, recognised by their first line.
-fn shellcheck() -> Result<Outcome> {
+fn shellcheck() -> Result<TestResults> {
     let scripts = files_where(&tool::tree(), &|path| {
         let mut start = [0_u8; 9];
         let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
@@ -265,7 +265,7 @@ fn shellcheck() -> Result<Outcome> {
 
 /// The modules' sources and the contract, by the kernel's own rules. The strict ones are for the
 /// kernel's inside: user space has no `BIT()`.
-fn checkpatch() -> Result<Outcome> {
+fn checkpatch() -> Result<TestResults> {
     let tree = tool::tree();
     let is_source = |path: &Path| path.extension().is_some_and(|e| e == "c" || e == "h");
     let mut module = files_where(&tree.join("kernel"), &is_source)?;

@@ -3,7 +3,7 @@
 
 mod fake_machine;
 
-use fake_machine::{FakeMachine, Outcome};
+use fake_machine::{FakeMachine, ScriptOutcome};
 
 /// A machine whose cargo records the promtool that it is given.
 fn machine() -> FakeMachine {
@@ -14,7 +14,7 @@ fn machine() -> FakeMachine {
     machine
 }
 
-fn check(machine: &FakeMachine) -> Outcome {
+fn check(machine: &FakeMachine) -> ScriptOutcome {
     let mut command = machine.command("metrics-check");
     machine.run(command.env("UKSM_CACHE", machine.path().join("cache")))
 }

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use fake_machine::{FakeMachine, Outcome};
+use fake_machine::{FakeMachine, ScriptOutcome};
 
 /// Tools of packages, as `scripts/deb` looks for them.
 const TOOLS: [&str; 4] = ["dpkg-buildpackage", "dh", "dh_dkms", "lintian"];
@@ -54,7 +54,7 @@ fn kept(machine: &FakeMachine) -> Vec<String> {
 }
 
 /// Asserts that it failed without having built anything; returns its last line.
-fn refused(outcome: &Outcome) -> &str {
+fn refused(outcome: &ScriptOutcome) -> &str {
     assert!(!outcome.passed, "it should fail: {outcome:?}");
     let built = |call: &String| call.starts_with("dpkg-buildpackage");
     assert!(!outcome.calls.iter().any(built), "{outcome:?}");

@@ -2,7 +2,7 @@
 
 mod fake_machine;
 
-use fake_machine::{FakeMachine, Outcome};
+use fake_machine::{FakeMachine, ScriptOutcome};
 
 /// The packages of Debian's Rust.
 const RUST: &str = "cargo-web rust-web-clippy rustc-web rustfmt-web";
@@ -32,7 +32,7 @@ fn with_rust<'a>(machine: &'a FakeMachine, version: &str) -> &'a FakeMachine {
     machine.with("rustc", &says).with("cargo", "exit 0")
 }
 
-fn setup(machine: &FakeMachine) -> Outcome {
+fn setup(machine: &FakeMachine) -> ScriptOutcome {
     machine.run(&mut machine.command("setup"))
 }
 
@@ -47,7 +47,7 @@ fn refused(machine: &FakeMachine) -> String {
 }
 
 /// The calls of `apt-get` that are no trial.
-fn changes(outcome: &Outcome) -> Vec<&str> {
+fn changes(outcome: &ScriptOutcome) -> Vec<&str> {
     let real = outcome
         .calls
         .iter()

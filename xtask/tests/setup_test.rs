@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use fake_machine::{FakeMachine, Outcome};
+use fake_machine::{FakeMachine, ScriptOutcome};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -67,7 +67,7 @@ fn refused(machine: &FakeMachine, command: &mut Command) -> String {
     outcome.stderr
 }
 
-fn verdict(outcome: &Outcome) -> &str {
+fn verdict(outcome: &ScriptOutcome) -> &str {
     outcome.stdout.lines().last().unwrap_or_default()
 }
 

@@ -12,7 +12,7 @@ use uksm_results::report::{Measured, Report};
 use uksm_simulator::Costs;
 use uksm_simulator::experiment::{Experiment, Setup};
 
-use crate::boot::{self, Guest};
+use crate::boot::{self, GuestOptions};
 
 /// The permitted deviations.
 const BOUNDS: Bounds = Bounds {
@@ -62,9 +62,9 @@ const MEMORY_MIB: u32 = 1280;
 
 /// How the comparison is made.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Options {
+pub(crate) struct RealismOptions {
     #[command(flatten)]
-    pub guest: Guest,
+    pub guest: GuestOptions,
     /// Costs: a TOML file, or `emulated`, `native` or `counted`
     #[arg(long, default_value = "counted")]
     pub costs: String,
@@ -77,7 +77,7 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// A row is out of bounds; a side cannot be run.
-pub(crate) fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &RealismOptions) -> Result<()> {
     let costs = Costs::named_or_in_file(&options.costs).map_err(|error| anyhow!(error))?;
     if !options.keep {
         for (name, arguments) in RUNS {
@@ -138,9 +138,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// The guest of one experiment.
-fn guest(options: &Options, arguments: &[&str]) -> Guest {
+fn guest(options: &RealismOptions, arguments: &[&str]) -> GuestOptions {
     let variants = ["--variants", VARIANTS];
-    Guest {
+    GuestOptions {
         count: Clock::Instructions,
         memory: Some(options.guest.memory.unwrap_or(MEMORY_MIB)),
         options: arguments

@@ -24,7 +24,7 @@ const WARM_UP: f64 = LOADED.as_secs() as f64;
 
 /// The time that a workload is watched.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Watched {
+pub(crate) struct WatchTime {
     /// The whole time.
     pub length: Duration,
     /// Least time between two looks, where that may be long: looking takes CPU, which a guest with
@@ -52,7 +52,7 @@ impl Rounds {
         variants: &[Variant],
         case: &str,
         specs: &[Spec],
-        watched: Watched,
+        watched: WatchTime,
         setup: &Setup,
     ) -> Result<Rounds> {
         let trial = |variant: &Variant| Trial {

@@ -14,7 +14,7 @@ use uksm_results::timeline::{Look, Timeline};
 
 use crate::contents::PAGE;
 use crate::measure::duplicates::equal_pages;
-use crate::measure::machine::Machine;
+use crate::measure::machine::MachineCounters;
 use crate::measure::pagemap::{Count, Counter, mappings_of};
 use crate::measure::window::OpenWindow;
 use crate::setup::Setup;
@@ -57,7 +57,7 @@ pub(crate) struct Watch<'a> {
     others: usize,
     interval: Duration,
     begin: Instant,
-    machine: Machine,
+    machine: MachineCounters,
     profile: bool,
     open: Option<OpenWindow>,
     closed: Option<Window>,
@@ -105,7 +105,7 @@ impl<'a> Watch<'a> {
             others: 0,
             interval: interval(setup.clock),
             begin: Instant::now(),
-            machine: Machine::now()?,
+            machine: MachineCounters::now()?,
             profile: setup.profile,
             open: None,
             closed: None,
@@ -139,7 +139,7 @@ impl<'a> Watch<'a> {
 
     /// Starts the clock.
     pub(crate) fn begin(&mut self) -> Result<()> {
-        self.machine = Machine::now()?;
+        self.machine = MachineCounters::now()?;
         self.begin = Instant::now();
         self.looks.0.push(Look {
             seconds: 0.0,
@@ -152,7 +152,7 @@ impl<'a> Watch<'a> {
 
     /// The figures of the whole machine since then, and the system's own figures of its CPU.
     pub(crate) fn figures(&self, system: &dyn System) -> Result<BTreeMap<String, f64>> {
-        let mut figures = Machine::now()?.since(&self.machine);
+        let mut figures = MachineCounters::now()?.since(&self.machine);
         figures.extend(system.figures());
         Ok(figures)
     }

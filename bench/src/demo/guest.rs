@@ -85,7 +85,7 @@ fn stage(text: String) {
 }
 
 /// The processes of one run.
-struct Crowd {
+struct DemoProcesses {
     servers: Vec<Server>,
     processes: Vec<Process>,
     /// The digest of each server after [`write_all`].
@@ -93,9 +93,14 @@ struct Crowd {
     seed: u64,
 }
 
-impl Crowd {
+impl DemoProcesses {
     /// Fresh ones, filled.
-    fn start(trial: &Trial, setup: &Setup, place: &Installation, sizes: &Sizes) -> Result<Crowd> {
+    fn start(
+        trial: &Trial,
+        setup: &Setup,
+        place: &Installation,
+        sizes: &Sizes,
+    ) -> Result<DemoProcesses> {
         let mergeable = trial.variant.needs_mergeable();
         let seed = setup.round_seed();
         let start = &|number: u64| {
@@ -114,7 +119,7 @@ impl Crowd {
                 .map(joined)
                 .collect::<Result<Vec<_>>>()?;
             let (servers, digests) = servers.into_iter().unzip();
-            Ok(Crowd {
+            Ok(DemoProcesses {
                 servers,
                 processes,
                 digests,
@@ -199,10 +204,10 @@ fn merge(trial: &Trial, setup: &Setup, place: &Installation, sizes: &Sizes) -> R
         setup.round + 1,
         sizes.servers
     ));
-    let mut crowd = Crowd::start(trial, setup, place, sizes)?;
-    let pids = crowd.pids();
+    let mut demo = DemoProcesses::start(trial, setup, place, sizes)?;
+    let pids = demo.pids();
     let target = mib(mergeable_pages(&pids)?);
-    let load = crowd.load()?;
+    let load = demo.load()?;
     let alone = Instant::now();
     std::thread::sleep(ALONE);
     let available = kernel_file::number("/proc/meminfo", "MemAvailable")?;
@@ -221,29 +226,24 @@ fn merge(trial: &Trial, setup: &Setup, place: &Installation, sizes: &Sizes) -> R
 
     stage(format!("{name}: one more redis-server"));
     let mut newcomer = Server::start(place, "newcomer", trial.variant.needs_mergeable())?;
-    let digest = filled(
-        &mut newcomer,
-        crowd.seed,
-        sizes.servers as u64,
-        sizes.values,
-    )?;
-    crowd.servers.push(newcomer);
-    crowd.digests.push(digest);
-    let soon = shared_after(&crowd.pids(), system.as_mut())?;
+    let digest = filled(&mut newcomer, demo.seed, sizes.servers as u64, sizes.values)?;
+    demo.servers.push(newcomer);
+    demo.digests.push(digest);
+    let soon = shared_after(&demo.pids(), system.as_mut())?;
     figures.extend(soon.map(|seconds| ("newcomer_seconds".to_owned(), seconds)));
 
     let (counters, more) = (system.report(), system.figures());
     figures.extend(more);
     system.stop()?;
     stage(format!("{name}: checking every byte"));
-    let pages = crowd.prove().with_context(|| name.clone())?;
+    let pages = demo.prove().with_context(|| name.clone())?;
     Event::Proved {
         variant: name.clone(),
         pages,
-        servers: crowd.servers.len(),
+        servers: demo.servers.len(),
     }
     .print();
-    drop(crowd);
+    drop(demo);
     ksm::settle()?;
     Ok(TrialResult {
         own_mib: watch.own_mib,

@@ -20,10 +20,10 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result, ensure};
 use uksm_results::report::Report;
 
-use crate::comparison::average::{Rounds, Watched};
+use crate::comparison::average::{Rounds, WatchTime};
 use crate::setup::Setup;
 use crate::variants::Variant;
-use crate::variants::ksm::Switch;
+use crate::variants::ksm::KsmSwitch;
 use crate::workload::{Behaviour, Contents, Order, Part, Spec};
 
 /// Default cases; each but the first takes three times the time watched.
@@ -37,19 +37,19 @@ const OTHERS_MIB: usize = 128;
 const STEPS: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Case {
+enum RewriteCase {
     /// The whole region in about a round.
     Round,
     /// This many pages a second, at this percentage of a core.
     Loop { rate: usize, percent: u32 },
 }
 
-impl FromStr for Case {
+impl FromStr for RewriteCase {
     type Err = Error;
 
-    fn from_str(name: &str) -> Result<Case> {
+    fn from_str(name: &str) -> Result<RewriteCase> {
         if name == "round" {
-            return Ok(Case::Round);
+            return Ok(RewriteCase::Round);
         }
         let numbers = name.split_once('@').and_then(|(rate, percent)| {
             let (rate, percent) = (rate.parse().ok()?, percent.parse().ok()?);
@@ -66,7 +66,7 @@ impl FromStr for Case {
             (1..=95).contains(&percent),
             "case '{name}': {percent} % of a core; it is 1 to 95"
         );
-        Ok(Case::Loop { rate, percent })
+        Ok(RewriteCase::Loop { rate, percent })
     }
 }
 
@@ -75,8 +75,8 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("cow-broken")?;
     for case in setup.cases_or(&CASES)? {
         match case {
-            Case::Round => left_alone(&mut report, setup)?,
-            Case::Loop { rate, percent } => held(&mut report, (rate, percent), setup)?,
+            RewriteCase::Round => left_alone(&mut report, setup)?,
+            RewriteCase::Loop { rate, percent } => held(&mut report, (rate, percent), setup)?,
         }
     }
     Ok(report)
@@ -122,7 +122,7 @@ fn held(report: &mut Report, (rate, percent): (usize, u32), setup: &Setup) -> Re
     let share = f64::from(percent) / 100.0;
     let case = format!("{mib} MiB, {rate} pages/s{place}, {percent} % CPU");
     // As shipped KSM leaves out pages that were examined in vain, as broken ones are for a while.
-    let all = [(Switch::SmartScan, false)];
+    let all = [(KsmSwitch::SmartScan, false)];
     let variants = [
         Variant::uksm_unfiltered(share),
         Variant::ksm_at(share).switched("ksm-held", &[]),
@@ -135,8 +135,8 @@ fn held(report: &mut Report, (rate, percent): (usize, u32), setup: &Setup) -> Re
     Ok(())
 }
 
-fn watched(setup: &Setup, seconds: u64) -> Watched {
-    Watched {
+fn watched(setup: &Setup, seconds: u64) -> WatchTime {
+    WatchTime {
         length: setup.limit_or(seconds),
         every: Duration::from_millis(400),
     }
@@ -159,12 +159,12 @@ mod tests {
     #[test]
     fn cases_are_read_and_what_is_none_is_named() {
         for name in CASES {
-            name.parse::<Case>().unwrap();
+            name.parse::<RewriteCase>().unwrap();
         }
-        let looped = "5000@2".parse::<Case>().unwrap();
+        let looped = "5000@2".parse::<RewriteCase>().unwrap();
         assert_eq!(
             looped,
-            Case::Loop {
+            RewriteCase::Loop {
                 rate: 5000,
                 percent: 2
             }
@@ -175,7 +175,7 @@ mod tests {
             ("200@0", "case '200@0': 0 % of a core"),
             ("200@x", "no case '200@x'"),
         ] {
-            let error = name.parse::<Case>().unwrap_err().to_string();
+            let error = name.parse::<RewriteCase>().unwrap_err().to_string();
             assert!(error.starts_with(said), "{error}");
         }
     }

@@ -37,8 +37,8 @@ use crate::setup::Setup;
 use crate::variants::System as _;
 use crate::variants::uksm::Uksm;
 use crate::workload::Process;
-use course::{Curves, Moment};
-use member::{Spec, Work};
+use course::{Curves, RunState};
+use member::{MemberSpec, Work};
 use place::Cgroup;
 use policy::{GROUPS, MEMBERS, Policy};
 
@@ -62,17 +62,17 @@ const ORDER: u64 = 0xF0;
 
 /// The group that is short of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Case {
+enum LowMemoryGroup {
     FioLow,
     MrLow,
 }
 
-impl Case {
+impl LowMemoryGroup {
     /// The index of that group in [`GROUPS`].
     fn low(self) -> usize {
         match self {
-            Case::MrLow => 0,
-            Case::FioLow => 1,
+            LowMemoryGroup::MrLow => 0,
+            LowMemoryGroup::FioLow => 1,
         }
     }
 
@@ -85,20 +85,20 @@ impl Case {
     }
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for LowMemoryGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Case::FioLow => "FIOlow",
-            Case::MrLow => "MRlow",
+            LowMemoryGroup::FioLow => "FIOlow",
+            LowMemoryGroup::MrLow => "MRlow",
         })
     }
 }
 
-impl FromStr for Case {
+impl FromStr for LowMemoryGroup {
     type Err = Error;
 
-    fn from_str(name: &str) -> Result<Case> {
-        let all = [Case::FioLow, Case::MrLow];
+    fn from_str(name: &str) -> Result<LowMemoryGroup> {
+        let all = [LowMemoryGroup::FioLow, LowMemoryGroup::MrLow];
         let found = all.into_iter().find(|case| case.to_string() == name);
         found.with_context(|| format!("case '{name}': there are FIOlow and MRlow"))
     }
@@ -111,7 +111,7 @@ struct PolicyRun {
     seconds: f64,
     looks: Timeline,
     curves: Curves,
-    last: Moment,
+    last: RunState,
     /// Processor seconds of each group, merging included.
     group_cpu: [f64; 2],
     verified: u64,
@@ -123,7 +123,7 @@ struct PolicyRun {
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("groups")?;
     crate::low_memory::swap_on(SWAP_MIB)?;
-    let cases: Vec<Case> = setup.cases_or(&["FIOlow", "MRlow"])?;
+    let cases: Vec<LowMemoryGroup> = setup.cases_or(&["FIOlow", "MRlow"])?;
     let wanted = |policy: &Policy| setup.wants(&policy.name());
     let policies: Vec<Policy> = Policy::ALL.into_iter().filter(wanted).collect();
     if let (Some(&case), Some(&policy)) = (cases.first(), policies.first()) {
@@ -178,7 +178,7 @@ fn equal_mib(setup: &Setup) -> [usize; 2] {
     }
 }
 
-fn once(case: Case, policy: Policy, setup: &Setup) -> Result<PolicyRun> {
+fn once(case: LowMemoryGroup, policy: Policy, setup: &Setup) -> Result<PolicyRun> {
     let equal = equal_mib(setup);
     let bases = case.bases(equal);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -187,7 +187,7 @@ fn once(case: Case, policy: Policy, setup: &Setup) -> Result<PolicyRun> {
     for (at, group) in GROUPS.into_iter().enumerate() {
         let cgroup = Cgroup::make(group, &MEMBERS, at % cpus)?;
         cgroup.limit((bases[at] as u64) << 20)?;
-        let spec = |(number, folder): (usize, &std::path::PathBuf)| Spec {
+        let spec = |(number, folder): (usize, &std::path::PathBuf)| MemberSpec {
             work: [Work::WordCount, Work::RandomRead][at],
             cgroup: folder.clone(),
             equal_mib: equal[at],
@@ -213,7 +213,8 @@ fn once(case: Case, policy: Policy, setup: &Setup) -> Result<PolicyRun> {
     let before = done(&mut members)?;
     let begin = Instant::now();
     let mut daemon = Uksm::start_configured(&setup.uksm, &configuration)?;
-    let (mut looks, mut curves, mut last) = (Timeline::default(), Curves::new(), Moment::default());
+    let (mut looks, mut curves, mut last) =
+        (Timeline::default(), Curves::new(), RunState::default());
     let mut rates = Vec::new();
     while begin.elapsed() < setup.limit_or(SECONDS) {
         std::thread::sleep(INTERVAL);
@@ -273,7 +274,7 @@ fn group_cpu(cgroups: &[Cgroup]) -> Result<Vec<f64>> {
 }
 
 /// The median run, by the work of the group that is short of memory, with the spread of all.
-fn measured(case: Case, policy: Policy, runs: &[PolicyRun], setup: &Setup) -> Measured {
+fn measured(case: LowMemoryGroup, policy: Policy, runs: &[PolicyRun], setup: &Setup) -> Measured {
     let low = case.low();
     let mut figures = BTreeMap::new();
     for (at, group) in GROUPS.into_iter().enumerate() {
@@ -334,7 +335,7 @@ fn measured(case: Case, policy: Policy, runs: &[PolicyRun], setup: &Setup) -> Me
 
 /// The ratios, and the work of each policy relative to the first baseline.
 fn compare(
-    case: Case,
+    case: LowMemoryGroup,
     policies: &[Policy],
     measured: &[Measured],
     ratios: &mut BTreeMap<String, f64>,
@@ -367,14 +368,14 @@ mod tests {
 
     #[test]
     fn who_is_short_of_memory_has_less_than_it_works_on_and_the_other_more() {
-        for (case, low) in [(Case::MrLow, 0), (Case::FioLow, 1)] {
-            assert_eq!(case.to_string().parse::<Case>().unwrap(), case);
+        for (case, low) in [(LowMemoryGroup::MrLow, 0), (LowMemoryGroup::FioLow, 1)] {
+            assert_eq!(case.to_string().parse::<LowMemoryGroup>().unwrap(), case);
             let bases = case.bases(EQUAL_MIB);
             for at in [0, 1] {
                 assert_eq!(bases[at] < EQUAL_MIB[at] + OWN_MIB, at == low);
             }
         }
-        assert!("low".parse::<Case>().is_err());
+        assert!("low".parse::<LowMemoryGroup>().is_err());
     }
 
     #[test]
@@ -388,7 +389,7 @@ mod tests {
             })
             .collect();
         let mut ratios = BTreeMap::new();
-        compare(Case::FioLow, &Policy::ALL, &measured, &mut ratios);
+        compare(LowMemoryGroup::FioLow, &Policy::ALL, &measured, &mut ratios);
         assert!((ratios["grp-best_vs_best-baseline@FIOlow"] - 120.0 / 110.0).abs() < 1e-9);
         assert!((ratios["grp-dynamic_vs_grp-best@FIOlow"] - 0.99).abs() < 1e-9);
     }

@@ -55,7 +55,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     huge_pages(setup.huge)?;
     compile()?;
     let count = setup.crowd.first().copied().unwrap_or(4);
-    let zero_pages = [(ksm::Switch::ZeroPages, true)];
+    let zero_pages = [(ksm::KsmSwitch::ZeroPages, true)];
     let settings = [
         (Variant::uksm_governor("full"), 60),
         (Variant::ksm_unlimited(), 90),

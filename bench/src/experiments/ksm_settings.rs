@@ -22,7 +22,7 @@ use crate::comparison::rounds::interleave;
 use crate::comparison::trial::Trial;
 use crate::setup::Setup;
 use crate::variants::Variant;
-use crate::variants::ksm::Switch;
+use crate::variants::ksm::KsmSwitch;
 use crate::workload::{Contents, Part, Spec};
 
 const CASES: [&str; 4] = ["static-mixed", "zeros", "clone", "python"];
@@ -35,14 +35,14 @@ const RANDOM: u64 = 2;
 const DISTINCT: u64 = 3;
 const ZEROS: u64 = 4;
 
-struct Case(String);
+struct MemoryCase(String);
 
-impl FromStr for Case {
+impl FromStr for MemoryCase {
     type Err = Error;
 
-    fn from_str(name: &str) -> Result<Case> {
+    fn from_str(name: &str) -> Result<MemoryCase> {
         specs(name, 1, 1)?;
-        Ok(Case(name.to_owned()))
+        Ok(MemoryCase(name.to_owned()))
     }
 }
 
@@ -69,8 +69,8 @@ fn specs(case: &str, mib: usize, seed: u64) -> Result<Vec<Spec>> {
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("ksm-settings")?;
     let size = setup.size_or(64);
-    let (zeros, all) = ((Switch::ZeroPages, true), (Switch::SmartScan, false));
-    for Case(case) in setup.cases_or(&CASES)? {
+    let (zeros, all) = ((KsmSwitch::ZeroPages, true), (KsmSwitch::SmartScan, false));
+    for MemoryCase(case) in setup.cases_or(&CASES)? {
         let trial = |variant, seconds| {
             Ok(Trial {
                 variant,
@@ -115,6 +115,6 @@ mod tests {
                 "{case}"
             );
         }
-        assert!("sparse".parse::<Case>().is_err());
+        assert!("sparse".parse::<MemoryCase>().is_err());
     }
 }

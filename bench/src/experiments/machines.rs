@@ -29,10 +29,10 @@ use uksm_testkit::kernel_file;
 use crate::comparison::rounds::interleave_by;
 use crate::comparison::trial::{Trial, TrialResult};
 use crate::comparison::watch::Watch;
-use crate::guests::{self, Guest, Spec, again_if_lost};
+use crate::guests::{self, Guest, GuestSpec, again_if_lost};
 use crate::low_memory::{OccupiedMemory, swap_on};
 use crate::measure::duplicates::mergeable_pages_of;
-use crate::measure::machine::Machine;
+use crate::measure::machine::MachineCounters;
 use crate::measure::pagemap::{Counter, mapping_of};
 use crate::setup::Setup;
 use crate::units::{MIB_PAGES, mib};
@@ -58,20 +58,20 @@ const LOOK: Duration = Duration::from_millis(500);
 const SWAP_MIB: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Case {
+enum MachinesCase {
     Idle,
     Booting,
     Overcommitted,
 }
 
-impl FromStr for Case {
+impl FromStr for MachinesCase {
     type Err = Error;
 
-    fn from_str(name: &str) -> Result<Case> {
+    fn from_str(name: &str) -> Result<MachinesCase> {
         match name {
-            "idle" => Ok(Case::Idle),
-            "booting" => Ok(Case::Booting),
-            "overcommitted" => Ok(Case::Overcommitted),
+            "idle" => Ok(MachinesCase::Idle),
+            "booting" => Ok(MachinesCase::Booting),
+            "overcommitted" => Ok(MachinesCase::Overcommitted),
             _ => bail!("no case '{name}'; there are idle, booting, overcommitted"),
         }
     }
@@ -81,22 +81,22 @@ impl FromStr for Case {
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("machines")?;
     guests::huge_pages(setup.huge)?;
-    let cases: Vec<Case> = setup.cases_or(&["idle", "booting", "overcommitted"])?;
-    if cases.contains(&Case::Overcommitted) {
+    let cases: Vec<MachinesCase> = setup.cases_or(&["idle", "booting", "overcommitted"])?;
+    if cases.contains(&MachinesCase::Overcommitted) {
         swap_on(SWAP_MIB)?;
     }
     for case in cases {
         let (name, seconds, once) = match case {
-            Case::Idle => ("idle", 40, idle as Once),
-            Case::Booting => ("booting", 60, booting as Once),
-            Case::Overcommitted => ("overcommitted", 120, overcommitted as Once),
+            MachinesCase::Idle => ("idle", 40, idle as TrialFunction),
+            MachinesCase::Booting => ("booting", 60, booting as TrialFunction),
+            MachinesCase::Overcommitted => ("overcommitted", 120, overcommitted as TrialFunction),
         };
         let mut settings = vec![
             (Variant::uksm_governor("full"), usize::MAX),
             (Variant::ksm_unlimited(), usize::MAX),
             (Variant::ksm_shipped(), 1),
         ];
-        if case == Case::Overcommitted {
+        if case == MachinesCase::Overcommitted {
             settings.push((Variant::no_dedup(), usize::MAX));
         }
         let trials = settings.into_iter().map(|(variant, max_runs)| Trial {
@@ -120,7 +120,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     Ok(report)
 }
 
-type Once = fn(&Trial, &Setup) -> Result<TrialResult>;
+type TrialFunction = fn(&Trial, &Setup) -> Result<TrialResult>;
 
 /// All are up, then the system starts.
 fn idle(trial: &Trial, setup: &Setup) -> Result<TrialResult> {
@@ -165,7 +165,7 @@ fn one_by_one(count: usize, trial: &Trial, setup: &Setup) -> Result<TrialResult>
     let mut looks = Timeline::default();
     let (mut own_mib, mut least_kib) = (0.0_f64, u64::MAX);
     let mut all_up = None;
-    let (before, begin) = (Machine::now()?, Instant::now());
+    let (before, begin) = (MachineCounters::now()?, Instant::now());
     let mut system = trial.variant.start(setup, &[])?;
     while begin.elapsed() < trial.limit {
         let started = machines.guests.len();
@@ -189,7 +189,7 @@ fn one_by_one(count: usize, trial: &Trial, setup: &Setup) -> Result<TrialResult>
     }
     machines.wait()?;
     let all_up = all_up.unwrap_or_else(|| begin.elapsed());
-    let mut figures = Machine::now()?.since(&before);
+    let mut figures = MachineCounters::now()?.since(&before);
     // Pages swapped out by now are not read, and not counted.
     let mergeable_mib = machines.mergeable_mib()?;
     figures.extend(system.figures());
@@ -232,7 +232,7 @@ fn end(
 /// Machines that are up.
 struct Machines {
     guests: Vec<Guest>,
-    specs: Vec<Spec>,
+    specs: Vec<GuestSpec>,
     /// The number of them, in their order, that are known to be up.
     up: usize,
     pages: usize,
@@ -250,7 +250,7 @@ impl Machines {
 
     /// Starts one more.
     fn start(&mut self, number: usize, trial: &Trial, setup: &Setup) -> Result<()> {
-        let spec = Spec {
+        let spec = GuestSpec {
             number,
             seed: setup.round_seed(),
             memory_mib: setup.size_or(128),

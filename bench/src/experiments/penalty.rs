@@ -30,7 +30,7 @@ use uksm_results::interval::Interval;
 use uksm_results::report::{Measured, Report};
 use uksm_results::timeline::median;
 
-use self::app::{App, Running};
+use self::app::{App, RunningApp};
 use crate::comparison::rounds::order;
 use crate::comparison::trial::start_workload;
 use crate::programs::redis::Installation;
@@ -81,7 +81,7 @@ impl State {
 
 /// The result of one run.
 #[derive(Debug, Clone)]
-struct Once {
+struct AppRun {
     /// CPU time of the application, and its elapsed time, in seconds.
     cpu: f64,
     elapsed: f64,
@@ -107,7 +107,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
         app.prepare(&place, setup.seed)?;
         for (state_name, state) in State::ALL {
             let case = format!("{app_name},{state_name}");
-            let mut runs: BTreeMap<&str, Vec<Once>> = BTreeMap::new();
+            let mut runs: BTreeMap<&str, Vec<AppRun>> = BTreeMap::new();
             for round in 0..setup.repeats {
                 let setup = setup.in_round(round);
                 // Each state has contents of its own, too.
@@ -151,9 +151,9 @@ fn in_order<'v>(variants: &'v [Variant], setup: &Setup) -> Vec<(&'v str, Option<
 
 /// The processes of a run, and the system that serves them.
 struct Stage {
-    app: Running,
+    app: RunningApp,
     system: Option<Box<dyn System>>,
-    _twin: Option<Running>,
+    _twin: Option<RunningApp>,
     _beside: Vec<Process>,
 }
 
@@ -169,7 +169,7 @@ impl Stage {
         let offered = variant.unwrap_or(&nobody);
         let mergeable = offered.needs_mergeable();
         let beside = start_workload(&state.specs(seed), offered, setup)?;
-        let start = |name| Running::start((app, seed), place, name, mergeable);
+        let start = |name| RunningApp::start((app, seed), place, name, mergeable);
         let (app, twin) = match state {
             State::Nothing => (start("app")?, None),
             State::Merging => (start("app")?, Some(start("twin")?)),
@@ -191,7 +191,7 @@ impl Stage {
     }
 
     /// Makes the application work, and ends the system.
-    fn measure(mut self, seed: u64) -> Result<Once> {
+    fn measure(mut self, seed: u64) -> Result<AppRun> {
         let (cpu, system, begun) = (self.app.cpu()?, self.system_cpu()?, Instant::now());
         let mut answered = self.app.work(seed)?;
         let elapsed = begun.elapsed();
@@ -203,7 +203,7 @@ impl Stage {
         }
         answered.sort();
         let p99 = answered.get(answered.len() * 99 / 100);
-        Ok(Once {
+        Ok(AppRun {
             cpu: cpu.as_secs_f64(),
             elapsed: elapsed.as_secs_f64(),
             system: system_cpu.as_secs_f64(),
@@ -214,7 +214,7 @@ impl Stage {
 }
 
 /// The runs of a variant, each beside that alone of its round.
-fn compare(name: &str, case: &str, runs: &[Once], alone: &[Once]) -> Result<Measured> {
+fn compare(name: &str, case: &str, runs: &[AppRun], alone: &[AppRun]) -> Result<Measured> {
     ensure!(
         runs.len() == alone.len(),
         "{name} {case}: rounds without one alone"
@@ -226,7 +226,7 @@ fn compare(name: &str, case: &str, runs: &[Once], alone: &[Once]) -> Result<Meas
     }
     let mut figures = BTreeMap::new();
     if name != ALONE {
-        let mut add = |figure: &str, of: &dyn Fn(&Once) -> Option<f64>| {
+        let mut add = |figure: &str, of: &dyn Fn(&AppRun) -> Option<f64>| {
             let pairs = runs.iter().zip(alone);
             let ratios: Option<Vec<f64>> = pairs
                 .map(|(run, alone)| Some(of(run)? / of(alone)?))
@@ -239,7 +239,7 @@ fn compare(name: &str, case: &str, runs: &[Once], alone: &[Once]) -> Result<Meas
         add("elapsed_percent", &|run| Some(run.elapsed));
         add("p99_percent", &|run| run.p99);
     }
-    let median_of = |of: &dyn Fn(&Once) -> Option<f64>| {
+    let median_of = |of: &dyn Fn(&AppRun) -> Option<f64>| {
         let all: Option<Vec<f64>> = runs.iter().map(of).collect();
         median(&all.unwrap_or_default())
     };
@@ -284,8 +284,8 @@ fn bounds(ratios: &[f64]) -> Vec<(&'static str, f64)> {
 mod tests {
     use super::*;
 
-    fn once(cpu: f64, digest: &str) -> Once {
-        Once {
+    fn once(cpu: f64, digest: &str) -> AppRun {
+        AppRun {
             cpu,
             elapsed: 2.0 * cpu,
             system: 0.5,

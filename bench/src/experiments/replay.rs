@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Error, Result};
 use uksm_results::report::Report;
 
-use crate::comparison::average::{Rounds, Watched};
+use crate::comparison::average::{Rounds, WatchTime};
 use crate::comparison::rounds::interleave;
 use crate::comparison::trial::Trial;
 use crate::setup::Setup;
@@ -29,17 +29,17 @@ const FAMILY: u64 = 21;
 
 /// A trace, still or live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Case {
+struct TraceCase {
     trace: usize,
     is_live: bool,
 }
 
-impl FromStr for Case {
+impl FromStr for TraceCase {
     type Err = Error;
 
-    fn from_str(name: &str) -> Result<Case> {
+    fn from_str(name: &str) -> Result<TraceCase> {
         let live = name.strip_suffix(" live");
-        Ok(Case {
+        Ok(TraceCase {
             trace: Trace::find(live.unwrap_or(name))?,
             is_live: live.is_some(),
         })
@@ -52,12 +52,12 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     let both = |trace: &Trace| [trace.name.to_owned(), format!("{} live", trace.name)];
     let all: Vec<String> = TRACES.iter().flat_map(both).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
-    for case in setup.cases_or::<Case>(&all)? {
+    for case in setup.cases_or::<TraceCase>(&all)? {
         let name = TRACES[case.trace].name;
         let (specs, length) = specs(case, setup.seed)?;
         let variants = [Variant::uksm_governor("full"), Variant::ksm_unlimited()];
         if case.is_live {
-            let watched = Watched {
+            let watched = WatchTime {
                 length: setup.limit_or(length.as_secs().max(1)),
                 every: Duration::from_millis(400),
             };
@@ -92,7 +92,7 @@ pub(super) fn still(trace: &str, seed: u64) -> Result<Vec<Spec>> {
 }
 
 /// The processes of a trace, and its length.
-fn specs(case: Case, seed: u64) -> Result<(Vec<Spec>, Duration)> {
+fn specs(case: TraceCase, seed: u64) -> Result<(Vec<Spec>, Duration)> {
     let header = TRACES[case.trace].header()?;
     let last = header.moments - 1;
     let behaviour = match case.is_live {
@@ -137,17 +137,17 @@ mod tests {
     #[test]
     fn every_trace_can_be_rebuilt_and_has_something_to_merge() {
         for trace in TRACES {
-            let case: Case = trace.name.parse().unwrap();
+            let case: TraceCase = trace.name.parse().unwrap();
             let (still, _) = specs(case, 1).unwrap();
             assert!(mergeable_mib(&still).unwrap() > 1.0, "{}", trace.name);
-            let live: Case = format!("{} live", trace.name).parse().unwrap();
+            let live: TraceCase = format!("{} live", trace.name).parse().unwrap();
             assert!(live.is_live && specs(live, 1).is_ok());
         }
     }
 
     #[test]
     fn a_trace_that_there_is_not_is_named() {
-        let error = "cloud live".parse::<Case>().unwrap_err().to_string();
+        let error = "cloud live".parse::<TraceCase>().unwrap_err().to_string();
         assert!(error.starts_with("no trace 'cloud'; there are "), "{error}");
     }
 }

@@ -53,15 +53,15 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
             limit: setup.limit_or(40),
             max_runs: repeats,
         };
-        let answers =
+        let responses =
             (0..repeats).map(|round| respond(&trial.in_round(round), &setup.in_round(round)));
         let mut runs = Vec::new();
         let (mut seconds, mut copied) = (Vec::new(), Vec::new());
-        for answer in answers {
-            let answer = answer?;
-            runs.push(answer.run);
-            seconds.push(answer.seconds_to_90);
-            copied.push(answer.copied);
+        for response in responses {
+            let response = response?;
+            runs.push(response.run);
+            seconds.push(response.seconds_to_90);
+            copied.push(response.copied);
         }
         let mut measured = trial.measured(runs);
         measured.figures.extend(times_to_90(&seconds, ""));
@@ -75,13 +75,13 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
 
 /// A run: the seconds until 90 % were merged, infinity if never, and the seconds until the copy was
 /// complete.
-struct Answer {
+struct Response {
     run: TrialResult,
     seconds_to_90: f64,
     copied: f64,
 }
 
-fn respond(trial: &Trial, setup: &Setup) -> Result<Answer> {
+fn respond(trial: &Trial, setup: &Setup) -> Result<Response> {
     let target = mergeable_mib(&trial.specs)?;
     let mut processes = start_workload(&trial.specs, &trial.variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
@@ -108,7 +108,7 @@ fn respond(trial: &Trial, setup: &Setup) -> Result<Answer> {
         "{}: copied after {copied:.2} s, 90 % after {seconds_to_90:.2} s",
         trial.variant.name
     );
-    Ok(Answer {
+    Ok(Response {
         run,
         seconds_to_90,
         copied,

@@ -13,7 +13,7 @@ use crate::comparison::rounds::interleave_by;
 use crate::comparison::trial::{self, Trial};
 use crate::setup::Setup;
 use crate::variants::Variant;
-use case::Case;
+use case::ScatterCase;
 
 mod case;
 
@@ -71,7 +71,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
 }
 
 /// The requested cases, or the default ones.
-fn cases(asked: &[String]) -> Result<Vec<Case>> {
+fn cases(asked: &[String]) -> Result<Vec<ScatterCase>> {
     if !asked.is_empty() {
         return asked.iter().map(|name| name.parse()).collect();
     }
@@ -90,7 +90,11 @@ mod tests {
 
     #[test]
     fn by_default_every_share_is_run_at_every_place_and_no_case_twice() {
-        let mut names: Vec<String> = cases(&[]).unwrap().iter().map(Case::to_string).collect();
+        let mut names: Vec<String> = cases(&[])
+            .unwrap()
+            .iter()
+            .map(ScatterCase::to_string)
+            .collect();
         let all = names.len();
         assert_eq!(all, SHARES.len() * PLACES.len() + FURTHER.len());
         assert!(names.contains(&"2-same".to_owned()));
@@ -103,7 +107,11 @@ mod tests {
     #[test]
     fn only_what_was_asked_for_is_run() {
         let asked = ["45-runs64".to_owned(), "3-shuffled-x4".to_owned()];
-        let names: Vec<String> = cases(&asked).unwrap().iter().map(Case::to_string).collect();
+        let names: Vec<String> = cases(&asked)
+            .unwrap()
+            .iter()
+            .map(ScatterCase::to_string)
+            .collect();
         assert_eq!(names, asked);
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::Result;
 use uksm_results::report::Report;
 
-use crate::comparison::average::{Rounds, Watched};
+use crate::comparison::average::{Rounds, WatchTime};
 use crate::setup::Setup;
 use crate::variants::Variant;
 use crate::variants::ksm::{self, ScanRate};
@@ -28,7 +28,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("short-lived")?;
     let size = setup.size_or(128);
     // Memory that comes and goes is examined often.
-    let watched = Watched {
+    let watched = WatchTime {
         length: setup.limit_or(30),
         every: Duration::ZERO,
     };

@@ -30,13 +30,13 @@ const SHARED: u64 = 21;
 const OWN: u64 = 22;
 
 #[derive(Debug, Clone, Copy)]
-struct Case(OwnLine);
+struct OwnLineCase(OwnLine);
 
-impl FromStr for Case {
+impl FromStr for OwnLineCase {
     type Err = Error;
 
-    fn from_str(name: &str) -> Result<Case> {
-        Ok(Case(match name {
+    fn from_str(name: &str) -> Result<OwnLineCase> {
+        Ok(OwnLineCase(match name {
             "last" => OwnLine::Last,
             "any" => OwnLine::Any,
             _ => bail!("no case '{name}'; there are last, any"),
@@ -44,7 +44,7 @@ impl FromStr for Case {
     }
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for OwnLineCase {
     fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
         text.write_str(match self.0 {
             OwnLine::Last => "last",
@@ -57,7 +57,7 @@ impl fmt::Display for Case {
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("similar")?;
     let size = setup.size_or(64);
-    for case in setup.cases_or::<Case>(&["last", "any"])? {
+    for case in setup.cases_or::<OwnLineCase>(&["last", "any"])? {
         let contents = Contents::Similar(case.0);
         let process = |number: u64| Spec {
             seed: setup.seed,

@@ -9,19 +9,14 @@ use crate::comparison::rounds::interleave;
 use crate::comparison::trial::Trial;
 use crate::setup::Setup;
 use crate::variants::Variant;
-use crate::workload::Spec;
+use crate::workload::{MIXED_ORDERS, Spec};
 
 /// Runs the experiment.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("sparse-majority")?;
     let size = setup.size_or(128);
     let mut trials = Vec::new();
-    for random_first in [true, false] {
-        let order = if random_first {
-            "random first"
-        } else {
-            "identical first"
-        };
+    for (order, random_first) in MIXED_ORDERS {
         let trial = |variant, seconds, max_runs| Trial {
             variant,
             case: format!("{size}+{} MiB, {order}", 6 * size),

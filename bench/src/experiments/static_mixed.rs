@@ -10,7 +10,7 @@ use crate::comparison::rounds::interleave;
 use crate::comparison::trial::Trial;
 use crate::setup::Setup;
 use crate::variants::Variant;
-use crate::workload::Spec;
+use crate::workload::{MIXED_ORDERS, Spec};
 
 /// Runs the experiment.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
@@ -19,15 +19,10 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     for (factor, repeats) in [(1, setup.repeats), (2, 1), (4, 1)] {
         let size = smallest * factor;
         let mut trials = Vec::new();
-        for random_first in [true, false] {
+        for (order, random_first) in MIXED_ORDERS {
             if factor > 1 && !random_first {
                 continue;
             }
-            let order = if random_first {
-                "random first"
-            } else {
-                "identical first"
-            };
             let trial = |variant, seconds, max_runs| Trial {
                 variant,
                 case: format!("{size} MiB, {order}"),

@@ -25,7 +25,7 @@ pub(super) struct Piece {
 
 /// A piece that is read, and the time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Access {
+pub(super) struct PieceAccess {
     /// The time since the beginning.
     pub at: Duration,
     /// The piece.
@@ -47,7 +47,7 @@ pub(super) fn accesses(
     seed: u64,
     number: u64,
     bytes_per_second: u64,
-) -> Vec<Access> {
+) -> Vec<PieceAccess> {
     let mut draws = Rng::new(seed, ORDER + number);
     let mut files: Vec<usize> = (0..sizes.len()).collect();
     shuffle(&mut files, &mut draws);
@@ -57,12 +57,12 @@ pub(super) fn accesses(
         for piece in pieces(file, sizes[file]) {
             let at = Duration::from_secs_f64(asked as f64 / bytes_per_second as f64);
             asked += piece.bytes.end - piece.bytes.start;
-            accesses.push(Access { at, piece });
+            accesses.push(PieceAccess { at, piece });
         }
         if draws.below(AGAIN) == 0 {
             let file = files[draws.below(place + 1)];
             let at = Duration::from_secs_f64(asked as f64 / bytes_per_second as f64);
-            accesses.extend(pieces(file, sizes[file]).map(|piece| Access { at, piece }));
+            accesses.extend(pieces(file, sizes[file]).map(|piece| PieceAccess { at, piece }));
         }
     }
     accesses

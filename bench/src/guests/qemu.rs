@@ -1,8 +1,8 @@
 //! One virtual machine: started, talked with, ended.
 //!
 //! The connection is its serial console, which is QEMU's standard input and output. A machine that
-//! goes away or does not answer is [`Lost`]: an emulated processor whose guests run guests now and
-//! then drops an interrupt, which does not concern the measurement.
+//! goes away or does not answer is [`LostMachine`]: an emulated processor whose guests run guests
+//! now and then drops an interrupt, which does not concern the measurement.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ const TAIL: usize = 12;
 /// A machine that went away, or does not answer.
 #[derive(Debug, thiserror::Error)]
 #[error("machine {number} is lost, waiting for '{word}': {why}; it said last:\n{tail}")]
-pub(crate) struct Lost {
+pub(crate) struct LostMachine {
     number: usize,
     word: String,
     why: String,
@@ -48,7 +48,7 @@ pub(crate) fn again_if_lost<T>(
     loop {
         match once() {
             Ok(done) => return Ok((done, tries)),
-            Err(error) if error.is::<Lost>() && tries < TRIES => {
+            Err(error) if error.is::<LostMachine>() && tries < TRIES => {
                 println!("{name}: try {tries} of {TRIES}: {error:#}");
                 tries += 1;
             }
@@ -59,7 +59,7 @@ pub(crate) fn again_if_lost<T>(
 
 /// The configuration of a machine.
 #[derive(Debug, Clone)]
-pub(crate) struct Spec {
+pub(crate) struct GuestSpec {
     /// Its number; each has an order of its own.
     pub number: usize,
     /// Seed of all draws.
@@ -69,12 +69,12 @@ pub(crate) struct Spec {
     /// Whether QEMU offers the memory to in-kernel KSM.
     pub mergeable: bool,
     /// The disk that it reads; without one it does nothing.
-    pub disk: Option<Disk>,
+    pub disk: Option<GuestDisk>,
 }
 
 /// The disk of a machine.
 #[derive(Debug, Clone)]
-pub(crate) struct Disk {
+pub(crate) struct GuestDisk {
     /// Its path.
     pub file: PathBuf,
     /// QEMU's interface to it.
@@ -83,7 +83,7 @@ pub(crate) struct Disk {
     pub kib_per_second: u64,
 }
 
-impl Disk {
+impl GuestDisk {
     /// QEMU's arguments for it.
     fn arguments(&self) -> [(&'static str, String); 2] {
         let aio = match self.aio {
@@ -97,7 +97,7 @@ impl Disk {
     }
 }
 
-impl Spec {
+impl GuestSpec {
     /// Pages of its memory, which is one mapping of QEMU.
     pub(crate) fn pages(&self) -> usize {
         self.memory_mib * MIB_PAGES
@@ -136,7 +136,7 @@ impl Spec {
             .chain(
                 pairs
                     .into_iter()
-                    .chain(self.disk.iter().flat_map(Disk::arguments))
+                    .chain(self.disk.iter().flat_map(GuestDisk::arguments))
                     .flat_map(|(name, value)| [name.to_owned(), value]),
             )
             .collect()
@@ -155,7 +155,7 @@ pub(crate) struct Guest {
 
 impl Guest {
     /// Starts a machine; it is up when it reports `ready`.
-    pub(crate) fn start(spec: &Spec) -> Result<Guest> {
+    pub(crate) fn start(spec: &GuestSpec) -> Result<Guest> {
         let mut child = Command::new("qemu-system-x86_64")
             .args(spec.arguments())
             .stdin(Stdio::piped())
@@ -198,7 +198,7 @@ impl Guest {
     /// Waits for this report of the machine; returns the text behind it.
     ///
     /// # Errors
-    /// [`Lost`], or a failure that the machine reports.
+    /// [`LostMachine`], or a failure that the machine reports.
     pub(crate) fn wait(&mut self, word: &str, limit: Duration) -> Result<String> {
         let begin = Instant::now();
         loop {
@@ -227,9 +227,9 @@ impl Guest {
     }
 
     /// The error that it went away or did not report this, with the last lines of its console.
-    pub(crate) fn lost(&self, word: &str, why: &str) -> Lost {
+    pub(crate) fn lost(&self, word: &str, why: &str) -> LostMachine {
         let tail = &self.console[self.console.len().saturating_sub(TAIL)..];
-        Lost {
+        LostMachine {
             number: self.number,
             word: word.to_owned(),
             why: why.to_owned(),
@@ -261,13 +261,13 @@ impl Drop for Guest {
 mod tests {
     use super::*;
 
-    fn spec(aio: Aio, mergeable: bool) -> Spec {
-        Spec {
+    fn spec(aio: Aio, mergeable: bool) -> GuestSpec {
+        GuestSpec {
             number: 1,
             seed: 3,
             memory_mib: 128,
             mergeable,
-            disk: Some(Disk {
+            disk: Some(GuestDisk {
                 file: "/d".into(),
                 aio,
                 kib_per_second: 512,

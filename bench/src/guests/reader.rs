@@ -28,7 +28,7 @@ use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, finit_module, reboot};
 use uksm_testkit::kernel_file;
 
-use super::order::{self, Access, Piece};
+use super::order::{self, Piece, PieceAccess};
 use super::{AGED, qemu::WORD};
 use crate::contents::{PAGE, WORDS, fill, key, mix};
 use crate::workload::mapping::{Kind, Reservation};
@@ -79,15 +79,15 @@ fn serve(reader: &Reader) -> Result<()> {
     let commands = BufReader::new(File::open("/dev/ttyS0")?);
     let mut reading = None;
     if let Some(kib_per_second) = reader.kib_per_second {
-        reading = Some((Files::open()?, kib_per_second));
+        reading = Some((MountedDisk::open()?, kib_per_second));
         age(reader)?;
     }
     let at_boot = booted_from()?;
     writeln!(console, "{WORD}ready")?;
     for command in commands.lines() {
         match (command?.trim(), &mut reading) {
-            ("go", Some((files, kib_per_second))) => {
-                let late = files.read_all(reader, *kib_per_second)?;
+            ("go", Some((disk, kib_per_second))) => {
+                let late = disk.read_all(reader, *kib_per_second)?;
                 writeln!(console, "{WORD}done {}", late.as_nanos())?;
             }
             ("check", _) => {
@@ -98,8 +98,8 @@ fn serve(reader: &Reader) -> Result<()> {
                 );
                 writeln!(console, "{WORD}checked {pages}")?;
             }
-            ("verify", Some((files, _))) => {
-                writeln!(console, "{WORD}verified {}", files.verify()?)?;
+            ("verify", Some((disk, _))) => {
+                writeln!(console, "{WORD}verified {}", disk.verify()?)?;
             }
             ("", _) => {}
             (other, _) => bail!("unknown command '{other}'"),
@@ -125,8 +125,8 @@ fn age(reader: &Reader) -> Result<()> {
     Ok(())
 }
 
-/// The files of the disk.
-struct Files {
+/// The mounted disk, and digests of its files.
+struct MountedDisk {
     paths: Vec<PathBuf>,
     sizes: Vec<u64>,
     /// The digest of each piece at its first reading.
@@ -134,8 +134,8 @@ struct Files {
     buffer: Vec<u8>,
 }
 
-impl Files {
-    fn open() -> Result<Files> {
+impl MountedDisk {
+    fn open() -> Result<MountedDisk> {
         let folder = Path::new("/modules");
         let order = std::fs::read_to_string(folder.join("order")).context("/modules/order")?;
         for name in order.lines() {
@@ -156,7 +156,7 @@ impl Files {
         for path in &paths {
             sizes.push(std::fs::metadata(path)?.len());
         }
-        Ok(Files {
+        Ok(MountedDisk {
             paths,
             sizes,
             digests: HashMap::new(),
@@ -170,7 +170,7 @@ impl Files {
         let plan = order::accesses(&self.sizes, reader.seed, reader.number, pace);
         let begin = Instant::now();
         let mut late = Duration::ZERO;
-        for Access { at, piece } in plan {
+        for PieceAccess { at, piece } in plan {
             match at.checked_sub(begin.elapsed()) {
                 Some(early) => std::thread::sleep(early),
                 None => late = late.max(begin.elapsed().saturating_sub(at)),

@@ -17,12 +17,12 @@ pub(crate) fn remove(folder: &Path) {
 }
 
 /// A control group of an application, until it is dropped.
-pub(crate) struct Counted(PathBuf);
+pub(crate) struct AppCgroup(PathBuf);
 
-impl Counted {
+impl AppCgroup {
     /// Makes it.
-    pub(crate) fn make(name: &str) -> Result<Counted> {
-        Ok(Counted(control_group::create(name)?))
+    pub(crate) fn make(name: &str) -> Result<AppCgroup> {
+        Ok(AppCgroup(control_group::create(name)?))
     }
 
     /// Runs `start` in it.
@@ -36,7 +36,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for AppCgroup {
     fn drop(&mut self) {
         remove(&self.0);
     }

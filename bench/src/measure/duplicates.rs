@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
 
-use super::pagemap::{Place, Present, present_pages};
+use super::pagemap::{Place, PresentPages, present_pages};
 use crate::contents::{PAGE, mix};
 
 /// Pages read at a time.
@@ -23,7 +23,7 @@ const CHUNK: usize = 256;
 
 /// Pages that merging all equal ones of these processes would save.
 pub(crate) fn mergeable_pages(pids: &[u32]) -> Result<usize> {
-    let mut contents = Contents::default();
+    let mut contents = DistinctContents::default();
     for &pid in pids {
         contents.add(pid, present_pages(pid)?)?;
     }
@@ -32,7 +32,7 @@ pub(crate) fn mergeable_pages(pids: &[u32]) -> Result<usize> {
 
 /// The same, of these mappings alone: each a process id and a half-open range of addresses.
 pub(crate) fn mergeable_pages_of(mappings: &[(u32, Range<u64>)]) -> Result<usize> {
-    let mut contents = Contents::default();
+    let mut contents = DistinctContents::default();
     for (pid, range) in mappings {
         let mut present = present_pages(*pid)?;
         // Present pages of the mapping may follow others without a gap.
@@ -48,13 +48,13 @@ pub(crate) fn mergeable_pages_of(mappings: &[(u32, Range<u64>)]) -> Result<usize
 
 /// Pages, and the contents left after merging all equal ones.
 #[derive(Default)]
-struct Contents {
+struct DistinctContents {
     pages: usize,
     kept: HashSet<u64>,
 }
 
-impl Contents {
-    fn add(&mut self, pid: u32, present: Vec<Present>) -> Result<()> {
+impl DistinctContents {
+    fn add(&mut self, pid: u32, present: Vec<PresentPages>) -> Result<()> {
         for_each_page(pid, present, |_, hash| {
             self.pages += 1;
             self.kept.extend(hash);
@@ -104,13 +104,13 @@ pub(crate) fn equal_pages(pids: &[u32]) -> Result<Equal> {
 /// Calls with the place and the hash of every one of these pages.
 fn for_each_page(
     pid: u32,
-    pages: Vec<Present>,
+    pages: Vec<PresentPages>,
     mut each: impl FnMut(Place, Option<u64>),
 ) -> Result<()> {
     let mut buffer = vec![0; CHUNK * PAGE];
     let path = format!("/proc/{pid}/mem");
     let memory = File::open(&path).with_context(|| path.clone())?;
-    for Present { start, count } in pages {
+    for PresentPages { start, count } in pages {
         let mut at = start;
         let end = start + (count * PAGE) as u64;
         while at < end {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use anyhow::{Context, Result, ensure};
 use uksm_testkit::pagemap::Pagemap;
 
-use super::pagemap::{Seen, mapping_of};
+use super::pagemap::{FrameSet, mapping_of};
 
 /// The pages of one mapping.
 pub(crate) struct Frames {
@@ -59,7 +59,7 @@ impl Frames {
 }
 
 /// Pages in memory, less the frames under them. `seen` is a reused buffer.
-pub(crate) fn saved_pages(mappings: &[Frames], seen: &mut Seen) -> usize {
+pub(crate) fn saved_pages(mappings: &[Frames], seen: &mut FrameSet) -> usize {
     seen.clear();
     let mut saved = 0;
     for &frame in mappings.iter().flat_map(|mapping| &mapping.pages) {

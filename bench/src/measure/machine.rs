@@ -28,7 +28,7 @@ const TICKS: f64 = 100.0;
 
 /// The counters at one moment.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Machine {
+pub(crate) struct MachineCounters {
     at: Instant,
     cpus: f64,
     idle_ticks: u64,
@@ -39,16 +39,16 @@ pub(crate) struct Machine {
     free_kib: u64,
 }
 
-impl Machine {
+impl MachineCounters {
     /// Reads them.
     ///
     /// # Errors
     /// The kernel does not show them.
-    pub(crate) fn now() -> Result<Machine> {
+    pub(crate) fn now() -> Result<MachineCounters> {
         let (stat, interrupts) = (text("/proc/stat")?, text("/proc/interrupts")?);
         let events = text("/proc/vmstat")?;
         let (cpus, idle_ticks) = idle(&stat).context("/proc/stat: no idle time")?;
-        Ok(Machine {
+        Ok(MachineCounters {
             at: Instant::now(),
             cpus,
             idle_ticks,
@@ -66,7 +66,7 @@ impl Machine {
     /// CPU to another, those included), `swapped_in_mib` and `swapped_out_mib`; `freed_mib`, which
     /// is less than the shared memory by the memory that merging needs itself, and by all other
     /// memory taken meanwhile.
-    pub(crate) fn since(&self, before: &Machine) -> BTreeMap<String, f64> {
+    pub(crate) fn since(&self, before: &MachineCounters) -> BTreeMap<String, f64> {
         let wall = (self.at - before.at).as_secs_f64();
         // The time waited for a disk was seen to fall.
         let idle = self.idle_ticks.saturating_sub(before.idle_ticks) as f64 / TICKS;
@@ -147,9 +147,9 @@ mod tests {
 
     #[test]
     fn what_was_counted_lies_between_two_moments() {
-        let before = Machine::now().unwrap();
+        let before = MachineCounters::now().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(50));
-        let figures = Machine::now().unwrap().since(&before);
+        let figures = MachineCounters::now().unwrap().since(&before);
         assert!(figures["busy_seconds"] >= 0.0 && figures["tlb_interrupts"] >= 0.0);
         assert!(figures["call_interrupts"] >= 0.0);
     }

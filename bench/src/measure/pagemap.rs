@@ -22,9 +22,9 @@ pub(crate) type Place = (u32, u64);
 
 /// Page frames, a bit each.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(Vec<u64>);
+pub(crate) struct FrameSet(Vec<u64>);
 
-impl Seen {
+impl FrameSet {
     /// Removes all frames; the memory of the set is kept.
     pub(super) fn clear(&mut self) {
         self.0.fill(0);
@@ -113,7 +113,7 @@ impl Which {
 pub(crate) struct Counter {
     zero_pfn: u64,
     which: Which,
-    seen: Seen,
+    seen: FrameSet,
     buffer: Vec<u8>,
 }
 
@@ -125,7 +125,7 @@ impl Counter {
         Ok(Counter {
             zero_pfn,
             which: Which::ALL,
-            seen: Seen::default(),
+            seen: FrameSet::default(),
             buffer: Vec::new(),
         })
     }
@@ -209,7 +209,7 @@ fn for_each_entry(
 
 /// Neighbouring pages that are in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Present {
+pub(crate) struct PresentPages {
     /// Address of the first.
     pub start: u64,
     /// Their number.
@@ -217,15 +217,15 @@ pub(crate) struct Present {
 }
 
 /// The private anonymous pages of a process that are in memory.
-pub(crate) fn present_pages(pid: u32) -> Result<Vec<Present>> {
-    let mut runs: Vec<Present> = Vec::new();
+pub(crate) fn present_pages(pid: u32) -> Result<Vec<PresentPages>> {
+    let mut runs: Vec<PresentPages> = Vec::new();
     for_each_entry(pid, &Which::ALL, &mut Vec::new(), &mut |address, entry| {
         if entry.pfn().is_none() || entry.is_file() {
             return;
         }
         match runs.last_mut() {
             Some(run) if run.start + (run.count as u64) * 4096 == address => run.count += 1,
-            _ => runs.push(Present {
+            _ => runs.push(PresentPages {
                 start: address,
                 count: 1,
             }),
@@ -248,7 +248,7 @@ pub(crate) fn page_frames(pid: u32) -> Result<Vec<(u64, u64)>> {
 }
 
 /// Adds one pagemap entry to the count.
-fn take(entry: PagemapEntry, zero_pfn: u64, seen: &mut Seen, count: &mut Count) {
+fn take(entry: PagemapEntry, zero_pfn: u64, seen: &mut FrameSet, count: &mut Count) {
     let Some(pfn) = entry.pfn() else {
         count.swapped += usize::from(entry.is_swapped());
         return;
@@ -293,12 +293,12 @@ pub(crate) fn mapping_of(pid: u32, bytes: u64) -> Result<Option<u64>> {
 
 /// A private anonymous mapping: a half-open byte range, and whether its process may read or write
 /// there.
-type Anonymous = ((u64, u64), bool);
+type AnonymousRange = ((u64, u64), bool);
 
 /// The private anonymous mappings of a process, half-open byte ranges; `None` if it is gone.
 fn anonymous_ranges(proc: &Path, pid: u32) -> Result<Option<Vec<(u64, u64)>>> {
     let mappings = anonymous_mappings(proc, pid)?;
-    let ranges = |found: Vec<Anonymous>| found.into_iter().map(|(range, _)| range).collect();
+    let ranges = |found: Vec<AnonymousRange>| found.into_iter().map(|(range, _)| range).collect();
     Ok(mappings.map(ranges))
 }
 
@@ -312,7 +312,7 @@ fn accessible_ranges(pid: u32) -> Result<Vec<(u64, u64)>> {
     Ok(accessible.map(|(range, _)| range).collect())
 }
 
-fn anonymous_mappings(proc: &Path, pid: u32) -> Result<Option<Vec<Anonymous>>> {
+fn anonymous_mappings(proc: &Path, pid: u32) -> Result<Option<Vec<AnonymousRange>>> {
     let path = proc.join(pid.to_string()).join("maps");
     let maps = match fs::read_to_string(&path) {
         Err(error)
@@ -333,7 +333,7 @@ fn anonymous_mappings(proc: &Path, pid: u32) -> Result<Option<Vec<Anonymous>>> {
 }
 
 /// One line of a maps file: its mapping, if that is private, of no file and not the kernel's own.
-fn parse(line: &str) -> Option<Option<Anonymous>> {
+fn parse(line: &str) -> Option<Option<AnonymousRange>> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
     let range = (
@@ -489,7 +489,7 @@ mod tests {
         const PRESENT: u64 = 1 << 63;
         const SWAPPED: u64 = 1 << 62;
         const FILE: u64 = 1 << 61;
-        let mut seen = Seen::default();
+        let mut seen = FrameSet::default();
         let mut count = Count::default();
         for entry in [
             PRESENT | 70,

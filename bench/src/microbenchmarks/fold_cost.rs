@@ -13,7 +13,7 @@ use uksm_policy::command::{FoldBatch, FoldEntry, FoldKind, FrameId, SpaceId, Sta
 use uksm_policy::params::MAX_SHARERS;
 use uksm_results::report::Report;
 
-use super::page_cost::{Cost, attach, measured};
+use super::page_cost::{PageCost, attach, measured};
 use crate::comparison::trial::start_workload;
 use crate::contents::PAGE;
 use crate::measure::cpu::CpuClock;
@@ -128,8 +128,8 @@ impl Domain {
 
     /// Merges all pages of the first process, which are equal, into as many frames as needed;
     /// returns the cost of an entry, without those that make frames.
-    fn fill_frames(&mut self, pages: usize) -> Result<Cost> {
-        let mut sum = Folded::default();
+    fn fill_frames(&mut self, pages: usize) -> Result<PageCost> {
+        let mut sum = FoldCost::default();
         let most = usize::try_from(MAX_SHARERS).context("sharers")?;
         for first in (0..pages.saturating_sub(1)).step_by(most) {
             let frame = self.frame(first)?;
@@ -146,7 +146,7 @@ impl Domain {
         pages: std::ops::Range<usize>,
         entries_of: &dyn Fn(usize) -> Vec<(usize, usize, FoldKind)>,
         expected: Status,
-    ) -> Result<Cost> {
+    ) -> Result<PageCost> {
         self.fold(pages, entries_of, expected)?.cost(expected)
     }
 
@@ -156,10 +156,10 @@ impl Domain {
         pages: std::ops::Range<usize>,
         entries_of: &dyn Fn(usize) -> Vec<(usize, usize, FoldKind)>,
         expected: Status,
-    ) -> Result<Folded> {
+    ) -> Result<FoldCost> {
         let own = CpuClock::of(std::process::id())?;
         let batch_pages = BATCH / entries_of(pages.start).len();
-        let mut folded = Folded::default();
+        let mut folded = FoldCost::default();
         let mut first = pages.start;
         while first < pages.end {
             let last = (first + batch_pages).min(pages.end);
@@ -169,7 +169,7 @@ impl Domain {
             let batch = Self::batch(entries.collect());
             let begin = own.now()?;
             let outcomes = self.device.fold(&batch)?;
-            folded.add(Folded {
+            folded.add(FoldCost {
                 cpu: own.now()?.saturating_sub(begin),
                 tried: outcomes.len(),
                 hit: outcomes
@@ -185,27 +185,27 @@ impl Domain {
 
 /// The cost of folding some entries.
 #[derive(Debug, Clone, Copy, Default)]
-struct Folded {
+struct FoldCost {
     cpu: Duration,
     tried: usize,
     /// Entries with the expected outcome.
     hit: usize,
 }
 
-impl Folded {
-    fn add(&mut self, other: Folded) {
+impl FoldCost {
+    fn add(&mut self, other: FoldCost) {
         self.cpu += other.cpu;
         self.tried += other.tried;
         self.hit += other.hit;
     }
 
     /// A page may be busy for a moment; more than a few would be another experiment.
-    fn cost(self, expected: Status) -> Result<Cost> {
-        let Folded { cpu, tried, hit } = self;
+    fn cost(self, expected: Status) -> Result<PageCost> {
+        let FoldCost { cpu, tried, hit } = self;
         ensure!(
             hit * 100 >= tried * 99,
             "only {hit} of {tried} entries were {expected:?}"
         );
-        Ok(Cost::new(cpu, tried))
+        Ok(PageCost::new(cpu, tried))
     }
 }

@@ -11,17 +11,17 @@ use uksm_results::report::Measured;
 
 /// CPU spent on some pages.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cost {
+pub(super) struct PageCost {
     /// Time.
     pub cpu: Duration,
     /// Number of pages.
     pub pages: f64,
 }
 
-impl Cost {
+impl PageCost {
     /// This CPU time for this many pages.
-    pub(super) fn new(cpu: Duration, pages: usize) -> Cost {
-        Cost {
+    pub(super) fn new(cpu: Duration, pages: usize) -> PageCost {
+        PageCost {
             cpu,
             pages: pages as f64,
         }
@@ -34,7 +34,7 @@ impl Cost {
 }
 
 /// A cost as a variant of a result.
-pub(super) fn measured(name: String, cost: Cost, verified_pages: u64) -> Measured {
+pub(super) fn measured(name: String, cost: PageCost, verified_pages: u64) -> Measured {
     println!("{name}: {:.3} us a page", cost.per_page_us());
     Measured {
         name,

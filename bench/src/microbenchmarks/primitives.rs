@@ -15,12 +15,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use uksm_results::report::{Measured, Report};
 
-use super::page_cost::Cost;
+use super::page_cost::PageCost;
 use crate::measure::cpu::CpuClock;
 use crate::measure::window::OpenWindow;
 use crate::setup::Setup;
 use crate::units::MIB_PAGES;
-use kernel::{Mapping, Request};
+use kernel::{Request, SmallPageMapping};
 use operation::{Operation, Pages};
 
 /// Places of pages, and their number in each of two halves: in all 16 KiB, 256 KiB, 8 MiB, 256 MiB.
@@ -46,7 +46,7 @@ pub(crate) fn run(setup: &Setup) -> Result<Report> {
             report.variants.push(measured?);
         }
     }
-    let mut mapping = Mapping::new()?;
+    let mut mapping = SmallPageMapping::new()?;
     for request in Request::ALL {
         let work = || mapping.ask(request, COUNT);
         report
@@ -78,7 +78,7 @@ fn measure(
         let end = own.now()?;
         // Counts are divided by the saved pages: here by the pages of the run.
         windows.extend(window.map(|open| open.close(end, COUNT as f64 / MIB_PAGES as f64)));
-        costs.push(Cost::new(end.saturating_sub(begin), COUNT).per_page_us() * 1e3);
+        costs.push(PageCost::new(end.saturating_sub(begin), COUNT).per_page_us() * 1e3);
     }
     costs.sort_by(f64::total_cmp);
     let middle = costs[costs.len() / 2];

@@ -17,7 +17,7 @@ use uksm_linux::module::Device;
 use uksm_policy::command::{Lines, PageState, Run, SpaceId};
 use uksm_results::report::{Measured, Report, Window};
 
-use super::page_cost::{Cost, attach, measured};
+use super::page_cost::{PageCost, attach, measured};
 use crate::comparison::trial::start_workload;
 use crate::contents::PAGE;
 use crate::measure::cpu::CpuClock;
@@ -76,7 +76,7 @@ pub(crate) fn run(setup: &Setup) -> Result<Report> {
 }
 
 /// SAMPLE over the workload's pages, sequentially.
-fn sample(pid: u32, lines: u16) -> Result<Cost> {
+fn sample(pid: u32, lines: u16) -> Result<PageCost> {
     let range = largest_mapping(pid)?.context("the workload has no memory")?;
     let mut device = Device::open()?;
     let space = attach(&device, pid)?;
@@ -107,7 +107,7 @@ fn sample(pid: u32, lines: u16) -> Result<Cost> {
         ordinary(&states) >= 0.99,
         "SAMPLE found other than ordinary pages: {states:?}"
     );
-    Ok(Cost {
+    Ok(PageCost {
         cpu,
         pages: states[&PageState::Anon] as f64,
     })
@@ -150,14 +150,18 @@ fn ordinary(states: &States) -> f64 {
 }
 
 /// ksmd's CPU in its second full scan.
-fn second_scan(variant: &Variant, setup: &Setup, pages: usize) -> Result<(Cost, Option<Window>)> {
+fn second_scan(
+    variant: &Variant,
+    setup: &Setup,
+    pages: usize,
+) -> Result<(PageCost, Option<Window>)> {
     let before = ksm::full_scans()?;
     let system = variant.start(setup, &[])?;
     let first = scan_end(system.as_ref(), before + 1)?;
     let window = setup.profile.then(|| OpenWindow::open(0.0, first));
     let second = scan_end(system.as_ref(), before + 2)?;
     let window = window.map(|open| open.close(second, mib(pages)));
-    let cost = Cost::new(second.saturating_sub(first), pages);
+    let cost = PageCost::new(second.saturating_sub(first), pages);
     Ok((cost, window))
 }
 
@@ -189,7 +193,7 @@ fn daemon(spec: &Spec, setup: &Setup, pages: usize) -> Result<Measured> {
     system.stop()?;
     let mut measured = measured(
         variant.name,
-        Cost::new(cpu, sampled),
+        PageCost::new(cpu, sampled),
         processes[0].verify()?,
     );
     measured.windows.extend(window);
@@ -209,7 +213,7 @@ pub(super) fn scan_end(system: &dyn System, scans: u64) -> Result<Duration> {
 }
 
 /// Comparing each page of a large buffer with one that stays in the cache.
-fn cold_compare(mib: usize) -> Result<Cost> {
+fn cold_compare(mib: usize) -> Result<PageCost> {
     let pages = mib * crate::units::MIB_PAGES;
     let hot = vec![7_u8; PAGE];
     let cold = vec![7_u8; pages * PAGE];
@@ -226,7 +230,7 @@ fn cold_compare(mib: usize) -> Result<Cost> {
             pages - equal
         );
     }
-    Ok(Cost {
+    Ok(PageCost {
         cpu,
         pages: pages as f64,
     })

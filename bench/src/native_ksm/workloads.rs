@@ -13,7 +13,7 @@ const CLONED: u64 = 3;
 
 /// A way to drive ksmd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Variant {
+pub(super) enum KsmdDriver {
     Shipped,
     Thousand,
     Advisor,
@@ -21,24 +21,24 @@ pub(super) enum Variant {
     Uksm,
 }
 
-pub(super) const VARIANTS: [Variant; 5] = [
-    Variant::Uksm,
-    Variant::Unlimited,
-    Variant::Thousand,
-    Variant::Shipped,
-    Variant::Advisor,
+pub(super) const VARIANTS: [KsmdDriver; 5] = [
+    KsmdDriver::Uksm,
+    KsmdDriver::Unlimited,
+    KsmdDriver::Thousand,
+    KsmdDriver::Shipped,
+    KsmdDriver::Advisor,
 ];
 
 /// The memory that appears.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Workload {
     pub(super) name: &'static str,
-    pub(super) layout: Layout,
+    pub(super) layout: MemoryLayout,
 }
 
 /// The positions of the memory, in MiB. ksmd walks addresses upwards.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Layout {
+pub(super) enum MemoryLayout {
     Mixed {
         identical: usize,
         random: usize,
@@ -54,7 +54,7 @@ const fn mixed(
     random: usize,
     random_first: bool,
 ) -> Workload {
-    let layout = Layout::Mixed {
+    let layout = MemoryLayout::Mixed {
         identical,
         random,
         random_first,
@@ -69,19 +69,19 @@ pub(super) const WORKLOADS: [Workload; 5] = [
     mixed("sparse-majority-identical-first", 64, 448, false),
     Workload {
         name: "clone",
-        layout: Layout::Clones { each: 64 },
+        layout: MemoryLayout::Clones { each: 64 },
     },
 ];
 
 impl Workload {
     pub(super) fn spec(self, seed: u64) -> Spec {
         let mut spec = match self.layout {
-            Layout::Mixed {
+            MemoryLayout::Mixed {
                 identical,
                 random,
                 random_first,
             } => Spec::mixed(seed, identical, random, random_first),
-            Layout::Clones { each } => Spec {
+            MemoryLayout::Clones { each } => Spec {
                 seed,
                 parts: vec![Part::still(Contents::Distinct, CLONED, each); 2],
                 huge: false,
@@ -97,47 +97,47 @@ impl Workload {
     /// Pages that can be saved.
     pub(super) fn possible(self) -> usize {
         match self.layout {
-            Layout::Mixed { identical, .. } => identical * MIB_PAGES - 1,
-            Layout::Clones { each } => each * MIB_PAGES,
+            MemoryLayout::Mixed { identical, .. } => identical * MIB_PAGES - 1,
+            MemoryLayout::Clones { each } => each * MIB_PAGES,
         }
     }
 }
 
-impl fmt::Display for Layout {
+impl fmt::Display for MemoryLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Layout::Mixed {
+            MemoryLayout::Mixed {
                 identical,
                 random,
                 random_first: true,
             } => write!(f, "{random} MiB random, then {identical} MiB identical"),
-            Layout::Mixed {
+            MemoryLayout::Mixed {
                 identical, random, ..
             } => write!(f, "{identical} MiB identical, then {random} MiB random"),
-            Layout::Clones { each } => write!(f, "{each} MiB of distinct pages twice"),
+            MemoryLayout::Clones { each } => write!(f, "{each} MiB of distinct pages twice"),
         }
     }
 }
 
-impl Variant {
+impl KsmdDriver {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Variant::Shipped => "ksm-shipped",
-            Variant::Thousand => "ksm-1000",
-            Variant::Advisor => "ksm-advisor",
-            Variant::Unlimited => "ksm-unlimited",
-            Variant::Uksm => "uksm",
+            KsmdDriver::Shipped => "ksm-shipped",
+            KsmdDriver::Thousand => "ksm-1000",
+            KsmdDriver::Advisor => "ksm-advisor",
+            KsmdDriver::Unlimited => "ksm-unlimited",
+            KsmdDriver::Uksm => "uksm",
         }
     }
 
     /// KSM's settings; none if uksm makes them.
     pub(super) fn settings(self) -> Option<Settings> {
         Some(match self {
-            Variant::Shipped => Settings::at(ScanRate::SHIPPED),
-            Variant::Thousand => Settings::at(ScanRate::THOUSAND),
-            Variant::Advisor => Settings::advisor(),
-            Variant::Unlimited => Settings::at(ScanRate::UNLIMITED),
-            Variant::Uksm => return None,
+            KsmdDriver::Shipped => Settings::at(ScanRate::SHIPPED),
+            KsmdDriver::Thousand => Settings::at(ScanRate::THOUSAND),
+            KsmdDriver::Advisor => Settings::advisor(),
+            KsmdDriver::Unlimited => Settings::at(ScanRate::UNLIMITED),
+            KsmdDriver::Uksm => return None,
         })
     }
 }

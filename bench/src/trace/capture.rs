@@ -30,7 +30,7 @@ const SHARE: f64 = 0.9;
 
 /// What is captured.
 #[derive(Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct CaptureOptions {
     /// A process; can be said several times
     #[arg(long = "pid", required = true)]
     pids: Vec<u32>,
@@ -52,7 +52,7 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// A process is gone or cannot be read, or the file not written.
-pub(crate) fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &CaptureOptions) -> Result<()> {
     ensure!(options.moments > 0, "there must be a moment");
     let proc = Proc::default();
     let salt = Salt::new(RandomState::new().build_hasher().finish());

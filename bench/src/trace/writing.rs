@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 
-use super::{ASCENDING, Captured, Change, FORMAT, GONE, Header, PageContent, SAME};
+use super::{ASCENDING, CapturedProcess, Change, FORMAT, GONE, Header, PageContent, SAME};
 
 /// A page as it was read: a salted hash, 0 for the page of zeros, and the lines that are zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Recording {
         let in_pages = |&(start, end): &(u64, u64)| Ok((start, usize::try_from(end - start)?));
         let captured = self.names.iter().zip(&of_processes);
         let processes = captured.map(|(name, mappings)| {
-            Ok(Captured {
+            Ok(CapturedProcess {
                 name: name.clone(),
                 mappings: mappings.iter().map(in_pages).collect::<Result<_>>()?,
             })
@@ -65,7 +65,7 @@ impl Recording {
         };
         let mut text = serde_json::to_string(&header)?;
         text.push('\n');
-        let mut numbers = Numbers::default();
+        let mut numbers = ContentNumbers::default();
         let nothing = vec![Snapshot::default(); self.names.len()];
         for (at, moment) in self.moments.iter().enumerate() {
             let before = at.checked_sub(1).map_or(&nothing, |at| &self.moments[at]);
@@ -108,9 +108,9 @@ fn with_pages<'a>(snapshots: impl Iterator<Item = &'a Snapshot>) -> Vec<(u64, u6
 
 /// Numbers of contents.
 #[derive(Debug, Default)]
-struct Numbers(HashMap<u64, u64>);
+struct ContentNumbers(HashMap<u64, u64>);
 
-impl Numbers {
+impl ContentNumbers {
     fn held(&mut self, seen: CapturedPage) -> PageContent {
         if seen.hash == 0 {
             return PageContent::ZEROS;
@@ -129,7 +129,7 @@ fn runs(
     (start, end): (u64, u64),
     was: &Snapshot,
     is: &Snapshot,
-    numbers: &mut Numbers,
+    numbers: &mut ContentNumbers,
 ) -> Vec<u64> {
     let mut runs: Vec<[u64; super::FIELDS]> = Vec::new();
     for page in start..end {

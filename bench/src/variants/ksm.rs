@@ -34,18 +34,18 @@ const LIMIT: &str = "max_page_sharing";
 
 /// Switches of KSM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Switch {
+pub(crate) enum KsmSwitch {
     /// Pages of zeros are merged with the kernel's own, instead of with each other; off as shipped.
     ZeroPages,
     /// Pages examined in vain are left out of scans; on as shipped, if the kernel has this.
     SmartScan,
 }
 
-impl Switch {
+impl KsmSwitch {
     fn file(self) -> &'static str {
         match self {
-            Switch::ZeroPages => "use_zero_pages",
-            Switch::SmartScan => "smart_scan",
+            KsmSwitch::ZeroPages => "use_zero_pages",
+            KsmSwitch::SmartScan => "smart_scan",
         }
     }
 }
@@ -60,7 +60,7 @@ pub(crate) struct Settings {
     /// Adjust the batch so that ksmd uses this share of a core.
     pub cpu_share: Option<f64>,
     /// Switches that are set while it runs.
-    pub switches: Vec<(Switch, bool)>,
+    pub switches: Vec<(KsmSwitch, bool)>,
     /// The niceness of ksmd while it runs, if not its own, which is 5.
     pub nice: Option<i32>,
     /// Limit of sharers of a frame, `max_page_sharing`, if it is to be changed. It is not restored.
@@ -124,7 +124,7 @@ pub(crate) struct Ksm {
     batch: f64,
     running: bool,
     /// The former states of the switches.
-    before: Vec<(Switch, u64)>,
+    before: Vec<(KsmSwitch, u64)>,
     /// The thread whose niceness was set, and its former niceness.
     nice_before: Option<(Pid, i32)>,
 }

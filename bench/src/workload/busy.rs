@@ -78,30 +78,30 @@ pub(crate) fn run(busy: &Busy) -> Result<()> {
 
 /// A thread: answers 0 when its memory is filled, and then with the result of each piece of work.
 fn one(busy: &Busy, number: u64, commands: &Receiver<()>, answers: &Sender<Result<u64>>) {
-    let mut part = match Part::filled(busy, number) {
-        Ok(part) => part,
+    let mut memory = match ThreadMemory::filled(busy, number) {
+        Ok(memory) => memory,
         Err(error) => return drop(answers.send(Err(error))),
     };
     if answers.send(Ok(0)).is_err() {
         return;
     }
     while commands.recv().is_ok() {
-        if answers.send(Ok(part.work(busy.reads))).is_err() {
+        if answers.send(Ok(memory.work(busy.reads))).is_err() {
             return;
         }
     }
 }
 
 /// The memory of a thread.
-struct Part {
+struct ThreadMemory {
     mapping: Mapping,
     /// The sum of all reads.
     sum: u64,
     _reservation: Reservation,
 }
 
-impl Part {
-    fn filled(busy: &Busy, number: u64) -> Result<Part> {
+impl ThreadMemory {
+    fn filled(busy: &Busy, number: u64) -> Result<ThreadMemory> {
         let kind = Kind {
             huge: false,
             mergeable: busy.mergeable,
@@ -112,7 +112,7 @@ impl Part {
             let key = contents::key(busy.seed, FAMILY + number, page as u64);
             contents::fill(mapping.page_mut(page), key);
         }
-        Ok(Part {
+        Ok(ThreadMemory {
             mapping,
             sum: mix(busy.seed ^ number),
             _reservation: reservation,
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_it_comes_to_is_that_of_the_seed_and_of_all_that_was_read() {
-        let of = |busy: &Busy, number| Part::filled(busy, number).unwrap();
+        let of = |busy: &Busy, number| ThreadMemory::filled(busy, number).unwrap();
         let came = of(&BUSY, 0).work(100);
         assert_eq!(of(&BUSY, 0).work(100), came);
         assert_ne!(of(&BUSY, 1).work(100), came);

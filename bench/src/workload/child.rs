@@ -14,7 +14,7 @@
 
 use super::mapping::{Kind, Mapping, Reservation};
 use super::protocol::{answer, commands};
-use super::{Behaviour, Contents, Moment, Numbers, Order, Part, Spec};
+use super::{Behaviour, Contents, Moment, Order, PageNumbers, Part, Spec};
 use crate::contents;
 use crate::measure::cpu::CpuClock;
 use crate::trace::PageContent;
@@ -115,7 +115,7 @@ pub(crate) fn run(spec: &Spec) -> Result<()> {
 }
 
 impl FilledPart {
-    fn write(&mut self, seed: u64, index: usize, numbers: &Numbers) {
+    fn write(&mut self, seed: u64, index: usize, numbers: &PageNumbers) {
         let Some(held) = numbers.of(index) else {
             return;
         };

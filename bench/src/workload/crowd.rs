@@ -38,13 +38,13 @@ const FAMILY: u64 = 10;
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// The program, as a file that is removed at drop.
-struct Program(PathBuf);
+struct ProgramFile(PathBuf);
 
-impl Program {
-    fn new(name: &str) -> Result<Program> {
+impl ProgramFile {
+    fn new(name: &str) -> Result<ProgramFile> {
         let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
         idle_program::write(&path)?;
-        Ok(Program(path))
+        Ok(ProgramFile(path))
     }
 
     fn start(&self) -> Result<Child> {
@@ -56,7 +56,7 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for ProgramFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
@@ -66,7 +66,7 @@ impl Drop for Program {
 pub(crate) struct Crowd {
     seed: u64,
     children: Vec<Child>,
-    program: Program,
+    program: ProgramFile,
 }
 
 impl Crowd {
@@ -75,7 +75,7 @@ impl Crowd {
         let mut crowd = Crowd {
             seed,
             children: Vec::with_capacity(count),
-            program: Program::new("uksm-idle")?,
+            program: ProgramFile::new("uksm-idle")?,
         };
         for number in 0..count {
             let child = crowd.program.start();
@@ -204,7 +204,7 @@ pub(crate) struct Storm {
 impl Storm {
     /// Starts it.
     pub(crate) fn start(wind: Wind) -> Result<Storm> {
-        let program = Program::new("uksm-storm")?;
+        let program = ProgramFile::new("uksm-storm")?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || blow(&program, wind, &stopped));
@@ -236,7 +236,7 @@ impl Drop for Storm {
 }
 
 /// Starts and ends processes until `stop`; returns the number started.
-fn blow(program: &Program, wind: Wind, stop: &AtomicBool) -> Result<u64> {
+fn blow(program: &ProgramFile, wind: Wind, stop: &AtomicBool) -> Result<u64> {
     let period = Duration::from_secs(1) / wind.rate;
     let mut alive = VecDeque::new();
     let mut started = 0;

@@ -20,18 +20,18 @@
 //! # Source
 //! The tracepoint `cgroup:cgroup_attach_task`; decision 38.
 
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, RingBuf};
 use aya::programs::RawTracePoint;
-use aya::{Btf, Ebpf, EbpfLoader};
 use rustix::event::{EventfdFlags, eventfd};
 use uksm_bpf::{CGROUP_MOVES, CGROUP_MOVES_PROGRAM, UKSM_MOVE_COUNT_LOST, UKSM_MOVE_COUNT_MOVES};
 
 use crate::connector::ReadSummary;
-use crate::hints::Error;
+use crate::hints::{Error, load_error, load_object, take_map};
 use crate::trim_heap;
 
 /// Maximum number of processes of one [`CgroupMoves::take`].
@@ -56,14 +56,8 @@ impl std::fmt::Debug for CgroupMoves {
 /// Readable when processes have moved.
 impl AsFd for CgroupMoves {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        let fd = self.ring.as_raw_fd();
-        // SAFETY: the ring owns the descriptor and lives as long as the borrow.
-        unsafe { BorrowedFd::borrow_raw(fd) }
+        self.ring.as_fd()
     }
-}
-
-fn load(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::Load(Box::new(error))
 }
 
 impl CgroupMoves {
@@ -78,28 +72,21 @@ impl CgroupMoves {
     }
 
     fn load() -> Result<CgroupMoves, Error> {
-        let btf = Btf::from_sys_fs().map_err(Error::Btf)?;
-        let mut programs = EbpfLoader::new()
-            .btf(Some(&btf))
-            .load(CGROUP_MOVES)
-            .map_err(load)?;
+        let (mut programs, _btf) = load_object(CGROUP_MOVES)?;
         let (name, tracepoint) = CGROUP_MOVES_PROGRAM;
         let program = programs.program_mut(name);
-        let program: &mut RawTracePoint = program.expect("bpf/ has it").try_into().map_err(load)?;
-        program.load().map_err(load)?;
+        let program: &mut RawTracePoint = program
+            .expect("bpf/ has it")
+            .try_into()
+            .map_err(load_error)?;
+        program.load().map_err(load_error)?;
         program
             .attach(tracepoint)
             .map_err(|error| Error::Attach(format!("{tracepoint}: {error}")))?;
-        let mut map = |name: &str| {
-            programs.take_map(name).ok_or_else(|| {
-                let what = format!("no map {name}");
-                load(std::io::Error::other(what))
-            })
-        };
         Ok(CgroupMoves {
-            ring: map("moved")?.try_into().map_err(load)?,
-            waiting: map("waiting")?.try_into().map_err(load)?,
-            counts: map("move_counts")?.try_into().map_err(load)?,
+            ring: take_map(&mut programs, "moved")?,
+            waiting: take_map(&mut programs, "waiting")?,
+            counts: take_map(&mut programs, "move_counts")?,
             lost: 0,
             _program: programs,
         })
@@ -204,7 +191,7 @@ impl CgroupMoveEvents {
         let CgroupMoveEvents::Loading(thread, _) = std::mem::take(self) else {
             return ReadSummary::default();
         };
-        let failed = |_| Err(load(std::io::Error::other("the loader failed")));
+        let failed = |_| Err(load_error(std::io::Error::other("the loader failed")));
         match thread.join().unwrap_or_else(failed) {
             Ok(moves) => {
                 *self = CgroupMoveEvents::Running(Box::new(moves));

@@ -21,12 +21,12 @@
 //! The ring has room for some 21,000 hints, two thirds of them for one process. A call of a process
 //! that is not followed costs one lookup.
 
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
-use aya::programs::{FEntry, FExit, ProgramError};
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
+use aya::programs::{Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader};
 use uksm_bpf::{
     GROWTH_PROGRAM, IO_PROGRAMS, UKSM_HINT_COUNT_CALLS, UKSM_HINT_COUNT_LOST,
@@ -62,8 +62,27 @@ pub enum Error {
     Attach(String),
 }
 
-fn load(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+/// The error of a step of loading.
+pub(crate) fn load_error(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Load(Box::new(error))
+}
+
+/// Gives the kernel an object file of `bpf/`: its maps exist afterwards, its programs are not
+/// loaded yet.
+pub(crate) fn load_object(object: &[u8]) -> Result<(Ebpf, Btf), Error> {
+    let btf = Btf::from_sys_fs().map_err(Error::Btf)?;
+    let programs = EbpfLoader::new().btf(Some(&btf)).load(object);
+    Ok((programs.map_err(load_error)?, btf))
+}
+
+/// Takes the map of this name out of an object.
+pub(crate) fn take_map<M: TryFrom<Map, Error = MapError>>(
+    programs: &mut Ebpf,
+    name: &str,
+) -> Result<M, Error> {
+    let absent = || load_error(std::io::Error::other(format!("no map {name}")));
+    let map = programs.take_map(name).ok_or_else(absent)?;
+    map.try_into().map_err(load_error)
 }
 
 /// Counts of the programs, summed over all processors.
@@ -106,9 +125,7 @@ impl std::fmt::Debug for Hints {
 /// Readable when hints wait.
 impl AsFd for Hints {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        let fd = self.ring.as_raw_fd();
-        // SAFETY: the ring owns the descriptor and lives as long as the borrow.
-        unsafe { BorrowedFd::borrow_raw(fd) }
+        self.ring.as_fd()
     }
 }
 
@@ -124,38 +141,24 @@ impl Hints {
     }
 
     fn load() -> Result<Hints, Error> {
-        let btf = Btf::from_sys_fs().map_err(Error::Btf)?;
-        let mut programs = EbpfLoader::new()
-            .btf(Some(&btf))
-            .load(uksm_bpf::HINTS)
-            .map_err(load)?;
+        let (mut programs, btf) = load_object(uksm_bpf::HINTS)?;
         let mut missing = vec![];
-        for &(name, function) in IO_PROGRAMS {
-            if let Err(error) = attach_at_end(&mut programs, name, function, &btf) {
+        for &(name, function) in IO_PROGRAMS.iter().chain([&GROWTH_PROGRAM]) {
+            if let Err(error) = attach(&mut programs, name, function, &btf) {
                 missing.push(format!("{function}: {error}"));
             }
-        }
-        let (name, function) = GROWTH_PROGRAM;
-        if let Err(error) = attach_at_begin(&mut programs, name, function, &btf) {
-            missing.push(format!("{function}: {error}"));
         }
         if missing.len() > IO_PROGRAMS.len() {
             return Err(Error::Attach(missing.swap_remove(0)));
         }
-        let mut map = |name: &str| {
-            programs.take_map(name).ok_or_else(|| {
-                let what = format!("no map {name}");
-                load(std::io::Error::other(what))
-            })
-        };
         Ok(Hints {
-            followed: map("followed")?.try_into().map_err(load)?,
-            ring: map("hints")?.try_into().map_err(load)?,
-            turn: map("turn")?.try_into().map_err(load)?,
+            followed: take_map(&mut programs, "followed")?,
+            ring: take_map(&mut programs, "hints")?,
+            turn: take_map(&mut programs, "turn")?,
             turns: 0,
             taken_in_turn: 0,
-            lost_of: map("lost")?.try_into().map_err(load)?,
-            counts: map("counts")?.try_into().map_err(load)?,
+            lost_of: take_map(&mut programs, "lost")?,
+            counts: take_map(&mut programs, "counts")?,
             missing,
             lost: 0,
             _programs: programs,
@@ -275,36 +278,25 @@ impl Loading {
     /// The result, once, as soon as there is one.
     pub fn take(&mut self) -> Option<Result<Hints, Error>> {
         let thread = self.0.take_if(|thread| thread.is_finished())?;
-        let failed = |_| Err(load(std::io::Error::other("the loader failed")));
+        let failed = |_| Err(load_error(std::io::Error::other("the loader failed")));
         Some(thread.join().unwrap_or_else(failed))
     }
 }
 
-/// Loads one program and attaches it to the end of this function.
-fn attach_at_end(
-    programs: &mut Ebpf,
-    name: &str,
-    function: &str,
-    btf: &Btf,
-) -> Result<(), ProgramError> {
-    let program = programs.program_mut(name);
-    let program: &mut FExit = program.expect("bpf/ has it").try_into()?;
-    program.load(function, btf)?;
-    program.attach()?;
-    Ok(())
-}
-
-/// Loads one program and attaches it to the beginning of this function.
-fn attach_at_begin(
-    programs: &mut Ebpf,
-    name: &str,
-    function: &str,
-    btf: &Btf,
-) -> Result<(), ProgramError> {
-    let program = programs.program_mut(name);
-    let program: &mut FEntry = program.expect("bpf/ has it").try_into()?;
-    program.load(function, btf)?;
-    program.attach()?;
+/// Loads one program and attaches it to the beginning or the end of this function, as the program
+/// is written for.
+fn attach(programs: &mut Ebpf, name: &str, function: &str, btf: &Btf) -> Result<(), ProgramError> {
+    match programs.program_mut(name).expect("bpf/ has it") {
+        Program::FEntry(program) => {
+            program.load(function, btf)?;
+            program.attach()?;
+        }
+        Program::FExit(program) => {
+            program.load(function, btf)?;
+            program.attach()?;
+        }
+        _ => return Err(ProgramError::UnexpectedProgramType),
+    }
     Ok(())
 }
 

@@ -185,11 +185,11 @@ pub struct RateStatus {
 #[derive(Debug, Default)]
 pub struct Rates {
     total: Share,
-    groups: BTreeMap<String, Group>,
+    groups: BTreeMap<String, RateGroup>,
 }
 
 #[derive(Debug, Clone)]
-struct Group {
+struct RateGroup {
     terms: RateTerms,
     sent: Share,
     reason: Reason,
@@ -212,7 +212,7 @@ impl Rates {
     /// If the least of all is more than the total, or a group's terms contradict each other: the
     /// configuration is checked for that.
     pub fn follow(&mut self, total: Share, terms: &BTreeMap<String, RateTerms>) -> Vec<Change> {
-        let same = |(name, own): (&String, &Group)| terms.get(name) == Some(&own.terms);
+        let same = |(name, own): (&String, &RateGroup)| terms.get(name) == Some(&own.terms);
         if self.total == total && self.groups.len() == terms.len() && self.groups.iter().all(same) {
             return Vec::new();
         }
@@ -223,7 +223,7 @@ impl Rates {
         for (name, &terms) in terms {
             assert!(terms.least <= terms.most, "{name}: {terms:?}");
             let group = self.groups.entry(name.clone());
-            group.or_insert_with(|| Group::new(terms)).terms = terms;
+            group.or_insert_with(|| RateGroup::new(terms)).terms = terms;
         }
         let parts: Vec<Claim> = self
             .groups
@@ -275,7 +275,7 @@ impl Rates {
 
     /// Pages per second of processor time, of all groups together.
     fn mean_yield(&self) -> f64 {
-        let sum = |of: fn(&Group) -> f64| self.groups.values().map(of).sum::<f64>();
+        let sum = |of: fn(&RateGroup) -> f64| self.groups.values().map(of).sum::<f64>();
         let seconds = sum(|group| group.seconds);
         if seconds > 0.0 {
             sum(|group| group.freed) / seconds
@@ -295,7 +295,7 @@ impl Rates {
         let mut has: Vec<Share> = groups().map(|group| group.terms.least).collect();
         // First by use, then the remainder.
         let uses = groups().map(|group| group.ceiling().min(group.use_of(look)));
-        let ceilings = groups().map(Group::ceiling);
+        let ceilings = groups().map(RateGroup::ceiling);
         for bounds in [uses.collect::<Vec<_>>(), ceilings.collect()] {
             let claims: Vec<Claim> = groups()
                 .zip(&bounds)
@@ -366,9 +366,9 @@ impl Rates {
     }
 }
 
-impl Group {
-    fn new(terms: RateTerms) -> Group {
-        Group {
+impl RateGroup {
+    fn new(terms: RateTerms) -> RateGroup {
+        RateGroup {
             terms,
             sent: terms.start.clamp(terms.least, terms.most),
             reason: Reason::Start,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Parser, Subcommand};
-use uksm_results::pictures;
+use uksm_results::{exit_status, pictures};
 use uksm_simulator::Costs;
 use uksm_simulator::check::Violation;
 use uksm_simulator::experiment::{Custom, EXPERIMENTS, Experiment, Setup};
@@ -102,13 +102,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("uksm-simulate: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_status::of("uksm-simulate", run(Cli::parse().command))
 }
 
 fn run(command: Command) -> Result<()> {

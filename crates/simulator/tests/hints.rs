@@ -17,7 +17,7 @@ const FILES: u64 = 1500;
 
 /// Common parts of two disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Disks {
+enum Overlap {
     /// All files.
     Copies,
     /// The sizes of files: equal contents are at other places.
@@ -30,17 +30,17 @@ enum Disks {
 
 /// Two guests. Each reads all files of its disk once, in an order of its own, into the oldest part
 /// of its page cache.
-struct Guests {
+struct GuestPair {
     spaces: [SpaceId; 2],
     cache: u64,
-    disks: Disks,
+    disks: Overlap,
     order: [Vec<u64>; 2],
     next: usize,
     due: Nanos,
 }
 
-impl Guests {
-    fn new(host: &mut Host, cache: u64, huge: bool, disks: Disks) -> Guests {
+impl GuestPair {
+    fn new(host: &mut Host, cache: u64, huge: bool, disks: Overlap) -> GuestPair {
         let spaces = [1, 2].map(|owner| {
             let space = host.spawn(1);
             let contents = unique(owner);
@@ -60,7 +60,7 @@ impl Guests {
             files.sort_unstable();
             files.into_iter().map(|(_, file)| file).collect()
         });
-        Guests {
+        GuestPair {
             spaces,
             cache,
             disks,
@@ -77,13 +77,13 @@ impl Guests {
             for guest in 0..2 {
                 let file = self.order[guest][self.next];
                 let (disk, size) = match self.disks {
-                    Disks::Copies | Disks::Shifted => (9, 9),
-                    Disks::Strange => (9 + guest as u64, 9),
+                    Overlap::Copies | Overlap::Shifted => (9, 9),
+                    Overlap::Strange => (9 + guest as u64, 9),
                     // Files that differ have other sizes.
-                    Disks::Other => (9 + guest as u64, 9 + guest as u64),
+                    Overlap::Other => (9 + guest as u64, 9 + guest as u64),
                 };
                 let start = base(guest as u64 + 1) + place * PAGE_SIZE;
-                let is_shifted = self.disks == Disks::Shifted && guest == 1;
+                let is_shifted = self.disks == Overlap::Shifted && guest == 1;
                 let place = FilePlace {
                     file_size: (size << 40) + 1,
                     offset: (file + u64::from(is_shifted)) * FILE * PAGE_SIZE,
@@ -97,15 +97,15 @@ impl Guests {
 }
 
 /// Pages saved over a minute, added up each second, the mergeable pages, and the time spent.
-fn areas(params: Params, cache: u64, huge: bool, disks: Disks) -> (u64, u64, Nanos) {
+fn areas(params: Params, cache: u64, huge: bool, disks: Overlap) -> (u64, u64, Nanos) {
     let (run, saved, mergeable) = a_minute(params, cache, huge, disks);
     (saved, mergeable, run.spent())
 }
 
 /// A minute of two guests: the run, and the same sums.
-fn a_minute(params: Params, cache: u64, huge: bool, disks: Disks) -> (Run, u64, u64) {
+fn a_minute(params: Params, cache: u64, huge: bool, disks: Overlap) -> (Run, u64, u64) {
     let mut host = host();
-    let mut guests = Guests::new(&mut host, cache, huge, disks);
+    let mut guests = GuestPair::new(&mut host, cache, huge, disks);
     let mut run = run(params, host);
     let (mut saved, mut mergeable) = (0, 0);
     for second in 1..=60 {
@@ -131,8 +131,8 @@ fn without(governor: Governor) -> Params {
 
 #[test]
 fn where_time_is_scarce_hints_at_least_double_what_is_shared_over_time() {
-    let (with, mergeable, _) = areas(hinted(Governor::Quiet), 2048 * MIB, false, Disks::Copies);
-    let (less, _, _) = areas(without(Governor::Quiet), 2048 * MIB, false, Disks::Copies);
+    let (with, mergeable, _) = areas(hinted(Governor::Quiet), 2048 * MIB, false, Overlap::Copies);
+    let (less, _, _) = areas(without(Governor::Quiet), 2048 * MIB, false, Overlap::Copies);
     eprintln!("{with} with, {less} without, of {mergeable}");
     assert!(with >= 2 * less, "{with}, {less} without, of {mergeable}");
 }
@@ -194,7 +194,7 @@ fn what_is_read_from_files_that_do_not_pay_takes_little_from_those_that_do() {
     for of_guests in [true, false] {
         for governor in [Governor::Quiet, Governor::Low] {
             let mut host = host();
-            let mut guests = Guests::new(&mut host, 512 * MIB, false, Disks::Copies);
+            let mut guests = GuestPair::new(&mut host, 512 * MIB, false, Overlap::Copies);
             let spaces = if of_guests {
                 guests.spaces
             } else {
@@ -227,8 +227,8 @@ fn what_is_read_from_files_that_do_not_pay_takes_little_from_those_that_do() {
 /// Caches are rewritten in place: no size changes, and no hint arrives. Samples show it.
 #[test]
 fn without_hints_what_io_rewrites_is_read_again_where_time_is_left() {
-    let (with, mergeable, _) = areas(hinted(Governor::Low), 2048 * MIB, false, Disks::Copies);
-    let (less, _, _) = areas(without(Governor::Low), 2048 * MIB, false, Disks::Copies);
+    let (with, mergeable, _) = areas(hinted(Governor::Low), 2048 * MIB, false, Overlap::Copies);
+    let (less, _, _) = areas(without(Governor::Low), 2048 * MIB, false, Overlap::Copies);
     eprintln!("{with} with, {less} without, of {mergeable}");
     assert!(with * 20 >= 21 * less, "{with}, {less} without");
     assert!(with * 100 >= mergeable * 98, "{with} of {mergeable}");
@@ -237,7 +237,7 @@ fn without_hints_what_io_rewrites_is_read_again_where_time_is_left() {
 
 #[test]
 fn at_full_nearly_all_that_can_be_shared_is() {
-    let (with, mergeable, _) = areas(hinted(Governor::Full), 256 * MIB, false, Disks::Copies);
+    let (with, mergeable, _) = areas(hinted(Governor::Full), 256 * MIB, false, Overlap::Copies);
     assert!(with * 100 >= mergeable * 85, "{with} of {mergeable}");
 }
 
@@ -245,7 +245,7 @@ fn at_full_nearly_all_that_can_be_shared_is() {
 /// sampled.
 #[test]
 fn of_copies_of_a_disk_hardly_a_page_is_read_twice() {
-    let (run, _, _) = a_minute(hinted(Governor::Low), 2048 * MIB, false, Disks::Copies);
+    let (run, _, _) = a_minute(hinted(Governor::Low), 2048 * MIB, false, Overlap::Copies);
     let hints = run.engine.report().hints;
     let twins = run.host.saved();
     assert!(hints.expected_pages >= twins * 8 / 10, "{twins}: {hints:?}");
@@ -258,7 +258,7 @@ fn of_copies_of_a_disk_hardly_a_page_is_read_twice() {
 /// Places in files that predict wrong contents.
 #[test]
 fn places_that_hold_something_else_are_hardly_tried() {
-    for disks in [Disks::Shifted, Disks::Strange] {
+    for disks in [Overlap::Shifted, Overlap::Strange] {
         let (run, saved, mergeable) = a_minute(hinted(Governor::Full), 256 * MIB, false, disks);
         let hints = run.engine.report().hints;
         let read = hints.sampled_pages;
@@ -269,14 +269,14 @@ fn places_that_hold_something_else_are_hardly_tried() {
 
 #[test]
 fn pages_of_huge_pages_are_found_too() {
-    let (with, mergeable, _) = areas(hinted(Governor::Full), 256 * MIB, true, Disks::Copies);
+    let (with, mergeable, _) = areas(hinted(Governor::Full), 256 * MIB, true, Overlap::Copies);
     assert!(with * 100 >= mergeable * 70, "{with} of {mergeable}");
 }
 
 #[test]
 fn hints_that_never_pay_cost_little() {
-    let (with, _, spent) = areas(hinted(Governor::Full), 256 * MIB, false, Disks::Other);
-    let (less, _, without) = areas(without(Governor::Full), 256 * MIB, false, Disks::Other);
+    let (with, _, spent) = areas(hinted(Governor::Full), 256 * MIB, false, Overlap::Other);
+    let (less, _, without) = areas(without(Governor::Full), 256 * MIB, false, Overlap::Other);
     assert_eq!((with, less), (0, 0));
     eprintln!("{spent} with, {without} without");
     assert!(spent < without + 3 * S, "{spent} with, {without} without");
@@ -318,8 +318,8 @@ fn at_the_least_share_pages_are_merged_and_hints_are_taken() {
         hint_runs,
         ..Params::governor(Governor::Full)
     };
-    let (with, mergeable, spent) = areas(least(1), 96 * MIB, false, Disks::Copies);
-    let (less, _, _) = areas(least(0), 96 * MIB, false, Disks::Copies);
+    let (with, mergeable, spent) = areas(least(1), 96 * MIB, false, Overlap::Copies);
+    let (less, _, _) = areas(least(0), 96 * MIB, false, Overlap::Copies);
     eprintln!("{with} with, {less} without, of {mergeable}");
     // Merging uses most of the time, so that hints gain little, and may cost as much.
     assert!(with * 4 >= less * 3, "{with} with, {less} without");

@@ -25,14 +25,14 @@ const XLH: XlhSettings = XlhSettings {
 };
 
 /// A process whose pages are all different, with an action each 0.1 s.
-struct Pages<F> {
+struct DistinctPages<F> {
     pages: u64,
     happens: F,
     space: Option<SpaceId>,
     step: u64,
 }
 
-impl<F: FnMut(&mut Host, SpaceId, u64)> Workload for Pages<F> {
+impl<F: FnMut(&mut Host, SpaceId, u64)> Workload for DistinctPages<F> {
     fn act(&mut self, host: &mut Host, now: Nanos) -> Option<Nanos> {
         let space = *self.space.get_or_insert_with(|| {
             let space = host.spawn(1);
@@ -47,7 +47,7 @@ impl<F: FnMut(&mut Host, SpaceId, u64)> Workload for Pages<F> {
 }
 
 fn pages(pages: u64, happens: impl FnMut(&mut Host, SpaceId, u64) + 'static) -> Box<dyn Workload> {
-    Box::new(Pages {
+    Box::new(DistinctPages {
         pages,
         happens,
         space: None,

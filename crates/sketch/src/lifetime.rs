@@ -43,7 +43,7 @@ const MAX_RATE: f64 = 1e6;
 
 /// An estimate, and its interval of 95 %.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Estimate {
+pub struct IntervalEstimate {
     /// The most likely value.
     pub value: f64,
     /// No less.
@@ -52,9 +52,9 @@ pub struct Estimate {
     pub high: f64,
 }
 
-impl Estimate {
-    fn map(self, of: impl Fn(f64) -> f64) -> Estimate {
-        Estimate {
+impl IntervalEstimate {
+    fn map(self, of: impl Fn(f64) -> f64) -> IntervalEstimate {
+        IntervalEstimate {
             value: of(self.value),
             low: of(self.low),
             high: of(self.high),
@@ -65,7 +65,7 @@ impl Estimate {
 /// The share of all pages with a property, of which `are_so` were met among `of`; none if `of` is
 /// 0.
 #[must_use]
-pub fn share(are_so: u64, of: u64) -> Option<Estimate> {
+pub fn share(are_so: u64, of: u64) -> Option<IntervalEstimate> {
     if of == 0 {
         return None;
     }
@@ -75,7 +75,7 @@ pub fn share(are_so: u64, of: u64) -> Option<Estimate> {
         let beta = Beta::new(so, not).ok()?;
         Some(rising(1.0, |share| beta.cdf(share) < part))
     };
-    Some(Estimate {
+    Some(IntervalEstimate {
         value: so / of as f64,
         low: bound(so, not + 1.0, DOUBT).unwrap_or(0.0),
         high: bound(so + 1.0, not, 1.0 - DOUBT).unwrap_or(1.0),
@@ -85,7 +85,7 @@ pub fn share(are_so: u64, of: u64) -> Option<Estimate> {
 /// The losses per second that lead to this share of lost pages after these times; infinite if all
 /// are lost. None if there are no times, or none passed.
 #[must_use]
-pub fn rate(share: Estimate, seconds: &[f64]) -> Option<Estimate> {
+pub fn rate(share: IntervalEstimate, seconds: &[f64]) -> Option<IntervalEstimate> {
     if !seconds.iter().any(|&passed| passed > 0.0) {
         return None;
     }
@@ -109,15 +109,15 @@ pub fn rate(share: Estimate, seconds: &[f64]) -> Option<Estimate> {
 
 /// The share that is lost within `seconds` at a rate.
 #[must_use]
-pub fn lost_within(rate: Estimate, seconds: f64) -> Estimate {
+pub fn lost_within(rate: IntervalEstimate, seconds: f64) -> IntervalEstimate {
     rate.map(|rate| -(-rate * seconds).exp_m1())
 }
 
 /// The seconds after which half is lost at a rate.
 #[must_use]
-pub fn half_life(rate: Estimate) -> Estimate {
+pub fn half_life(rate: IntervalEstimate) -> IntervalEstimate {
     let half = |rate: f64| std::f64::consts::LN_2 / rate;
-    Estimate {
+    IntervalEstimate {
         value: half(rate.value),
         low: half(rate.high),
         high: half(rate.low),
@@ -188,7 +188,7 @@ mod tests {
         for rate_then in [1e-6, 0.003, 0.2, 5.0] {
             let lost = seconds.iter().map(|passed| -(-rate_then * passed).exp_m1());
             let value = lost.sum::<f64>() / seconds.len() as f64;
-            let exact = Estimate {
+            let exact = IntervalEstimate {
                 value,
                 low: value,
                 high: value,

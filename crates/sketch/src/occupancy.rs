@@ -194,7 +194,7 @@ pub struct Occupancy {
 
 /// The solution wanted among all that fit.
 #[derive(Clone, Copy, PartialEq)]
-enum Wanted {
+enum Goal {
     Fewest,
     Most,
     Nearest,
@@ -265,9 +265,9 @@ impl Occupancy {
         let most = (all.high - met.distinct() as f64).max(sure);
         let held =
             |found: Option<f64>, otherwise: f64| found.unwrap_or(otherwise).clamp(sure, most);
-        let low = held(self.found(met, Wanted::Fewest), sure);
-        let high = held(self.found(met, Wanted::Most), most).max(low);
-        let nearest = self.found(met, Wanted::Nearest);
+        let low = held(self.found(met, Goal::Fewest), sure);
+        let high = held(self.found(met, Goal::Most), most).max(low);
+        let nearest = self.found(met, Goal::Nearest);
         Range {
             pages: nearest.unwrap_or(f64::midpoint(low, high)).clamp(low, high),
             low,
@@ -277,13 +277,13 @@ impl Occupancy {
 
     /// The copies of the wanted solution; none if nothing fits, or the solver finds none: then only
     /// numbers that the sample excludes by itself are excluded.
-    fn found(&self, met: &MeetingCounts, wanted: Wanted) -> Option<f64> {
+    fn found(&self, met: &MeetingCounts, wanted: Goal) -> Option<f64> {
         let doubt = DOUBT / 2.0 / BINS as f64 / 2.0;
         let counts = counts(met);
         let all = met.pages() as f64 / self.rate;
         let direction = match wanted {
-            Wanted::Most => OptimizationDirection::Maximize,
-            Wanted::Fewest | Wanted::Nearest => OptimizationDirection::Minimize,
+            Goal::Most => OptimizationDirection::Maximize,
+            Goal::Fewest | Goal::Nearest => OptimizationDirection::Minimize,
         };
         let mut problem = Problem::new(direction);
         // The part of all pages that belongs to contents of this number of pages.
@@ -297,7 +297,7 @@ impl Occupancy {
         let tried = self.tried.iter().map(|&(pages, bins)| (pages as f64, bins));
         for (pages, bins) in tried.chain(beyond) {
             let copies = match wanted {
-                Wanted::Nearest => 0.0,
+                Goal::Nearest => 0.0,
                 _ => (pages - 1.0) / pages,
             };
             parts.push((pages, bins, problem.add_var(copies, (0.0, f64::INFINITY))));
@@ -306,14 +306,14 @@ impl Occupancy {
             let (low, high) = poisson(count, doubt);
             // Rows of one size, so that one tolerance fits all.
             let size = match wanted {
-                Wanted::Nearest => (count as f64 + 1.0).sqrt(),
+                Goal::Nearest => (count as f64 + 1.0).sqrt(),
                 _ => high,
             };
             let row = parts.iter().filter(|(_, bins, _)| bins[bin] > 1e-12);
             let mut row: Vec<(Variable, f64)> = row
                 .map(|&(pages, bins, part)| (part, all / pages * bins[bin] / size))
                 .collect();
-            if wanted == Wanted::Nearest {
+            if wanted == Goal::Nearest {
                 row.push((problem.add_var(1.0, (0.0, f64::INFINITY)), 1.0));
                 row.push((problem.add_var(1.0, (0.0, f64::INFINITY)), -1.0));
                 problem.add_constraint(row, ComparisonOp::Eq, count as f64 / size);
@@ -323,7 +323,7 @@ impl Occupancy {
             }
         }
         let bounds = match wanted {
-            Wanted::Nearest => Range::exact(all),
+            Goal::Nearest => Range::exact(all),
             _ => self.pages_but_for(met.pages(), DOUBT / 2.0),
         };
         let row: Vec<(Variable, f64)> = parts.iter().map(|&(_, _, part)| (part, 1.0)).collect();

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use uksm_linux::module::raw;
 
 use super::Context;
-use crate::fixtures::requests::{Fold, Sample, domain_with_peer, footprint};
+use crate::fixtures::requests::{Change, Fold, Sample, domain_with_peer, footprint};
 
 cases! { "batch_requests":
     bad_samples_are_refused Normal Stock 30,
@@ -22,8 +22,7 @@ cases! { "batch_requests":
 
 /// Sends each changed sample; each change stands beside its errno.
 fn bad_samples_are_refused(_: &mut Context) {
-    type Change = fn(&mut Sample);
-    let cases: [(&str, Change, Errno); 17] = [
+    let cases: [(&str, Change<Sample>, Errno); 17] = [
         ("unknown flag", |s| s.request.flags = 1, Errno::INVAL),
         ("padding", |s| s.request.pad = 1, Errno::INVAL),
         ("padding of a run", |s| s.runs[0].pad = 1, Errno::INVAL),
@@ -107,8 +106,7 @@ fn bad_samples_are_refused(_: &mut Context) {
 }
 
 fn bad_folds_are_refused(_: &mut Context) {
-    type Change = fn(&mut Fold);
-    let cases: [(&str, Change, Errno); 15] = [
+    let cases: [(&str, Change<Fold>, Errno); 15] = [
         ("unknown flag", |f| f.request.flags = 8, Errno::INVAL),
         ("padding", |f| f.request.pad = 1, Errno::INVAL),
         (

@@ -19,7 +19,7 @@ use crate::fixtures::accounting::set;
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::daemon::{Daemon, cpu_time, hide_btf, program_output};
 use crate::fixtures::peer::Peer;
-use crate::fixtures::process::{fork_alone, pause, signal, wait};
+use crate::fixtures::process::{IdleProcesses, fork_alone, pause};
 use crate::fixtures::two_groups::{NEARLY_ALL, TwoGroups, assert_intact, peer_in, shared, status};
 
 cases! { "daemon::cgroup_move_events":
@@ -44,27 +44,14 @@ const STORM: usize = 20_000;
 const STORM_SHARE: f64 = 1.0;
 
 /// Idle processes in both groups.
-struct Crowd(Vec<i32>);
-
-impl Crowd {
-    fn of(host: &TwoGroups) -> Crowd {
-        let idle = |cgroup: &Cgroup| {
-            let pid = fork_alone(|| pause());
-            cgroup.take(pid);
-            pid
-        };
-        let both = [&host.a, &host.b].into_iter().cycle();
-        Crowd(both.take(2 * CROWD).map(idle).collect())
-    }
-}
-
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        self.0.iter().for_each(|&pid| signal(pid, libc::SIGKILL));
-        for &pid in &self.0 {
-            let _killed = wait(pid);
-        }
-    }
+fn crowd_of(host: &TwoGroups) -> IdleProcesses {
+    let idle = |cgroup: &Cgroup| {
+        let pid = fork_alone(|| pause());
+        cgroup.take(pid);
+        pid
+    };
+    let both = [&host.a, &host.b].into_iter().cycle();
+    IdleProcesses(both.take(2 * CROWD).map(idle).collect())
 }
 
 /// The supervisor's status of moves: whether they are reported, and the number of losses.
@@ -75,9 +62,9 @@ fn event_state() -> (bool, u64) {
 }
 
 /// A daemon that receives reports of moves, with a crowd in both groups that is followed.
-fn two_groups_with_crowd() -> (TwoGroups, Crowd) {
+fn two_groups_with_crowd() -> (TwoGroups, IdleProcesses) {
     let mut host = TwoGroups::prepared(|_| ());
-    let crowd = Crowd::of(&host);
+    let crowd = crowd_of(&host);
     host.wait_for("moves should be reported", || event_state().0);
     host.wait_for("all should be followed", || followed() >= 2 * CROWD as u64);
     (host, crowd)
@@ -225,7 +212,7 @@ impl StormCost {
     }
 }
 
-fn storm(host: &TwoGroups, crowd: &Crowd) -> StormCost {
+fn storm(host: &TwoGroups, crowd: &IdleProcesses) -> StormCost {
     let (own, used) = (clock::thread_cpu(), cpu_time(&host.daemon));
     for turn in 0..STORM {
         let to = if turn % 2 == 0 { &host.b } else { &host.a };

@@ -17,7 +17,7 @@ use crate::fixtures::contents::{Content, PAGE};
 use crate::fixtures::daemon::{Daemon, cpu_time, status_json, status_text};
 use crate::fixtures::memory::{BASE, Memory};
 use crate::fixtures::peer::{Peer, pages_shared_by};
-use crate::fixtures::process::{fork_alone, leave, pause, signal, wait};
+use crate::fixtures::process::{IdleProcesses, fork_alone, leave, pause, signal, wait};
 use crate::fixtures::speed::{slowness, speed};
 
 cases! { "daemon::crowd":
@@ -36,34 +36,21 @@ const MAPPINGS: usize = 40;
 const BY_EVENTS: &str = "new processes are reported by events";
 const BY_SEARCH: &str = "new processes are found by listing /proc";
 
-/// Processes that do nothing; they are killed when this is dropped.
-struct Crowd(Vec<i32>);
-
-impl Crowd {
-    fn new(processes: usize) -> Crowd {
-        let idle = || {
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            let memory = |number: usize| {
-                let place = BASE + (1 << 36) + (2 * number * 8 * PAGE) as u64;
-                let mut memory = Memory::at(place, 8, flags, -1);
-                // Contents without an equal page in any process.
-                let content = Content::new(u64::from(std::process::id()), number as u64);
-                memory.fill_page(0, content);
-            };
-            (0..MAPPINGS).for_each(memory);
-            pause()
+/// Processes that do nothing.
+fn crowd_of(processes: usize) -> IdleProcesses {
+    let idle = || {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let memory = |number: usize| {
+            let place = BASE + (1 << 36) + (2 * number * 8 * PAGE) as u64;
+            let mut memory = Memory::at(place, 8, flags, -1);
+            // Contents without an equal page in any process.
+            let content = Content::new(u64::from(std::process::id()), number as u64);
+            memory.fill_page(0, content);
         };
-        Crowd((0..processes).map(|_| fork_alone(idle)).collect())
-    }
-}
-
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        self.0.iter().for_each(|&pid| signal(pid, libc::SIGKILL));
-        for &pid in &self.0 {
-            let _killed = wait(pid);
-        }
-    }
+        (0..MAPPINGS).for_each(memory);
+        pause()
+    };
+    IdleProcesses((0..processes).map(|_| fork_alone(idle)).collect())
 }
 
 /// Starts two peers with these contents; returns the time from their filling until nine tenths are
@@ -127,7 +114,7 @@ fn all() -> Vec<String> {
 }
 
 fn newcomers_among_400_idle_processes_are_merged_in_seconds(context: &mut Context) {
-    let crowd = Crowd::new(400);
+    let crowd = crowd_of(400);
     let mut daemon = Daemon::start_with("full", &all());
     await_listed(BY_EVENTS, 400, Duration::from_secs(60));
     // The better of two: a machine may halt for seconds. The second pair has other contents than

@@ -71,14 +71,14 @@ fn billed() -> f64 {
 
 /// Processor time of group a: as reported, as booked by the kernel, and as reported after that.
 #[derive(Clone, Copy)]
-struct Counts {
+struct CpuReadings {
     first: f64,
     booked: f64,
     last: f64,
 }
 
-fn counts(book: &Cgroup, seconds: fn() -> f64) -> Counts {
-    Counts {
+fn readings(book: &Cgroup, seconds: fn() -> f64) -> CpuReadings {
+    CpuReadings {
         first: seconds(),
         booked: book.cpu_seconds(),
         last: seconds(),
@@ -86,7 +86,7 @@ fn counts(book: &Cgroup, seconds: fn() -> f64) -> Counts {
 }
 
 /// The kernel has booked the reported time, within 2 %.
-fn assert_agree(context: &mut Context, who: &str, [before, after]: [Counts; 2]) {
+fn assert_agree(context: &mut Context, who: &str, [before, after]: [CpuReadings; 2]) {
     let booked = after.booked - before.booked;
     // The report just before the kernel's count, and the one just after it.
     let (least, most) = (after.first - before.last, after.last - before.first);
@@ -105,7 +105,7 @@ fn what_a_group_costs_is_booked_where_its_operator_said(context: &mut Context) {
     let (mut host, [book, _other]) = booked("");
     host.wait_for("a should run", || group("a")["status"].is_object());
     let pages_before = book.pages();
-    let before = [billed, used].map(|said| counts(&book, said));
+    let before = [billed, used].map(|said| readings(&book, said));
     let mut pair = host.pair_in_a();
     // Work for seconds: merged pages are written, and merged again.
     for _ in 0..2 {
@@ -116,7 +116,7 @@ fn what_a_group_costs_is_booked_where_its_operator_said(context: &mut Context) {
     }
     let [one, two] = [pair[0].pid(), pair[1].pid()];
     host.wait_for("a should merge", || shared(one, two) >= NEARLY_ALL);
-    let after = [billed, used].map(|said| counts(&book, said));
+    let after = [billed, used].map(|said| readings(&book, said));
     assert_agree(context, "the bill", [before[0], after[0]]);
     assert_agree(context, "the worker", [before[1], after[1]]);
     let pages = book.pages() - pages_before;
@@ -147,11 +147,11 @@ fn assert_killed_worker_is_billed(
     context: &mut Context,
     host: &mut TwoGroups,
     book: &Cgroup,
-    before: Counts,
+    before: CpuReadings,
 ) {
     signal(worker("a"), libc::SIGKILL);
     host.wait_for("a should be replaced", || group("a")["status"].is_object());
-    let after = counts(book, billed);
+    let after = readings(book, billed);
     assert_agree(
         context,
         "the bill with the one that was killed",

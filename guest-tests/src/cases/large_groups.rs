@@ -26,7 +26,7 @@ use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::contents::Content;
 use crate::fixtures::daemon::{Daemon, cpu_time, program_output, status_json};
 use crate::fixtures::memory::Memory;
-use crate::fixtures::process::{fork_alone, pause, signal, wait};
+use crate::fixtures::process::{IdleProcesses, fork_alone, pause};
 use crate::fixtures::speed::{slowness, speed};
 use crate::fixtures::two_groups::{CONFIGURATION, await_that, group, worker};
 
@@ -64,17 +64,6 @@ fn member(cgroup: &Cgroup) -> i32 {
     let pid = fork_alone(idle);
     cgroup.take(pid);
     pid
-}
-
-struct Members(Vec<i32>);
-
-impl Drop for Members {
-    fn drop(&mut self) {
-        self.0.iter().for_each(|&pid| signal(pid, libc::SIGKILL));
-        for &pid in &self.0 {
-            let _killed = wait(pid);
-        }
-    }
 }
 
 /// Programs are loaded at the same addresses. An emulator translates a program again at each
@@ -136,7 +125,7 @@ fn cpu_seconds(payer: &Cgroup, daemon: &Daemon) -> f64 {
 /// Fields are in the order of their drops: a control group is removed when it is empty.
 struct Host {
     daemon: Daemon,
-    members: Members,
+    members: IdleProcesses,
     payer: Cgroup,
     _cgroups: Vec<Cgroup>,
     _addresses: SameAddresses,
@@ -149,7 +138,7 @@ impl Host {
         let cgroups: Vec<Cgroup> = (0..GROUPS).map(|n| Cgroup::new(&format!("g{n}"))).collect();
         let payer = Cgroup::new("payer");
         let processes = cgroups.iter().flat_map(|cgroup| vec![cgroup; members]);
-        let members = Members(processes.map(member).collect());
+        let members = IdleProcesses(processes.map(member).collect());
         let configured =
             |n| format!("[group.g{n}]\ncgroup = \"/uksm-g{n}\"\nbook = \"/uksm-payer\"\n");
         let text: String = (0..GROUPS).map(configured).collect();

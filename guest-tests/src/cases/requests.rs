@@ -23,7 +23,9 @@ use crate::fixtures::domain::{Domain, Permit, address};
 use crate::fixtures::memory::Huge;
 use crate::fixtures::peer::Peer;
 use crate::fixtures::process::{fork, wait};
-use crate::fixtures::requests::{Fold, PAGES, SEED, Sample, domain_with_peer, footprint, send};
+use crate::fixtures::requests::{
+    Change, Fold, PAGES, SEED, Sample, domain_with_peer, footprint, send,
+};
 use crate::fixtures::sleeper::write_caller;
 
 cases! { "requests":
@@ -45,8 +47,7 @@ fn bad_ranges_are_refused(_: &mut Context) {
         end,
         ..Default::default()
     };
-    type Change = fn(&mut raw::uksm_break);
-    let cases: [(&str, Change, Errno); 6] = [
+    let cases: [(&str, Change<raw::uksm_break>, Errno); 6] = [
         (
             "unknown flag",
             |b| b.flags = raw::UKSM_BREAK_FLAGS + 1,
@@ -126,8 +127,7 @@ fn bad_listings_are_refused(_: &mut Context) {
         to: 4,
         ..Default::default()
     };
-    type Change = fn(&mut raw::uksm_frames);
-    let cases: [(&str, Change, Errno); 4] = [
+    let cases: [(&str, Change<raw::uksm_frames>, Errno); 4] = [
         ("unknown flag", |f| f.flags = 4, Errno::INVAL),
         (
             "lines the wrong way round",

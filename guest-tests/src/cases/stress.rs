@@ -54,16 +54,16 @@ fn hog(mebibytes: usize) -> ! {
     }
 }
 
-struct Worker {
+struct StressWorker {
     pid: i32,
     space: SpaceId,
 }
 
-fn start(group: &Cgroup, domain: &Domain, seed: u64, end: Instant, load: &Load) -> Worker {
+fn start(group: &Cgroup, domain: &Domain, seed: u64, end: Instant, load: &Load) -> StressWorker {
     let (time, ksm) = (end.saturating_duration_since(Instant::now()), load.ksm);
     let pid = fork_alone(|| worker::work(seed, time, ksm));
     group.take(pid);
-    Worker {
+    StressWorker {
         pid,
         space: domain.attach_pid(pid),
     }
@@ -95,7 +95,7 @@ fn spell(
     totals: &mut Totals,
 ) -> Vec<SpaceId> {
     let end = Instant::now() + Duration::from_secs(SECONDS);
-    let mut workers: Vec<Worker> = (0..WORKERS)
+    let mut workers: Vec<StressWorker> = (0..WORKERS)
         .map(|_| start(group, &merger.domain, random.word(), end, load))
         .collect();
     while workers.iter().any(|worker| !ran(worker.pid)) {

@@ -41,7 +41,7 @@ const BOUND: Duration = Duration::from_secs(3600);
 
 /// The selection of programs and arms.
 #[derive(Debug, Clone, Default)]
-pub struct Selection {
+pub struct ProgramSelection {
     /// Only items whose names contain one of these; all if empty.
     pub filters: Vec<String>,
     /// Arms to run; all if empty. The first is always included, as the reference of the others.
@@ -70,7 +70,7 @@ const SETTINGS: [(&str, &str); 11] = [
 ///
 /// # Errors
 /// A file is missing, or a program does not build.
-pub fn run(kernel: &Kernel, selection: &Selection) -> Result<bool> {
+pub fn run(kernel: &Kernel, selection: &ProgramSelection) -> Result<bool> {
     let (items, files) = pack(kernel, selection)?;
     let schedule = Schedule {
         arms: Arm::ALL
@@ -102,7 +102,7 @@ pub fn run(kernel: &Kernel, selection: &Selection) -> Result<bool> {
     ))
 }
 
-fn pack(kernel: &Kernel, selection: &Selection) -> Result<(Vec<Item>, Initramfs)> {
+fn pack(kernel: &Kernel, selection: &ProgramSelection) -> Result<(Vec<Item>, Initramfs)> {
     let mut files = Initramfs::new();
     let built = selftests::get(kernel.series)?;
     let absent: Vec<&str> = selftests::absent(&built).into_iter().collect();

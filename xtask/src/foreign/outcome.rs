@@ -78,21 +78,21 @@ const NOT_IMPLEMENTED: i32 = 4;
 /// The outcomes of `item` in `record`.
 #[must_use]
 pub fn of(item: &Item, record: &Record) -> Outcomes {
-    let mut names = Names::default();
-    names
+    let mut unique = UniqueOutcomes::default();
+    unique
         .outcomes
         .insert(String::new(), end(item, record.status));
     match item.dialect {
-        Dialect::Selftest => selftest(&record.output, &mut names),
-        Dialect::StressNg => stress_ng(&record.output, &mut names),
+        Dialect::Selftest => selftest(&record.output, &mut unique),
+        Dialect::StressNg => stress_ng(&record.output, &mut unique),
     }
     for complaint in &record.complaints {
-        names.add(
+        unique.add(
             &format!("kernel: {}", without_numbers(complaint)),
             Outcome::Complaint,
         );
     }
-    names.outcomes
+    unique.outcomes
 }
 
 fn end(item: &Item, status: Option<i32>) -> Outcome {
@@ -108,24 +108,24 @@ fn end(item: &Item, status: Option<i32>) -> Outcome {
 
 /// Outcomes with unique names.
 #[derive(Debug, Default)]
-struct Names {
+struct UniqueOutcomes {
     outcomes: Outcomes,
     counts: BTreeMap<String, u32>,
 }
 
-impl Names {
+impl UniqueOutcomes {
     fn add(&mut self, name: &str, outcome: Outcome) {
         let times = self.counts.entry(name.to_owned()).or_insert(0);
         *times += 1;
-        let unique = match times {
+        let name = match times {
             1 => name.to_owned(),
             times => format!("{name} ({times})"),
         };
-        self.outcomes.insert(unique, outcome);
+        self.outcomes.insert(name, outcome);
     }
 }
 
-fn selftest(output: &str, names: &mut Names) {
+fn selftest(output: &str, unique: &mut UniqueOutcomes) {
     // The subject of lines that TAP only numbers, from a line before: "# [RUN] what follows is
     // about this".
     let mut about = String::new();
@@ -149,9 +149,9 @@ fn selftest(output: &str, names: &mut Names) {
         if let Some((name, outcome)) = report {
             let name = steady(name.trim());
             if about.is_empty() || name.contains(&about) {
-                names.add(&name, outcome);
+                unique.add(&name, outcome);
             } else {
-                names.add(&format!("{about}: {name}"), outcome);
+                unique.add(&format!("{about}: {name}"), outcome);
             }
         }
     }
@@ -215,11 +215,11 @@ fn word_of(word: &str) -> Option<Outcome> {
 }
 
 /// `stress-ng: fail:  [71] vm: detected 3 bit errors while ...`
-fn stress_ng(output: &str, names: &mut Names) {
+fn stress_ng(output: &str, unique: &mut UniqueOutcomes) {
     for line in output.lines() {
         for word in ["fail:", "error:"] {
             if let Some((_, text)) = plain(line).split_once(&format!("stress-ng: {word}")) {
-                names.add(
+                unique.add(
                     &format!("{word} {}", without_numbers(text.trim())),
                     Outcome::Failed,
                 );

@@ -41,7 +41,7 @@ pub(crate) struct FakeMachine {
 
 /// The result of a script.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct ScriptOutcome {
     /// It ended with success.
     pub passed: bool,
     /// Its standard output.
@@ -126,9 +126,9 @@ impl FakeMachine {
     }
 
     /// Runs a command; it must have been made by `command`.
-    pub(crate) fn run(&self, command: &mut Command) -> Outcome {
+    pub(crate) fn run(&self, command: &mut Command) -> ScriptOutcome {
         let output = command.output().unwrap();
-        Outcome {
+        ScriptOutcome {
             passed: output.status.success(),
             stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: String::from_utf8(output.stderr).unwrap(),

@@ -22,12 +22,12 @@ pub(super) struct Counts {
     /// Files of the named programs.
     pub programs: Vec<PathBuf>,
     /// Windows by their numbers.
-    pub windows: BTreeMap<usize, Counted>,
+    pub windows: BTreeMap<usize, WindowCounts>,
 }
 
-/// One window.
+/// The counts of one window.
 #[derive(Debug, Default)]
-pub(super) struct Counted {
+pub(super) struct WindowCounts {
     /// The owners of executed code.
     pub owners: BTreeMap<usize, CodeLocation>,
     /// The executed blocks.
@@ -79,7 +79,7 @@ impl FromStr for Counts {
 
     fn from_str(text: &str) -> Result<Counts> {
         let mut counts = Counts::default();
-        let mut open: Option<(usize, Counted)> = None;
+        let mut open: Option<(usize, WindowCounts)> = None;
         for (number, line) in (1..).zip(text.lines()) {
             take(line, &mut counts, &mut open)
                 .with_context(|| format!("line {number}: bad counts '{line}'"))?;
@@ -89,7 +89,7 @@ impl FromStr for Counts {
     }
 }
 
-fn take(line: &str, counts: &mut Counts, open: &mut Option<(usize, Counted)>) -> Result<()> {
+fn take(line: &str, counts: &mut Counts, open: &mut Option<(usize, WindowCounts)>) -> Result<()> {
     if let Some(program) = line.strip_prefix("program ") {
         let (_, file) = program.split_once(' ').context("no file")?;
         counts.programs.push(file.into());
@@ -97,7 +97,7 @@ fn take(line: &str, counts: &mut Counts, open: &mut Option<(usize, Counted)>) ->
     }
     let mut words = line.split_ascii_whitespace();
     match words.next().context("empty")? {
-        "window" => *open = Some((next(&mut words)?, Counted::default())),
+        "window" => *open = Some((next(&mut words)?, WindowCounts::default())),
         "end" => {
             let (number, window) = open.take().context("no window is open")?;
             counts.windows.insert(number, window);

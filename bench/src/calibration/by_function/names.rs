@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use uksm_results::report::{Report, Window};
 
-use super::counts::{Block, CodeLocation, Counted, Counts};
+use super::counts::{Block, CodeLocation, Counts, WindowCounts};
 use super::hierarchy::Accesses;
 use super::profile::{Function, Owner, Profile, ProfiledRun};
 use super::symbols::Symbols;
@@ -83,10 +83,10 @@ impl Names {
     }
 
     /// The owners of those tasks of a window that were only in the kernel.
-    fn kernel_tasks(&self, counted: &Counted) -> BTreeMap<usize, Owner> {
+    fn kernel_tasks(&self, window: &WindowCounts) -> BTreeMap<usize, Owner> {
         let mut known = BTreeMap::new();
-        for block in &counted.blocks {
-            if counted.owners.get(&block.owner) == Some(&CodeLocation::Kernel) {
+        for block in &window.blocks {
+            if window.owners.get(&block.owner) == Some(&CodeLocation::Kernel) {
                 let (_, name, _) = self.function(block);
                 let owner = match name {
                     name if KSMD.contains(&name) => Owner::Ksmd,
@@ -102,11 +102,11 @@ impl Names {
     /// The owner of work in this code that an owner of the window did.
     fn owner(
         &self,
-        counted: &Counted,
+        window: &WindowCounts,
         kernel_tasks: &BTreeMap<usize, Owner>,
         (number, place): (usize, CodeLocation),
     ) -> Owner {
-        let task = counted.owners.get(&number).copied();
+        let task = window.owners.get(&number).copied();
         match (
             task.unwrap_or(CodeLocation::User),
             place == CodeLocation::Kernel,
@@ -122,23 +122,23 @@ impl Names {
     }
 
     /// Levels of accesses to data in a window, by owner.
-    fn accesses(&self, counted: &Counted) -> BTreeMap<Owner, Accesses> {
-        let kernel_tasks = self.kernel_tasks(counted);
+    fn accesses(&self, window: &WindowCounts) -> BTreeMap<Owner, Accesses> {
+        let kernel_tasks = self.kernel_tasks(window);
         let mut sums: BTreeMap<Owner, Accesses> = BTreeMap::new();
-        for (&whose, &accesses) in &counted.memory {
-            let owner = self.owner(counted, &kernel_tasks, whose);
+        for (&whose, &accesses) in &window.memory {
+            let owner = self.owner(window, &kernel_tasks, whose);
             sums.entry(owner).or_default().add(accesses);
         }
         sums
     }
 
     /// The functions of a window, most instructions first.
-    fn functions(&self, counted: &Counted) -> Vec<Function> {
-        let kernel_tasks = self.kernel_tasks(counted);
+    fn functions(&self, window: &WindowCounts) -> Vec<Function> {
+        let kernel_tasks = self.kernel_tasks(window);
         let mut sums: BTreeMap<(Owner, &str, &str), Blocks> = BTreeMap::new();
-        for block in &counted.blocks {
+        for block in &window.blocks {
             let (place, name, offset) = self.function(block);
-            let owner = self.owner(counted, &kernel_tasks, (block.owner, block.place));
+            let owner = self.owner(window, &kernel_tasks, (block.owner, block.place));
             let blocks = sums.entry((owner, place, name)).or_default();
             *blocks.entry((offset, block.length)).or_default() += block.instructions;
         }
@@ -167,8 +167,8 @@ impl Names {
         let mut runs = Vec::new();
         for variant in &report.variants {
             for window in &variant.windows {
-                let counted = counts.windows.get(&window.number);
-                let counted = counted.with_context(|| {
+                let window_counts = counts.windows.get(&window.number);
+                let window_counts = window_counts.with_context(|| {
                     format!(
                         "the emulator saw no window {} ({} {})",
                         window.number, variant.name, variant.case
@@ -178,16 +178,16 @@ impl Names {
                     &variant.name,
                     &variant.case,
                     window,
-                    (self.functions(counted), self.accesses(counted)),
+                    (self.functions(window_counts), self.accesses(window_counts)),
                 ));
             }
         }
         ensure!(!runs.is_empty(), "{}: no window", report.experiment);
         // The measuring and the measured program are at least two.
         let of = |block: &Block| block.owner;
-        let is_told_apart = |counted: &Counted| {
-            let first = counted.blocks.first().map(of);
-            counted.blocks.iter().any(|block| Some(of(block)) != first)
+        let is_told_apart = |window: &WindowCounts| {
+            let first = window.blocks.first().map(of);
+            window.blocks.iter().any(|block| Some(of(block)) != first)
         };
         ensure!(
             counts.windows.values().all(is_told_apart),

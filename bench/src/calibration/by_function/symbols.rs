@@ -14,7 +14,7 @@ use object::{Object, ObjectSymbol, SymbolKind};
 
 /// A function.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Function {
+struct FunctionSymbol {
     start: u64,
     /// Address behind its last byte, if it is known.
     end: Option<u64>,
@@ -26,7 +26,7 @@ struct Function {
 /// Functions by their addresses.
 #[derive(Debug, Default)]
 pub(super) struct Symbols {
-    functions: Vec<Function>,
+    functions: Vec<FunctionSymbol>,
 }
 
 /// The position of an address.
@@ -52,7 +52,7 @@ impl Symbols {
                 anyhow::bail!("line {number}: no symbol '{line}'");
             };
             let module = words.next();
-            functions.push(Function {
+            functions.push(FunctionSymbol {
                 start,
                 end: None,
                 name: name.to_owned(),
@@ -70,7 +70,7 @@ impl Symbols {
             .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition())
             .filter_map(|symbol| {
                 let size = Some(symbol.size()).filter(|&size| size > 0);
-                Some(Function {
+                Some(FunctionSymbol {
                     start: symbol.address(),
                     end: size.map(|size| symbol.address() + size),
                     name: format!("{:#}", rustc_demangle::demangle(symbol.name().ok()?)),
@@ -81,7 +81,7 @@ impl Symbols {
     }
 
     /// Among several names at one address the first of the alphabet counts.
-    fn sorted(mut functions: Vec<Function>) -> Symbols {
+    fn sorted(mut functions: Vec<FunctionSymbol>) -> Symbols {
         functions.sort_by(|a, b| (a.start, &a.name).cmp(&(b.start, &b.name)));
         functions.dedup_by_key(|function| function.start);
         Symbols { functions }

@@ -34,10 +34,10 @@ const READ_AGAIN_EVERY: usize = 8;
 struct Unit {
     source: usize,
     object: usize,
-    headers: Vec<Header>,
+    headers: Vec<HeaderFile>,
 }
 
-struct Header {
+struct HeaderFile {
     pages: usize,
     /// The number of the recorded files that read it.
     uses: usize,
@@ -58,7 +58,7 @@ fn unit(line: &str) -> Unit {
     let (source, object) = (next(), next());
     let header = |word: &str| {
         let (pages, uses) = word.split_once('x').unwrap_or_default();
-        Header {
+        HeaderFile {
             pages: number(pages),
             uses: number(uses),
         }

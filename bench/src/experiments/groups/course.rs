@@ -12,7 +12,7 @@ pub(super) type Curves = BTreeMap<String, Vec<(f64, f64)>>;
 
 /// The state of a run at one moment.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Moment {
+pub(super) struct RunState {
     /// Bytes that merging freed, of each group.
     pub freed: BTreeMap<String, f64>,
     /// The limit of each member in bytes.
@@ -26,52 +26,52 @@ pub(super) struct Moment {
 }
 
 /// Reads the output of `uksm status --json`.
-pub(super) fn read(answer: &Value) -> Result<Moment> {
+pub(super) fn read(answer: &Value) -> Result<RunState> {
     let groups = answer["groups"].as_array();
     let groups = groups.with_context(|| format!("no groups in {answer}"))?;
-    let mut moment = Moment::default();
+    let mut state = RunState::default();
     for group in groups {
         let name = group["name"].as_str().unwrap_or_default().to_owned();
         let cpu = &group["status"]["cpu"];
         if group["rate"].is_object() {
-            moment.rates.insert(name.clone(), group["rate"].clone());
+            state.rates.insert(name.clone(), group["rate"].clone());
         }
         if let Some(seconds) = cpu["process_seconds"].as_f64() {
-            moment.cpu.insert(name.clone(), seconds);
+            state.cpu.insert(name.clone(), seconds);
         }
         if let Some(share) = cpu["policy"]["budget_share"]
             .as_f64()
             .or(cpu["budget_share"].as_f64())
         {
-            moment.shares.insert(name, share);
+            state.shares.insert(name, share);
         }
     }
     let given = answer["redistribution"]["groups"].as_array();
     for group in given.into_iter().flatten() {
         let name = group["name"].as_str().unwrap_or_default();
         let freed = group["freed_bytes"].as_f64().unwrap_or(0.0);
-        moment.freed.insert(name.to_owned(), freed);
+        state.freed.insert(name.to_owned(), freed);
         for member in group["members"].as_array().into_iter().flatten() {
             let bytes = |field: &str| member[field].as_f64().unwrap_or(0.0);
             let limit = bytes("base_bytes") + bytes("given_bytes");
             let member = member["name"].as_str().unwrap_or_default();
-            moment.limits.insert(format!("{name}/{member}"), limit);
+            state.limits.insert(format!("{name}/{member}"), limit);
         }
     }
-    Ok(moment)
+    Ok(state)
 }
 
-/// Adds a moment to curves of MiB and of percent.
-pub(super) fn add(curves: &mut Curves, seconds: f64, moment: &Moment) {
+/// Adds a state to the curves of MiB and of percent.
+pub(super) fn add(curves: &mut Curves, seconds: f64, state: &RunState) {
     let mut push =
         |name: String, value: f64| curves.entry(name).or_default().push((seconds, value));
-    for (member, bytes) in &moment.limits {
+    for (member, bytes) in &state.limits {
         push(format!("{member} may have"), bytes / MIB);
     }
-    for (group, bytes) in &moment.freed {
+    for (group, bytes) in &state.freed {
         push(format!("{group} freed"), bytes / MIB);
     }
-    let freed: f64 = moment.freed.values().sum();
+    let freed: f64 = state.freed.values().sum();
     push("all freed".to_owned(), freed / MIB);
 }
 
@@ -87,10 +87,10 @@ mod tests {
                 {"name": "one", "base_bytes": 1 << 20, "given_bytes": 3 << 20}
             ]}]},
         });
-        let moment = read(&answer).unwrap();
-        assert_eq!((moment.cpu["fio"], moment.shares["fio"]), (1.5, 0.1));
+        let state = read(&answer).unwrap();
+        assert_eq!((state.cpu["fio"], state.shares["fio"]), (1.5, 0.1));
         let mut curves = Curves::new();
-        add(&mut curves, 3.0, &moment);
+        add(&mut curves, 3.0, &state);
         assert_eq!(curves["fio/one may have"], [(3.0, 4.0)]);
         assert_eq!(curves["all freed"], [(3.0, 2.0)]);
         assert!(read(&serde_json::json!({"error": "x"})).is_err());

@@ -60,7 +60,7 @@ pub(crate) enum Work {
 
 /// One member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Spec {
+pub(crate) struct MemberSpec {
     /// Its work.
     pub work: Work,
     /// The control group that it goes to before it takes memory.
@@ -77,7 +77,7 @@ pub(crate) struct Spec {
 
 /// Its memory, and its progress.
 struct Member {
-    spec: Spec,
+    spec: MemberSpec,
     memory: Mapping,
     draws: Rng,
     done: u64,
@@ -88,7 +88,7 @@ struct Member {
 }
 
 /// Runs a member until its input ends.
-pub(crate) fn run(spec: &Spec) -> Result<()> {
+pub(crate) fn run(spec: &MemberSpec) -> Result<()> {
     let procs = spec.cgroup.join("cgroup.procs");
     std::fs::write(&procs, "0").with_context(|| procs.display().to_string())?;
     let pages = (spec.equal_mib + spec.own_mib) * MIB_PAGES;

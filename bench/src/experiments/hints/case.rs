@@ -51,7 +51,7 @@ pub(super) fn cpu_named(word: &str) -> Result<Cpu> {
 
 /// The parts of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Case {
+pub(super) struct DiskCase {
     /// The interface between machines and disks.
     pub aio: Aio,
     /// The amount of CPU.
@@ -60,14 +60,14 @@ pub(super) struct Case {
     pub slowness: u32,
 }
 
-impl Case {
+impl DiskCase {
     /// Whether CPU is not scarce, so that KSM without a limit is a peer.
     pub(super) fn is_unlimited(&self) -> bool {
         self.cpu == Cpu::Governor(Governor::Full)
     }
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for DiskCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let interface = match self.aio {
             Aio::Threads => "pread",
@@ -81,10 +81,10 @@ impl fmt::Display for Case {
     }
 }
 
-impl FromStr for Case {
+impl FromStr for DiskCase {
     type Err = Error;
 
-    fn from_str(name: &str) -> Result<Case> {
+    fn from_str(name: &str) -> Result<DiskCase> {
         parse(name).with_context(|| {
             format!(
                 "case '{name}': not of the form INTERFACE-CPU[-slowN], as in pread-20ms, \
@@ -94,7 +94,7 @@ impl FromStr for Case {
     }
 }
 
-fn parse(name: &str) -> Result<Case> {
+fn parse(name: &str) -> Result<DiskCase> {
     let mut words = name.split('-');
     let aio = match words.next().unwrap_or_default() {
         "pread" => Aio::Threads,
@@ -114,7 +114,7 @@ fn parse(name: &str) -> Result<Case> {
         }
     };
     match words.next() {
-        None => Ok(Case { aio, cpu, slowness }),
+        None => Ok(DiskCase { aio, cpu, slowness }),
         Some(other) => bail!("'{other}' means nothing here"),
     }
 }
@@ -126,12 +126,12 @@ mod tests {
     #[test]
     fn a_case_is_named_as_it_is_read() {
         for name in super::super::CASES {
-            assert_eq!(name.parse::<Case>().unwrap().to_string(), name);
+            assert_eq!(name.parse::<DiskCase>().unwrap().to_string(), name);
         }
-        let case: Case = "io_uring-100ms-slow4".parse().unwrap();
+        let case: DiskCase = "io_uring-100ms-slow4".parse().unwrap();
         assert_eq!(case.to_string(), "io_uring-100ms-slow4");
         assert_eq!((case.cpu, case.slowness), (Cpu::WakeUp(100), 4));
-        assert!("pread-full".parse::<Case>().unwrap().is_unlimited());
+        assert!("pread-full".parse::<DiskCase>().unwrap().is_unlimited());
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
             ("pread-20ms-fast2", "'fast2'"),
             ("pread-20ms-slow2-x", "'x'"),
         ] {
-            let error = format!("{:#}", name.parse::<Case>().unwrap_err());
+            let error = format!("{:#}", name.parse::<DiskCase>().unwrap_err());
             assert!(error.contains(&format!("'{name}'")), "{error}");
             assert!(error.contains(why), "{error}");
         }

@@ -59,7 +59,7 @@ impl Programs {
 
 /// The work of the Python.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Case {
+enum PythonWork {
     Build,
     Read,
     Fault,
@@ -67,28 +67,28 @@ enum Case {
     Fork,
 }
 
-impl Case {
+impl PythonWork {
     fn name(self) -> &'static str {
         match self {
-            Case::Build => "build",
-            Case::Read => "read",
-            Case::Fault => "fault",
-            Case::Table => "table",
-            Case::Fork => "fork",
+            PythonWork::Build => "build",
+            PythonWork::Read => "read",
+            PythonWork::Fault => "fault",
+            PythonWork::Table => "table",
+            PythonWork::Fork => "fork",
         }
     }
 }
 
-impl FromStr for Case {
+impl FromStr for PythonWork {
     type Err = anyhow::Error;
 
-    fn from_str(name: &str) -> Result<Case> {
+    fn from_str(name: &str) -> Result<PythonWork> {
         match name {
-            "build" => Ok(Case::Build),
-            "read" => Ok(Case::Read),
-            "fault" => Ok(Case::Fault),
-            "table" => Ok(Case::Table),
-            "fork" => Ok(Case::Fork),
+            "build" => Ok(PythonWork::Build),
+            "read" => Ok(PythonWork::Read),
+            "fault" => Ok(PythonWork::Fault),
+            "table" => Ok(PythonWork::Table),
+            "fork" => Ok(PythonWork::Fork),
             _ => anyhow::bail!("case '{name}': there are {}", CASES.join(", ")),
         }
     }
@@ -96,7 +96,7 @@ impl FromStr for Case {
 
 /// One run: CPU of the process, in seconds, a digest of its result, and reported calls.
 #[derive(Debug, Clone, Copy)]
-struct Once {
+struct PythonRun {
     cpu: f64,
     digest: u64,
     calls: u64,
@@ -105,10 +105,10 @@ struct Once {
 /// Runs all cases.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("hints-cost")?;
-    for case in setup.cases_or::<Case>(&CASES)? {
+    for case in setup.cases_or::<PythonWork>(&CASES)? {
         // From then on the files are in the page cache.
         once(case, Programs::Off)?;
-        let mut runs: BTreeMap<&str, Vec<Once>> = BTreeMap::new();
+        let mut runs: BTreeMap<&str, Vec<PythonRun>> = BTreeMap::new();
         for _ in 0..setup.repeats {
             for (name, programs) in Programs::ALL {
                 let run =
@@ -126,13 +126,13 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     Ok(report)
 }
 
-fn once(case: Case, programs: Programs) -> Result<Once> {
+fn once(case: PythonWork, programs: Programs) -> Result<PythonRun> {
     let (files, times) = match case {
-        Case::Build => BUILT,
-        Case::Read => READ,
-        Case::Fault => FAULTED,
-        Case::Table => TABLED,
-        Case::Fork => FORKED,
+        PythonWork::Build => BUILT,
+        PythonWork::Read => READ,
+        PythonWork::Fault => FAULTED,
+        PythonWork::Table => TABLED,
+        PythonWork::Fork => FORKED,
     };
     let mut hints = match programs {
         Programs::Off => None,
@@ -145,7 +145,7 @@ fn once(case: Case, programs: Programs) -> Result<Once> {
     let clock = CpuClock::of(python.pid())?;
     let before = clock.now()?;
     let digest = python.work()?;
-    Ok(Once {
+    Ok(PythonRun {
         cpu: (clock.now()? - before).as_secs_f64(),
         digest,
         calls: hints.map_or(0, |hints| hints.counts().calls),
@@ -153,8 +153,13 @@ fn once(case: Case, programs: Programs) -> Result<Once> {
 }
 
 /// The runs of a variant, each beside one without programs.
-fn compare(name: &str, case: Case, runs: &[Once], off: &[Once]) -> Result<Measured> {
-    let is_same = |run: &&Once| run.digest == off[0].digest;
+fn compare(
+    name: &str,
+    case: PythonWork,
+    runs: &[PythonRun],
+    off: &[PythonRun],
+) -> Result<Measured> {
+    let is_same = |run: &&PythonRun| run.digest == off[0].digest;
     let wrong = runs.iter().find(|run| !is_same(run));
     ensure!(
         wrong.is_none(),

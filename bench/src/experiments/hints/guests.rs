@@ -21,12 +21,12 @@ use anyhow::{Context, Result, ensure};
 use uksm_results::report::{Measured, Report};
 use uksm_results::timeline::{Look, Timeline};
 
-use super::case::Case;
+use super::case::DiskCase;
 use super::figures::{against_ksm, figures_since, hint_figures, ratios};
-use crate::guests::{Disk, Disks, Guest, Spec, again_if_lost, huge_pages};
+use crate::guests::{Disks, Guest, GuestDisk, GuestSpec, again_if_lost, huge_pages};
 use crate::measure::duplicates::mergeable_pages_of;
 use crate::measure::frames::{Frames, saved_pages};
-use crate::measure::pagemap::Seen;
+use crate::measure::pagemap::FrameSet;
 use crate::setup::Setup;
 use crate::units::mib;
 use crate::variants::{System, Variant, ksm};
@@ -53,8 +53,8 @@ enum Merger<'a> {
 }
 
 /// Machines in a case.
-struct Reading<'a> {
-    case: Case,
+struct ReadingMachines<'a> {
+    case: DiskCase,
     setup: &'a Setup,
     disks: &'a Disks,
 }
@@ -66,7 +66,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     let disks = Disks::create(machines)?;
     huge_pages(setup.huge)?;
     for case in setup.cases_or(&CASES)? {
-        let reading = Reading {
+        let reading = ReadingMachines {
             case,
             setup,
             disks: &disks,
@@ -76,7 +76,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     Ok(report)
 }
 
-impl Reading<'_> {
+impl ReadingMachines<'_> {
     fn compare(&self, report: &mut Report) -> Result<()> {
         let mut measured = Vec::new();
         if self.setup.wants("oracle") {
@@ -102,13 +102,13 @@ impl Reading<'_> {
         Ok(measured)
     }
 
-    fn spec(&self, number: usize, mergeable: bool) -> Spec {
-        Spec {
+    fn spec(&self, number: usize, mergeable: bool) -> GuestSpec {
+        GuestSpec {
             number,
             seed: self.setup.seed,
             memory_mib: self.setup.size_or(128),
             mergeable,
-            disk: Some(Disk {
+            disk: Some(GuestDisk {
                 file: self.disks.files[number].clone(),
                 aio: self.case.aio,
                 kib_per_second: KIB_PER_SECOND / u64::from(self.case.slowness),
@@ -135,19 +135,19 @@ impl Reading<'_> {
         for &pid in &pids {
             frames.push(Frames::of(pid, self.spec(0, mergeable).pages())?);
         }
-        let mut course = Course::new(&pids, frames, merger, self.setup)?;
-        while course.begin.elapsed() < LEAD {
-            course.look()?;
+        let mut observation = GuestObservation::new(&pids, frames, merger, self.setup)?;
+        while observation.begin.elapsed() < LEAD {
+            observation.look()?;
         }
-        let before = course.comparison()? - course.saved_before;
+        let before = observation.comparison()? - observation.saved_before;
         for guest in &mut guests {
             guest.command("go")?;
         }
-        let go = course.begin.elapsed();
+        let go = observation.begin.elapsed();
         let end = go + self.setup.limit_or(100);
         let mut late = vec![None; guests.len()];
-        while course.begin.elapsed() < end {
-            course.look()?;
+        while observation.begin.elapsed() < end {
+            observation.look()?;
             for (guest, late) in guests.iter_mut().zip(&mut late) {
                 if late.is_none() {
                     *late = guest.answered("done")?;
@@ -159,8 +159,8 @@ impl Reading<'_> {
                 *late = Some(guest.wait("done", ANSWER_LIMIT)?);
             }
         }
-        let mergeable = course.comparison()?;
-        let mut measured = course.end(name, mergeable)?;
+        let mergeable = observation.comparison()?;
+        let mut measured = observation.end(name, mergeable)?;
         for guest in &mut guests {
             guest.command("verify")?;
             let pages = guest.wait("verified", ANSWER_LIMIT)?;
@@ -193,7 +193,7 @@ impl Reading<'_> {
 }
 
 /// A run under observation.
-struct Course {
+struct GuestObservation {
     pids: Vec<u32>,
     frames: Vec<Frames>,
     system: Option<Box<dyn System>>,
@@ -202,17 +202,17 @@ struct Course {
     /// Saved before the system started.
     saved_before: f64,
     own_mib: f64,
-    seen: Seen,
+    seen: FrameSet,
 }
 
-impl Course {
+impl GuestObservation {
     fn new(
         pids: &[u32],
         frames: Vec<Frames>,
         merger: &Merger<'_>,
         setup: &Setup,
-    ) -> Result<Course> {
-        let mut course = Course {
+    ) -> Result<GuestObservation> {
+        let mut observation = GuestObservation {
             pids: pids.to_vec(),
             frames,
             system: None,
@@ -220,14 +220,14 @@ impl Course {
             looks: Vec::new(),
             saved_before: 0.0,
             own_mib: 0.0,
-            seen: Seen::default(),
+            seen: FrameSet::default(),
         };
-        course.saved_before = course.saved()?.0;
-        course.begin = Instant::now();
+        observation.saved_before = observation.saved()?.0;
+        observation.begin = Instant::now();
         if let Merger::System(variant) = merger {
-            course.system = Some(variant.start(setup, pids)?);
+            observation.system = Some(variant.start(setup, pids)?);
         }
-        Ok(course)
+        Ok(observation)
     }
 
     /// MiB saved, and mapped.

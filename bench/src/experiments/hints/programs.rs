@@ -55,7 +55,7 @@ enum Program {
 
 /// The parts of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Case {
+struct ProgramCase {
     program: Program,
     cpu: Cpu,
 }
@@ -68,22 +68,22 @@ impl Program {
     ];
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for ProgramCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = Program::ALL.iter().find(|named| named.1 == self.program);
         write!(f, "{}-{}", named.map_or("", |named| named.0), self.cpu)
     }
 }
 
-impl FromStr for Case {
+impl FromStr for ProgramCase {
     type Err = Error;
 
-    fn from_str(name: &str) -> Result<Case> {
+    fn from_str(name: &str) -> Result<ProgramCase> {
         let form = || format!("case '{name}': not of the form PROGRAM-CPU, as in redis-low");
         let (program, cpu) = name.split_once('-').with_context(form)?;
         let program = Program::ALL.iter().find(|named| named.0 == program);
         let program = program.with_context(|| format!("no such program; {}", form()))?;
-        Ok(Case {
+        Ok(ProgramCase {
             program: program.1,
             cpu: cpu_named(cpu).with_context(form)?,
         })
@@ -95,7 +95,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("hints-programs")?;
     let place = Installation::of("/bin/redis-server".into())?;
     huge_pages(setup.huge)?;
-    let cases: Vec<Case> = setup.cases_or(&CASES)?;
+    let cases: Vec<ProgramCase> = setup.cases_or(&CASES)?;
     if cases.iter().any(|case| case.program == Program::Redis) {
         make_file(&place, setup.size_or(32), setup.seed)?;
         provide_file(&place, false)?;
@@ -122,16 +122,16 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
 }
 
 /// A thread that waits for one process to load.
-type Loading = JoinHandle<Result<(Running, f64)>>;
+type LoadThread = JoinHandle<Result<(CaseProcesses, f64)>>;
 
 /// Processes of a case, running.
-enum Running {
+enum CaseProcesses {
     Servers(Vec<Server>),
     Pythons(Vec<Python>),
 }
 
-impl Running {
-    fn start(case: Case, mergeable: bool, place: &Installation) -> Result<Running> {
+impl CaseProcesses {
+    fn start(case: ProgramCase, mergeable: bool, place: &Installation) -> Result<CaseProcesses> {
         let numbers = 0..PROCESSES;
         Ok(match case.program {
             Program::Redis => {
@@ -141,40 +141,40 @@ impl Running {
                     server.loaded()?;
                 }
                 provide_file(place, true)?;
-                Running::Servers(servers)
+                CaseProcesses::Servers(servers)
             }
             program => {
                 let alike = program == Program::PythonAlike;
                 let start = |_| Python::start(mergeable, alike);
-                Running::Pythons(numbers.map(start).collect::<Result<_>>()?)
+                CaseProcesses::Pythons(numbers.map(start).collect::<Result<_>>()?)
             }
         })
     }
 
     fn pids(&self) -> Vec<u32> {
         match self {
-            Running::Servers(servers) => servers.iter().map(Server::pid).collect(),
-            Running::Pythons(pythons) => pythons.iter().map(Python::pid).collect(),
+            CaseProcesses::Servers(servers) => servers.iter().map(Server::pid).collect(),
+            CaseProcesses::Pythons(pythons) => pythons.iter().map(Python::pid).collect(),
         }
     }
 
     /// Makes all load at once; the waiting threads return the seconds that it took.
-    fn load(self) -> Result<Vec<Loading>> {
+    fn load(self) -> Result<Vec<LoadThread>> {
         let begin = Instant::now();
         let mut threads = Vec::new();
         match self {
-            Running::Servers(servers) => {
+            CaseProcesses::Servers(servers) => {
                 for mut server in servers {
                     threads.push(std::thread::spawn(move || {
                         Server::reload(server.connection())?;
                         Ok((
-                            Running::Servers(vec![server]),
+                            CaseProcesses::Servers(vec![server]),
                             begin.elapsed().as_secs_f64(),
                         ))
                     }));
                 }
             }
-            Running::Pythons(mut pythons) => {
+            CaseProcesses::Pythons(mut pythons) => {
                 for python in &mut pythons {
                     python.import()?;
                 }
@@ -182,7 +182,7 @@ impl Running {
                     threads.push(std::thread::spawn(move || {
                         ensure!(python.imported()? > 200, "few modules were imported");
                         Ok((
-                            Running::Pythons(vec![python]),
+                            CaseProcesses::Pythons(vec![python]),
                             begin.elapsed().as_secs_f64(),
                         ))
                     }));
@@ -195,31 +195,36 @@ impl Running {
     /// A digest of the processes' data, equal in all that loaded the same.
     fn digest(&mut self) -> Result<String> {
         match self {
-            Running::Servers(servers) => servers[0].digest(),
-            Running::Pythons(pythons) => Ok(pythons[0].digest()?.to_string()),
+            CaseProcesses::Servers(servers) => servers[0].digest(),
+            CaseProcesses::Pythons(pythons) => Ok(pythons[0].digest()?.to_string()),
         }
     }
 }
 
-fn once(case: Case, variant: &Variant, setup: &Setup, place: &Installation) -> Result<Measured> {
-    let running = Running::start(case, variant.needs_mergeable(), place)?;
+fn once(
+    case: ProgramCase,
+    variant: &Variant,
+    setup: &Setup,
+    place: &Installation,
+) -> Result<Measured> {
+    let running = CaseProcesses::start(case, variant.needs_mergeable(), place)?;
     let pids = running.pids();
-    let mut course = Course {
+    let mut observation = ProgramObservation {
         sharing: Sharing::default(),
         begin: Instant::now(),
         looks: Vec::new(),
         own_mib: 0.0,
     };
-    let saved_before = course.sharing.look(0.0, &pids)?.saved;
-    course.begin = Instant::now();
+    let saved_before = observation.sharing.look(0.0, &pids)?.saved;
+    observation.begin = Instant::now();
     let mut system = variant.start(setup, &pids)?;
-    while course.begin.elapsed() < LEAD {
-        course.look(system.as_mut(), &pids)?;
+    while observation.begin.elapsed() < LEAD {
+        observation.look(system.as_mut(), &pids)?;
     }
-    let go = course.begin.elapsed();
+    let go = observation.begin.elapsed();
     let threads = running.load()?;
-    while course.begin.elapsed() < go + setup.limit_or(60) {
-        course.look(system.as_mut(), &pids)?;
+    while observation.begin.elapsed() < go + setup.limit_or(60) {
+        observation.look(system.as_mut(), &pids)?;
     }
     let mut load_seconds: f64 = 0.0;
     let mut loaded = Vec::new();
@@ -254,12 +259,12 @@ fn once(case: Case, variant: &Variant, setup: &Setup, place: &Installation) -> R
         cpu_seconds_of_runs: vec![cpu.as_secs_f64()],
         wall_seconds: (go + setup.limit_or(60)).as_secs_f64(),
         mergeable_mib: mib(equal.mergeable()) - mib(saved_before),
-        daemon_mib: course.own_mib,
+        daemon_mib: observation.own_mib,
         counters,
         figures,
         ..Measured::default()
     };
-    course.fill(&mut measured, &equal.sets, saved_before, go.as_secs_f64());
+    observation.fill(&mut measured, &equal.sets, saved_before, go.as_secs_f64());
     measured
         .figures
         .insert("load_seconds".to_owned(), load_seconds);
@@ -270,14 +275,14 @@ fn once(case: Case, variant: &Variant, setup: &Setup, place: &Installation) -> R
 }
 
 /// A run under observation.
-struct Course {
+struct ProgramObservation {
     sharing: Sharing,
     begin: Instant,
     looks: Vec<(Look, usize)>,
     own_mib: f64,
 }
 
-impl Course {
+impl ProgramObservation {
     fn look(&mut self, system: &mut dyn System, pids: &[u32]) -> Result<()> {
         system.adjust()?;
         let (begin, cpu) = (self.begin.elapsed(), system.cpu()?);
@@ -352,10 +357,10 @@ mod tests {
             .into_iter()
             .chain(["redis-20ms", "python_alike-quiet"])
         {
-            assert_eq!(name.parse::<Case>().unwrap().to_string(), name);
+            assert_eq!(name.parse::<ProgramCase>().unwrap().to_string(), name);
         }
         for name in ["redis", "perl-low", "redis-fast"] {
-            let error = format!("{:#}", name.parse::<Case>().unwrap_err());
+            let error = format!("{:#}", name.parse::<ProgramCase>().unwrap_err());
             assert!(error.contains(&format!("'{name}'")), "{error}");
         }
     }

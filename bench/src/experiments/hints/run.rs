@@ -8,13 +8,13 @@ use uksm_results::over_time;
 use uksm_results::report::Measured;
 use uksm_results::timeline::{Look, Timeline};
 
-use super::case::Case;
+use super::case::DiskCase;
 use super::figures::AREA;
 use super::merges::Merges;
 use crate::disk_machines::sharing::{self, Chance};
 use crate::disk_machines::{Disk, Load, Machine, Plan};
 use crate::measure::frames::{Frames, saved_pages};
-use crate::measure::pagemap::Seen;
+use crate::measure::pagemap::FrameSet;
 use crate::setup::Setup;
 use crate::units::{MIB_PAGES, mib};
 use crate::variants::{System, Variant, ksm};
@@ -29,7 +29,7 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// Two machines in a case.
 pub(super) struct Replay {
     /// The case.
-    pub(super) case: Case,
+    pub(super) case: DiskCase,
     machines: [Machine; 2],
     chances: Vec<Chance>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Replay {
 impl Replay {
     /// Plans two machines, and fills the parts of their disks that they read.
     pub(super) fn new(
-        case: Case,
+        case: DiskCase,
         loads: [Load; 2],
         setup: &Setup,
         disks: &mut [Disk; 2],
@@ -124,7 +124,7 @@ impl Replay {
         let mut system = variant.start(setup, &pids)?;
         let mut merges = Merges::of(&self.chances);
         let mut looks = vec![self.nothing(0.0)];
-        let (mut own_mib, mut seen) = (0.0_f64, Seen::default());
+        let (mut own_mib, mut seen) = (0.0_f64, FrameSet::default());
         let mut begun: Option<Instant> = None;
         let end = LEAD + self.machines[0].length;
         while begin.elapsed() < end {

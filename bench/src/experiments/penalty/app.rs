@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Error, Result};
 
-use crate::measure::cgroup::Counted;
+use crate::measure::cgroup::AppCgroup;
 use crate::programs::postgres::{self, Postgres};
 use crate::programs::python::Python;
 use crate::programs::redis::{self, Installation, Server};
@@ -72,12 +72,12 @@ impl FromStr for App {
 }
 
 /// A running application: dropped before its control group is.
-pub(super) struct Running {
-    program: Program,
-    counted: Counted,
+pub(super) struct RunningApp {
+    program: AppProgram,
+    cgroup: AppCgroup,
 }
 
-enum Program {
+enum AppProgram {
     Python(Python),
     Redis(Box<Server>),
     Postgres(Postgres),
@@ -85,7 +85,7 @@ enum Program {
     Threads(Process, u64),
 }
 
-impl Running {
+impl RunningApp {
     /// Starts it under this name, and waits until it is ready to work; `mergeable` offers it to
     /// in-kernel KSM.
     pub(super) fn start(
@@ -93,9 +93,10 @@ impl Running {
         place: &Installation,
         name: &str,
         mergeable: bool,
-    ) -> Result<Running> {
-        let python =
-            |work, most, times| Python::worker(work, most, times, mergeable).map(Program::Python);
+    ) -> Result<RunningApp> {
+        let python = |work, most, times| {
+            Python::worker(work, most, times, mergeable).map(AppProgram::Python)
+        };
         let start = || match app {
             App::Build => python("build", SOURCES, 1),
             App::Make => python("make", MADE, 1),
@@ -103,9 +104,9 @@ impl Running {
             App::Redis => {
                 let mut server = Server::start(place, name, mergeable)?;
                 server.loaded()?;
-                Ok(Program::Redis(Box::new(server)))
+                Ok(AppProgram::Redis(Box::new(server)))
             }
-            App::Postgres => Postgres::start(name, mergeable).map(Program::Postgres),
+            App::Postgres => Postgres::start(name, mergeable).map(AppProgram::Postgres),
             App::Threads => {
                 let busy = Busy {
                     seed,
@@ -116,26 +117,28 @@ impl Running {
                 };
                 let mut process = Process::start_as("busy", &busy)?;
                 process.ready()?;
-                Ok(Program::Threads(process, 0))
+                Ok(AppProgram::Threads(process, 0))
             }
         };
-        let counted = Counted::make(name)?;
-        let program = counted.start(start)?;
-        Ok(Running { program, counted })
+        let cgroup = AppCgroup::make(name)?;
+        let program = cgroup.start(start)?;
+        Ok(RunningApp { program, cgroup })
     }
 
     /// Processor time of all its processes so far.
     pub(super) fn cpu(&self) -> Result<Duration> {
-        self.counted.cpu()
+        self.cgroup.cpu()
     }
 
     /// Makes it work; returns the time of each request, if there were any.
     pub(super) fn work(&mut self, seed: u64) -> Result<Vec<Duration>> {
         match &mut self.program {
-            Program::Python(python) => python.work().map(|_| vec![]),
-            Program::Redis(server) => redis::request_in_turn(server.connection(), seed, REQUESTS),
-            Program::Postgres(server) => server.work(seed, TRANSACTIONS),
-            Program::Threads(process, came) => {
+            AppProgram::Python(python) => python.work().map(|_| vec![]),
+            AppProgram::Redis(server) => {
+                redis::request_in_turn(server.connection(), seed, REQUESTS)
+            }
+            AppProgram::Postgres(server) => server.work(seed, TRANSACTIONS),
+            AppProgram::Threads(process, came) => {
                 *came = process.work()?;
                 Ok(vec![])
             }
@@ -145,10 +148,10 @@ impl Running {
     /// A digest of its results or its data.
     pub(super) fn digest(&mut self) -> Result<String> {
         match &mut self.program {
-            Program::Python(python) => Ok(python.made().to_string()),
-            Program::Redis(server) => server.digest(),
-            Program::Postgres(server) => server.digest(),
-            Program::Threads(_, came) => Ok(came.to_string()),
+            AppProgram::Python(python) => Ok(python.made().to_string()),
+            AppProgram::Redis(server) => server.digest(),
+            AppProgram::Postgres(server) => server.digest(),
+            AppProgram::Threads(_, came) => Ok(came.to_string()),
         }
     }
 }

@@ -29,7 +29,7 @@ const MAX_PROCESSES: u64 = 64;
 
 /// The parts of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Case {
+pub(super) struct ScatterCase {
     /// Equal pages in percent of all, 1 to 100.
     pub share: usize,
     /// Their positions.
@@ -40,7 +40,7 @@ pub(super) struct Case {
     pub newcomers: Option<Newcomers>,
 }
 
-impl Case {
+impl ScatterCase {
     /// Its processes, each of this size.
     pub(super) fn specs(&self, seed: u64, mib: usize) -> Vec<Spec> {
         (0..self.processes)
@@ -61,7 +61,7 @@ impl Case {
     }
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for ScatterCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-", self.share)?;
         match self.place {
@@ -81,10 +81,10 @@ impl fmt::Display for Case {
     }
 }
 
-impl FromStr for Case {
+impl FromStr for ScatterCase {
     type Err = Error;
 
-    fn from_str(name: &str) -> Result<Case> {
+    fn from_str(name: &str) -> Result<ScatterCase> {
         parse(name).with_context(|| {
             format!(
                 "case '{name}': not of the form SHARE-PLACE[-xPROCESSES][-calm|-filled], as in \
@@ -94,7 +94,7 @@ impl FromStr for Case {
     }
 }
 
-fn parse(name: &str) -> Result<Case> {
+fn parse(name: &str) -> Result<ScatterCase> {
     let mut words = name.split('-');
     let share = words.next().unwrap_or_default();
     let share = share.parse().ok().filter(|share| (1..=100).contains(share));
@@ -108,7 +108,7 @@ fn parse(name: &str) -> Result<Case> {
             Arrangement::Runs(length.with_context(|| format!("no place '{other}'"))?)
         }
     };
-    let mut case = Case {
+    let mut case = ScatterCase {
         share: share.context("the share is not 1 to 100")?,
         place,
         processes: 2,
@@ -151,9 +151,9 @@ mod tests {
             "2-runs-calm",
             "10-runs1-x3-filled",
         ] {
-            assert_eq!(name.parse::<Case>().unwrap().to_string(), name);
+            assert_eq!(name.parse::<ScatterCase>().unwrap().to_string(), name);
         }
-        let case: Case = "45-runs64-x8-filled".parse().unwrap();
+        let case: ScatterCase = "45-runs64-x8-filled".parse().unwrap();
         assert_eq!((case.share, case.processes), (45, 8));
         assert_eq!(case.place, Arrangement::Runs(64));
         assert_eq!(case.newcomers, Some(Newcomers::Filled));
@@ -173,7 +173,7 @@ mod tests {
             ("5-same-soon", "'soon'"),
             ("5-same-calm-x8", "'x8'"),
         ] {
-            let error = format!("{:#}", name.parse::<Case>().unwrap_err());
+            let error = format!("{:#}", name.parse::<ScatterCase>().unwrap_err());
             assert!(error.contains(&format!("'{name}'")), "{error}");
             assert!(error.contains(why), "{error}");
             assert!(error.contains("SHARE-PLACE"), "{error}");
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn what_can_be_saved_is_the_share_in_all_processes_but_one() {
         for (name, saved) in [("25-same", 1.0), ("50-runs", 2.0), ("50-shuffled-x4", 6.0)] {
-            let case: Case = name.parse().unwrap();
+            let case: ScatterCase = name.parse().unwrap();
             assert_eq!(mergeable_mib(&case.specs(3, 4)).unwrap(), saved, "{name}");
         }
     }

@@ -7,17 +7,17 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// A mapping. It is unmapped at drop, so no reference into it may live longer.
 #[derive(Debug)]
-pub(super) struct Anonymous {
+pub(super) struct AnonymousMapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-impl Anonymous {
+impl AnonymousMapping {
     /// A mapping of this many bytes, in pages of the advised size, if the kernel has such.
     ///
     /// # Errors
     /// The machine has too little memory.
-    pub(super) fn new(bytes: usize, size: Advice) -> Result<Anonymous> {
+    pub(super) fn new(bytes: usize, size: Advice) -> Result<AnonymousMapping> {
         // SAFETY: a new mapping, at any address.
         let memory = unsafe {
             mmap_anonymous(
@@ -31,7 +31,7 @@ impl Anonymous {
         // SAFETY: all of the mapping. If the kernel does not take the advice, there are more or
         // fewer walks, without an error.
         let _is_taken = unsafe { madvise(memory, bytes, size) };
-        Ok(Anonymous {
+        Ok(AnonymousMapping {
             start: NonNull::new(memory.cast()).context("a mapping at no address")?,
             bytes,
         })
@@ -59,7 +59,7 @@ impl Anonymous {
     }
 }
 
-impl Drop for Anonymous {
+impl Drop for AnonymousMapping {
     fn drop(&mut self) {
         // SAFETY: the whole mapping, into which there is no reference.
         let _gone = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };

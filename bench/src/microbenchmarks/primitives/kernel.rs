@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use anyhow::{Context, Result};
 use rustix::mm::Advice;
 
-use super::anonymous::Anonymous;
+use super::anonymous::AnonymousMapping;
 use crate::contents::PAGE;
 
 /// Pages of the mapping.
@@ -40,20 +40,20 @@ impl Request {
 
 /// A mapping of small pages, and the file that describes it.
 #[derive(Debug)]
-pub(super) struct Mapping {
-    memory: Anonymous,
+pub(super) struct SmallPageMapping {
+    memory: AnonymousMapping,
     pagemap: File,
     entries: Vec<u8>,
 }
 
-impl Mapping {
+impl SmallPageMapping {
     /// A mapping with all its pages present.
     ///
     /// # Errors
     /// No memory, or no `/proc`.
-    pub(super) fn new() -> Result<Mapping> {
-        let mapping = Mapping {
-            memory: Anonymous::new(PAGES * PAGE, Advice::LinuxNoHugepage)?,
+    pub(super) fn new() -> Result<SmallPageMapping> {
+        let mapping = SmallPageMapping {
+            memory: AnonymousMapping::new(PAGES * PAGE, Advice::LinuxNoHugepage)?,
             pagemap: File::open("/proc/self/pagemap").context("cannot open /proc/self/pagemap")?,
             entries: vec![0; PAGES * 8],
         };
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn pages_are_told_of_and_come_back() {
-        let mut mapping = Mapping::new().unwrap();
+        let mut mapping = SmallPageMapping::new().unwrap();
         for request in Request::ALL {
             mapping.ask(request, PAGES + 1).unwrap();
         }

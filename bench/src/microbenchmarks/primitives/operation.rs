@@ -14,7 +14,7 @@ use uksm_policy::hash::line::LineHash;
 use uksm_policy::mix::SplitMix64;
 use xxhash_rust::xxh64::xxh64;
 
-use super::anonymous::Anonymous;
+use super::anonymous::AnonymousMapping;
 use crate::contents::PAGE;
 
 /// Words of a page, and of a line.
@@ -82,7 +82,7 @@ impl Operation {
 /// all.
 #[derive(Debug)]
 pub(super) struct Pages {
-    memory: Anonymous,
+    memory: AnonymousMapping,
     each: NonZeroUsize,
     order: Vec<usize>,
     hash: LineHash,
@@ -95,7 +95,7 @@ impl Pages {
     /// # Errors
     /// The machine has too little memory.
     pub(super) fn new(each: NonZeroUsize, seed: u64) -> Result<Pages> {
-        let memory = Anonymous::new(2 * each.get() * PAGE, Advice::LinuxHugepage)?;
+        let memory = AnonymousMapping::new(2 * each.get() * PAGE, Advice::LinuxHugepage)?;
         let mut order: Vec<usize> = (0..each.get()).collect();
         let mut random = SplitMix64::new(seed);
         for left in (1..order.len()).rev() {

@@ -64,7 +64,7 @@ impl Member {
 }
 
 /// A run under way.
-struct Running {
+struct PlanRun {
     world: World,
     members: Vec<Member>,
     steps: u64,
@@ -76,8 +76,8 @@ struct Running {
 /// Runs a plan.
 #[must_use]
 pub fn run(plan: &Plan) -> Outcome {
-    let mut running = Running::new(plan);
-    let result = catch_unwind(AssertUnwindSafe(|| running.all_of(plan)));
+    let mut run = PlanRun::new(plan);
+    let result = catch_unwind(AssertUnwindSafe(|| run.all_of(plan)));
     let violation = match result {
         Ok(Ok(())) => None,
         Ok(Err(violation)) => Some(violation),
@@ -90,18 +90,18 @@ pub fn run(plan: &Plan) -> Outcome {
             })
         }
     };
-    let waits = running.members.iter().map(|m| m.checks.longest_wait());
+    let waits = run.members.iter().map(|m| m.checks.longest_wait());
     Outcome {
-        fired: running.world.host.faults.fired(),
-        steps: running.steps,
-        merged: running.world.host.merged,
+        fired: run.world.host.faults.fired(),
+        steps: run.steps,
+        merged: run.world.host.merged,
         longest_wait: waits.max().unwrap_or(0),
-        failed: violation.map(|violation| (running.now, violation)),
+        failed: violation.map(|violation| (run.now, violation)),
     }
 }
 
-impl Running {
-    fn new(plan: &Plan) -> Running {
+impl PlanRun {
+    fn new(plan: &Plan) -> PlanRun {
         let mut host = Host::new(plan.seed, Costs::default());
         let mut faults = Faults::new(plan.seed);
         for &(fault, rate) in &plan.faults {
@@ -134,7 +134,7 @@ impl Running {
         });
         let members = members.collect();
         let anything = Box::new(RandomProcesses::new(plan));
-        Running {
+        PlanRun {
             world: World::new(host, vec![anything]),
             members,
             steps: 0,

@@ -18,7 +18,7 @@ use std::fmt;
 
 use serde::Serialize;
 use uksm_policy::report::counted;
-use uksm_sketch::lifetime::{self, Estimate};
+use uksm_sketch::lifetime::{self, IntervalEstimate};
 
 use super::units::duration;
 use super::watch::{PageFate, RereadPage};
@@ -113,9 +113,9 @@ pub(super) struct Lifetimes {
     pub(super) by_time: Vec<Band>,
 }
 
-impl From<Estimate> for ShareEstimate {
-    fn from(share: Estimate) -> ShareEstimate {
-        let Estimate { value, low, high } = share;
+impl From<IntervalEstimate> for ShareEstimate {
+    fn from(share: IntervalEstimate) -> ShareEstimate {
+        let IntervalEstimate { value, low, high } = share;
         ShareEstimate {
             part: value,
             low,
@@ -143,7 +143,7 @@ impl Lives {
             gone,
             lost: lost.map(ShareEstimate::from),
             lost_in_a_minute: rate.map(|rate| lifetime::lost_within(rate, 60.0).into()),
-            half_live: half.map(|Estimate { value, low, high }| Time {
+            half_live: half.map(|IntervalEstimate { value, low, high }| Time {
                 seconds: finite(value),
                 low,
                 high: finite(high),

@@ -23,7 +23,7 @@ use std::os::unix::fs::FileExt;
 use crate::fixtures::contents::{Content, PAGE, Random};
 use crate::fixtures::held_locks::hold_mappings_for_a_moment;
 use crate::fixtures::memory::{BASE, Huge, Memory};
-use crate::fixtures::peer::{Own, Peer, Running};
+use crate::fixtures::peer::{Own, Peer, PendingOrder};
 use crate::fixtures::process::{fork, leave, pidfd, wait};
 use crate::fixtures::userfault::watch_for_ever;
 
@@ -105,7 +105,7 @@ impl Target {
     }
 
     /// Makes the target change its memory for a moment; the answer is the number of errors.
-    pub(super) fn stir(&mut self, seed: u64) -> Running<'_, usize> {
+    pub(super) fn stir(&mut self, seed: u64) -> PendingOrder<'_, usize> {
         self.peer.begin(move |own| stir(own, seed))
     }
 
