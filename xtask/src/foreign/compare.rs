@@ -275,7 +275,10 @@ mod tests {
             compare(&[item("khugepaged all:anon")], &Arm::ALL, &records)
         };
         let stopped = compared("ok 1 x");
-        assert!(stopped.is_equal() && stopped.known.len() == 2, "{stopped:?}");
+        assert!(
+            stopped.is_equal() && stopped.known.len() == 2,
+            "{stopped:?}"
+        );
         let failed = compared("ok 1 x\nnot ok 2 y");
         assert_eq!(failed.differences.len(), 1, "{failed:?}");
     }
