@@ -43,8 +43,8 @@
 #endif
 
 /*
- * Tests run on cloud-amd64 and rt-amd64. The flavour amd64 is built from the same source
- * with the same memory management; it has more drivers.
+ * Tests run on cloud-amd64 and rt-amd64. The flavour amd64 is built from the same source,
+ * with more drivers.
  */
 UKSM_TRIED_KERNEL("Debian", "6.1", "amd64, cloud-amd64, rt-amd64")
 UKSM_TRIED_KERNEL("Debian", "6.12", "amd64, cloud-amd64, rt-amd64")

@@ -24,6 +24,7 @@
 #include <linux/errno.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/string.h>
 
 #include "guard.h"
 #include "guard_parts.h"
@@ -55,7 +56,7 @@ unlock:
 /* Writing 0 makes the guard as it was before the first question. */
 static int set_active(const char *value, const struct kernel_param *param)
 {
-	if (strcmp(value, "0"))
+	if (!sysfs_streq(value, "0"))
 		return -EINVAL;
 	mutex_lock(&lock);
 	if (active) {
