@@ -15,21 +15,20 @@
  * arguments. Holes still get device memory, and device memory still comes back. The
  * driver finds that nothing was collected, as it does where pages are pinned.
  *
- * The price: as long as the guard is loaded, no memory that a processor has touched
+ * The price: from the first load of uksm.ko on, no memory that a processor has touched
  * moves to a device, of any process. With gpu_migration=1 migration is left alone, and
  * uksm.ko maps no frame.
  *
  * Root can switch kprobes off (kernel.ftrace_enabled, kprobes/enabled of debugfs). So the
- * guard tries itself when it is loaded, and before each FOLD that maps frames. Frames
+ * guard tries itself when uksm.ko is loaded, and before each FOLD that maps frames. Frames
  * that are mapped already are not protected as long as kprobes are off.
  *
- * A migration that began before the guard was loaded is the business of
+ * A migration that began before the guard did its work is the business of
  * uksm_settle_space().
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/errno.h>
-#include <linux/init.h>
 #include <linux/kprobes.h>
 #include <linux/migrate.h>
 #include <linux/moduleparam.h>
@@ -75,7 +74,7 @@ int uksm_guard_migration_check(void)
 	return probe_works() ? 0 : -ENXIO;
 }
 
-int __init uksm_guard_migration_init(void)
+int uksm_guard_migration_init(void)
 {
 	int error;
 
@@ -97,7 +96,7 @@ int __init uksm_guard_migration_init(void)
 	return -ENXIO;
 }
 
-void __init uksm_guard_migration_undo(void)
+void uksm_guard_migration_undo(void)
 {
 	if (!gpu_migration)
 		unregister_kprobe(&probe);
@@ -108,12 +107,12 @@ int uksm_guard_migration_check(void)
 	return 0;
 }
 
-int __init uksm_guard_migration_init(void)
+int uksm_guard_migration_init(void)
 {
 	return 0;
 }
 
-void __init uksm_guard_migration_undo(void)
+void uksm_guard_migration_undo(void)
 {
 }
 #endif

@@ -18,7 +18,6 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/errno.h>
-#include <linux/init.h>
 #include <linux/memory.h>
 #include <linux/memory_hotplug.h>
 #include <linux/mm.h>
@@ -75,13 +74,22 @@ static int on_memory_change(struct notifier_block *block, unsigned long action,
 
 static struct notifier_block notifier = { .notifier_call = on_memory_change };
 
-int __init uksm_guard_offline_init(void)
+int uksm_guard_offline_init(void)
 {
 	return register_memory_notifier(&notifier);
 }
+
+void uksm_guard_offline_undo(void)
+{
+	unregister_memory_notifier(&notifier);
+}
 #else
-int __init uksm_guard_offline_init(void)
+int uksm_guard_offline_init(void)
 {
 	return 0;
+}
+
+void uksm_guard_offline_undo(void)
+{
 }
 #endif

@@ -14,5 +14,6 @@ int uksm_guard_migration_init(void);
 void uksm_guard_migration_undo(void);
 int uksm_guard_migration_check(void);
 int uksm_guard_offline_init(void);
+void uksm_guard_offline_undo(void);
 
 #endif /* UKSM_GUARD_PARTS_H */

@@ -25,6 +25,7 @@
 #include "frame.h"
 #include "guard.h"
 #include "request.h"
+#include "running_kernel.h"
 #include "shrinker.h"
 #include "space.h"
 #include "symbols.h"
@@ -142,20 +143,25 @@ MODULE_PARM_DESC(guard_interface, "what to ask of the guard (test builds only)")
 #define guard_interface	UKSM_GUARD_INTERFACE
 #endif
 
-/* The guard is loaded, perhaps since before this module was updated. */
-static int check_guard(void)
+/*
+ * Asks the guard for the first time, with which it begins its work. It may be loaded since
+ * before this module was updated. One that does not work now only forbids frames.
+ */
+static int start_guard(void)
 {
-	if (uksm_guard_check(guard_interface) != -EPROTO)
-		return 0;
-	pr_err("the uksm_guard that is loaded is older than this module and stays until the next boot: reboot to use this module\n");
-	return -EPROTO;
+	int error = uksm_guard_check(guard_interface);
+
+	if (error == -EPROTO)
+		pr_err("the uksm_guard that is loaded is older than this module and stays until the next boot: reboot to use this module\n");
+	return error == -EPROTO || error == -ENODEV ? error : 0;
 }
 
 static int __init uksm_init(void)
 {
 	int error;
 
-	error = uksm_check_kernel() ?: check_guard() ?: uksm_find_symbols();
+	error = uksm_check_kernel() ?: uksm_check_tried() ?:
+		uksm_find_symbols() ?: start_guard();
 	if (error)
 		return error;
 	uksm_choose_vectors(uksm_has_wide_vectors());

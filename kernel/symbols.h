@@ -39,7 +39,6 @@ void flush_tlb_mm_range(struct mm_struct *mm, unsigned long start,
 /* Calls a function of the list. */
 #define uksm_call(name) static_call(uksm_##name)
 
-int uksm_check_kernel(void);
 int uksm_find_symbols(void);
 
 /* Flushes [start, end) of @mm from all TLBs of the processors; waits for them. */

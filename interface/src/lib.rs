@@ -15,6 +15,7 @@
 //! `uksm_ioctl.h`, whose comments are the documentation of the items here.
 
 pub mod advice;
+pub mod tried_kernels;
 
 /// A structure that a call takes.
 pub trait Request {

@@ -38,5 +38,6 @@ static inline __u64 splitmix64(__u64 *state)
 void test_requests(unsigned long fuzz_calls);
 void test_linehash(const char *vectors);
 void test_compare(void);
+void test_kernel_vendor(void);
 
 #endif /* UKSM_TEST_CHECK_H */

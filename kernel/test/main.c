@@ -12,6 +12,7 @@ int main(int argc, char **argv)
 	}
 	seed = strtoull(argv[2], NULL, 0);
 	test_compare();
+	test_kernel_vendor();
 	test_linehash(argv[1]);
 	test_requests(strtoul(argv[3], NULL, 0));
 	return 0;

@@ -158,24 +158,39 @@ fn built_for(names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn dkms_builds_for_kernels_that_were_tested_and_for_no_vendor_s_of_the_same_number() {
-    let tested = [
+fn dkms_builds_for_every_kernel_from_6_1_on() {
+    let built = [
         "6.1.0-56-cloud-amd64",
-        "6.1.0-56-rt-amd64",
+        "6.2.1",
+        "6.8.12-4-pve",
+        "6.12.0-55.9.1.el10_0.x86_64",
         "6.12.117+deb12-cloud-amd64",
-        "6.12.48-own",
+        "6.120.1",
+        "7.0.0-12-generic",
+        "7.2.13+deb14-cloud-amd64",
+        "8.1.2",
+        "10.0.1",
     ];
-    assert_eq!(built_for(&tested), tested);
+    assert_eq!(built_for(&built), built);
     let others = [
         "5.10.0-8-amd64",
-        "6.6.1-other",
-        "6.12.0-55.9.1.el10_0.x86_64",
-        "6.12.0-160000.5-default",
-        "6.11.5-200.fc40.x86_64",
-        "6.120.1",
-        "7.2.13+deb14-cloud-amd64",
+        "6.0.19",
+        "4.19.1",
+        "3.10.0-1160.el7.x86_64",
     ];
     assert_eq!(built_for(&others), [""; 0]);
+}
+
+#[test]
+fn kmm_builds_for_the_kernels_that_dkms_builds_for() {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let text = |path| fs::read_to_string(tree.join(path)).unwrap();
+    let dkms = text("kernel/dkms.conf");
+    let mut lines = dkms.lines();
+    let pattern = lines.find_map(|line| line.strip_prefix("BUILD_EXCLUSIVE_KERNEL="));
+    let pattern = pattern.unwrap().trim_matches('"');
+    let kmm = text("packaging/kmm/module.yaml");
+    assert!(kmm.contains(&format!("regexp: '{pattern}'")), "{pattern}");
 }
 
 #[test]

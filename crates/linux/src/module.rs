@@ -31,7 +31,7 @@ pub use answers::{
     AttachAnswer, BreakAnswer, Configuration, CountAnswer, FramesAnswer, MappingsAnswer,
 };
 pub use error::{Error, Result};
-pub use raw::{Verb, uksm_info as Info};
+pub use raw::{Verb, tried_kernels, uksm_info as Info};
 
 /// Path of the module's device.
 pub const DEVICE_PATH: &str = "/dev/uksm";

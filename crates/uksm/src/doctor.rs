@@ -28,8 +28,10 @@ use crate::failure::Failure;
 
 mod check;
 mod checks;
+mod distribution;
 mod host;
 mod probe;
+mod prospect;
 mod report;
 mod sources;
 #[cfg(test)]

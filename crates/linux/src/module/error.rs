@@ -14,8 +14,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// There is no device: the module is not loaded.
     #[error(
-        "{}: the uksm module is not loaded: run `modprobe uksm`, or install the package \
-         uksm-dkms and the kernel's headers",
+        "{}: the uksm module is not loaded: run `modprobe uksm`; `uksm doctor` names the \
+         reason if that fails",
         path.display()
     )]
     Missing {

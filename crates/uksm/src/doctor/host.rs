@@ -17,10 +17,12 @@ pub(in crate::doctor) mod module_state;
 pub(in crate::doctor) mod processes;
 pub(in crate::doctor) mod rights;
 pub(in crate::doctor) mod service;
+pub(in crate::doctor) mod vendor;
 
 /// The state of this host.
 pub(crate) struct Host {
     pub(in crate::doctor) kernel: kernel::HostKernel,
+    pub(in crate::doctor) vendor: vendor::HostVendor,
     pub(in crate::doctor) module: module_state::ModuleState,
     pub(in crate::doctor) guard: guard::GuardState,
     pub(in crate::doctor) rights: rights::Rights,
@@ -45,6 +47,7 @@ impl Host {
         let mut processes = processes::HostProcesses::read(root, &proc);
         configuration.mark_targets(&proc, &mut processes.all);
         Host {
+            vendor: vendor::HostVendor::read(root, kernel.release.text()),
             module: module_state::ModuleState::read(
                 root,
                 kernel.release.there(),

@@ -15,6 +15,7 @@ use super::report::{CheckResult, DoctorReport};
 use crate::control::NoAnswer;
 
 mod cases;
+mod distributions;
 mod fake;
 
 use cases::{CASES, Case};
@@ -84,6 +85,7 @@ fn what_cannot_be_read_is_a_note_that_names_the_file() {
     for (check, path) in [
         ("architecture", "proc/sys/kernel/arch"),
         ("kernel-version", "proc/sys/kernel/osrelease"),
+        ("kernel-version", "proc/sys/kernel/version"),
         ("kernel-ksm", "sys/kernel/mm/ksm/run"),
         ("kernel-options", "boot/config-6.12.0-1-amd64"),
         ("kernel-symbols", "proc/kallsyms"),

@@ -8,6 +8,7 @@
 use crate::control::{Answer, NoAnswer};
 use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
+use crate::doctor::prospect::Prospect;
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
@@ -157,12 +158,21 @@ fn daemon(host: &Host) -> Verdict {
     match &host.configuration.answer {
         Ok(Answer::Error(line)) => Verdict::warning(format!("the daemon answers: {line}")),
         Ok(_) => Verdict::ok("the daemon answers"),
+        Err(NoAnswer::NotRunning) if !can_start(host) => {
+            Verdict::note("no daemon runs, and it needs the module first (module-loaded)")
+        }
         Err(NoAnswer::NotRunning) => {
             Verdict::note("no daemon runs").mend("systemctl enable --now uksm")
         }
         Err(NoAnswer::Failed(line)) if !host.rights.may_open() => Verdict::unknown(line),
         Err(NoAnswer::Failed(line)) => Verdict::warning(line).mend("systemctl restart uksm"),
     }
+}
+
+/// Whether the service can start: it loads the module, if the module accepts this kernel.
+fn can_start(host: &Host) -> bool {
+    let is_accepted = matches!(Prospect::of(host), Prospect::Tried | Prospect::Unknown(_));
+    host.module.is_loaded || host.configuration.drives_ksm() || is_accepted
 }
 
 fn daemon_version(host: &Host) -> Verdict {

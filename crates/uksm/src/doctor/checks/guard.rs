@@ -29,7 +29,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "a process can migrate memory to a GPU (/dev/kfd, /dev/nvidia-uvm)",
         reads: "/proc/PID/fd",
         worst: Severity::Warning,
-        cost: "while uksm_guard is loaded, no memory that a processor has touched moves to a GPU: programs that share their memory with it get slow, and its atomics on such memory may fail",
+        cost: "from the first load of uksm until the next boot, no memory that a processor has touched moves to a GPU: programs that share their memory with it get slow, and its atomics on such memory may fail",
         mend: "echo options uksm_guard gpu_migration=1 >> /etc/modprobe.d/uksm.conf, and reboot: then only zeros are merged",
         judge: gpu_memory,
     },

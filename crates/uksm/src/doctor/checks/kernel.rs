@@ -3,13 +3,17 @@
 //!
 //! # Source
 //! `kernel/compat.h` and `kernel/symbol_list.h` of the module, `docs/install.md`; kernel
-//! documentation `admin-guide/LSM`, `admin-guide/module-signing.rst`; UEFI §3.3 for the variable
-//! `SecureBoot`.
+//! documentation `admin-guide/LSM`, `admin-guide/module-signing.rst`; the calls of
+//! `security_locked_down()`, of which a module's `register_kprobe()` has none; UEFI §3.3 for the
+//! variable `SecureBoot`.
+
+use uksm_linux::module::tried_kernels::tried_in_words;
 
 use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
 use crate::doctor::host::kernel::SYMBOLS;
 use crate::doctor::probe::FileContent;
+use crate::doctor::prospect::{TRIED_WITH, is_too_old, untried_kernel, wrong_options};
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
@@ -23,12 +27,15 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     },
     Check {
         name: "kernel-version",
-        finds: "older than 6.1: a warning; newer than 6.12: a note",
-        reads: "/proc/sys/kernel/osrelease",
-        worst: Severity::Warning,
-        cost: "uksm was tested on 6.1 and 6.12: on another kernel the module may fail to build \
-               or to load (`dmesg` has the reason)",
-        mend: "a kernel of 6.1 to 6.12",
+        finds: "the kernel is older than 6.1, or uksm was not tried on its vendor, series or \
+                flavour; a warning if the module is loaded with untested=1; a note if that is set \
+                without need",
+        reads: "/proc/sys/kernel/{osrelease,version}, /etc/os-release, /sys/module/uksm/parameters/untested",
+        worst: Severity::Error,
+        cost: "the module refuses a kernel on which its tests did not run: a change of memory \
+               management that no test has seen can damage merged pages",
+        mend: "a kernel of the list in docs/kernels.md, or `uksm run --backend ksm`, which needs \
+               no module; if the host may be lost, `modprobe uksm untested=1`",
         judge: version,
     },
     Check {
@@ -42,7 +49,9 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     },
     Check {
         name: "kernel-options",
-        finds: "an option that the module needs is not set, or one that it cannot live with is; a warning if only CONFIG_KALLSYMS_ALL is not",
+        finds: "an option that the module needs is not set, or one that it cannot live with is; \
+                a warning if only CONFIG_KALLSYMS_ALL is not, without which a kernel counts as \
+                not tried",
         reads: "/boot/config-RELEASE or /proc/config.gz",
         worst: Severity::Error,
         cost: "the module cannot be loaded, or cannot find the kernel functions that it calls",
@@ -62,8 +71,9 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         name: "lockdown",
         finds: "the kernel is locked down for confidentiality",
         reads: "/sys/kernel/security/lockdown",
-        worst: Severity::Error,
-        cost: "in this mode the kernel has no kprobes, with which the module finds functions: it does not load",
+        worst: Severity::Warning,
+        cost: "in this mode the kernel can refuse the programs that report I/O and moves between \
+               control groups: memory that was just read is found later",
         mend: "boot with lockdown=integrity, which suffices for secure boot",
         judge: lockdown,
     },
@@ -107,27 +117,6 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     },
 ];
 
-/// The oldest kernel on which the module was tested.
-const FIRST_TESTED: (u32, u32) = (6, 1);
-
-/// The newest one.
-const LAST_TESTED: (u32, u32) = (6, 12);
-
-/// Options without which the module does not load.
-const NEEDED: [&str; 4] = [
-    "CONFIG_MODULES",
-    "CONFIG_KSM",
-    "CONFIG_KPROBES",
-    "CONFIG_KALLSYMS",
-];
-
-/// uksm was tested with it only. The module looks up only functions by name, and a kernel without
-/// this option lists those as well: `kernel-symbols` checks them.
-const TESTED_WITH: &str = "CONFIG_KALLSYMS_ALL";
-
-/// Option with which the module does not build.
-const REFUSED: &str = "CONFIG_NO_PAGE_MAPCOUNT";
-
 /// Bytes of attributes before a variable's value.
 const ATTRIBUTES: usize = 4;
 
@@ -147,20 +136,34 @@ fn version(host: &Host) -> Verdict {
         FileContent::Absent => return Verdict::unknown("/proc/sys/kernel/osrelease is not there"),
         FileContent::Unread(why) => return Verdict::unknown(why),
     };
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map(|number| number.parse::<u32>().ok());
-    let (Some(Some(major)), Some(Some(minor))) = (numbers.next(), numbers.next()) else {
-        return Verdict::unknown(format!("the release {release} has no version"));
+    let loaded = host.module.is_loaded;
+    let unfit = |what: String| match loaded {
+        true => Verdict::warning(what),
+        false => Verdict::error(what),
     };
-    match (major, minor) {
-        version if version < FIRST_TESTED => Verdict::warning(format!(
-            "{release} is older than any kernel that uksm was tested on"
-        )),
-        version if version > LAST_TESTED => Verdict::note(format!(
-            "{release} is newer than any kernel that uksm was tested on"
-        )),
-        _ => Verdict::ok(release),
+    let state = host.vendor.distribution.state().map(str::to_owned);
+    if is_too_old(release) {
+        let what = format!("{release} is older than all kernels for which the module builds");
+        return unfit(what).about(state.into_iter().collect());
+    }
+    let untested = host.module.untested.text() == "Y";
+    match untried_kernel(host) {
+        Err(why) => Verdict::unknown(why),
+        Ok(None) if untested => {
+            Verdict::note("untested=1 is set without need: uksm was tried on this kernel")
+                .mend("grep -r untested /etc/modprobe.d")
+        }
+        Ok(None) => Verdict::ok(release),
+        Ok(Some(kernel)) => {
+            let consequence = match (loaded, untested) {
+                (true, true) => "untested=1 loaded the module all the same",
+                (true, false) => "a module is loaded all the same",
+                (false, _) => "the module refuses this kernel",
+            };
+            let tried = format!("tried: {}", tried_in_words());
+            unfit(format!("uksm was not tried on {kernel}: {consequence}"))
+                .about(state.into_iter().chain([tried]).collect())
+        }
     }
 }
 
@@ -180,19 +183,11 @@ fn options(host: &Host) -> Verdict {
     if kernel.config.there().is_none() {
         return Verdict::unknown("neither /boot/config-RELEASE nor /proc/config.gz is there");
     }
-    let missing = NEEDED
-        .into_iter()
-        .filter(|option| kernel.has(option) == Some(false));
-    let missing: Vec<String> = missing
-        .map(|option| format!("{option} is not set"))
-        .collect();
-    let refused = (kernel.has(REFUSED) == Some(true)).then(|| format!("{REFUSED} is set"));
-    let wrong: Vec<String> = missing.into_iter().chain(refused).collect();
-    let is_tested = kernel.has(TESTED_WITH) == Some(true);
-    match (wrong.is_empty(), is_tested) {
+    let wrong = wrong_options(host);
+    match (wrong.is_empty(), kernel.has(TRIED_WITH) == Some(true)) {
         (true, true) => Verdict::ok("the kernel has the options that the module needs"),
         (true, false) => Verdict::warning(format!(
-            "{TESTED_WITH} is not set, and uksm was tested with it only"
+            "{TRIED_WITH} is not set, and uksm was tried with it only (kernel-version)"
         )),
         (false, _) => {
             Verdict::error("the kernel was not built as the module needs it").about(wrong)
@@ -232,7 +227,7 @@ fn lockdown(host: &Host) -> Verdict {
     match &host.kernel.lockdown {
         FileContent::There(text) => match chosen(text) {
             Some("confidentiality") => {
-                Verdict::error("the kernel is locked down for confidentiality")
+                Verdict::warning("the kernel is locked down for confidentiality")
             }
             Some(mode) => Verdict::ok(format!("the kernel's lockdown is: {mode}")),
             None => Verdict::unknown(format!(
@@ -261,7 +256,8 @@ fn signature(host: &Host) -> Verdict {
             false => "the kernel loads modules without a signature",
         });
     }
-    let enrol = |verdict: Verdict| verdict.mend("mokutil --import /var/lib/dkms/mok.pub");
+    let key = host.vendor.distribution.signing_key();
+    let enrol = |verdict: Verdict| verdict.mend(format!("mokutil --import {key}"));
     if host.module.is_loaded {
         return Verdict::ok("the kernel wants signatures, and has loaded the module");
     }

@@ -3,7 +3,8 @@
 //!
 //! # Approach
 //! The properties of a module are in the section `.modinfo` of its file. A compressed file is not
-//! read. The device is opened and closed again by the code of `uksm run`, which makes a domain for
+//! read. No check recommends to build or to load a module that cannot be built, or that refuses
+//! this kernel (`prospect.rs`). The device is opened and closed again by the code of `uksm run`, which makes a domain for
 //! that moment.
 //!
 //! # Source
@@ -13,6 +14,8 @@ use uksm_linux::module;
 
 use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
+use crate::doctor::probe::FileContent;
+use crate::doctor::prospect::{Prospect, vendor};
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
@@ -21,7 +24,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         reads: "/sys/module/uksm",
         worst: Severity::Error,
         cost: "without the module nothing is merged",
-        mend: "modprobe uksm; `dmesg` says why if that fails; where it cannot be loaded, `uksm run --backend ksm` drives in-kernel KSM instead (docs/ksm-backend.md)",
+        mend: "load it; `dmesg` has the reason if that fails; where it cannot be loaded, `uksm run --backend ksm` drives in-kernel KSM instead (docs/ksm-backend.md)",
         judge: loaded,
     },
     Check {
@@ -30,13 +33,14 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         reads: "/lib/modules/RELEASE/{updates/dkms,updates,extra,kernel/extra}/uksm.ko, modules.dep",
         worst: Severity::Error,
         cost: "the module cannot be loaded by name: not now, or not after the next start of the host",
-        mend: "dkms install",
+        mend: "dkms install, where the module can be built; else `uksm run --backend ksm`",
         judge: installed,
     },
     Check {
         name: "module-current",
-        finds: "uksm.ko was built for another kernel; a warning if another one than that file is loaded",
-        reads: "uksm.ko, /sys/module/uksm/srcversion",
+        finds: "uksm.ko was built for another kernel, or for another build of this one; a warning \
+                if another one than that file is loaded",
+        reads: "uksm.ko, /proc/sys/kernel/version, /sys/module/uksm/srcversion",
         worst: Severity::Error,
         cost: "a module of another kernel does not load; one that was updated is used from the next load on only",
         mend: "build it again, or load it again: merged pages stay merged meanwhile",
@@ -57,7 +61,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         reads: "/lib/modules/RELEASE/build/Makefile",
         worst: Severity::Error,
         cost: "DKMS cannot build the module for this kernel",
-        mend: "install the headers of the running kernel",
+        mend: "install the headers of the running kernel, where the module can be built",
         judge: headers,
     },
     Check {
@@ -74,6 +78,11 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
 
 const INSTALL: &str = "dkms install uksm/0.1.0";
 
+/// Loads a module that was loaded before.
+fn load(host: &Host) -> &'static str {
+    Prospect::of(host).load_command().unwrap_or("modprobe uksm")
+}
+
 fn loaded(host: &Host) -> Verdict {
     let module = &host.module;
     match (module.is_loaded, &module.file) {
@@ -81,10 +90,32 @@ fn loaded(host: &Host) -> Verdict {
             "" => Verdict::ok("the module is loaded"),
             version => Verdict::ok(format!("the module is loaded, version {version}")),
         },
-        (false, Some(_)) => Verdict::error("the module is not loaded").mend("modprobe uksm"),
-        (false, None) => {
-            Verdict::error("the module is not loaded").mend(format!("{INSTALL} && modprobe uksm"))
+        (false, file) => not_loaded(host, file.is_some()),
+    }
+}
+
+fn not_loaded(host: &Host, has_file: bool) -> Verdict {
+    let prospect = Prospect::of(host);
+    let what = match &prospect {
+        Prospect::Impossible(reason) => {
+            let what = format!("the module is not loaded, and cannot be built: {reason}");
+            return without_module(host, Verdict::error(what));
         }
+        Prospect::Untried(_) => {
+            "the module is not loaded; untested=1 loads it into this kernel, at your own risk"
+        }
+        Prospect::Tried | Prospect::Unknown(_) => "the module is not loaded",
+    };
+    let commands = [(!has_file).then_some(INSTALL), prospect.load_command()];
+    let commands: Vec<&str> = commands.into_iter().flatten().collect();
+    Verdict::error(what).mend(commands.join(" && "))
+}
+
+/// Adds the command that needs no module, where the kernel has KSM.
+fn without_module(host: &Host, verdict: Verdict) -> Verdict {
+    match &host.kernel.ksm {
+        FileContent::Absent => verdict,
+        _ => verdict.mend("uksm run --backend ksm"),
     }
 }
 
@@ -97,6 +128,10 @@ fn installed(host: &Host) -> Verdict {
         return Verdict::ok(format!("{} is there", file.name));
     }
     let what = format!("there is no uksm.ko for kernel {release}");
+    if let (false, Prospect::Impossible(reason)) = (module.is_loaded, Prospect::of(host)) {
+        let what = format!("{what}, and none can be built: {reason}");
+        return without_module(host, Verdict::error(what));
+    }
     let verdict = match module.is_loaded {
         true => Verdict::warning(format!("{what}, though one is loaded")),
         false => Verdict::error(what),
@@ -131,11 +166,31 @@ fn current(host: &Host) -> Verdict {
             .mend(format!("dkms build --force uksm/0.1.0 -k {release}"))
             .mend(format!("dkms install --force uksm/0.1.0 -k {release}"));
     }
+    let running = host.vendor.kernel_version.text();
+    if let Some(build) = file.kernel_build.as_deref()
+        && !running.is_empty()
+        && build != running
+    {
+        let what = format!(
+            "{} was built for {release} {build}, and this is {running}: two builds of one name",
+            file.name
+        );
+        let verdict = match host.module.is_loaded {
+            true => Verdict::warning(what),
+            false => Verdict::error(what),
+        };
+        return verdict
+            .mend(format!("dkms remove uksm/0.1.0 -k {release}"))
+            .mend(format!("dkms install uksm/0.1.0 -k {release}"));
+    }
     let loaded = host.module.sources.text();
     match file.sources.as_deref() {
         Some(sources) if !loaded.is_empty() && sources != loaded => {
             Verdict::warning("the module that is loaded is not the one that is installed")
-                .mend("systemctl stop uksm && rmmod uksm && modprobe uksm")
+                .mend(format!(
+                    "systemctl stop uksm && rmmod uksm && {}",
+                    load(host)
+                ))
                 .mend("systemctl start uksm")
         }
         _ => Verdict::ok("the installed module is of this kernel"),
@@ -146,9 +201,22 @@ fn at_start(host: &Host) -> Verdict {
     match (host.module.loads_at_start, host.configuration.is_enabled) {
         (true, _) => Verdict::ok("the module is loaded at the start of the host"),
         (false, true) => Verdict::ok("the service loads the module"),
-        (false, false) => Verdict::note("nothing loads the module at the start of the host")
-            .mend("echo uksm > /etc/modules-load.d/uksm.conf"),
+        (false, false) => not_at_start(&Prospect::of(host)),
     }
+}
+
+fn not_at_start(prospect: &Prospect) -> Verdict {
+    let verdict = Verdict::note("nothing loads the module at the start of the host");
+    let verdict = match prospect {
+        Prospect::Impossible(_) => {
+            return Verdict::not_applicable("there can be no module on this kernel");
+        }
+        Prospect::Untried(_) => {
+            verdict.mend("echo options uksm untested=1 >> /etc/modprobe.d/uksm.conf")
+        }
+        Prospect::Tried | Prospect::Unknown(_) => verdict,
+    };
+    verdict.mend("echo uksm > /etc/modules-load.d/uksm.conf")
 }
 
 fn headers(host: &Host) -> Verdict {
@@ -159,13 +227,24 @@ fn headers(host: &Host) -> Verdict {
     if module.has_headers {
         return Verdict::ok("the headers of this kernel are there");
     }
-    let what = format!("the headers of kernel {release} are not there");
+    if let Prospect::Impossible(_) = Prospect::of(host) {
+        return Verdict::not_applicable("no module can be built for this kernel");
+    }
+    let package = host.vendor.distribution.headers(release, vendor(host));
+    let source = match package {
+        Some(_) => "",
+        None => ", and no package is known to have them: they come with the kernel's build",
+    };
+    let what = format!("the headers of kernel {release} are not there{source}");
     let verdict = match (module.is_loaded, &module.file) {
         (false, None) => Verdict::error(what),
         // The module was built already.
         _ => Verdict::note(what),
     };
-    verdict.mend(format!("apt install linux-headers-{release}"))
+    match package {
+        Some(command) => verdict.mend(command),
+        None => verdict,
+    }
 }
 
 fn device(host: &Host) -> Verdict {
@@ -182,11 +261,14 @@ fn device(host: &Host) -> Verdict {
             "{} is not there, though the module is loaded",
             path.display()
         ))
-        .mend("rmmod uksm && modprobe uksm"),
+        .mend(format!("rmmod uksm && {}", load(host))),
         Err(error @ (Error::Version { .. } | Error::NotDevice { .. })) => {
             Verdict::error(error.to_string())
                 .mend("dkms install --force uksm/0.1.0")
-                .mend("systemctl stop uksm && rmmod uksm && modprobe uksm")
+                .mend(format!(
+                    "systemctl stop uksm && rmmod uksm && {}",
+                    load(host)
+                ))
         }
         Err(error) => Verdict::error(error.to_string()),
     }

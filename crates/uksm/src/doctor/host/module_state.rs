@@ -25,6 +25,8 @@ pub(in crate::doctor) struct ModuleState {
     pub(in crate::doctor) is_loaded: bool,
     pub(in crate::doctor) version: FileContent<String>,
     pub(in crate::doctor) sources: FileContent<String>,
+    /// The parameter `untested`.
+    pub(in crate::doctor) untested: FileContent<String>,
     pub(in crate::doctor) file: Option<ModuleFile>,
     pub(in crate::doctor) has_headers: bool,
     pub(in crate::doctor) has_sources: bool,
@@ -41,6 +43,8 @@ pub(in crate::doctor) struct ModuleFile {
     pub(in crate::doctor) is_signed: Option<bool>,
     /// The kernel that it was built for.
     pub(in crate::doctor) kernel: Option<String>,
+    /// The build of that kernel, as `uname -v` prints it.
+    pub(in crate::doctor) kernel_build: Option<String>,
     /// A sum of its sources.
     pub(in crate::doctor) sources: Option<String>,
 }
@@ -70,6 +74,7 @@ impl ModuleState {
             is_loaded: root.has("sys/module/uksm"),
             version: root.text("sys/module/uksm/version"),
             sources: root.text("sys/module/uksm/srcversion"),
+            untested: root.text("sys/module/uksm/parameters/untested"),
             file: file.map(|place| ModuleFile::read(root, &place)),
             has_headers: root.has(&of_kernel("build/Makefile")),
             has_sources: root.list("usr/src").iter().any(|path| {
@@ -99,6 +104,7 @@ impl ModuleFile {
             name: format!("/{place}"),
             is_signed: modinfo_lines.as_ref().map(|_| bytes.ends_with(SIGNED)),
             kernel: of("vermagic").and_then(|text| Some(text.split(' ').next()?.to_owned())),
+            kernel_build: of("built_for"),
             sources: of("srcversion"),
         }
     }

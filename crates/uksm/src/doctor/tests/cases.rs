@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use uksm_linux::module;
 
-use super::fake::{CONFIG, Fake, MODULE, RELEASE, daemon, file_of_module};
+use super::fake::{
+    CONFIG, Fake, MODULE, RELEASE, VERSION, daemon, file_of_module, file_of_other_build,
+};
 use crate::control::{Answer, NoAnswer};
 use crate::doctor::check::Severity::{self, Error, Note, Warning};
 use crate::status::groups::{GroupStatus, GroupsStatus};
@@ -74,8 +76,22 @@ const PLENTY: i64 = 1 << 20;
 
 cases! {
     "architecture" Error ["aarch64"] |fake| fake.write("proc/sys/kernel/arch", "aarch64\n");
-    "kernel-version" Warning ["5.10.0-8", "older"] |fake| fake.write("proc/sys/kernel/osrelease", "5.10.0-8\n");
-    "kernel-version" Note ["6.18.1", "newer"] |fake| fake.write("proc/sys/kernel/osrelease", "6.18.1\n");
+    "kernel-version" Error ["5.10.0-8-amd64 is older", "Debian: "] |fake| fake.boot("5.10.0-8-amd64", VERSION);
+    "kernel-version" Error ["not tried on 6.8.12-4-pve (Proxmox): the module refuses", "tried: Debian 6.1 ("] |fake| {
+        fake.boot("6.8.12-4-pve", "#1 SMP PREEMPT_DYNAMIC PMX 6.8.12-4");
+    };
+    // A series of the future.
+    "kernel-version" Error ["not tried on 8.1.2+deb15-amd64 (Debian)"] |fake| fake.boot("8.1.2+deb15-amd64", "#1 SMP Debian 8.1.2-1");
+    "kernel-version" Error ["built without CONFIG_KALLSYMS_ALL"] |fake| {
+        unloaded(fake);
+        fake.write(&format!("boot/config-{RELEASE}"), "CONFIG_MODULES=y\nCONFIG_KSM=y\nCONFIG_KPROBES=y\nCONFIG_KALLSYMS=y\n");
+    };
+    "kernel-version" Warning ["6.18.1 (unknown vendor): untested=1 loaded the module"] |fake| {
+        fake.write("proc/sys/kernel/osrelease", "6.18.1\n");
+        fake.write("proc/sys/kernel/version", "#1 SMP\n");
+        fake.write("sys/module/uksm/parameters/untested", "Y\n");
+    };
+    "kernel-version" Note ["without need", "/etc/modprobe.d"] |fake| fake.write("sys/module/uksm/parameters/untested", "Y\n");
     "kernel-ksm" Error ["CONFIG_KSM"] |fake| fake.remove("sys/kernel/mm/ksm");
     "kernel-options" Error ["CONFIG_KPROBES is not set", "CONFIG_NO_PAGE_MAPCOUNT is set"] |fake| {
         fake.write(&format!("boot/config-{RELEASE}"), "CONFIG_MODULES=y\nCONFIG_KSM=y\n# CONFIG_KPROBES is not set\nCONFIG_NO_PAGE_MAPCOUNT=y\n");
@@ -86,7 +102,7 @@ cases! {
     "kernel-symbols" Error ["folio_add_anon_rmap_ptes or page_add_anon_rmap", "ptrace_may_access"] |fake| {
         fake.write("proc/kallsyms", "0000 T kallsyms_lookup_name\n0000 T pidfd_get_pid\n");
     };
-    "lockdown" Error ["confidentiality"] |fake| fake.write("sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
+    "lockdown" Warning ["confidentiality"] |fake| fake.write("sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
     "signature" Error ["has none", "mokutil --import"] |fake| {
         secure_boot(fake);
         unloaded(fake);
@@ -106,15 +122,35 @@ cases! {
     "module-loaded" Error ["modprobe uksm"] |fake| unloaded(fake);
     "module-loaded" Error ["dkms install uksm/0.1.0 && modprobe uksm"] |fake| without_module(fake);
     "module-installed" Error ["6.12.0-1-amd64", "dkms-source"] |fake| without_module(fake);
+    "module-loaded" Error ["modprobe uksm untested=1", "own risk"] |fake| {
+        unloaded(fake);
+        fake.write("proc/sys/kernel/version", "#1 SMP\n");
+    };
+    "module-loaded" Error ["cannot be built: CONFIG_KPROBES is not set", "--backend ksm"] |fake| {
+        without_module(fake);
+        fake.write(&format!("boot/config-{RELEASE}"), "CONFIG_MODULES=y\n# CONFIG_KPROBES is not set\nCONFIG_KSM=y\nCONFIG_KALLSYMS=y\n");
+    };
+    "module-installed" Error ["none can be built: the module builds for kernels from 6.1 on", "--backend ksm"] |fake| {
+        fake.boot("5.14.0-503.el9.x86_64", "#1 SMP");
+    };
     "module-installed" Warning ["though one is loaded", "dkms install"] |fake| fake.remove(MODULE);
     "module-current" Error ["built for kernel 6.1.0-9-amd64", "-k 6.12.0-1-amd64"] |fake| {
         unloaded(fake);
         fake.put(MODULE, &file_of_module("6.1.0-9-amd64", "ABC", true));
     };
+    "module-current" Error ["two builds of one name", "#2 SMP", "dkms remove uksm/0.1.0 -k 6.12.0-1-amd64"] |fake| {
+        unloaded(fake);
+        fake.put(MODULE, &file_of_other_build("#2 SMP PREEMPT_DYNAMIC Debian 6.12.1-2"));
+    };
     "module-current" Warning ["not the one that is installed", "rmmod"] |fake| {
         fake.put(MODULE, &file_of_module(RELEASE, "DEF", true));
     };
     "module-current" Note ["compressed"] |fake| fake.write(MODULE, "no ELF");
+    "module-at-start" Note ["options uksm untested=1", "/etc/modules-load.d/uksm.conf"] |fake| {
+        fake.remove("etc/modules-load.d");
+        fake.remove("etc/systemd/system/multi-user.target.wants");
+        fake.write("proc/sys/kernel/version", "#1 SMP\n");
+    };
     "module-at-start" Note ["/etc/modules-load.d/uksm.conf"] |fake| {
         fake.remove("etc/modules-load.d");
         fake.remove("etc/systemd/system/multi-user.target.wants");
@@ -137,6 +173,7 @@ cases! {
         without_module(fake);
         fake.remove("lib/modules");
     };
+    "headers" Error ["no package is known", "kernel's build"] |fake| fake.boot("6.12.48-own", "#3 SMP PREEMPT_DYNAMIC");
     "headers" Note ["6.12.0-1-amd64"] |fake| fake.remove(&format!("lib/modules/{RELEASE}/build"));
     // Too long for a line: the command must be continued.
     "headers" Note ["linux-headers-6.12.0-of-a-distribution-with-very-long-names"] |fake| {
@@ -257,6 +294,10 @@ cases! {
     "zero-and-hints" Note ["only zeros"] |fake| fake.write(CONFIG, "merge = \"zero\"\n[targets]\nall = true\n");
     "dry-run" Warning ["dry_run"] |fake| fake.write(CONFIG, "dry_run = true\n[targets]\nall = true\n");
     "daemon" Warning ["hangs", "systemctl restart"] |fake| fake.daemon = || Err(NoAnswer::Failed("it hangs".to_owned()));
+    "daemon" Note ["needs the module first"] |fake| {
+        fake.boot("6.8.12-4-pve", "#1 SMP PREEMPT_DYNAMIC PMX 6.8.12-4");
+        fake.daemon = || Err(NoAnswer::NotRunning);
+    };
     "daemon" Note ["no daemon runs", "enable --now"] |fake| fake.daemon = || Err(NoAnswer::NotRunning);
     "daemon-version" Warning ["version 0.0.9", "restart"] |fake| fake.daemon = || Ok(daemon("0.0.9", 0));
     "groups-run" Warning ["web: died"] |fake| fake.daemon = || Ok(Answer::Groups(Box::new(GroupsStatus {

@@ -16,6 +16,8 @@ use crate::doctor::sources::Sources;
 use crate::status::{DaemonStatus, SavingsStatus, Status};
 
 pub(super) const RELEASE: &str = "6.12.0-1-amd64";
+/// The version of that kernel.
+pub(super) const VERSION: &str = "#1 SMP PREEMPT_DYNAMIC Debian 6.12.1-1 (2026-11-26)";
 /// Where DKMS puts the module.
 pub(super) const MODULE: &str = "lib/modules/6.12.0-1-amd64/updates/dkms/uksm.ko";
 pub(super) const CONFIG: &str = "etc/uksm/config.toml";
@@ -76,6 +78,11 @@ impl Fake {
         for (path, text) in [
             ("proc/sys/kernel/arch", "x86_64\n"),
             ("proc/sys/kernel/osrelease", "6.12.0-1-amd64\n"),
+            ("proc/sys/kernel/version", VERSION),
+            (
+                "etc/os-release",
+                "PRETTY_NAME=\"Debian GNU/Linux 13 (trixie)\"\nID=debian\n",
+            ),
             ("proc/sys/kernel/yama/ptrace_scope", "1\n"),
             ("proc/sys/vm/overcommit_memory", "0\n"),
             ("proc/kallsyms", SYMBOLS),
@@ -119,6 +126,7 @@ impl Fake {
             ("sys/kernel/btf/vmlinux", "btf"),
             ("sys/module/uksm/version", "0.1.0\n"),
             ("sys/module/uksm/srcversion", "ABC\n"),
+            ("sys/module/uksm/parameters/untested", "N\n"),
             ("sys/module/uksm_guard/parameters/gpu_migration", "N\n"),
             ("proc/sys/kernel/ftrace_enabled", "1\n"),
             ("sys/kernel/debug/kprobes/enabled", "1\n"),
@@ -165,6 +173,16 @@ impl Fake {
         };
         let root = Root::at_path(self.root.path());
         DoctorReport::of(&Host::read(&root, None, &sources))
+    }
+
+    /// Makes the kernel another one, with its own folder of modules, and no module.
+    pub(super) fn boot(&self, release: &str, version: &str) {
+        self.remove("sys/module/uksm");
+        self.remove("lib/modules");
+        self.write("proc/sys/kernel/osrelease", &format!("{release}\n"));
+        self.write("proc/sys/kernel/version", &format!("{version}\n"));
+        self.write(&format!("boot/config-{release}"), OPTIONS);
+        std::fs::create_dir_all(self.root.path().join("lib/modules").join(release)).unwrap();
     }
 
     /// Makes a file.
@@ -222,6 +240,14 @@ pub(super) fn file_of_module(kernel: &str, sources: &str, is_signed: bool) -> Ve
     long_file_of_module(kernel, sources, is_signed, 0)
 }
 
+/// The same, built for another build of the kernel of the host.
+pub(super) fn file_of_other_build(build: &str) -> Vec<u8> {
+    modinfo_file(
+        &format!("built_for={build}\0vermagic={RELEASE} SMP mod_unload \0"),
+        0,
+    )
+}
+
 /// The same with debug information, which is before the table of sections.
 pub(super) fn long_file_of_module(
     kernel: &str,
@@ -229,15 +255,21 @@ pub(super) fn long_file_of_module(
     is_signed: bool,
     debug_bytes: usize,
 ) -> Vec<u8> {
-    let mut file = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
-    let section = file.add_section(vec![], b".modinfo".to_vec(), SectionKind::ReadOnlyData);
-    let modinfo = format!("license=GPL\0srcversion={sources}\0vermagic={kernel} SMP mod_unload \0");
-    file.append_section_data(section, modinfo.as_bytes(), 1);
-    let section = file.add_section(vec![], b".debug_info".to_vec(), SectionKind::Debug);
-    file.append_section_data(section, &vec![7; debug_bytes], 1);
-    let mut bytes = file.write().unwrap();
+    let modinfo = format!(
+        "license=GPL\0built_for={VERSION}\0srcversion={sources}\0vermagic={kernel} SMP mod_unload \0"
+    );
+    let mut bytes = modinfo_file(&modinfo, debug_bytes);
     if is_signed {
         bytes.extend(b"~Module signature appended~\n");
     }
     bytes
+}
+
+fn modinfo_file(modinfo: &str, debug_bytes: usize) -> Vec<u8> {
+    let mut file = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+    let section = file.add_section(vec![], b".modinfo".to_vec(), SectionKind::ReadOnlyData);
+    file.append_section_data(section, modinfo.as_bytes(), 1);
+    let section = file.add_section(vec![], b".debug_info".to_vec(), SectionKind::Debug);
+    file.append_section_data(section, &vec![7; debug_bytes], 1);
+    file.write().unwrap()
 }

@@ -1,0 +1,143 @@
+//! Whether the module can be built for the running kernel, and loaded into it.
+//!
+//! # Problem
+//! Several checks recommend to build or load the module. None of them may recommend a command that
+//! DKMS, the kernel or the module itself refuses.
+//!
+//! # Approach
+//! All of them ask here. Unknown facts are no obstacle.
+//!
+//! # Source
+//! `kernel/dkms.conf` for what DKMS refuses, `kernel/running_kernel.c` for what the module refuses.
+
+use uksm_linux::module::tried_kernels::{FIRST_SERIES, KernelName};
+
+use super::host::Host;
+use super::probe::FileContent;
+
+/// Options without which the module is not built, or not loaded.
+const NEEDED: [&str; 4] = [
+    "CONFIG_MODULES",
+    "CONFIG_KSM",
+    "CONFIG_KPROBES",
+    "CONFIG_KALLSYMS",
+];
+
+/// Option with which the module is not built.
+const REFUSED: &str = "CONFIG_NO_PAGE_MAPCOUNT";
+
+/// Option that every tried kernel has. Without it the kernel lists functions only, which are all
+/// that the module looks up.
+pub(in crate::doctor) const TRIED_WITH: &str = "CONFIG_KALLSYMS_ALL";
+
+/// What becomes of the module on the running kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::doctor) enum Prospect {
+    /// The kernel's name cannot be read.
+    Unknown(String),
+    /// The tests passed on kernels like this.
+    Tried,
+    /// The module refuses the kernel, unless it is loaded with `untested=1`: the kernel, and what
+    /// it differs in.
+    Untried(String),
+    /// The module cannot be built: the reason.
+    Impossible(String),
+}
+
+impl Prospect {
+    /// The prospect of the module on a host.
+    pub(in crate::doctor) fn of(host: &Host) -> Prospect {
+        if let Some(reason) = build_obstacle(host) {
+            return Prospect::Impossible(reason);
+        }
+        match untried_kernel(host) {
+            Err(why) => Prospect::Unknown(why),
+            Ok(None) => Prospect::Tried,
+            Ok(Some(kernel)) => Prospect::Untried(kernel),
+        }
+    }
+
+    /// The command that loads the module; none if there can be no module.
+    pub(in crate::doctor) const fn load_command(&self) -> Option<&'static str> {
+        match self {
+            Prospect::Unknown(_) | Prospect::Tried => Some("modprobe uksm"),
+            Prospect::Untried(_) => Some("modprobe uksm untested=1"),
+            Prospect::Impossible(_) => None,
+        }
+    }
+}
+
+/// The running kernel and its difference from all that were tried; none if it is like one of them.
+///
+/// # Errors
+/// The kernel's name cannot be read.
+pub(in crate::doctor) fn untried_kernel(host: &Host) -> Result<Option<String>, String> {
+    let names = [&host.kernel.release, &host.vendor.kernel_version];
+    for name in names {
+        if let FileContent::Unread(why) = name {
+            return Err(why.clone());
+        }
+    }
+    let [release, version] = names.map(FileContent::text);
+    if release.is_empty() || version.is_empty() {
+        return Err("/proc/sys/kernel does not name the kernel".to_owned());
+    }
+    let vendor = vendor(host);
+    let difference = match host.kernel.has(TRIED_WITH) {
+        Some(false) => format!("built without {TRIED_WITH}"),
+        _ if (KernelName { release, version }).is_tried(vendor) => return Ok(None),
+        _ => vendor.unwrap_or("unknown vendor").to_owned(),
+    };
+    Ok(Some(format!("{release} ({difference})")))
+}
+
+/// The vendor of the running kernel.
+pub(in crate::doctor) fn vendor(host: &Host) -> Option<&'static str> {
+    let name = KernelName {
+        release: host.kernel.release.text(),
+        version: host.vendor.kernel_version.text(),
+    };
+    name.vendor(|option| host.kernel.has(option) == Some(true))
+}
+
+/// Options that are not as the module needs them.
+pub(in crate::doctor) fn wrong_options(host: &Host) -> Vec<String> {
+    let kernel = &host.kernel;
+    let missing = NEEDED
+        .into_iter()
+        .filter(|option| kernel.has(option) == Some(false));
+    let missing = missing.map(|option| format!("{option} is not set"));
+    let refused = (kernel.has(REFUSED) == Some(true)).then(|| format!("{REFUSED} is set"));
+    missing.chain(refused).collect()
+}
+
+/// Whether the kernel is older than all for which the module builds.
+pub(in crate::doctor) fn is_too_old(release: &str) -> bool {
+    let name = KernelName {
+        release,
+        version: "",
+    };
+    name.series().is_some_and(|series| series < FIRST_SERIES)
+}
+
+/// Why no module can be built for the running kernel.
+fn build_obstacle(host: &Host) -> Option<String> {
+    let (major, minor) = FIRST_SERIES;
+    let kernel = &host.kernel;
+    let wrong = wrong_options(host);
+    if matches!(&kernel.architecture, FileContent::There(text) if text.trim() != "x86_64") {
+        return Some("the module is for x86-64".to_owned());
+    }
+    if is_too_old(kernel.release.text()) {
+        return Some(format!(
+            "the module builds for kernels from {major}.{minor} on"
+        ));
+    }
+    if !wrong.is_empty() {
+        return Some(wrong.join(", "));
+    }
+    if kernel.ksm == FileContent::Absent {
+        return Some("the kernel has no KSM".to_owned());
+    }
+    host.vendor.distribution.build_obstacle().map(str::to_owned)
+}

@@ -1,0 +1,163 @@
+//! The remedies on kernels of distributions: in their own words, and none that cannot work.
+
+use super::fake::Fake;
+use super::row;
+use crate::control::NoAnswer;
+use crate::doctor::check::Severity;
+use crate::doctor::report::Report;
+
+/// A host of a distribution, and what must be recommended there.
+struct DistributionHost {
+    os_release: &'static str,
+    release: &'static str,
+    version: &'static str,
+    /// The command that installs the headers; none if no check may recommend to build.
+    headers: Option<&'static str>,
+}
+
+const DEBIAN: &str = "ID=debian\n";
+
+const HOSTS: [DistributionHost; 15] = [
+    DistributionHost {
+        os_release: DEBIAN,
+        release: "6.8.12-4-pve",
+        version: "#1 SMP PREEMPT_DYNAMIC PMX 6.8.12-4 (2024-11-06T15:04Z)",
+        headers: Some("apt install proxmox-headers-6.8.12-4-pve"),
+    },
+    DistributionHost {
+        os_release: DEBIAN,
+        release: "6.18.3+deb14-amd64",
+        version: "#1 SMP PREEMPT_DYNAMIC Debian 6.18.3-1 (2026-01-05)",
+        headers: Some("apt install linux-headers-6.18.3+deb14-amd64"),
+    },
+    DistributionHost {
+        os_release: "ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n",
+        release: "7.0.0-12-generic",
+        version: "#12-Ubuntu SMP PREEMPT_DYNAMIC Mon Nov  2 10:00:00 UTC 2026",
+        headers: Some("apt install linux-headers-7.0.0-12-generic"),
+    },
+    DistributionHost {
+        os_release: "ID=fedora\n",
+        release: "7.2.9-200.fc43.x86_64",
+        version: "#1 SMP PREEMPT_DYNAMIC",
+        headers: Some("dnf install kernel-devel-7.2.9-200.fc43.x86_64"),
+    },
+    DistributionHost {
+        os_release: "ID=\"almalinux\"\nID_LIKE=\"rhel centos fedora\"\n",
+        release: "6.12.0-55.9.1.el10_0.x86_64",
+        version: "#1 SMP PREEMPT_DYNAMIC",
+        headers: Some("dnf install kernel-devel-6.12.0-55.9.1.el10_0.x86_64"),
+    },
+    DistributionHost {
+        os_release: "ID=\"rhel\"\n",
+        release: "5.14.0-503.11.1.el9_5.x86_64",
+        version: "#1 SMP PREEMPT_DYNAMIC",
+        headers: None,
+    },
+    DistributionHost {
+        os_release: "ID=\"ol\"\nID_LIKE=\"fedora\"\n",
+        release: "6.12.0-105.51.5.el9uek.x86_64",
+        version: "#2 SMP PREEMPT_DYNAMIC",
+        headers: Some("dnf install kernel-uek-devel-6.12.0-105.51.5.el9uek.x86_64"),
+    },
+    DistributionHost {
+        os_release: "ID=\"sles\"\nID_LIKE=\"suse\"\n",
+        release: "6.12.0-160000.5-default",
+        version: "#1 SMP PREEMPT_DYNAMIC",
+        headers: Some("zypper install kernel-default-devel"),
+    },
+    DistributionHost {
+        os_release: "ID=arch\n",
+        release: "7.3.2-arch1-1",
+        version: "#1 SMP PREEMPT_DYNAMIC",
+        headers: Some("pacman -S linux-headers"),
+    },
+    DistributionHost {
+        os_release: "ID=arch\n",
+        release: "6.18.9-1-lts",
+        version: "#1 SMP PREEMPT_DYNAMIC",
+        headers: Some("pacman -S linux-lts-headers"),
+    },
+    DistributionHost {
+        os_release: "ID=manjaro\nID_LIKE=arch\n",
+        release: "6.12.48-1-MANJARO",
+        version: "#1 SMP PREEMPT_DYNAMIC",
+        headers: Some("pacman -S linux612-headers"),
+    },
+    DistributionHost {
+        os_release: "ID=\"amzn\"\nID_LIKE=\"fedora\"\n",
+        release: "6.12.58-82.121.amzn2023.x86_64",
+        version: "#1 SMP PREEMPT_DYNAMIC",
+        headers: Some("dnf install kernel6.12-devel-6.12.58-82.121.amzn2023.x86_64"),
+    },
+    DistributionHost {
+        os_release: "ID=talos\n",
+        release: "6.18.24-talos",
+        version: "#1 SMP",
+        headers: None,
+    },
+    DistributionHost {
+        os_release: "ID=flatcar\nID_LIKE=coreos\n",
+        release: "6.12.84-flatcar",
+        version: "#1 SMP PREEMPT_DYNAMIC",
+        headers: None,
+    },
+    DistributionHost {
+        os_release: "ID=bottlerocket\n",
+        release: "6.12.40",
+        version: "#1 SMP",
+        headers: None,
+    },
+];
+
+fn report(host: &DistributionHost) -> Report {
+    let mut fake = Fake::right();
+    fake.boot(host.release, host.version);
+    fake.write("etc/os-release", host.os_release);
+    fake.daemon = || Err(NoAnswer::NotRunning);
+    fake.report()
+}
+
+#[test]
+fn the_package_of_headers_has_its_own_name_on_each_distribution() {
+    for host in &HOSTS {
+        let report = report(host);
+        let headers = row(&report, "headers");
+        let commands: Vec<&str> = headers.commands.iter().map(String::as_str).collect();
+        assert_eq!(commands, Vec::from_iter(host.headers), "{}", host.release);
+    }
+}
+
+#[test]
+fn kernels_that_were_not_tried_are_errors_that_name_the_way_without_a_module() {
+    for host in &HOSTS {
+        let report = report(host);
+        let version = row(&report, "kernel-version");
+        assert_eq!(version.severity, Severity::Error, "{}", host.release);
+        let loaded = row(&report, "module-loaded");
+        assert_eq!(loaded.severity, Severity::Error, "{}", host.release);
+        let text = report.to_string();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(words.join(" ").contains("uksm run --backend ksm"), "{text}");
+    }
+}
+
+#[test]
+fn no_command_builds_or_loads_a_module_that_would_be_refused() {
+    for host in &HOSTS {
+        let report = report(host);
+        let commands = report.rows().iter().flat_map(|row| &row.commands);
+        for command in commands {
+            let loads = command.contains("modprobe uksm") && !command.contains("untested=1");
+            assert!(!loads, "{}: {command}", host.release);
+            let starts = command.contains("start uksm") || command.contains("--now uksm");
+            assert!(!starts, "{}: {command}", host.release);
+            let builds = command.contains("dkms") || command.contains("untested=1");
+            assert!(
+                host.headers.is_some() || !builds,
+                "{}: {command}",
+                host.release
+            );
+        }
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The vendor of a kernel, and whether uksm was tried on its kernels
+ *
+ * Distributions change the memory management under an unchanged version number. So a
+ * kernel is compared by vendor, series and flavour. The rows are in tried_kernels.h. The
+ * Rust side reads them by the same rules (interface/src/tried_kernels.rs), and the
+ * kernels of interface/kernel_names.h are judged in tests of both sides.
+ */
+#include "kernel_vendor.h"
+
+struct mark {
+	const char *vendor;
+	const char *text;
+};
+
+static const struct mark release_marks[] = {
+#define UKSM_VENDOR_RELEASE(name, mark) { .vendor = name, .text = mark },
+#include "tried_kernels.h"
+};
+
+static const struct mark version_marks[] = {
+#define UKSM_VENDOR_VERSION(name, mark) { .vendor = name, .text = mark },
+#include "tried_kernels.h"
+};
+
+struct tried_kernel {
+	const char *vendor;
+	const char *series;
+	const char *flavours;
+};
+
+static const struct tried_kernel tried[] = {
+#define UKSM_TRIED_KERNEL(name, number, list)				\
+	{ .vendor = name, .series = number, .flavours = list },
+#define UKSM_TRIED_BUILD UKSM_TRIED_KERNEL
+#include "tried_kernels.h"
+};
+
+static const char list[] =
+#define UKSM_TRIED_KERNEL(vendor, series, flavours)			\
+	", " vendor " " series " (" flavours ")"
+#include "tried_kernels.h"
+	;
+
+/* Without the first comma. */
+const char *const uksm_tried_kernels = &list[2];
+
+static const char *find_mark(const struct mark *marks, size_t count,
+			     const char *text)
+{
+	size_t at;
+
+	for (at = 0; at < count; at++)
+		if (strstr(text, marks[at].text))
+			return marks[at].vendor;
+	return NULL;
+}
+
+/**
+ * uksm_kernel_vendor() - the vendor of a kernel by its names
+ * @release: what "uname -r" prints
+ * @version: what "uname -v" prints
+ *
+ * Return: a name of tried_kernels.h; NULL if no mark is known.
+ */
+const char *uksm_kernel_vendor(const char *release, const char *version)
+{
+	const char *vendor;
+
+	vendor = find_mark(release_marks, ARRAY_SIZE(release_marks), release);
+	if (vendor)
+		return vendor;
+	return find_mark(version_marks, ARRAY_SIZE(version_marks), version);
+}
+
+/* "6.12.3" is of the series 6.12, and not of the series 6.1. */
+static bool is_of_series(const char *release, const char *series)
+{
+	size_t length = strlen(series);
+
+	return !strncmp(release, series, length) &&
+	       (release[length] < '0' || release[length] > '9');
+}
+
+/* "rt-amd64" of "6.1.0-57-rt-amd64"; empty if there is none. */
+static const char *flavour_of(const char *release)
+{
+	const char *at = release;
+
+	while ((at = strchr(at, '-'))) {
+		at++;
+		if (*at >= 'a' && *at <= 'z')
+			return at;
+	}
+	return "";
+}
+
+/* Is @word between the commas of @words? */
+static bool has_word(const char *words, const char *word)
+{
+	size_t length = strlen(word);
+	const char *at;
+
+	for (at = words; length && (at = strstr(at, word)); at++)
+		if ((at == words || at[-1] == ' ') &&
+		    (!at[length] || at[length] == ','))
+			return true;
+	return false;
+}
+
+/**
+ * uksm_is_tried() - did the tests pass on kernels like this?
+ * @vendor: of the kernel; NULL if it is not known
+ * @release: of the kernel
+ */
+bool uksm_is_tried(const char *vendor, const char *release)
+{
+	size_t at;
+
+	if (!vendor)
+		return false;
+	for (at = 0; at < ARRAY_SIZE(tried); at++)
+		if (!strcmp(tried[at].vendor, vendor) &&
+		    is_of_series(release, tried[at].series) &&
+		    has_word(tried[at].flavours, flavour_of(release)))
+			return true;
+	return false;
+}
