@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail};
 use sha2::{Digest as _, Sha256};
 
 use crate::kernel::{Kernel, Series, Toolchain};
-use crate::source::Source;
+use crate::source::KernelSource;
 use crate::{cache, tool};
 
 const GUEST: &str = include_str!("../kernel-config/guest.config");
@@ -79,7 +79,7 @@ impl Kind {
 /// The source cannot be obtained, or does not build as configured.
 pub fn get(series: Series, kind: Kind) -> Result<Kernel> {
     let name = format!("{series}-{}", kind.word());
-    let source = Source::of(series)?;
+    let source = KernelSource::of(series)?;
     let package = source.package();
     let toolchain = kind.toolchain();
     let configuration = symbols(&kind.configuration());

@@ -43,7 +43,7 @@ impl fmt::Display for Series {
 }
 
 impl Series {
-    /// The series of a release: 7.3 of "7.3.4+deb13-cloud-amd64"; none if it does not begin with one.
+    /// The series of a release: 7.3 of "7.3.4+deb13-cloud-amd64"; none if it begins with none.
     pub(crate) fn of_release(release: &str) -> Option<Self> {
         let (major, rest) = release.split_once('.')?;
         let minor = rest.split(|c: char| !c.is_ascii_digit()).next()?;

@@ -26,12 +26,12 @@ const CHECKPATCH_FILES: [&str; 3] = [
 
 /// The package with the source of a series.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct KernelSource {
     sources: Sources,
     package: Package,
 }
 
-impl Source {
+impl KernelSource {
     /// The one of the machine's package sources, or else of Debian 13 and its backports.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Source {
 /// # Errors
 /// The package cannot be obtained, or has no such file.
 pub fn checkpatch() -> Result<PathBuf> {
-    let source = Source::of(CHECKPATCH_SERIES)?;
+    let source = KernelSource::of(CHECKPATCH_SERIES)?;
     let package = source.package();
     cache::entry("checkpatch", &package.version, |folder| {
         eprintln!(

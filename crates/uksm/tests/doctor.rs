@@ -37,7 +37,7 @@ fn a_host_without_the_module_is_status_1_and_one_line_that_names_checks() {
     );
     let said = text(&output.stdout);
     assert!(
-        said.contains("\n  module-loaded: the module is not loaded\n"),
+        said.contains("\n  module-loaded: the module is not loaded"),
         "{said}"
     );
     assert!(said.contains("\nerrors: "), "{said}");

@@ -157,8 +157,8 @@ impl Companion {
     }
 }
 
-/// Reads the mappings of all processes until it is killed. That takes a whole processor, and the lock
-/// of each process's mappings for reading, as the torturer does.
+/// Reads the mappings of all processes until it is killed. That takes a whole processor, and the
+/// lock of each process's mappings for reading, as the torturer does.
 ///
 /// # Errors
 /// There is no `/proc`.

@@ -21,7 +21,7 @@ use anyhow::{Context as _, Result, bail};
 
 use uksm_guest_tests::foreign::schedule::{Allowed, Dialect, Item, SUITE_DIR};
 use uksm_vm::kernel::Series;
-use uksm_vm::source::Source;
+use uksm_vm::source::KernelSource;
 use uksm_vm::{cache, packages, tool};
 
 /// Version of the build: increased with every change of it.
@@ -71,7 +71,7 @@ pub struct Selftests {
 /// # Errors
 /// The source is not available, or no test builds.
 pub fn get(series: Series) -> Result<Selftests> {
-    let source = Source::of(series)?;
+    let source = KernelSource::of(series)?;
     let package = source.package();
     let key = format!("{}_{RECIPE}", package.version);
     let folder = cache::entry("selftests", &key, |folder| {

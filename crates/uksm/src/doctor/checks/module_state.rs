@@ -4,8 +4,8 @@
 //! # Approach
 //! The properties of a module are in the section `.modinfo` of its file. A compressed file is not
 //! read. No check recommends to build or to load a module that cannot be built, or that refuses
-//! this kernel (`prospect.rs`). The device is opened and closed again by the code of `uksm run`, which makes a domain for
-//! that moment.
+//! this kernel (`prospect.rs`). The device is opened and closed again by the code of `uksm run`,
+//! which makes a domain for that moment.
 //!
 //! # Source
 //! modinfo(8); `kernel/dkms.conf` for where DKMS puts the file.
@@ -24,7 +24,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         reads: "/sys/module/uksm",
         worst: Severity::Error,
         cost: "without the module nothing is merged",
-        mend: "load it; `dmesg` has the reason if that fails; where it cannot be loaded, `uksm run --backend ksm` drives in-kernel KSM instead (docs/ksm-backend.md)",
+        mend: "load it where it can be built; `dmesg` has the reason if that fails. Elsewhere `uksm run --backend ksm` drives in-kernel KSM (docs/ksm-backend.md)",
         judge: loaded,
     },
     Check {

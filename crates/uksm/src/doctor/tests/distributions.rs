@@ -4,7 +4,7 @@ use super::fake::Fake;
 use super::row;
 use crate::control::NoAnswer;
 use crate::doctor::check::Severity;
-use crate::doctor::report::Report;
+use crate::doctor::report::DoctorReport;
 
 /// A host of a distribution, and what must be recommended there.
 struct DistributionHost {
@@ -110,7 +110,7 @@ const HOSTS: [DistributionHost; 15] = [
     },
 ];
 
-fn report(host: &DistributionHost) -> Report {
+fn report(host: &DistributionHost) -> DoctorReport {
     let mut fake = Fake::right();
     fake.boot(host.release, host.version);
     fake.write("etc/os-release", host.os_release);
