@@ -82,6 +82,9 @@ int uksm_guard_migration_init(void)
 		pr_notice("gpu_migration=1: memory may move to devices, and uksm merges zeros only\n");
 		return 0;
 	}
+	/* An earlier try left these behind; with them register_kprobe() refuses. */
+	probe.addr = NULL;
+	probe.flags = 0;
 	error = register_kprobe(&probe);
 	if (error) {
 		pr_err("no kprobe on %s (%d): merged pages could not be protected\n",
