@@ -58,6 +58,7 @@ pub fn compare(items: &[Item], arms: &[Arm], records: &[Record]) -> Comparison {
     let mut comparison = Comparison::default();
     for item in items {
         let mut by_arm: BTreeMap<Arm, Outcomes> = BTreeMap::new();
+        let mut outputs: BTreeMap<Arm, &str> = BTreeMap::new();
         for &arm in arms {
             let record = records
                 .iter()
@@ -67,6 +68,7 @@ pub fn compare(items: &[Item], arms: &[Arm], records: &[Record]) -> Comparison {
                     let outcomes = outcome::of(item, record);
                     comparison.counts.entry(arm).or_default().add(&outcomes);
                     by_arm.insert(arm, outcomes);
+                    outputs.insert(arm, &record.output);
                 }
                 None => comparison.missing.push((arm, item.name.clone())),
             }
@@ -81,7 +83,10 @@ pub fn compare(items: &[Item], arms: &[Arm], records: &[Record]) -> Comparison {
                     (arm, outcomes.get(name).copied().unwrap_or(Outcome::Missing))
                 })
                 .collect();
-            comparison.decide(&item.name, name, outcomes, &mut stopped);
+            let reason = |arm| {
+                allowed_differences::reason(&item.name, name, arm, outputs.get(&arm).copied()?)
+            };
+            comparison.decide((&item.name, name), outcomes, &reason, &mut stopped);
         }
     }
     comparison
@@ -94,13 +99,14 @@ impl Comparison {
         self.differences.is_empty() && self.missing.is_empty()
     }
 
-    /// Decides whether the outcomes of one name differ. `stopped` has the arms in which the program
-    /// ended otherwise for a known reason, which explains outcomes that it did not come to.
+    /// Decides whether the outcomes of one name of an item differ. `reason` is the reason for which
+    /// they may differ in an arm. `stopped` has the arms in which the program ended otherwise for a
+    /// known reason, which explains outcomes that it did not come to.
     fn decide(
         &mut self,
-        item: &str,
-        name: &str,
+        (item, name): (&str, &str),
         outcomes: BTreeMap<Arm, Outcome>,
+        reason: &dyn Fn(Arm) -> Option<&'static str>,
         stopped: &mut BTreeMap<Arm, &'static str>,
     ) {
         let outcomes_without_module: BTreeSet<Outcome> = outcomes
@@ -126,7 +132,7 @@ impl Comparison {
             .map(|&arm| {
                 let outcome = split.outcomes[&arm];
                 let not_reached = stopped.get(&arm).copied();
-                allowed_differences::reason(item, name, arm)
+                reason(arm)
                     .or_else(|| not_reached.filter(|_| outcome == Outcome::Missing))
                     .filter(|_| !outcome.is_grave())
             })
