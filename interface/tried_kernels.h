@@ -52,7 +52,7 @@ UKSM_TRIED_KERNEL("Debian", "7.2", "amd64, cloud-amd64")
 UKSM_TRIED_KERNEL("Debian", "7.3", "amd64, cloud-amd64")
 
 /* vm/kernel-config/guest.config names them so. */
-UKSM_TRIED_BUILD("uksm's tests", "6.12", "uksm")
+UKSM_TRIED_BUILD("uksm's tests", "6.12", "uksm-guest")
 
 UKSM_VENDOR_OPTION("SUSE", CONFIG_SUSE_KERNEL)
 UKSM_VENDOR_OPTION("Android", CONFIG_ANDROID_VENDOR_HOOKS)
@@ -69,7 +69,7 @@ UKSM_VENDOR_RELEASE("Manjaro", "-MANJARO")
 UKSM_VENDOR_RELEASE("CachyOS", "-cachyos")
 UKSM_VENDOR_RELEASE("Talos", "-talos")
 UKSM_VENDOR_RELEASE("Flatcar", "-flatcar")
-UKSM_VENDOR_RELEASE("uksm's tests", "-uksm")
+UKSM_VENDOR_RELEASE("uksm's tests", "-uksm-guest")
 
 UKSM_VENDOR_VERSION("Ubuntu", "-Ubuntu ")
 UKSM_VENDOR_VERSION("Proxmox", " PMX ")

@@ -130,13 +130,10 @@ fn selftest(output: &str, unique: &mut UniqueOutcomes) {
     // about this".
     let mut about = String::new();
     // A child that a program forks may print lines that its parent had not written yet: equal lines
-    // come once or twice by chance, and count once.
+    // come once or twice by chance, and count once. Failures all count.
     let mut seen = BTreeSet::new();
     for line in output.lines() {
         let line = plain(line);
-        if !seen.insert((about.clone(), line.clone())) {
-            continue;
-        }
         let remark = line.trim_start_matches(['#', ' ']);
         if let Some(run) = remark
             .strip_prefix("[RUN]")
@@ -147,6 +144,9 @@ fn selftest(output: &str, unique: &mut UniqueOutcomes) {
         }
         let report = tap(&line).or_else(|| older(&line));
         if let Some((name, outcome)) = report {
+            if outcome != Outcome::Failed && !seen.insert((about.clone(), line.clone())) {
+                continue;
+            }
             let name = steady(name.trim());
             if about.is_empty() || name.contains(&about) {
                 unique.add(&name, outcome);
@@ -399,6 +399,12 @@ mod tests {
         let once = "has pkeys: 1\ntest  0 PASSED (iteration 1)\ntest  1 PASSED (iteration 1)\n";
         assert_eq!(lines(&[once, once].concat()), lines(once));
         assert_eq!(lines(once).len(), 2);
+        let failure = "[FAIL]\tmlock differs\n";
+        assert_eq!(lines(&[failure, failure].concat()).len(), 2);
+        let runs = "# [RUN] a\n[PASS] x\n# [RUN] b\n[PASS] x\n";
+        let again = "# [RUN] a\n[PASS] x\n# [RUN] b\n[FAIL] x\n";
+        let outcomes = lines(&[runs, again].concat());
+        assert!(outcomes.contains(&("b: x (2)".to_owned(), Outcome::Failed)), "{outcomes:?}");
     }
 
     #[test]
