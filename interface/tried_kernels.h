@@ -10,8 +10,6 @@
  *   UKSM_TRIED_KERNEL(vendor, series, flavours)
  *	The tests passed on kernels of this vendor, series and flavour. The flavour of
  *	a kernel begins in its release behind the first '-' that is followed by a letter.
- *   UKSM_TRIED_BUILD(vendor, series, flavours)
- *	The same for kernels that the tests themselves build. Messages do not name these.
  *   UKSM_VENDOR_OPTION(vendor, option)
  *	A kernel that was built with this option is of this vendor.
  *   UKSM_VENDOR_RELEASE(vendor, mark)
@@ -28,9 +26,6 @@
  */
 #ifndef UKSM_TRIED_KERNEL
 #define UKSM_TRIED_KERNEL(...)
-#endif
-#ifndef UKSM_TRIED_BUILD
-#define UKSM_TRIED_BUILD(...)
 #endif
 #ifndef UKSM_VENDOR_OPTION
 #define UKSM_VENDOR_OPTION(...)
@@ -51,9 +46,6 @@ UKSM_TRIED_KERNEL("Debian", "6.12", "amd64, cloud-amd64, rt-amd64")
 UKSM_TRIED_KERNEL("Debian", "7.2", "amd64, cloud-amd64")
 UKSM_TRIED_KERNEL("Debian", "7.3", "amd64, cloud-amd64")
 
-/* vm/kernel-config/guest.config names them so. */
-UKSM_TRIED_BUILD("uksm's tests", "6.12", "uksm-guest")
-
 UKSM_VENDOR_OPTION("SUSE", CONFIG_SUSE_KERNEL)
 UKSM_VENDOR_OPTION("Android", CONFIG_ANDROID_VENDOR_HOOKS)
 
@@ -69,14 +61,12 @@ UKSM_VENDOR_RELEASE("Manjaro", "-MANJARO")
 UKSM_VENDOR_RELEASE("CachyOS", "-cachyos")
 UKSM_VENDOR_RELEASE("Talos", "-talos")
 UKSM_VENDOR_RELEASE("Flatcar", "-flatcar")
-UKSM_VENDOR_RELEASE("uksm's tests", "-uksm-guest")
 
 UKSM_VENDOR_VERSION("Ubuntu", "-Ubuntu ")
 UKSM_VENDOR_VERSION("Proxmox", " PMX ")
 UKSM_VENDOR_VERSION("Debian", " Debian ")
 
 #undef UKSM_TRIED_KERNEL
-#undef UKSM_TRIED_BUILD
 #undef UKSM_VENDOR_OPTION
 #undef UKSM_VENDOR_RELEASE
 #undef UKSM_VENDOR_VERSION

@@ -33,7 +33,6 @@ struct tried_kernel {
 static const struct tried_kernel tried[] = {
 #define UKSM_TRIED_KERNEL(name, number, list)				\
 	{ .vendor = name, .series = number, .flavours = list },
-#define UKSM_TRIED_BUILD UKSM_TRIED_KERNEL
 #include "tried_kernels.h"
 };
 
@@ -57,32 +56,6 @@ static const char *find_mark(const struct mark *marks, size_t count,
 	return NULL;
 }
 
-/**
- * uksm_kernel_vendor() - the vendor of a kernel by its names
- * @release: what "uname -r" prints
- * @version: what "uname -v" prints
- *
- * Return: a name of tried_kernels.h; NULL if no mark is known.
- */
-const char *uksm_kernel_vendor(const char *release, const char *version)
-{
-	const char *vendor;
-
-	vendor = find_mark(release_marks, ARRAY_SIZE(release_marks), release);
-	if (vendor)
-		return vendor;
-	return find_mark(version_marks, ARRAY_SIZE(version_marks), version);
-}
-
-/* "6.12.3" is of the series 6.12, and not of the series 6.1. */
-static bool is_of_series(const char *release, const char *series)
-{
-	size_t length = strlen(series);
-
-	return !strncmp(release, series, length) &&
-	       (release[length] < '0' || release[length] > '9');
-}
-
 /* "rt-amd64" of "6.1.0-57-rt-amd64"; empty if there is none. */
 static const char *flavour_of(const char *release)
 {
@@ -94,6 +67,100 @@ static const char *flavour_of(const char *release)
 			return at;
 	}
 	return "";
+}
+
+static const char *skip_digits(const char *text)
+{
+	return text + strspn(text, "0123456789");
+}
+
+/* Numbers with dots between them, or nothing. */
+static const char *skip_numbers(const char *text)
+{
+	return text + strspn(text, "0123456789.");
+}
+
+/* "6.1.0-57-amd64", "6.1.0-0.deb11.56-amd64", "6.12.117+deb12-amd64" */
+static bool is_debian_release(const char *release)
+{
+	const char *at = skip_numbers(release);
+
+	if (!strncmp(at, "+deb", 4)) {
+		at = skip_numbers(at + 4);
+	} else if (*at == '-') {
+		at++;
+		if (!strncmp(at, "0.deb", 5))
+			at += 5;
+		at = skip_numbers(at);
+	}
+	return *at == '-' && at + 1 == flavour_of(release);
+}
+
+/* "6.1.192-3", "6.12.117-1~deb12u1", "7.3.4-1~bpo13+1", and what stands behind a blank */
+static bool is_debian_revision(const char *revision)
+{
+	const char *at = skip_numbers(revision);
+
+	if (*at++ != '-')
+		return false;
+	at = skip_digits(at);
+	if (!strncmp(at, "~deb", 4)) {
+		at = skip_digits(at + 4);
+		if (*at++ != 'u')
+			return false;
+		at = skip_digits(at);
+	} else if (!strncmp(at, "~bpo", 4)) {
+		at = skip_digits(at + 4);
+		if (*at++ != '+')
+			return false;
+		at = skip_digits(at);
+	}
+	return !*at || *at == ' ';
+}
+
+/*
+ * Others build Debian's source with changes, and leave its name in the version: of these
+ * Parrot, SONiC and StarlingX are known. They add something to the version, the
+ * revision or the release.
+ */
+static bool is_of_debian(const char *release, const char *version)
+{
+	static const char plain[] = "#0123456789 ABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+	const char *name = strstr(version, " Debian ");
+
+	return name && version + strspn(version, plain) == name + 2 &&
+	       is_debian_revision(name + 8) && is_debian_release(release);
+}
+
+/**
+ * uksm_kernel_vendor() - the vendor of a kernel by its names
+ * @release: what "uname -r" prints
+ * @version: what "uname -v" prints
+ *
+ * Return: a name of tried_kernels.h; NULL if no mark is known, or if a kernel with Debian's
+ * mark was not built by Debian.
+ */
+const char *uksm_kernel_vendor(const char *release, const char *version)
+{
+	const char *vendor;
+
+	vendor = find_mark(release_marks, ARRAY_SIZE(release_marks), release);
+	if (vendor)
+		return vendor;
+	vendor = find_mark(version_marks, ARRAY_SIZE(version_marks), version);
+	if (vendor && !strcmp(vendor, "Debian") &&
+	    !is_of_debian(release, version))
+		return NULL;
+	return vendor;
+}
+
+/* "6.12.3" is of the series 6.12, and not of the series 6.1. */
+static bool is_of_series(const char *release, const char *series)
+{
+	size_t length = strlen(series);
+
+	return !strncmp(release, series, length) &&
+	       (release[length] < '0' || release[length] > '9');
 }
 
 /* Is @word between the commas of @words? */

@@ -5,7 +5,7 @@
  * Two checks, before anything is made or registered: the module was built for this very
  * kernel, and the module's tests passed on kernels like this (tried_kernels.h). Each
  * series changes the memory management, and vendors change it under an unchanged number.
- * The build finds changed declarations, and tests find changed behaviour; without this
+ * The build finds changed declarations, and tests find changed behavior; without this
  * file, an operator's processes would be the first test. The parameter untested=1 turns
  * the second check into a warning; it stays readable in /sys/module/uksm/parameters.
  */
@@ -104,18 +104,22 @@ static const struct option options[] = {
 };
 
 /* The module was built for this kernel, so its headers describe it. */
-static const char *vendor_by_headers(void)
+static const char *vendor_by_option(void)
 {
 	size_t at;
 
-#ifdef RHEL_MAJOR	/* of linux/version.h */
-	return "Red Hat";
-#endif
 	for (at = 0; at < ARRAY_SIZE(options); at++)
 		if (options[at].is_set)
 			return options[at].vendor;
 	return NULL;
 }
+
+/* A kernel of Red Hat's source without a mark in its names. */
+#ifdef RHEL_MAJOR	/* of linux/version.h */
+#define VENDOR_OF_SOURCE	"Red Hat"
+#else
+#define VENDOR_OF_SOURCE	NULL
+#endif
 
 /**
  * uksm_check_tried() - did the tests pass on kernels like this, or is that no matter?
@@ -129,8 +133,9 @@ int uksm_check_tried(void)
 {
 	const char *release = running_release ?: init_utsname()->release;
 	const char *version = running_version ?: init_utsname()->version;
-	const char *vendor = vendor_by_headers() ?:
-			     uksm_kernel_vendor(release, version);
+	const char *vendor = vendor_by_option() ?:
+			     uksm_kernel_vendor(release, version) ?:
+			     VENDOR_OF_SOURCE;
 	const char *trait = vendor ?: "unknown vendor";
 
 	if (!kallsyms_all)

@@ -13,6 +13,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module};
 
+use uksm_vm_protocol::machine::MODULE;
 use uksm_vm_protocol::messages::{MODULE_DIR, ModuleFile};
 
 /// Why a module could not be loaded or unloaded.
@@ -80,7 +81,9 @@ impl Modules {
     /// # Errors
     /// It is unknown, unreadable, or refused.
     pub(crate) fn load(&self, name: &str) -> Result<(), ModuleError> {
-        self.load_with(name, "")
+        // A kernel is in the list of tried ones only after these tests have passed on it.
+        let parameters = if name == MODULE { "untested=1" } else { "" };
+        self.load_with(name, parameters)
     }
 
     /// Loads a module and its dependencies.

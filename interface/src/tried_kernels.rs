@@ -82,12 +82,36 @@ impl KernelName<'_> {
             .or_else(|| contains("UKSM_VENDOR_RELEASE", self.release))
             .or_else(|| contains("UKSM_VENDOR_VERSION", self.version))
             .map(|[vendor, _]| vendor)
+            .filter(|vendor| *vendor != "Debian" || self.is_of_debian())
+    }
+
+    /// Whether Debian itself built it: others build Debian's source with changes, and leave its
+    /// name in the version.
+    fn is_of_debian(&self) -> bool {
+        let is_plain = |c: char| "# _".contains(c) || c.is_ascii_digit() || c.is_ascii_uppercase();
+        self.version
+            .split_once(" Debian ")
+            .is_some_and(|(before, revision)| {
+                before.chars().all(is_plain) && is_debian_revision(revision)
+            })
+            && self.has_debian_release()
+    }
+
+    /// `6.1.0-57-amd64`, `6.1.0-0.deb11.56-amd64`, `6.12.117+deb12-amd64`.
+    fn has_debian_release(&self) -> bool {
+        let behind = skip_numbers(self.release);
+        let behind = match (behind.strip_prefix("+deb"), behind.strip_prefix('-')) {
+            (Some(number), _) => skip_numbers(number),
+            (None, Some(number)) => skip_numbers(number.strip_prefix("0.deb").unwrap_or(number)),
+            (None, None) => return false,
+        };
+        behind.strip_prefix('-') == Some(self.flavour())
     }
 
     /// Whether the tests passed on kernels of this vendor, series and flavour.
     #[must_use]
     pub fn is_tried(&self, vendor: Option<&str>) -> bool {
-        let mut tried = arguments::<3>("UKSM_TRIED_KERNEL").chain(arguments("UKSM_TRIED_BUILD"));
+        let mut tried = arguments::<3>("UKSM_TRIED_KERNEL");
         tried.any(|[of, series, flavours]| {
             let behind = self.release.strip_prefix(series);
             vendor == Some(of)
@@ -115,6 +139,29 @@ impl KernelName<'_> {
         let mut number = || numbers.next()?.parse().ok();
         Some((number()?, number()?))
     }
+}
+
+fn skip_digits(text: &str) -> &str {
+    text.trim_start_matches(|c: char| c.is_ascii_digit())
+}
+
+/// Skips numbers with dots between them.
+fn skip_numbers(text: &str) -> &str {
+    text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
+}
+
+/// `6.1.192-3`, `6.12.117-1~deb12u1`, `7.3.4-1~bpo13+1`, and anything behind a blank.
+fn is_debian_revision(text: &str) -> bool {
+    let Some(behind) = skip_numbers(text).strip_prefix('-') else {
+        return false;
+    };
+    let behind = skip_digits(behind);
+    let end = match (behind.strip_prefix("~deb"), behind.strip_prefix("~bpo")) {
+        (Some(number), _) => skip_digits(number).strip_prefix('u').map(skip_digits),
+        (None, Some(number)) => skip_digits(number).strip_prefix('+').map(skip_digits),
+        (None, None) => Some(behind),
+    };
+    end.is_some_and(|end| end.is_empty() || end.starts_with(' '))
 }
 
 /// The tried kernels in words, as the module names them: `Debian 6.1 (amd64, rt-amd64), …`.
@@ -161,7 +208,6 @@ mod tests {
     fn every_row_of_the_list_is_read() {
         let known = [
             ("UKSM_TRIED_KERNEL", 3),
-            ("UKSM_TRIED_BUILD", 3),
             ("UKSM_VENDOR_OPTION", 2),
             ("UKSM_VENDOR_RELEASE", 2),
             ("UKSM_VENDOR_VERSION", 2),

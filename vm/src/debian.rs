@@ -12,6 +12,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use sha2::{Digest as _, Sha256};
@@ -49,6 +50,9 @@ const BUILD_TOOLS: [&str; 16] = [
     "xz-utils",
 ];
 
+/// Longest age of the lists where the newest kernel is wanted.
+const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
+
 /// Links that the packages make when they are installed.
 const LINKS: [(&str, &str); 1] = [("usr/bin/awk", "gawk")];
 
@@ -57,8 +61,35 @@ const LINKS: [(&str, &str); 1] = [("usr/bin/awk", "gawk")];
 /// # Errors
 /// The machine's sources are none of Debian's, or the lists cannot be obtained.
 pub fn sources() -> Result<Sources> {
+    Ok(Sources::of_state(&lists()?))
+}
+
+/// The same, with lists that are at most a day old. Older ones are used, with a message, if the
+/// servers cannot be reached.
+///
+/// # Errors
+/// As [`sources`].
+pub fn recent_sources() -> Result<Sources> {
+    let state = lists()?;
+    let sources = Sources::of_state(&state);
+    let stamp = state.join("updated");
+    let is_recent = |path: &Path| {
+        let changed = fs::metadata(path).and_then(|metadata| metadata.modified());
+        changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < MAX_AGE))
+    };
+    if !is_recent(&state.join("sources.list")) && !is_recent(&stamp) {
+        match sources.update() {
+            Ok(()) => fs::write(&stamp, "").with_context(|| stamp.display().to_string())?,
+            Err(error) => eprintln!("using old package lists of Debian 13: {error:#}"),
+        }
+    }
+    Ok(sources)
+}
+
+/// The folder of apt's state with the lists.
+fn lists() -> Result<PathBuf> {
     let list = source_list()?;
-    let state = cache::entry("apt", &format!("trixie_{}", digest(&list)), |state| {
+    cache::entry("apt", &format!("trixie_{}", digest(&list)), |state| {
         eprintln!("getting the package lists of Debian 13");
         for folder in ["lists/partial", "archives/partial"] {
             fs::create_dir_all(state.join(folder)).with_context(|| state.display().to_string())?;
@@ -67,8 +98,7 @@ pub fn sources() -> Result<Sources> {
         fs::write(state.join("status"), "")?;
         fs::write(state.join("sources.list"), &list)?;
         Sources::of_state(state).update()
-    })?;
-    Ok(Sources::of_state(&state))
+    })
 }
 
 /// The sources in the format of sources.list(5).

@@ -51,7 +51,8 @@ pub enum Part {
     #[default]
     Whole,
     /// The part of one of several kernels: all tests whose results may depend on the kernel, and
-    /// its share of the others ([`Kind::Policy`]), each of which runs on one kernel.
+    /// its share of the others ([`Kind::Policy`]), each of which runs on one kernel. The first one
+    /// is the oldest, and lacks features that some of those need: it has no share.
     OfKernel {
         /// Number of the kernel, from 0.
         index: usize,
@@ -66,13 +67,19 @@ impl Part {
         let Part::OfKernel { index, kernels } = self else {
             return;
         };
-        let mut policy = 0;
+        let shares = kernels.saturating_sub(1).max(1);
+        let share = if kernels == 1 {
+            Some(0)
+        } else {
+            index.checked_sub(1)
+        };
+        let mut number = 0;
         cases.retain(|case| {
             if case.kind != Kind::Policy {
                 return true;
             }
-            policy += 1;
-            (policy - 1) % kernels == index
+            number += 1;
+            Some((number - 1) % shares) == share
         });
     }
 }

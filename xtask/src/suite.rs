@@ -26,8 +26,8 @@ use uksm_vm::{kernel_names, kvm_probe, programs, source, tool};
 /// The selection of checks.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
-    /// Kernels whose guests are tested; tests that do not depend on the kernel are divided among
-    /// them.
+    /// Kernels whose guests are tested, the oldest first; tests that do not depend on the kernel
+    /// are divided among the others.
     pub kernels: Vec<String>,
     /// Selection of guest tests.
     pub selection: TestSelection,

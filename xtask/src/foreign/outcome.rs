@@ -143,6 +143,10 @@ fn selftest(output: &str, unique: &mut UniqueOutcomes) {
             continue;
         }
         let report = tap(&line).or_else(|| older(&line));
+        let has_passed = matches!(report, Some((_, Outcome::Passed | Outcome::Skipped)));
+        if !has_passed && line.to_ascii_lowercase().contains("corrupt") {
+            unique.add(&steady(line.trim()), Outcome::Complaint);
+        }
         if let Some((name, outcome)) = report {
             if outcome != Outcome::Failed && !seen.insert((about.clone(), line.clone())) {
                 continue;
@@ -404,7 +408,20 @@ mod tests {
         let runs = "# [RUN] a\n[PASS] x\n# [RUN] b\n[PASS] x\n";
         let again = "# [RUN] a\n[PASS] x\n# [RUN] b\n[FAIL] x\n";
         let outcomes = lines(&[runs, again].concat());
-        assert!(outcomes.contains(&("b: x (2)".to_owned(), Outcome::Failed)), "{outcomes:?}");
+        assert!(
+            outcomes.contains(&("b: x (2)".to_owned(), Outcome::Failed)),
+            "{outcomes:?}"
+        );
+    }
+
+    #[test]
+    fn corrupt_memory_is_a_complaint_wherever_it_is_printed() {
+        let complained = |line| lines(line).iter().any(|(_, outcome)| outcome.is_grave());
+        assert!(complained("Page 3 is corrupted: 0"));
+        assert!(complained(
+            "ERROR: nr 7 memory corruption 1 2 (errno=0, @a.c:1)"
+        ));
+        assert!(!complained("ok 3 no corruption of unrelated pages"));
     }
 
     #[test]

@@ -172,7 +172,8 @@ fn current(host: &Host) -> Verdict {
         && build != running
     {
         let what = format!(
-            "{} was built for {release} {build}, and this is {running}: two builds of one name",
+            "{} was built for {release} {build}, and this is {running}: two builds of one name. \
+             If the headers are of the newer one, start the host again before it is built again",
             file.name
         );
         let verdict = match host.module.is_loaded {
@@ -207,16 +208,16 @@ fn at_start(host: &Host) -> Verdict {
 
 fn not_at_start(prospect: &Prospect) -> Verdict {
     let verdict = Verdict::note("nothing loads the module at the start of the host");
-    let verdict = match prospect {
-        Prospect::Impossible(_) => {
-            return Verdict::not_applicable("there can be no module on this kernel");
-        }
+    match prospect {
+        Prospect::Impossible(_) => Verdict::not_applicable("there can be no module on this kernel"),
+        // A file with untested=1 would hold for each later kernel, too.
         Prospect::Untried(_) => {
-            verdict.mend("echo options uksm untested=1 >> /etc/modprobe.d/uksm.conf")
+            Verdict::not_applicable("a kernel on which uksm was not tried gets it by hand only")
         }
-        Prospect::Tried | Prospect::Unknown(_) => verdict,
-    };
-    verdict.mend("echo uksm > /etc/modules-load.d/uksm.conf")
+        Prospect::Tried | Prospect::Unknown(_) => {
+            verdict.mend("echo uksm > /etc/modules-load.d/uksm.conf")
+        }
+    }
 }
 
 fn headers(host: &Host) -> Verdict {
