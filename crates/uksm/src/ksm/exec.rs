@@ -76,7 +76,7 @@ fn offer_all() -> anyhow::Result<()> {
         Ok(()) => {
             if uksm_linux::ksm::memory::keeps_mappings_apart().unwrap_or(false) {
                 print_line(
-                    "--merge all: this kernel joins no neighbouring mappings of such a program (Linux 6.4 to 6.16): one \
+                    "--merge all: this kernel joins no neighboring mappings of such a program (Linux 6.4 to 6.16): one \
                      that makes many mappings needs a higher vm.max_map_count, or --merge advised",
                 );
             }

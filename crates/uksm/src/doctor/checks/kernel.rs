@@ -28,7 +28,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
         name: "kernel-version",
         finds: "the kernel is older than 6.1, or uksm was not tried on its vendor, series or \
-                flavour; a warning if the module is loaded with untested=1; a note if that is set \
+                flavor; a warning if the module is loaded with untested=1; a note if that is set \
                 without need",
         reads: "/proc/sys/kernel/{osrelease,version}, /etc/os-release, /sys/module/uksm/parameters/untested",
         worst: Severity::Error,
@@ -84,7 +84,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         reads: "variable SecureBoot of EFI, /sys/module/module/parameters/sig_enforce, uksm.ko",
         worst: Severity::Error,
         cost: "the kernel refuses a module that is not signed with a key that it trusts",
-        mend: "let DKMS sign it, and enrol its key",
+        mend: "let DKMS sign it, and enroll its key",
         judge: signature,
     },
     Check {

@@ -3,7 +3,7 @@
 //!
 //! # Problem
 //! From `PR_SET_MEMORY_MERGE` on (`uksm exec --merge all`, `MemoryKSM=yes`), Linux 6.4 to 6.16 do
-//! not join neighbouring mappings of a program. A program that makes many reaches
+//! not join neighboring mappings of a program. A program that makes many reaches
 //! `vm.max_map_count`, and its next mmap(2) fails.
 //!
 //! # Approach
@@ -24,7 +24,7 @@ use crate::doctor::probe::size;
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[Check {
     name: "mappings-apart",
-    finds: "programs offer all their memory to KSM, and this kernel joins no neighbouring mappings of them",
+    finds: "programs offer all their memory to KSM, and this kernel joins no neighboring mappings of them",
     reads: "/proc/PID/{ksm_stat,maps}, /proc/sys/vm/max_map_count; what the kernel does with two mappings of uksm itself",
     worst: Severity::Warning,
     cost: "a program that makes many mappings reaches vm.max_map_count, and can make no more (Linux 6.4 to 6.16)",
@@ -42,7 +42,7 @@ const MAX_LISTED: usize = 8;
 fn mappings_apart(host: &Host) -> Verdict {
     if !host.mappings.are_apart {
         return Verdict::ok(
-            "the kernel joins neighbouring mappings of programs that offer their memory to KSM",
+            "the kernel joins neighboring mappings of programs that offer their memory to KSM",
         );
     }
     let offers = |process: &HostProcess| match process.merges_any {
@@ -68,7 +68,7 @@ fn mappings_apart(host: &Host) -> Verdict {
         true => Severity::Warning,
         false => severity(found.iter().map(|(_, process)| *process)),
     };
-    let what = "this kernel joins no neighbouring mappings of programs that offer all their memory to KSM (Linux 6.4 to 6.16): \
+    let what = "this kernel joins no neighboring mappings of programs that offer all their memory to KSM (Linux 6.4 to 6.16): \
                 one that makes many mappings needs a higher vm.max_map_count, or --merge advised";
     Verdict::new(severity, what)
         .about(found.iter().take(MAX_LISTED).map(line).collect())
