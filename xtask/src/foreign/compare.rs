@@ -280,12 +280,12 @@ mod tests {
             records[3].output = output.into();
             compare(&[item("khugepaged all:anon")], &Arm::ALL, &records)
         };
-        let stopped = compared("ok 1 x");
+        let stopped = compared("ok 1 x\nFail");
         assert!(
             stopped.is_equal() && stopped.known.len() == 2,
             "{stopped:?}"
         );
-        let failed = compared("ok 1 x\nnot ok 2 y");
+        let failed = compared("ok 1 x\nnot ok 2 y\nFail");
         assert_eq!(failed.differences.len(), 1, "{failed:?}");
     }
 

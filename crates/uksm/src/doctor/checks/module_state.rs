@@ -211,9 +211,9 @@ fn not_at_start(prospect: &Prospect) -> Verdict {
     match prospect {
         Prospect::Impossible(_) => Verdict::not_applicable("there can be no module on this kernel"),
         // A file with untested=1 would hold for each later kernel, too.
-        Prospect::Untried(_) => {
-            Verdict::not_applicable("a kernel on which uksm was not tried gets it by hand only")
-        }
+        Prospect::Untried(_) => Verdict::note(
+            "nothing loads the module at the start of the host, which is right for a kernel on which it was not tried",
+        ),
         Prospect::Tried | Prospect::Unknown(_) => {
             verdict.mend("echo uksm > /etc/modules-load.d/uksm.conf")
         }

@@ -146,7 +146,7 @@ cases! {
         fake.put(MODULE, &file_of_module(RELEASE, "DEF", true));
     };
     "module-current" Note ["compressed"] |fake| fake.write(MODULE, "no ELF");
-    "module-at-start" Note ["options uksm untested=1", "/etc/modules-load.d/uksm.conf"] |fake| {
+    "module-at-start" Note ["which is right for a kernel on which it was not tried"] |fake| {
         fake.remove("etc/modules-load.d");
         fake.remove("etc/systemd/system/multi-user.target.wants");
         fake.write("proc/sys/kernel/version", "#1 SMP\n");
@@ -176,8 +176,8 @@ cases! {
     "headers" Error ["no package is known", "kernel's build"] |fake| fake.boot("6.12.48-own", "#3 SMP PREEMPT_DYNAMIC");
     "headers" Note ["6.12.0-1-amd64"] |fake| fake.remove(&format!("lib/modules/{RELEASE}/build"));
     // Too long for a line: the command must be continued.
-    "headers" Note ["linux-headers-6.12.0-of-a-distribution-with-very-long-names"] |fake| {
-        fake.write("proc/sys/kernel/osrelease", "6.12.0-of-a-distribution-with-very-long-names\n");
+    "headers" Note ["linux-headers-6.12.12345+deb13-with-a-very-long-name-amd64"] |fake| {
+        fake.write("proc/sys/kernel/osrelease", "6.12.12345+deb13-with-a-very-long-name-amd64\n");
     };
     "device" Error ["/dev/uksm is not there", "modprobe uksm"] |fake| {
         fake.device = Err(module::Error::Missing { path: PathBuf::from("/dev/uksm") });
