@@ -130,7 +130,7 @@ impl Distribution {
     pub(in crate::doctor) const fn state(self) -> Option<&'static str> {
         match self {
             Distribution::Debian => Some(
-                "Debian: the kernels 6.1, 6.12, 7.2 and 7.3 of bookworm, trixie and their \
+                "Debian: the kernels 6.1, 6.12 and 7.3 of bookworm, trixie and their \
                  backports were tried",
             ),
             Distribution::Ubuntu => Some("Ubuntu: none of its kernels was tried"),
