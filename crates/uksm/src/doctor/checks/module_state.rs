@@ -102,7 +102,9 @@ fn not_loaded(host: &Host, has_file: bool) -> Verdict {
             return without_module(host, Verdict::error(what));
         }
         Prospect::Untried(_) => {
-            "the module is not loaded; untested=1 loads it into this kernel, at your own risk"
+            let what = "the module is not loaded; `modprobe uksm untested=1` loads it into this \
+                        kernel, at your own risk";
+            return without_module(host, Verdict::error(what));
         }
         Prospect::Tried | Prospect::Unknown(_) => "the module is not loaded",
     };
@@ -115,7 +117,7 @@ fn not_loaded(host: &Host, has_file: bool) -> Verdict {
 fn without_module(host: &Host, verdict: Verdict) -> Verdict {
     match &host.kernel.ksm {
         FileContent::Absent => verdict,
-        _ => verdict.mend("uksm run --backend ksm"),
+        _ => verdict.mend("uksm run --backend ksm --comm NAME"),
     }
 }
 
