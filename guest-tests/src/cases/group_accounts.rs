@@ -25,7 +25,7 @@ use crate::fixtures::two_groups::{
 };
 
 cases! { "daemon::group_accounts":
-    what_a_group_costs_is_booked_where_its_operator_said Normal Stock 120,
+    what_a_group_costs_is_booked_where_its_operator_said Policy Stock 120,
     limits_of_who_pays_hold_for_this_group_alone Policy Stock 180,
     many_groups_start_in_seconds_and_their_workers_are_small Policy Stock 180,
 }

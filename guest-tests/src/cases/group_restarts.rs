@@ -22,8 +22,8 @@ use crate::fixtures::two_groups::{
 };
 
 cases! { "daemon::group_restarts":
-    a_new_supervisor_gets_the_frames_that_systemd_kept Normal Stock 120,
-    a_stored_domain_of_other_constants_is_given_up_and_its_processes_merge_again Normal Stock 180,
+    a_new_supervisor_gets_the_frames_that_systemd_kept Policy Stock 120,
+    a_stored_domain_of_other_constants_is_given_up_and_its_processes_merge_again Policy Stock 180,
     workers_and_supervisors_killed_over_and_over_harm_nobody Policy Stock 240,
 }
 

@@ -22,9 +22,9 @@ use crate::fixtures::two_groups::{
 };
 
 cases! { "daemon::stopped_workers":
-    a_frozen_worker_holds_nobody_up_and_its_group_shares_nothing_once_that_is_said Normal Stock 240,
-    lent_memory_comes_back_while_a_worker_is_frozen_and_pages_are_broken Normal Stock 180,
-    lent_limits_are_put_back_where_no_daemon_can_start Normal Stock 180,
+    a_frozen_worker_holds_nobody_up_and_its_group_shares_nothing_once_that_is_said Policy Stock 240,
+    lent_memory_comes_back_while_a_worker_is_frozen_and_pages_are_broken Policy Stock 180,
+    lent_limits_are_put_back_where_no_daemon_can_start Policy Stock 180,
 }
 
 const MIB: u64 = 1 << 20;
