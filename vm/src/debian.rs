@@ -10,6 +10,7 @@
 //! its own, in which the cache has the path that it has outside.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -50,46 +51,22 @@ const BUILD_TOOLS: [&str; 16] = [
     "xz-utils",
 ];
 
-/// Longest age of the lists where the newest kernel is wanted.
+/// The file of a state that is written when its lists are.
+const UPDATED: &str = "updated";
+/// Longest age of the lists: Debian's backports keep only the newest kernel.
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// Links that the packages make when they are installed.
 const LINKS: [(&str, &str); 1] = [("usr/bin/awk", "gawk")];
 
-/// The package sources of Debian 13, with their lists.
+/// The package sources of Debian 13, with lists that are at most a day old. Older ones are used,
+/// with a message, if the servers cannot be reached.
 ///
 /// # Errors
-/// The machine's sources are none of Debian's, or the lists cannot be obtained.
+/// The machine's sources are none of Debian's, or there are no lists and they cannot be obtained.
 pub fn sources() -> Result<Sources> {
-    Ok(Sources::of_state(&lists()?))
-}
-
-/// The same, with lists that are at most a day old. Older ones are used, with a message, if the
-/// servers cannot be reached.
-///
-/// # Errors
-/// As [`sources`].
-pub fn recent_sources() -> Result<Sources> {
-    let state = lists()?;
-    let sources = Sources::of_state(&state);
-    let stamp = state.join("updated");
-    let is_recent = |path: &Path| {
-        let changed = fs::metadata(path).and_then(|metadata| metadata.modified());
-        changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < MAX_AGE))
-    };
-    if !is_recent(&state.join("sources.list")) && !is_recent(&stamp) {
-        match sources.update() {
-            Ok(()) => fs::write(&stamp, "").with_context(|| stamp.display().to_string())?,
-            Err(error) => eprintln!("using old package lists of Debian 13: {error:#}"),
-        }
-    }
-    Ok(sources)
-}
-
-/// The folder of apt's state with the lists.
-fn lists() -> Result<PathBuf> {
     let list = source_list()?;
-    cache::entry("apt", &format!("trixie_{}", digest(&list)), |state| {
+    let state = cache::entry("apt", &format!("trixie_{}", digest(&list)), |state| {
         eprintln!("getting the package lists of Debian 13");
         for folder in ["lists/partial", "archives/partial"] {
             fs::create_dir_all(state.join(folder)).with_context(|| state.display().to_string())?;
@@ -97,8 +74,23 @@ fn lists() -> Result<PathBuf> {
         // Nothing is installed.
         fs::write(state.join("status"), "")?;
         fs::write(state.join("sources.list"), &list)?;
-        Sources::of_state(state).update()
-    })
+        update(state)
+    })?;
+    let age = fs::metadata(state.join(UPDATED))
+        .and_then(|file| file.modified()?.elapsed().map_err(io::Error::other));
+    if !age.is_ok_and(|age| age < MAX_AGE)
+        && let Err(error) = update(&state)
+    {
+        eprintln!("using old package lists of Debian 13: {error:#}");
+    }
+    Ok(Sources::of_state(&state))
+}
+
+/// Gets the lists of packages of a state, and notes when.
+fn update(state: &Path) -> Result<()> {
+    Sources::of_state(state).update()?;
+    let updated = state.join(UPDATED);
+    fs::write(&updated, "").with_context(|| updated.display().to_string())
 }
 
 /// The sources in the format of sources.list(5).

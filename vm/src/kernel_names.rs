@@ -15,11 +15,11 @@ pub const NEWEST: &str = "newest";
 /// The kernels of every full test run.
 pub const STOCK: [&str; 3] = ["6.1", "6.12", NEWEST];
 
-/// These names of kernels, or those of the stock ones if there are none.
+/// These names of kernels, or the default ones if there are none.
 #[must_use]
-pub fn or_stock(names: Vec<String>) -> Vec<String> {
+pub fn or_default(names: Vec<String>, default: &[&str]) -> Vec<String> {
     if names.is_empty() {
-        STOCK.map(str::to_owned).to_vec()
+        default.iter().map(ToString::to_string).collect()
     } else {
         names
     }

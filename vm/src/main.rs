@@ -185,7 +185,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
             Ok(program_status(&report))
         }
         Verb::Fetch { kernel } => {
-            for name in kernel_names::or_stock(kernel) {
+            for name in kernel_names::or_default(kernel, &kernel_names::STOCK) {
                 let kernel = kernel_names::named(&name)?;
                 println!("{name}: {} {}", kernel.release, kernel.version);
                 println!("  image   {}", kernel.image.display());

@@ -62,7 +62,7 @@ pub fn get(series: Series, flavour: Flavour) -> Result<Kernel> {
 /// The sources have none, or it cannot be downloaded.
 pub fn newest() -> Result<Kernel> {
     let flavour = Flavour::Cloud;
-    let debian = debian::recent_sources()?;
+    let debian = debian::sources()?;
     let release = newest_release(&debian, None, flavour)?
         .context("neither Debian 13 nor its backports offer a kernel")?;
     let series = Series::of_release(&release)

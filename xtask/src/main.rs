@@ -105,7 +105,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
                 return Ok(0);
             }
             let mut outcome = TestResults::default();
-            for name in kernel_names::or_stock(kernel) {
+            for name in kernel_names::or_default(kernel, &kernel_names::STOCK) {
                 outcome.add(campaign::run(&kernel_names::named(&name)?, &selection)?);
             }
             outcome.print_failures();
@@ -121,7 +121,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
                 seed: seed::or_new(seed)?,
                 ..TestSelection::default()
             };
-            let kernels = kernel_names::or_stock(kernel);
+            let kernels = kernel_names::or_default(kernel, &kernel_names::STOCK);
             let counts = suite::run(&Scope { kernels, selection }).counts;
             if counts.lost > 0 {
                 println!(
@@ -148,12 +148,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
                 seed: seed::or_new(seed)?,
             };
             let mut equal = true;
-            let kernels = if kernel.is_empty() {
-                foreign::KERNELS.map(str::to_owned).to_vec()
-            } else {
-                kernel
-            };
-            for name in kernels {
+            for name in kernel_names::or_default(kernel, &foreign::KERNELS) {
                 equal &= foreign::run(&kernel_names::named(&name)?, &selection)?;
             }
             Ok(if equal { 0 } else { FAILED })

@@ -83,6 +83,16 @@ impl Verdict {
         Verdict::new(Severity::Error, what)
     }
 
+    /// An error that keeps the module from being loaded, or a warning where it is loaded already.
+    pub(in crate::doctor) fn load_obstacle(is_loaded: bool, what: impl Into<String>) -> Verdict {
+        let severity = if is_loaded {
+            Severity::Warning
+        } else {
+            Severity::Error
+        };
+        Verdict::new(severity, what)
+    }
+
     /// The facts are unknown, and why.
     pub(in crate::doctor) fn unknown(why: impl Into<String>) -> Verdict {
         let why = why.into();

@@ -137,10 +137,7 @@ fn version(host: &Host) -> Verdict {
         FileContent::Unread(why) => return Verdict::unknown(why),
     };
     let loaded = host.module.is_loaded;
-    let unfit = |what: String| match loaded {
-        true => Verdict::warning(what),
-        false => Verdict::error(what),
-    };
+    let unfit = |what: String| Verdict::load_obstacle(loaded, what);
     let state = host.vendor.distribution.state().map(str::to_owned);
     if is_too_old(release) {
         let what = format!("{release} is older than all kernels for which the module builds");

@@ -147,14 +147,6 @@ fn installed(host: &Host) -> Verdict {
     }
 }
 
-/// The file cannot be loaded: a warning if a module is loaded already.
-fn cannot_be_loaded(host: &Host, what: String) -> Verdict {
-    match host.module.is_loaded {
-        true => Verdict::warning(what),
-        false => Verdict::error(what),
-    }
-}
-
 fn current(host: &Host) -> Verdict {
     let Some(file) = &host.module.file else {
         return Verdict::not_applicable("no module is installed");
@@ -168,7 +160,7 @@ fn current(host: &Host) -> Verdict {
             "{} was built for kernel {built}, and this is {release}",
             file.name
         );
-        return cannot_be_loaded(host, what)
+        return Verdict::load_obstacle(host.module.is_loaded, what)
             .mend(format!("dkms build --force uksm/0.1.0 -k {release}"))
             .mend(format!("dkms install --force uksm/0.1.0 -k {release}"));
     }
@@ -182,7 +174,7 @@ fn current(host: &Host) -> Verdict {
              If the headers are of the newer one, start the host again before it is built again",
             file.name
         );
-        return cannot_be_loaded(host, what)
+        return Verdict::load_obstacle(host.module.is_loaded, what)
             .mend(format!("dkms remove uksm/0.1.0 -k {release}"))
             .mend(format!("dkms install uksm/0.1.0 -k {release}"));
     }
