@@ -38,6 +38,8 @@ pub struct TestSelection {
     pub without_stress: bool,
     /// All tests, or those of one of several kernels.
     pub part: Part,
+    /// Only tests of this kind of machine.
+    pub machine: Option<Machine>,
     /// Seed of everything random.
     pub seed: u64,
     /// The number of calls of the fuzzer, if different from a full test run.
@@ -141,6 +143,9 @@ pub fn selected(selection: &TestSelection) -> Vec<TestCase> {
         .filter(|case| case.kind != Kind::Large || is_named(case, selection))
         .collect();
     selection.part.retain(&mut cases);
+    if let Some(machine) = selection.machine {
+        cases.retain(|case| case.machine == machine);
+    }
     cases
 }
 
@@ -155,8 +160,8 @@ fn is_named(case: &TestCase, selection: &TestSelection) -> bool {
 /// Runs the selected tests on one kernel.
 ///
 /// # Errors
-/// No test is selected, none of those selected can run on this kernel, or a machine could not be
-/// started at all.
+/// No test is selected, none of those selected can run on this kernel though any machine was asked
+/// for, or a machine could not be started at all.
 pub fn run(kernel: &Kernel, selection: &TestSelection) -> Result<TestResults> {
     let cases = selected(selection);
     if cases.is_empty() {
@@ -207,7 +212,7 @@ pub fn run(kernel: &Kernel, selection: &TestSelection) -> Result<TestResults> {
             rest.drain(..rest.len() - behind);
         }
     }
-    if outcome.counts == TestCounts::default() {
+    if outcome.counts == TestCounts::default() && selection.machine.is_none() {
         bail!("{}: no selected test can run on it", kernel.name);
     }
     Ok(outcome)

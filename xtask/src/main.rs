@@ -92,6 +92,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
                 filters: filter,
                 without_stress,
                 part: Part::Whole,
+                machine: None,
                 seed: seed::or_new(seed)?,
                 fuzz_calls,
             };

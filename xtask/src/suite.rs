@@ -10,10 +10,15 @@
 //! Optimising the guests' programs takes minutes of one processor, so the Makefile builds them
 //! beside all steps that only compile. The suite waits for them before it runs any test.
 
+use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
@@ -21,7 +26,9 @@ use anyhow::{Context as _, Result, bail};
 use super::campaign::{self, Part, TestCounts, TestResults, TestSelection};
 use super::own_files;
 use uksm_vm::accel::Clock;
+use uksm_vm::kernel::Kernel;
 use uksm_vm::{kernel_names, kvm_probe, programs, source, tool};
+use uksm_vm_protocol::machine::Machine;
 
 /// The selection of checks.
 #[derive(Debug, Clone, Default)]
@@ -114,47 +121,107 @@ pub fn run(scope: &Scope) -> TestResults {
 }
 
 /// The tests in guests: those that depend on the kernel on each, and each of the others on one of
-/// them. The kernels run beside each other, as they wait most of their time: together they use at
-/// most two processors. Each printed line begins with the kernel's name.
+/// them.
 fn guest_tests(scope: &Scope) -> Vec<Step> {
-    let kernels = scope.kernels.len();
-    let jobs: Vec<(String, &String, Part)> = scope
+    let kernels: Vec<(&String, Result<Kernel>)> = scope
         .kernels
         .iter()
-        .enumerate()
-        .map(|(index, name)| {
-            let part = Part::OfKernel { index, kernels };
-            (format!("guest tests on {name}"), name, part)
+        .map(|name| (name, kernel_names::named(name)))
+        .collect();
+    if let Some((_, Ok(last))) = kernels.last() {
+        // The accelerator is detected once for all jobs; an error occurs again in each.
+        let _known = kvm_probe::detect(last, Clock::Time);
+    }
+    let mut steps: Vec<Step> = kernels
+        .iter()
+        .map(|(name, kernel)| Step {
+            name: format!("guest tests on {name}"),
+            outcome: match kernel {
+                Ok(_) => TestResults::default(),
+                Err(error) => failed(format!("{name}: {error:#}")),
+            },
+            seconds: 0.0,
         })
         .collect();
-    if let Some(last) = scope.kernels.last() {
-        // The accelerator is detected once for all jobs; an error occurs again in each.
-        let _known =
-            kernel_names::named(last).and_then(|kernel| kvm_probe::detect(&kernel, Clock::Time));
+    for (index, step) in run_jobs(guest_jobs(scope, &kernels)) {
+        steps[index].outcome.add(step.outcome);
+        steps[index].seconds += step.seconds;
     }
-    let run = |(job, kernel, part): &(String, &String, Part)| {
-        let selection = TestSelection {
-            part: *part,
-            ..scope.selection.clone()
-        };
-        Step::done(job, &mut || {
-            campaign::run(&kernel_names::named(kernel)?, &selection)
-        })
-    };
+    steps
+}
+
+/// The tests of one kernel that share a kind of machine.
+struct GuestJob<'a> {
+    /// Number of the kernel.
+    index: usize,
+    kernel: &'a Kernel,
+    machine: Machine,
+    selection: TestSelection,
+    /// The sum of its tests' limits, in seconds: an upper bound of its time, for the order.
+    bound: u64,
+}
+
+/// All jobs, the longest first, so that at the end no processor waits long for another.
+fn guest_jobs<'a>(scope: &Scope, kernels: &'a [(&String, Result<Kernel>)]) -> Vec<GuestJob<'a>> {
+    let mut jobs = Vec::new();
+    for (index, (_, kernel)) in kernels.iter().enumerate() {
+        let Ok(kernel) = kernel else { continue };
+        for machine in Machine::ALL {
+            let selection = TestSelection {
+                part: Part::OfKernel {
+                    index,
+                    kernels: kernels.len(),
+                },
+                machine: Some(machine),
+                ..scope.selection.clone()
+            };
+            let cases = campaign::selected(&selection);
+            if !cases.is_empty() {
+                jobs.push(GuestJob {
+                    index,
+                    kernel,
+                    machine,
+                    selection,
+                    bound: cases.iter().map(|case| case.bound).sum(),
+                });
+            }
+        }
+    }
+    jobs.sort_by_key(|job| Reverse(job.bound));
+    jobs
+}
+
+/// Runs jobs beside each other; gives the results with the numbers of their kernels.
+///
+/// A machine has two processors and waits for a part of its time. Two machines on two processors
+/// keep these busy; with three, tests exceeded limits of time.
+fn run_jobs(jobs: Vec<GuestJob>) -> Vec<(usize, Step)> {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let waiting = Mutex::new(VecDeque::from(jobs));
+    let finished = Mutex::new(Vec::new());
     std::thread::scope(|threads| {
-        let running: Vec<_> = jobs
-            .iter()
-            .map(|job| (&job.0, threads.spawn(move || run(job))))
-            .collect();
-        let done = running.into_iter().map(|(name, thread)| {
-            thread.join().unwrap_or_else(|_| Step {
-                name: name.clone(),
-                outcome: failed(format!("{name}: panicked; see above")),
-                seconds: 0.0,
-            })
-        });
-        done.collect()
-    })
+        for _ in 0..processors.div_ceil(2).max(2) {
+            threads.spawn(|| {
+                // The lock is not held while the job runs.
+                let next = || waiting.lock().expect(NO_PANIC).pop_front();
+                while let Some(job) = next() {
+                    let name = format!("guest tests on {}, {:?}", job.kernel.name, job.machine);
+                    let step = Step::done(&name, &mut || run_job(&job));
+                    finished.lock().expect(NO_PANIC).push((job.index, step));
+                }
+            });
+        }
+    });
+    finished.into_inner().expect(NO_PANIC)
+}
+
+/// No thread panics with a lock.
+const NO_PANIC: &str = "no thread panics while it holds this lock";
+
+/// Runs a job. A panic is an error, so that the other jobs run.
+fn run_job(job: &GuestJob) -> Result<TestResults> {
+    let run = AssertUnwindSafe(|| campaign::run(job.kernel, &job.selection));
+    catch_unwind(run).unwrap_or_else(|_| bail!("panicked; see above"))
 }
 
 fn passed() -> TestResults {

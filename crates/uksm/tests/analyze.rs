@@ -153,8 +153,8 @@ fn of_samples_the_truth_lies_in_the_intervals() {
 #[test]
 fn no_more_of_a_core_is_taken_than_was_allowed() {
     let child = holder::start("0..20000", &[]);
-    for (share, most) in [("2%", 0.02), ("10%", 0.1)] {
-        let answer = answer(&[&child], &["--cpu", share, "--budget", "60ms"]);
+    for (share, most) in [("5%", 0.05), ("10%", 0.1)] {
+        let answer = answer(&[&child], &["--cpu", share, "--budget", "500ms"]);
         let [cpu, passed] = ["cpu_seconds", "seconds"].map(|name| number(&answer[name]));
         assert!(cpu <= 1.02 * most * passed, "{cpu} s in {passed}: {share}");
         assert!(cpu > 0.01, "{answer:#}");
@@ -345,17 +345,17 @@ fn missing_right_to_a_process_is_reported_with_the_remedy() {
 /// Pages that are read again in one run, at most.
 const AGAIN: f64 = 2000.0;
 
-/// So slow that some seconds pass between the two readings.
-const SLOWLY: [&str; 4] = [
-    "--cpu",
-    if cfg!(debug_assertions) {
-        "0.4%"
-    } else {
-        "0.1%"
-    },
-    "--budget",
-    "60s",
-];
+/// An answer with enough time between the two readings of a page to tell how long pages live. The
+/// faster the processor, the smaller is the share of it that leaves so much time.
+fn answer_with_lifetimes(process: &PageHolder) -> Value {
+    for share in ["2%", "1%", "0.5%", "0.2%", "0.1%"] {
+        let answer = answer(&[process], &["--cpu", share, "--budget", "60s"]);
+        if !answer["lifetimes"]["all"]["lost_in_a_minute"].is_null() {
+            return answer;
+        }
+    }
+    panic!("too little time between the readings, with a thousandth of a core");
+}
 
 /// Checks that counts of pages add up, and that each interval has what it is of.
 fn adds_up(lives: &Value) -> [f64; 4] {
@@ -372,7 +372,7 @@ fn adds_up(lives: &Value) -> [f64; 4] {
 #[test]
 fn pages_of_a_still_process_are_unchanged_and_live_at_least_so_long() {
     let child = holder::start("0..1000 zero*200", &[]);
-    let found = &answer(&[&child], &SLOWLY)["lifetimes"];
+    let found = &answer_with_lifetimes(&child)["lifetimes"];
     let [pages, unchanged, ..] = adds_up(&found["all"]);
     assert!(pages >= 1200.0 && unchanged == pages, "{found:#}");
     let [saving, ..] = adds_up(&found["zeros_and_copies"]);
@@ -390,7 +390,7 @@ fn pages_of_a_still_process_are_unchanged_and_live_at_least_so_long() {
 #[test]
 fn a_process_that_rewrites_all_has_lost_all() {
     let child = holder::start("rewritten:0..1*400 rewritten:0..1000", &[]);
-    let found = &answer(&[&child], &SLOWLY)["lifetimes"];
+    let found = &answer_with_lifetimes(&child)["lifetimes"];
     let [pages, _, changed, gone] = adds_up(&found["all"]);
     assert!(pages <= AGAIN && changed >= 1400.0, "{found:#}");
     // What it rewrites, and no other page.
@@ -410,7 +410,7 @@ fn a_process_that_rewrites_all_has_lost_all() {
 #[test]
 fn the_share_that_a_process_rewrites_lies_in_the_interval() {
     let child = holder::start("rewritten:0..600 5000..6400", &[]);
-    let answer = answer(&[&child], &SLOWLY);
+    let answer = answer_with_lifetimes(&child);
     let found = &answer["lifetimes"];
     assert_eq!(number(&found["chosen"]), AGAIN, "{found:#}");
     let own = number(&answer["own"]["pages"]);
