@@ -35,14 +35,14 @@
 #   make foreign-test [KERNEL=..] [FILTER=..]   the kernel's own tests and stress-ng,
 #                              with and without the module
 #   make setup                 what the others need (they call it)
-#   make setup-test            demo and tests in a clean Debian, from nothing (long)
+#   make setup-test [RELEASE=12|13]   demo and tests in a clean Debian, from nothing (long)
 #   make program               the program alone, for the C library of this machine
 #   make install [DESTDIR=..] [PREFIX=/usr/local]   program, manual, completions, unit,
 #                              configuration (if there is none); after `make program`
 #   make uninstall [PREFIX=..]   removes what install put there, but for the configuration
 #   make deb                   Debian packages of module and program, in dist/
-#   make deb-test              installs, upgrades and purges them in a clean Debian (long)
-#   make deb-guest [TRANSCRIPT=..]   the same as an operator would use them, in a Debian that boots
+#   make deb-test [RELEASE=..]   installs, upgrades and purges them in a clean Debian (long)
+#   make deb-guest [RELEASE=..] [TRANSCRIPT=..]   the same as an operator would, in a Debian that boots
 #                              (long); what was typed and said is in dist/transcript.txt
 #   make recording             the demo as a moving picture, docs/demo.svg
 #   make metrics-check         what promtool says of the metrics and of the alert rules
@@ -85,7 +85,7 @@ setup:
 	@scripts/setup
 
 setup-test:
-	@ONLY='$(ONLY)' KEEP='$(KEEP)' scripts/setup-test
+	@RELEASE='$(RELEASE)' ONLY='$(ONLY)' KEEP='$(KEEP)' scripts/setup-test
 
 programs: setup
 	@RUSTFLAGS='$(STATIC_FLAGS)' $(CARGO) build --release --locked --workspace --target $(TARGET) \
@@ -245,10 +245,10 @@ deb: setup
 	@VERSION='$(VERSION)' OUT='$(OUT)' scripts/deb
 
 deb-test: setup
-	@KEEP='$(KEEP)' scripts/deb-test
+	@RELEASE='$(RELEASE)' KEEP='$(KEEP)' scripts/deb-test
 
 deb-guest: setup
-	@KEEP='$(KEEP)' scripts/deb-guest $(TRANSCRIPT)
+	@RELEASE='$(RELEASE)' KEEP='$(KEEP)' scripts/deb-guest $(TRANSCRIPT)
 
 recording: programs
 	scripts/record-demo $(OUTPUT)/uksm-bench

@@ -1,13 +1,14 @@
-//! Debian 13 beside the machine's own Debian.
+//! Another release of Debian beside the machine's own.
 //!
-//! Problem: kernels 7.x are packages of Debian 13's backports. Their headers contain programs that
-//! need its C library, and only its compiler accepts the flags that these kernels are built with.
-//! The machine may be a Debian 12, and nothing is installed on it.
+//! Problem: kernels 7.x are packages of Debian 13's backports, kernel 6.1 is one of Debian 12. The
+//! headers contain programs that need their release's C library, and kernels are built with flags
+//! that other compilers do not accept. The machine may be of either release, and nothing is
+//! installed on it.
 //!
-//! Approach: apt gets a state of its own in the cache, whose sources are Debian 13's suites on the
-//! servers of the machine's own sources. The compiler and what it needs are unpacked, not
-//! installed, into a folder of the cache. A command runs there by chroot, in a mount namespace of
-//! its own, in which the cache has the path that it has outside.
+//! Approach: apt gets a state of its own for a release in the cache, whose sources are the
+//! release's suites on the servers of the machine's own sources. The compiler and what it needs are
+//! unpacked, not installed, into a folder of the cache. A command runs there by chroot, in a mount
+//! namespace of its own, in which the cache has the path that it has outside.
 
 use std::fs;
 use std::io;
@@ -21,12 +22,51 @@ use sha2::{Digest as _, Sha256};
 use crate::packages::Sources;
 use crate::{cache, tool};
 
-/// The suites of Debian 13, and the label by which apt knows their server.
-const SUITES: [(&str, &str); 3] = [
-    ("Debian", "trixie"),
-    ("Debian", "trixie-backports"),
-    ("Debian-Security", "trixie-security"),
-];
+/// A release of Debian.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// Debian 12, with security updates. Its backports have no kernel that Debian 13 lacks.
+    Bookworm,
+    /// Debian 13, with security updates and backports.
+    Trixie,
+}
+
+impl Release {
+    /// All, in the order in which they are asked for a kernel.
+    pub const ALL: [Self; 2] = [Self::Trixie, Self::Bookworm];
+
+    /// Its name, for users.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bookworm => "Debian 12",
+            Self::Trixie => "Debian 13",
+        }
+    }
+
+    /// Its name in package sources.
+    const fn codename(self) -> &'static str {
+        match self {
+            Self::Bookworm => "bookworm",
+            Self::Trixie => "trixie",
+        }
+    }
+
+    /// Its suites, and the label by which apt knows their server.
+    const fn suites(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Bookworm => &[
+                ("Debian", "bookworm"),
+                ("Debian-Security", "bookworm-security"),
+            ],
+            Self::Trixie => &[
+                ("Debian", "trixie"),
+                ("Debian", "trixie-backports"),
+                ("Debian-Security", "trixie-security"),
+            ],
+        }
+    }
+}
 
 /// The key of Debian's archive, if the machine has it; else the keys that apt trusts by itself.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -59,15 +99,17 @@ const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 /// Links that the packages make when they are installed.
 const LINKS: [(&str, &str); 1] = [("usr/bin/awk", "gawk")];
 
-/// The package sources of Debian 13, with lists that are at most a day old. Older ones are used,
+/// The package sources of a release, with lists that are at most a day old. Older ones are used,
 /// with a message, if the servers cannot be reached.
 ///
 /// # Errors
 /// The machine's sources are none of Debian's, or there are no lists and they cannot be obtained.
-pub fn sources() -> Result<Sources> {
-    let list = source_list()?;
-    let state = cache::entry("apt", &format!("trixie_{}", digest(&list)), |state| {
-        eprintln!("getting the package lists of Debian 13");
+pub fn sources(release: Release) -> Result<Sources> {
+    let name = release.name();
+    let list = source_list(release)?;
+    let key = format!("{}_{}", release.codename(), digest(&list));
+    let state = cache::entry("apt", &key, |state| {
+        eprintln!("getting the package lists of {name}");
         for folder in ["lists/partial", "archives/partial"] {
             fs::create_dir_all(state.join(folder)).with_context(|| state.display().to_string())?;
         }
@@ -81,7 +123,7 @@ pub fn sources() -> Result<Sources> {
     if !age.is_ok_and(|age| age < MAX_AGE)
         && let Err(error) = update(&state)
     {
-        eprintln!("using old package lists of Debian 13: {error:#}");
+        eprintln!("using old package lists of {name}: {error:#}");
     }
     Ok(Sources::of_state(&state))
 }
@@ -94,14 +136,14 @@ fn update(state: &Path) -> Result<()> {
 }
 
 /// The sources in the format of sources.list(5).
-fn source_list() -> Result<String> {
+fn source_list(release: Release) -> Result<String> {
     let signed = if Path::new(KEYRING).exists() {
         format!("[signed-by={KEYRING}] ")
     } else {
         String::new()
     };
     let mut list = String::new();
-    for (label, suite) in SUITES {
+    for (label, suite) in release.suites() {
         let server = server(label)?;
         list += &format!("deb {signed}{server} {suite} main\n");
     }
@@ -134,7 +176,7 @@ fn digest(text: &str) -> String {
         .collect()
 }
 
-/// A Debian 13 that has a compiler.
+/// A Debian that has a compiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Userland {
     root: PathBuf,
@@ -145,18 +187,20 @@ impl Userland {
     ///
     /// # Errors
     /// Its packages cannot be obtained.
-    pub fn with_compiler(sources: &Sources, compiler: &str) -> Result<Self> {
+    pub fn with_compiler(release: Release, sources: &Sources, compiler: &str) -> Result<Self> {
+        let name = release.name();
         let Some(package) = sources.candidate(compiler)? else {
-            bail!("Debian 13 offers no {compiler}")
+            bail!("{name} offers no {compiler}")
         };
         let names: Vec<&str> = BUILD_TOOLS.into_iter().chain([compiler]).collect();
         let key = format!(
-            "trixie_{compiler}_{}_{}",
+            "{}_{compiler}_{}_{}",
+            release.codename(),
             package.version,
             digest(&names.join(" "))
         );
         let root = cache::entry("userlands", &key, |root| {
-            eprintln!("getting Debian 13's {compiler} {}", package.version);
+            eprintln!("getting {name}'s {compiler} {}", package.version);
             sources.unpack_with_dependencies(&names, root)?;
             for (link, target) in LINKS {
                 let link = root.join(link);

@@ -11,8 +11,8 @@
 //! without a verdict is lost, which is never the same as a failed test.
 //!
 //! Each file is one step, and passes plain paths to the next one:
-//! - the kernel: [`packages`] (package sources), [`debian`] (those of Debian 13, and its compiler)
-//!   → [`stock_kernel`], [`headers`], [`kernel_modules`]; [`source`] → [`built_kernel`]; both by
+//! - the kernel: [`packages`] (package sources), [`debian`] (those of another release, and its
+//!   compiler) → [`stock_kernel`], [`headers`], [`kernel_modules`]; [`source`] → [`built_kernel`]; both by
 //!   name in [`kernel_names`];
 //! - the contents of the initramfs: [`module_build`], [`programs`], [`libraries`], [`redis`],
 //!   [`python`], [`java`], [`postgres`], [`criu`], [`nested`] → [`initramfs`];

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::debian::{self, Release};
 use crate::kernel::Series;
 use crate::packages::{self, Package, Sources};
-use crate::{cache, debian, tool};
+use crate::{cache, tool};
 
 /// The series whose checkpatch is used.
 const CHECKPATCH_SERIES: Series = Series {
@@ -32,10 +33,10 @@ pub struct KernelSource {
 }
 
 impl KernelSource {
-    /// The one of the machine's package sources, or else of Debian 13 and its backports.
+    /// The one of the machine's package sources, or else of Debian 13 with its backports, or 12.
     ///
     /// # Errors
-    /// Neither offers it.
+    /// None offers it.
     pub fn of(series: Series) -> Result<Self> {
         let name = format!("linux-source-{series}");
         let machine = Sources::default();
@@ -45,14 +46,16 @@ impl KernelSource {
                 package,
             });
         }
-        let debian = debian::sources()?;
-        let package = debian
-            .candidate(&name)?
-            .with_context(|| format!("{}; Debian 13 has none, either", packages::unknown(&name)))?;
-        Ok(Self {
-            sources: debian,
-            package,
-        })
+        for release in Release::ALL {
+            let sources = debian::sources(release)?;
+            if let Some(package) = sources.candidate(&name)? {
+                return Ok(Self { sources, package });
+            }
+        }
+        bail!(
+            "{}; Debian 12 and 13 have none, either",
+            packages::unknown(&name)
+        )
     }
 
     /// Its package, which names its version.

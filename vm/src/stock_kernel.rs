@@ -5,17 +5,17 @@
 //!
 //! Approach: a series ("6.1", "6.12") is resolved through the distribution's meta packages to the
 //! real image, its headers and their build tools, all of one version. A series that the machine's
-//! sources do not offer ("7.3") is the newest kernel of it in Debian 13 or its backports. Backports
-//! keep only the last series, so a full test run takes the newest one, of whatever series. The
-//! packages are downloaded and unpacked into the cache, keyed by version. A series that neither
-//! offers is an error.
+//! sources do not offer ("7.3") is the newest kernel of it in Debian 13 or its backports, or else
+//! in Debian 12 ("6.1", on a machine of Debian 13). Backports keep only the last series, so a full
+//! test run takes the newest one, of whatever series. The packages are downloaded and unpacked into
+//! the cache, keyed by version. A series that none offers is an error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::debian::{self, Userland};
+use crate::debian::{self, Release, Userland};
 use crate::kernel::{Kernel, REAL_TIME, Series, Toolchain};
 use crate::packages::{self, Package, Sources};
 use crate::{cache, headers, tool};
@@ -62,12 +62,13 @@ pub fn get(series: Series, flavour: Flavour) -> Result<Kernel> {
 /// The sources have none, or it cannot be downloaded.
 pub fn newest() -> Result<Kernel> {
     let flavour = Flavour::Cloud;
-    let debian = debian::sources()?;
-    let release = newest_release(&debian, None, flavour)?
+    let sources = debian::sources(Release::Trixie)?;
+    let release = newest_release(&sources, None, flavour)?
         .context("neither Debian 13 nor its backports offer a kernel")?;
     let series = Series::of_release(&release)
         .with_context(|| format!("kernel {release} begins with no series"))?;
-    kernel(parts_of_debian(debian, release)?, series, flavour)
+    let parts = parts_of_debian(Release::Trixie, sources, release)?;
+    kernel(parts, series, flavour)
 }
 
 /// Unpacks a kernel, unless the cache has it.
@@ -96,27 +97,29 @@ fn kernel(parts: Parts, series: Series, flavour: Flavour) -> Result<Kernel> {
     })
 }
 
-/// Finds the packages in the machine's sources or else in Debian 13's.
+/// Finds the packages in the machine's sources, or else in those of a release of Debian.
 fn resolve(series: Series, flavour: Flavour) -> Result<Parts> {
     let machine = Sources::default();
     if let Some(release) = of_meta_packages(&machine, series, flavour)? {
         return parts(machine, release);
     }
-    let debian = debian::sources()?;
-    let Some(release) = newest_release(&debian, Some(series), flavour)? else {
-        bail!(
-            "kernel {series} ({}): neither the machine's package sources nor Debian 13's offer it",
-            flavour.word()
-        )
-    };
-    parts_of_debian(debian, release)
+    for debian in Release::ALL {
+        let sources = debian::sources(debian)?;
+        if let Some(release) = newest_release(&sources, Some(series), flavour)? {
+            return parts_of_debian(debian, sources, release);
+        }
+    }
+    bail!(
+        "kernel {series} ({}): neither the machine's package sources nor those of Debian 12 and 13 offer it",
+        flavour.word()
+    )
 }
 
-/// The packages of a release of Debian 13, and the Debian 13 that builds modules for it.
-fn parts_of_debian(debian: Sources, release: String) -> Result<Parts> {
-    let mut parts = parts(debian, release)?;
+/// The packages of a kernel of a release of Debian, and the userland that builds modules for it.
+fn parts_of_debian(debian: Release, sources: Sources, release: String) -> Result<Parts> {
+    let mut parts = parts(sources, release)?;
     let compiler = parts.compiler()?;
-    parts.userland = Some(Userland::with_compiler(&parts.sources, &compiler)?);
+    parts.userland = Some(Userland::with_compiler(debian, &parts.sources, &compiler)?);
     Ok(parts)
 }
 
