@@ -109,8 +109,9 @@ pub fn in_order(mut left: Vec<PackedModule>) -> Vec<PackedModule> {
 
 /// The image of the disk, made once.
 fn disk(kernel: &Kernel) -> Result<PathBuf> {
-    let root = kernel.image.ancestors().nth(2);
-    let root = root.filter(|root| root.join("lib").is_dir());
+    // The image is in `boot`, or since 7.x beside the modules.
+    let mut folders = kernel.image.ancestors();
+    let root = folders.find(|folder| folder.join("lib/modules").is_dir());
     let root =
         root.with_context(|| format!("kernel {}: its packages' files are not there", kernel.name))?;
     let key = format!("{}_{}", kernel.release, kernel.version);
