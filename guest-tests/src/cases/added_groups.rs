@@ -29,7 +29,7 @@ use crate::fixtures::two_groups::{
 
 cases! { "daemon::added_groups":
     groups_are_added_changed_and_removed_while_processes_write Policy Stock 300,
-    members_of_the_socket_s_group_may_ask_and_nobody_else Normal Stock 90,
+    members_of_the_socket_s_group_may_ask_and_nobody_else Policy Stock 90,
 }
 
 const FILE: &str = "v_life = \"off\"\n[group.a]\ncgroup = \"/uksm-a\"\n";

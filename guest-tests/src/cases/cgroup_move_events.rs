@@ -25,7 +25,7 @@ use crate::fixtures::two_groups::{NEARLY_ALL, TwoGroups, assert_intact, peer_in,
 cases! { "daemon::cgroup_move_events":
     a_process_among_many_is_parted_soon_after_its_move Normal Stock 240,
     a_thread_that_moves_takes_its_process_nowhere Normal Stock 180,
-    a_storm_of_moves_is_bounded_and_what_moved_is_parted Normal Stock 240,
+    a_storm_of_moves_is_bounded_and_what_moved_is_parted Policy Stock 240,
     without_btf_a_move_is_noticed_in_turn Normal Stock 180,
 }
 

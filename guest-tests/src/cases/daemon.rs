@@ -28,8 +28,8 @@ cases! { "daemon":
     a_daemon_killed_while_merging_harms_nobody_and_the_next_saves_as_much Normal Stock 240,
     a_stopped_daemon_leaves_pages_merged_and_ends_cleanly Normal Stock 120,
     a_target_killed_while_it_is_merged_does_not_stop_the_daemon Normal Stock 120,
-    a_daemon_started_wrongly_says_so_in_one_line_and_changes_nothing Normal Stock 60,
-    a_second_daemon_is_refused_what_the_first_has Normal Stock 90,
+    a_daemon_started_wrongly_says_so_in_one_line_and_changes_nothing Policy Stock 60,
+    a_second_daemon_is_refused_what_the_first_has Policy Stock 90,
     a_module_of_another_version_is_refused Normal Faults 60,
 }
 

@@ -36,10 +36,10 @@ use crate::fixtures::zram;
 cases! { "daemon::explain":
     memory_that_is_never_looked_at_is_told_by_its_kind Normal Stock 120,
     pages_that_are_refused_are_told_by_who_has_them Normal Stock 180,
-    a_process_that_is_not_followed_is_told_why Normal Stock 120,
+    a_process_that_is_not_followed_is_told_why Policy Stock 120,
     a_group_s_process_is_told_of_by_its_worker Policy Stock 120,
     what_cannot_be_explained_is_one_line Policy Stock 60,
-    a_process_of_hundreds_of_mappings_is_told_of_in_parts Normal Stock 180,
+    a_process_of_hundreds_of_mappings_is_told_of_in_parts Policy Stock 180,
 }
 
 const PAGES: usize = 256;

@@ -26,13 +26,13 @@ use crate::fixtures::memory::{BASE, Huge, Memory};
 use crate::fixtures::peer::Peer;
 
 cases! { "daemon::explain":
-    what_is_merged_and_what_has_no_equal_is_told_apart Normal Stock 120,
+    what_is_merged_and_what_has_no_equal_is_told_apart Policy Stock 120,
     a_region_that_is_too_young_is_told_until_when Policy Stock 90,
     a_kind_that_dies_young_is_told_from_one_that_is_young Policy Stock 180,
     a_dry_run_is_told_of_what_it_would_merge Policy Stock 90,
     huge_pages_are_told_by_what_keeps_them_whole Normal Stock 180,
     what_may_be_merged_is_told_of_what_may_not Policy Stock 240,
-    a_limit_of_frames_is_told_of_what_has_no_room Normal Stock 90,
+    a_limit_of_frames_is_told_of_what_has_no_room Policy Stock 90,
     a_region_that_is_written_too_fast_is_told_until_when Policy Stock 180,
     a_small_budget_is_told_of_what_waits Policy Stock 240,
 }

@@ -21,7 +21,7 @@ use crate::fixtures::two_groups::{
 };
 
 cases! { "daemon::formed_groups":
-    a_rule_forms_groups_that_share_nothing_and_part_from_whom_they_lose Normal Stock 240,
+    a_rule_forms_groups_that_share_nothing_and_part_from_whom_they_lose Policy Stock 240,
     a_group_that_nobody_is_in_is_dissolved_and_makes_room Policy Stock 180,
 }
 

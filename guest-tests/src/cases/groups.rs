@@ -23,8 +23,8 @@ use crate::fixtures::two_groups::{
 };
 
 cases! { "daemon::groups":
-    groups_share_nothing_and_a_killed_worker_is_replaced_with_its_frames Normal Stock 240,
-    a_process_that_moves_shares_nothing_with_those_it_left Normal Stock 180,
+    groups_share_nothing_and_a_killed_worker_is_replaced_with_its_frames Policy Stock 240,
+    a_process_that_moves_shares_nothing_with_those_it_left Policy Stock 180,
     a_child_that_was_moved_at_once_shares_nothing_with_its_parent Normal Stock 180,
     a_group_waits_for_the_control_group_that_pays Policy Stock 120,
     a_reload_changes_what_the_file_changes_and_nothing_else Policy Stock 180,

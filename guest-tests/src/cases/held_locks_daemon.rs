@@ -31,7 +31,7 @@ use crate::fixtures::two_groups::{
 };
 
 cases! { "daemon::held_locks":
-    one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered Normal Stock 240,
+    one_that_holds_its_locks_keeps_nobody_else_from_being_merged_or_answered Policy Stock 240,
 }
 
 const TOLD: &str = "v_life = \"off\"\n\

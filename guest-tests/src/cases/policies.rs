@@ -39,7 +39,7 @@ cases! { "daemon::policies":
     nobody_joins_a_frame_that_was_not_chosen Normal Stock 60,
     orphans_of_another_policy_are_not_adopted Normal Stock 60,
     a_policy_can_only_be_narrowed Normal Stock 30,
-    a_daemon_merges_only_what_enough_processes_hold Normal Stock 240,
+    a_daemon_merges_only_what_enough_processes_hold Policy Stock 240,
     a_daemon_merges_nothing_within_a_process Policy Stock 240,
 }
 

@@ -18,7 +18,7 @@ use crate::fixtures::two_groups::{
 };
 
 cases! { "daemon::redistribution":
-    a_limit_follows_what_was_merged_and_is_put_back Normal Stock 120,
+    a_limit_follows_what_was_merged_and_is_put_back Policy Stock 120,
 }
 
 const MIB: u64 = 1 << 20;

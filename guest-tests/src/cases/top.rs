@@ -27,7 +27,7 @@ use crate::fixtures::peer::Peer;
 use crate::fixtures::two_groups::{PAGES, SEED, await_that, peer_in, start_daemon, status};
 
 cases! { "daemon::top":
-    a_process_is_listed_with_what_is_merged_of_it Normal Stock 120,
+    a_process_is_listed_with_what_is_merged_of_it Policy Stock 120,
     processes_of_a_group_are_told_by_its_worker Policy Stock 120,
     a_terminal_that_does_not_know_its_size_is_no_empty_page Policy Stock 240,
     a_process_is_opened_on_a_terminal_which_is_given_back_though_the_daemon_was_killed Policy Stock 120,

@@ -1,6 +1,7 @@
 //! The catalogue of checks, by subject.
 
-use super::check::Check;
+use super::check::{Check, Verdict};
+use super::host::Host;
 
 pub(in crate::doctor) mod configuration;
 pub(in crate::doctor) mod guard;
@@ -29,6 +30,39 @@ pub(in crate::doctor) fn catalogue() -> impl Iterator<Item = &'static Check> {
     ]
     .into_iter()
     .flatten()
+}
+
+/// Checks of the module, of what only its daemon uses, and of KSM as a rival. They do not apply where
+/// uksm drives in-kernel KSM.
+pub(in crate::doctor) const OF_MODULE_ONLY: [&str; 20] = [
+    "kernel-version",
+    "kernel-options",
+    "kernel-symbols",
+    "lockdown",
+    "signature",
+    "btf",
+    "module-loaded",
+    "module-installed",
+    "module-current",
+    "module-at-start",
+    "headers",
+    "device",
+    "guard",
+    "gpu-memory",
+    "ptrace-scope",
+    "zero-and-hints",
+    "stored-frames",
+    "ksm",
+    "ksm-memory",
+    "qemu-mem-merge",
+];
+
+/// The verdict of a check.
+pub(in crate::doctor) fn judge(check: &Check, host: &Host) -> Verdict {
+    if host.configuration.drives_ksm() && OF_MODULE_ONLY.contains(&check.name) {
+        return Verdict::not_applicable("uksm drives in-kernel KSM here, without the module");
+    }
+    (check.judge)(host)
 }
 
 /// The catalogue, for help.

@@ -97,7 +97,7 @@ impl Distribution {
                 Some(format!("zypper install kernel-{flavour}-devel"))
             }
             (Some("Arch Linux"), _) => arch("linux"),
-            (Some("CachyOS"), _) => arch("linux-cachyos"),
+            (Some("CachyOS"), _) => arch(&cachyos_kernel(release)),
             (Some("Manjaro"), _) => arch(&manjaro_kernel(release)?),
             (None, Distribution::Arch) => {
                 let mut known = ["lts", "zen", "hardened"].into_iter();
@@ -129,10 +129,6 @@ impl Distribution {
     /// sentence would add nothing.
     pub(in crate::doctor) const fn state(self) -> Option<&'static str> {
         match self {
-            Distribution::Debian => Some(
-                "Debian: the kernels 6.1, 6.12 and 7.3 of bookworm, trixie and their \
-                 backports were tried",
-            ),
             Distribution::Ubuntu => Some("Ubuntu: none of its kernels was tried"),
             Distribution::Proxmox => Some(
                 "Proxmox VE: none of its kernels was tried; a kernel of Debian can be installed \
@@ -153,7 +149,8 @@ impl Distribution {
             Distribution::Talos | Distribution::Flatcar | Distribution::Bottlerocket => {
                 self.build_obstacle()
             }
-            Distribution::Other => None,
+            // The list of tried kernels has all of Debian's.
+            Distribution::Debian | Distribution::Other => None,
         }
     }
 
@@ -174,6 +171,12 @@ fn amazon_kernel(release: &str) -> String {
         (Some(major), Some(minor)) => format!("kernel{major}.{minor}"),
         _ => "kernel".to_owned(),
     }
+}
+
+/// `linux-cachyos-bore` of `7.3.2-2-cachyos-bore`.
+fn cachyos_kernel(release: &str) -> String {
+    let kind = release.split_once("-cachyos").map_or("", |(_, kind)| kind);
+    format!("linux-cachyos{kind}")
 }
 
 /// `linux612` of `6.12.48-1-MANJARO`.

@@ -47,7 +47,10 @@ pub(in crate::doctor) enum Prospect {
 impl Prospect {
     /// The prospect of the module on a host.
     pub(in crate::doctor) fn of(host: &Host) -> Prospect {
-        if let Some(reason) = build_obstacle(host) {
+        // Where one is loaded, one could be built.
+        if !host.module.is_loaded
+            && let Some(reason) = build_obstacle(host)
+        {
             return Prospect::Impossible(reason);
         }
         match untried_kernel(host) {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use uksm_policy::report::counted;
 
 use super::check::{Check, Severity};
-use super::checks::catalogue;
+use super::checks::{self, catalogue};
 use super::host::Host;
 use uksm_input::plain::plain;
 
@@ -88,7 +88,7 @@ impl DoctorReport {
 
 impl CheckResult {
     fn of(check: &'static Check, host: &Host) -> CheckResult {
-        let verdict = (check.judge)(host);
+        let verdict = checks::judge(check, host);
         let is_shown = verdict.severity > Severity::Ok
             && (verdict.severity > Severity::Note || verdict.unread.is_none());
         CheckResult {

@@ -81,6 +81,25 @@ fn each_check_has_a_case_of_the_worst_that_it_can_find_and_of_nothing_worse() {
 }
 
 #[test]
+fn nothing_is_asked_of_the_module_where_in_kernel_ksm_is_driven() {
+    let fake = Fake::right();
+    fake.write(
+        fake::CONFIG,
+        "backend = \"ksm\"\n[targets]\ncomm = [\"redis-server\"]\n",
+    );
+    fake.remove("sys/module/uksm");
+    fake.remove("sys/kernel/btf");
+    fake.write("sys/kernel/mm/ksm/run", "1\n");
+    fake.write("proc/sys/kernel/osrelease", "5.15.0-generic\n");
+    let report = fake.report();
+    for check in super::checks::OF_MODULE_ONLY {
+        let row = row(&report, check);
+        assert_eq!(row.severity, Severity::Ok, "{check}: {}", row.what);
+        assert!(row.what.contains("without the module"), "{}", row.what);
+    }
+}
+
+#[test]
 fn what_cannot_be_read_is_a_note_that_names_the_file() {
     for (check, path) in [
         ("architecture", "proc/sys/kernel/arch"),

@@ -17,7 +17,7 @@ struct DistributionHost {
 
 const DEBIAN: &str = "ID=debian\n";
 
-const HOSTS: [DistributionHost; 15] = [
+const HOSTS: [DistributionHost; 17] = [
     DistributionHost {
         os_release: DEBIAN,
         release: "6.8.12-4-pve",
@@ -77,6 +77,18 @@ const HOSTS: [DistributionHost; 15] = [
         release: "6.18.9-1-lts",
         version: "#1 SMP PREEMPT_DYNAMIC",
         headers: Some("pacman -S linux-lts-headers"),
+    },
+    DistributionHost {
+        os_release: "ID=cachyos\nID_LIKE=arch\n",
+        release: "7.3.2-2-cachyos",
+        version: "#1 SMP PREEMPT_DYNAMIC",
+        headers: Some("pacman -S linux-cachyos-headers"),
+    },
+    DistributionHost {
+        os_release: "ID=cachyos\nID_LIKE=arch\n",
+        release: "6.18.9-1-cachyos-lts",
+        version: "#1 SMP PREEMPT_DYNAMIC",
+        headers: Some("pacman -S linux-cachyos-lts-headers"),
     },
     DistributionHost {
         os_release: "ID=manjaro\nID_LIKE=arch\n",
@@ -157,6 +169,21 @@ fn no_command_builds_or_loads_a_module_that_would_be_refused() {
                 "{}: {command}",
                 host.release
             );
+        }
+    }
+}
+
+#[test]
+fn a_loaded_module_is_not_called_impossible() {
+    let mut fake = Fake::right();
+    fake.boot("6.18.24-talos", "#1 SMP");
+    fake.write("etc/os-release", "ID=talos\n");
+    fake.write("sys/module/uksm/version", "0.1.0\n");
+    let report = fake.report();
+    assert_eq!(row(&report, "module-loaded").severity, Severity::Ok);
+    for row in report.rows() {
+        for word in ["can be built", "cannot be built", "can be no module"] {
+            assert!(!row.what.contains(word), "{}: {}", row.name, row.what);
         }
     }
 }
