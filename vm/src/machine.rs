@@ -37,6 +37,8 @@ pub fn lacking(machine: Machine, kernel: &Kernel) -> Option<&'static str> {
         Machine::Nested | Machine::NestedFaults if kernel.is_real_time() => Some(
             "a real-time kernel's KVM wants a constant TSC, which no emulated processor with SVM has",
         ),
+        // Those with modules of their own are stock kernels.
+        Machine::Coherent if kernel.modules.is_some() => Some("a stock kernel simulates no device"),
         _ => None,
     }
 }
@@ -50,9 +52,12 @@ pub const fn shape(machine: Machine) -> Shape {
         Variant::Shipped
     };
     let kernel_modules = match machine {
-        Machine::Stock | Machine::Numa | Machine::NoKmem | Machine::Counted | Machine::Faults => {
-            COMMON
-        }
+        Machine::Stock
+        | Machine::Numa
+        | Machine::NoKmem
+        | Machine::Counted
+        | Machine::Coherent
+        | Machine::Faults => COMMON,
         Machine::Nested | Machine::NestedFaults => NESTED,
     };
     // Instructions of all CPUs make one clock: those of one CPU would pass as time on the others.
@@ -61,15 +66,27 @@ pub const fn shape(machine: Machine) -> Shape {
     // another thread in that moment is lost, and the sender of an IPI waits for ever.
     let (cpus, clock) = match machine {
         Machine::Counted | Machine::Nested | Machine::NestedFaults => (1, Clock::Instructions),
-        Machine::Stock | Machine::Numa | Machine::NoKmem | Machine::Faults => (2, Clock::Time),
+        Machine::Stock | Machine::Numa | Machine::NoKmem | Machine::Coherent | Machine::Faults => {
+            (2, Clock::Time)
+        }
     };
     let parameters: &[&str] = match machine {
         Machine::NoKmem => &["cgroup.memory=nokmem"],
+        // Two devices of 256 MiB. The initramfs is at the end of memory, the kernel at its start.
+        Machine::Coherent => &[
+            "memmap=512M$0x20000000",
+            "test_hmm.spm_addr_dev0=0x20000000",
+            "test_hmm.spm_addr_dev1=0x30000000",
+        ],
         Machine::Faults => &["memhp_default_state=offline"],
         _ => &[],
     };
     Shape {
-        memory_mib: 1024,
+        memory_mib: if matches!(machine, Machine::Coherent) {
+            1536
+        } else {
+            1024
+        },
         cpus,
         clock,
         kernel_modules,

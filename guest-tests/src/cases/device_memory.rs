@@ -8,7 +8,9 @@
 //! `lib/test_hmm.c` of the kernel is such a driver; its memory is ordinary memory that no processor
 //! reaches. Stock kernels do not have it; our debug kernels do. The test migrates merged and other
 //! pages of a process to the device: with `uksm` loaded and without, all must stay. With the guard
-//! switched off, unmerged pages go there and come back, so the calls are the right ones.
+//! switched off, unmerged pages go there and come back, so the calls are the right ones. In another
+//! machine, processors reach the device's memory: pages there are mapped as ordinary ones are, and
+//! must not be merged.
 //!
 //! # Source
 //! `kernel/guard_migration.c`; lib/test_hmm_uapi.h of the kernel.
@@ -17,6 +19,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
+use uksm_policy::command::{PageState, Status};
 use uksm_vm_protocol::machine::MODULE;
 
 use super::Context;
@@ -27,6 +30,7 @@ use crate::fixtures::peer::{Own, Peer};
 
 cases! { "guard::device_memory":
     merged_pages_stay_with_the_machine Normal Faults 60,
+    pages_on_a_coherent_device_are_not_merged Normal Coherent 60,
 }
 
 const PAGES: usize = 64;
@@ -48,30 +52,52 @@ struct Command {
 const TO_DEVICE: u64 = 0xC028_4802;
 const TO_MACHINE: u64 = 0xC028_4803;
 
-/// Makes the driver take all pages of this process to its device, and back; returns the number of
-/// pages on the device, by the copies that it returns.
-fn to_the_device_and_back(own: &mut Own) -> usize {
-    let device = File::options().read(true).write(true).open(DEVICE);
-    let device = device.expect("the device of test_hmm");
-    let mut copies = vec![0_u64; PAGES * PAGE / 8];
-    let mut ask = |order: u64| {
+/// The driver, for this process.
+struct Driver {
+    device: File,
+    /// The driver's copies of the pages.
+    copies: Vec<u64>,
+}
+
+impl Driver {
+    fn open() -> Driver {
+        let device = File::options().read(true).write(true).open(DEVICE);
+        Driver {
+            device: device.expect("the device of test_hmm"),
+            copies: vec![0; PAGES * PAGE / 8],
+        }
+    }
+
+    /// Gives the driver an order about all pages.
+    fn order(&mut self, order: u64) -> Result<(), Option<i32>> {
         let mut command = Command {
             address: address(0),
-            buffer: copies.as_mut_ptr().expose_provenance() as u64,
+            buffer: self.copies.as_mut_ptr().expose_provenance() as u64,
             pages: PAGES as u64,
             copied: 0,
             faults: 0,
         };
         // SAFETY: the command outlives the call, and its buffer has room for all pages.
-        let answer = unsafe { libc::ioctl(device.as_raw_fd(), order, &raw mut command) };
-        // ENOENT: the device has no page to return.
-        (answer, std::io::Error::last_os_error().raw_os_error())
-    };
-    let (answer, errno) = ask(TO_DEVICE);
-    let is_there = answer == 0;
-    assert!(is_there || errno == Some(libc::ENOENT), "{errno:?}");
-    let (answer, errno) = ask(TO_MACHINE);
-    assert_eq!(answer, 0, "{errno:?}");
+        match unsafe { libc::ioctl(self.device.as_raw_fd(), order, &raw mut command) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error().raw_os_error()),
+        }
+    }
+}
+
+/// Makes the driver take all pages of this process to its device, and back; returns the number of
+/// pages on the device, by the copies that it returns.
+fn to_the_device_and_back(own: &mut Own) -> usize {
+    let mut driver = Driver::open();
+    let taken = driver.order(TO_DEVICE);
+    // The device has no page to return.
+    assert!(
+        taken.is_ok() || taken == Err(Some(libc::ENOENT)),
+        "{taken:?}"
+    );
+    let is_there = taken.is_ok();
+    assert_eq!(driver.order(TO_MACHINE), Ok(()));
+    let copies = driver.copies;
     let taken = (0..PAGES).filter(|page| {
         let first = own.memory.word(*page, 0);
         is_there && copies[page * PAGE / 8] == first
@@ -121,4 +147,28 @@ fn merged_pages_stay_with_the_machine(context: &mut Context) {
         other.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)),
         0
     );
+}
+
+fn pages_on_a_coherent_device_are_not_merged(context: &mut Context) {
+    if !Path::new(DEVICE).exists() {
+        context.note("this kernel simulates no device");
+        return;
+    }
+    let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
+    let mut domain = Domain::open();
+    let spaces = peers.each_ref().map(|peer| domain.attach(peer));
+    context.write(GPU_MIGRATION, "1").expect("a parameter");
+    for peer in &mut peers {
+        assert_eq!(peer.run(|_| Driver::open().order(TO_DEVICE)), Ok(()));
+    }
+    for space in spaces {
+        assert_eq!(domain.in_state(space, 0..PAGES, PageState::Other), PAGES);
+    }
+    // The guard, which maps no frame while it is switched off, is on again.
+    context.write(GPU_MIGRATION, "0").expect("a parameter");
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.of(Status::Refused), 2 * PAGES, "{counts:?}");
+    for peer in &mut peers {
+        assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+    }
 }

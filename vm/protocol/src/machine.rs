@@ -23,6 +23,9 @@ pub enum Machine {
     Nested,
     /// One CPU whose clock is the number of its instructions, the module as it ships.
     Counted,
+    /// As [`Machine::Stock`], and a simulated device has memory that processors reach
+    /// (`DEVICE_COHERENT`).
+    Coherent,
     /// Two CPUs, 1 GiB and memory blocks that are offline, the module's test build
     /// (`UKSM_TEST=1`): its safety switches are parameters.
     Faults,
@@ -32,12 +35,13 @@ pub enum Machine {
 
 impl Machine {
     /// Every kind, in the order in which they are booted.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Stock,
         Self::Numa,
         Self::NoKmem,
         Self::Nested,
         Self::Counted,
+        Self::Coherent,
         Self::Faults,
         Self::NestedFaults,
     ];
