@@ -16,10 +16,10 @@
 //! `kernel/guard_migration.c`; lib/test_hmm_uapi.h of the kernel.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::path::Path;
 
-use uksm_policy::command::{PageState, Status};
+use uksm_policy::command::{Lines, Page, PageState, Status};
 use uksm_vm_protocol::machine::MODULE;
 
 use super::Context;
@@ -35,7 +35,10 @@ cases! { "guard::device_memory":
 
 const PAGES: usize = 64;
 const SEED: u64 = 54;
-const DEVICE: &str = "/dev/hmm_dmirror0";
+/// A device whose memory no processor reaches.
+const PRIVATE: &str = "/dev/hmm_dmirror0";
+/// A device whose memory processors reach.
+const COHERENT: &str = "/dev/hmm_dmirror2";
 const GPU_MIGRATION: &str = "/sys/module/uksm_guard/parameters/gpu_migration";
 
 /// `struct hmm_dmirror_cmd`.
@@ -60,8 +63,8 @@ struct Driver {
 }
 
 impl Driver {
-    fn open() -> Driver {
-        let device = File::options().read(true).write(true).open(DEVICE);
+    fn open(device: &str) -> Driver {
+        let device = File::options().read(true).write(true).open(device);
         Driver {
             device: device.expect("the device of test_hmm"),
             copies: vec![0; PAGES * PAGE / 8],
@@ -88,7 +91,7 @@ impl Driver {
 /// Makes the driver take all pages of this process to its device, and back; returns the number of
 /// pages on the device, by the copies that it returns.
 fn to_the_device_and_back(own: &mut Own) -> usize {
-    let mut driver = Driver::open();
+    let mut driver = Driver::open(PRIVATE);
     let taken = driver.order(TO_DEVICE);
     // The device has no page to return.
     assert!(
@@ -113,7 +116,7 @@ fn assert_stay(peer: &mut Peer) {
 }
 
 fn merged_pages_stay_with_the_machine(context: &mut Context) {
-    if !Path::new(DEVICE).exists() {
+    if !Path::new(PRIVATE).exists() {
         context.note("this kernel simulates no device: guard:: has a module that collects");
         return;
     }
@@ -150,7 +153,7 @@ fn merged_pages_stay_with_the_machine(context: &mut Context) {
 }
 
 fn pages_on_a_coherent_device_are_not_merged(context: &mut Context) {
-    if !Path::new(DEVICE).exists() {
+    if !Path::new(COHERENT).exists() {
         context.note("this kernel simulates no device");
         return;
     }
@@ -159,10 +162,19 @@ fn pages_on_a_coherent_device_are_not_merged(context: &mut Context) {
     let spaces = peers.each_ref().map(|peer| domain.attach(peer));
     context.write(GPU_MIGRATION, "1").expect("a parameter");
     for peer in &mut peers {
-        assert_eq!(peer.run(|_| Driver::open().order(TO_DEVICE)), Ok(()));
+        let taken = peer.run(|_| {
+            let mut driver = Driver::open(COHERENT);
+            let taken = driver.order(TO_DEVICE);
+            // Open until this process ends: the driver returns all pages when it is closed.
+            let _ = driver.device.into_raw_fd();
+            taken
+        });
+        assert_eq!(taken, Ok(()));
     }
     for space in spaces {
-        assert_eq!(domain.in_state(space, 0..PAGES, PageState::Other), PAGES);
+        let seen = domain.sample(space, 0..PAGES, Lines { from: 0, to: 0 });
+        let is_other = |page: &Page| page.state == PageState::Other;
+        assert!(seen.iter().all(is_other), "{:?}", seen.first());
     }
     // The guard, which maps no frame while it is switched off, is on again.
     context.write(GPU_MIGRATION, "0").expect("a parameter");

@@ -58,7 +58,7 @@ const UNTRIED: [Untried; 5] = [
 fn a_missing_symbol_keeps_the_module_out_and_is_named(context: &mut Context) {
     const MISSING: &str = "no_kernel_has_this_symbol";
     context.unload(MODULE).expect("unloading the module");
-    let loaded = context.load_with(MODULE, &format!("require={MISSING}"));
+    let loaded = context.load_with(MODULE, &format!("require={MISSING} untested=1"));
     assert!(
         loaded.is_err(),
         "the module should not load without {MISSING}"
@@ -81,7 +81,7 @@ fn a_missing_symbol_keeps_the_module_out_and_is_named(context: &mut Context) {
 fn a_symbol_that_exists_does_not_keep_the_module_out(context: &mut Context) {
     context.unload(MODULE).expect("unloading the module");
     context
-        .load_with(MODULE, "require=flush_tlb_mm_range")
+        .load_with(MODULE, "require=flush_tlb_mm_range untested=1")
         .expect("the module should load");
     context.unload(MODULE).expect("unloading the module");
     context.load(MODULE).expect("loading the module");
@@ -119,7 +119,7 @@ fn a_module_built_for_another_build_of_the_kernel_is_kept_out(context: &mut Cont
 
 fn an_older_guard_keeps_the_module_out_and_asks_for_a_reboot(context: &mut Context) {
     context.unload(MODULE).expect("unloading the module");
-    let loaded = context.load_with(MODULE, "guard_interface=1000");
+    let loaded = context.load_with(MODULE, "guard_interface=1000 untested=1");
     assert!(loaded.is_err(), "the guard should be too old");
     assert!(!context.is_loaded(MODULE));
     let log = context.kernel_log().expect("the kernel's log");

@@ -23,8 +23,8 @@ pub enum Machine {
     Nested,
     /// One CPU whose clock is the number of its instructions, the module as it ships.
     Counted,
-    /// As [`Machine::Stock`], and a simulated device has memory that processors reach
-    /// (`DEVICE_COHERENT`).
+    /// Two CPUs, the module's test build, and a simulated device with memory that processors
+    /// reach (`DEVICE_COHERENT`).
     Coherent,
     /// Two CPUs, 1 GiB and memory blocks that are offline, the module's test build
     /// (`UKSM_TEST=1`): its safety switches are parameters.
@@ -49,6 +49,6 @@ impl Machine {
     /// Whether the module's test build is loaded.
     #[must_use]
     pub const fn has_faults(self) -> bool {
-        matches!(self, Self::Faults | Self::NestedFaults)
+        matches!(self, Self::Coherent | Self::Faults | Self::NestedFaults)
     }
 }
