@@ -175,7 +175,7 @@ fn no_command_builds_or_loads_a_module_that_would_be_refused() {
 
 #[test]
 fn a_loaded_module_is_not_called_impossible() {
-    let mut fake = Fake::right();
+    let fake = Fake::right();
     fake.boot("6.18.24-talos", "#1 SMP");
     fake.write("etc/os-release", "ID=talos\n");
     fake.write("sys/module/uksm/version", "0.1.0\n");
