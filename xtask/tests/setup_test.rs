@@ -107,10 +107,7 @@ fn a_clean_debian_that_cannot_be_made_ends_the_run_and_is_deleted() {
     machine.noting("debootstrap", &format!("{DEBOOTSTRAP}; exit 1"));
     let outcome = machine.run(&mut command(&machine));
     assert!(!outcome.passed, "{outcome:?}");
-    assert_eq!(
-        verdict(&outcome),
-        "setup-test: FAILED: a clean Debian (bookworm)"
-    );
+    assert_eq!(verdict(&outcome), "setup-test: FAILED: a clean Debian 12");
     assert!(
         !outcome.calls.iter().any(|call| call.starts_with("chroot")),
         "{outcome:?}"
@@ -188,7 +185,7 @@ fn a_run_that_is_stopped_ends_what_it_began_and_leaves_nothing() {
         assert!(stopped.elapsed() < TIME_FACTOR, "it waited for the end");
         assert_eq!(output.status.code(), Some(128 + signal as i32));
         let stdout = String::from_utf8(output.stdout).unwrap();
-        let verdict = "FAILED: stopped in: a clean Debian (bookworm)\n";
+        let verdict = "FAILED: stopped in: a clean Debian 12\n";
         assert!(stdout.ends_with(verdict), "{stdout}");
         assert!(kill(below, None).is_err(), "debootstrap still runs");
         assert!(!root(&machine).exists());
@@ -243,6 +240,42 @@ fn a_part_that_does_not_exist_is_refused() {
 }
 
 #[test]
+fn a_release_that_is_not_known_is_refused() {
+    let machine = machine();
+    let error = refused(&machine, command(&machine).env("RELEASE", "11"));
+    assert!(error.contains("RELEASE=11: it is 12 or 13"), "{error}");
+}
+
+#[test]
+fn another_release_has_its_own_suites_on_the_machine_s_servers() {
+    let own = fs::read_to_string("/etc/os-release").unwrap();
+    for (release, suite) in [("12", "bookworm"), ("13", "trixie")] {
+        let machine = machine();
+        let mut run = command(&machine);
+        run.envs([("RELEASE", release), ("KEEP", "yes"), ("ONLY", "demo")]);
+        let outcome = machine.run(&mut run);
+        assert!(outcome.passed, "{outcome:?}");
+        let made = |call: &String| call.starts_with("debootstrap") && call.contains(suite);
+        assert!(outcome.calls.iter().any(made), "{outcome:?}");
+        if own.contains(&format!("VERSION_CODENAME={suite}")) {
+            continue;
+        }
+        let sources = fs::read_to_string(root(&machine).join("etc/apt/sources.list")).unwrap();
+        let suites: Vec<&str> = sources
+            .lines()
+            .map(|line| line.rsplit(' ').nth(1).unwrap())
+            .collect();
+        let expected = [
+            suite.to_owned(),
+            format!("{suite}-updates"),
+            format!("{suite}-security"),
+        ];
+        assert_eq!(suites, expected);
+        assert!(sources.lines().all(|line| line.contains(" file:/nowhere ")));
+    }
+}
+
+#[test]
 fn a_disk_that_is_too_full_is_named_with_what_is_needed() {
     let machine = machine();
     machine.with("df", "echo; echo none 1 1 2097152 99% /");
@@ -263,7 +296,7 @@ fn a_machine_without_namespaces_is_named() {
 fn package_sources_without_the_release_are_named() {
     let machine = machine();
     let error = refused(machine.with("apt-get", "exit 0"), &mut command(&machine));
-    assert!(error.contains("have no bookworm main"), "{error}");
+    assert!(error.contains("have no Debian main"), "{error}");
 }
 
 #[test]

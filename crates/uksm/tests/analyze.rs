@@ -345,8 +345,8 @@ fn missing_right_to_a_process_is_reported_with_the_remedy() {
 /// Pages that are read again in one run, at most.
 const AGAIN: f64 = 2000.0;
 
-/// An answer with enough time between the two readings of a page to tell how long pages live. The
-/// faster the processor, the smaller is the share of it that leaves so much time.
+/// An answer with enough time between the two readings of a page to tell how long pages live: on a
+/// fast processor only a small share of it leaves that time.
 fn answer_with_lifetimes(process: &PageHolder) -> Value {
     for share in ["2%", "1%", "0.5%", "0.2%", "0.1%"] {
         let answer = answer(&[process], &["--cpu", share, "--budget", "60s"]);

@@ -32,8 +32,8 @@ pub(in crate::doctor) fn catalogue() -> impl Iterator<Item = &'static Check> {
     .flatten()
 }
 
-/// Checks of the module, of what only its daemon uses, and of KSM as a rival. They do not apply where
-/// uksm drives in-kernel KSM.
+/// Checks of the module, of what only its daemon uses, and of KSM as a rival. They do not apply
+/// where uksm drives in-kernel KSM.
 pub(in crate::doctor) const OF_MODULE_ONLY: [&str; 20] = [
     "kernel-version",
     "kernel-options",
