@@ -139,9 +139,11 @@ fn version(host: &Host) -> Verdict {
     let loaded = host.module.is_loaded;
     let unfit = |what: String| Verdict::load_obstacle(loaded, what);
     let state = host.vendor.distribution.state().map(str::to_owned);
+    let tried = format!("tried: {}", tried_in_words());
+    let known = state.into_iter().chain([tried]).collect();
     if is_too_old(release) {
         let what = format!("{release} is older than all kernels for which the module builds");
-        return unfit(what).about(state.into_iter().collect());
+        return unfit(what).about(known);
     }
     let untested = host.module.untested.text() == "Y";
     match untried_kernel(host) {
@@ -157,9 +159,7 @@ fn version(host: &Host) -> Verdict {
                 (true, false) => "a module is loaded all the same",
                 (false, _) => "the module refuses this kernel",
             };
-            let tried = format!("tried: {}", tried_in_words());
-            unfit(format!("uksm was not tried on {kernel}: {consequence}"))
-                .about(state.into_iter().chain([tried]).collect())
+            unfit(format!("uksm was not tried on {kernel}: {consequence}")).about(known)
         }
     }
 }

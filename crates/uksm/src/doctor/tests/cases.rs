@@ -76,7 +76,7 @@ const PLENTY: i64 = 1 << 20;
 
 cases! {
     "architecture" Error ["aarch64"] |fake| fake.write("proc/sys/kernel/arch", "aarch64\n");
-    "kernel-version" Error ["5.10.0-8-amd64 is older", "Debian: "] |fake| fake.boot("5.10.0-8-amd64", VERSION);
+    "kernel-version" Error ["5.10.0-8-amd64 is older", "tried: Debian"] |fake| fake.boot("5.10.0-8-amd64", VERSION);
     "kernel-version" Error ["not tried on 6.8.12-4-pve (Proxmox): the module refuses", "tried: Debian 6.1 ("] |fake| {
         fake.boot("6.8.12-4-pve", "#1 SMP PREEMPT_DYNAMIC PMX 6.8.12-4");
     };
