@@ -29,6 +29,7 @@
 #   make debug-kernel-test [KERNEL=..]  the same on a kernel that checks itself, built here (6.12)
 #   make kasan-kernel-test     the same with KASAN
 #   make clang-kernel-test     the same on a kernel that clang built, as the module then
+#   make cfi-kernel-test [KERNEL=7.3]   the same with ThinLTO and kCFI, by Debian 13's clang
 #   make native-ksm [OPTIONS=..]   uksm run --backend ksm beside in-kernel KSM on this
 #                              machine, as root: sets KSM's knobs for five minutes and
 #                              puts them back
@@ -51,7 +52,7 @@
 #   make clean                 drop what was built (the cache of kernels stays)
 #
 # KERNEL is a series (6.1, 6.12, 7.2, 7.3), its real-time flavour (6.1-rt, 6.12-rt), newest (of
-# Debian 13 and its backports), or a series and -debug, -kasan or -clang.
+# Debian 13 and its backports), or a series and -debug, -kasan, -clang or -cfi.
 
 SHELL := /bin/sh
 # A shell that is no login shell may miss cargo.
@@ -75,7 +76,7 @@ SIMULATE := $(OUTPUT)/uksm-simulate
 XTASK := $(or $(CARGO_TARGET_DIR),target)/debug/xtask
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
-.PHONY: build test demo bench calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed native-ksm vm vm-test large-test fuzz module-test debug-kernel-test kasan-kernel-test clang-kernel-test foreign-test \
+.PHONY: build test demo bench calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed native-ksm vm vm-test large-test fuzz module-test debug-kernel-test kasan-kernel-test clang-kernel-test cfi-kernel-test foreign-test \
 	setup setup-test programs xtask program crates install uninstall deb deb-test deb-guest recording metrics-check board-check helm-check clean
 
 build: programs
@@ -187,6 +188,9 @@ clang-kernel-test: xtask
 	@for tool in ld.lld llvm-ar; do command -v $$tool >/dev/null || \
 		{ echo "no $$tool here; run: apt-get install lld llvm" >&2; exit 1; }; done
 	$(XTASK) test --kernel $(or $(KERNEL),6.12)-clang $(module_filters)
+
+cfi-kernel-test: xtask
+	$(XTASK) test --kernel $(or $(KERNEL),7.3)-cfi $(module_filters)
 
 # Not part of `make test`: docs/foreign-suites.md has what came of it.
 foreign-test: xtask

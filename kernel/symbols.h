@@ -5,7 +5,8 @@
  * Mapping another page under a process needs about ten functions that the kernel
  * keeps to itself. They are listed once, in symbol_list.h, and found when the module
  * is loaded (symbols.c). Each is called through static_call(), which is a direct
- * call patched into place: no indirect branch, so neither retpolines nor IBT matter.
+ * call patched into place: no indirect branch, so retpolines, kCFI and IBT do not matter.
+ * A pointer would not do: IBT seals functions of which only kallsyms has the address.
  * Prototypes are taken from the kernel's headers by typeof, so a changed signature
  * fails the build at the call below, and a missing function fails the load.
  *
@@ -23,6 +24,10 @@
 #include <linux/rmap.h>
 #include <linux/static_call.h>
 #include <linux/swap.h>
+
+#ifndef CONFIG_HAVE_STATIC_CALL
+#error "static_call() is an indirect call on this kernel, which IBT and kCFI may refuse"
+#endif
 
 /*
  * The kernel hides this prototype from modules. prototypes.c fails to build if

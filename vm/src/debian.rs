@@ -71,7 +71,7 @@ impl Release {
 /// The key of Debian's archive, if the machine has it; else the keys that apt trusts by itself.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Packages of a userland that builds modules, besides the compiler.
+/// Packages of every userland, besides the compiler.
 const BUILD_TOOLS: [&str; 16] = [
     "base-files",
     "bash",
@@ -183,16 +183,26 @@ pub struct Userland {
 }
 
 impl Userland {
-    /// The one with this package of a compiler, from the cache or the sources.
+    /// The one with this package of a compiler and further tools, from the cache or the sources.
     ///
     /// # Errors
     /// Its packages cannot be obtained.
-    pub fn with_compiler(release: Release, sources: &Sources, compiler: &str) -> Result<Self> {
+    pub fn with_compiler(
+        release: Release,
+        sources: &Sources,
+        compiler: &str,
+        tools: &[&str],
+    ) -> Result<Self> {
         let name = release.name();
         let Some(package) = sources.candidate(compiler)? else {
             bail!("{name} offers no {compiler}")
         };
-        let names: Vec<&str> = BUILD_TOOLS.into_iter().chain([compiler]).collect();
+        let names: Vec<&str> = BUILD_TOOLS
+            .iter()
+            .chain(tools)
+            .chain(&[compiler])
+            .copied()
+            .collect();
         let key = format!(
             "{}_{compiler}_{}_{}",
             release.codename(),
@@ -212,11 +222,19 @@ impl Userland {
         Ok(Self { root })
     }
 
-    /// A command that runs there. It sees the cache, and nothing else of the machine.
+    /// A command that runs in a userland, or on the machine if there is none.
     ///
     /// # Errors
     /// There is no cache.
-    pub fn command(&self, program: &str) -> Result<Command> {
+    pub fn command_in(userland: Option<&Self>, program: &str) -> Result<Command> {
+        match userland {
+            None => Ok(tool::command(program)),
+            Some(userland) => userland.command(program),
+        }
+    }
+
+    /// A command that runs there. It sees the cache, and nothing else of the machine.
+    fn command(&self, program: &str) -> Result<Command> {
         const INSIDE: &str = r#"
             root=$1 cache=$2
             shift 2

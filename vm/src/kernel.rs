@@ -8,7 +8,6 @@ use std::str::FromStr;
 use anyhow::{Context as _, Result};
 
 use crate::debian::Userland;
-use crate::tool;
 
 /// Suffix of the series in the name of a real-time kernel: "6.12-rt".
 pub(crate) const REAL_TIME: &str = "-rt";
@@ -120,10 +119,7 @@ impl Kernel {
     /// # Errors
     /// There is no cache.
     pub fn build_tool(&self, program: &str) -> Result<Command> {
-        match &self.userland {
-            None => Ok(tool::command(program)),
-            Some(userland) => userland.command(program),
-        }
+        Userland::command_in(self.userland.as_ref(), program)
     }
 }
 

@@ -1,5 +1,5 @@
 //! The kernels by name: "6.12" and "6.12-rt" are stock kernels, "newest" is the stock kernel with
-//! the highest number that Debian 13 or its backports have, and "6.12-debug" and "7.3-kasan" are
+//! the highest number that Debian 13 or its backports have, and "6.12-debug" and "7.3-cfi" are
 //! built here.
 
 use anyhow::Result;

@@ -12,8 +12,8 @@
 //!
 //! Each file is one step, and passes plain paths to the next one:
 //! - the kernel: [`packages`] (package sources), [`debian`] (those of another release, and its
-//!   compiler) → [`stock_kernel`], [`headers`], [`kernel_modules`]; [`source`] → [`built_kernel`];
-//!   both by name in [`kernel_names`];
+//!   compiler) → [`stock_kernel`], [`headers`], [`kernel_modules`]; [`source`] and [`debian`] →
+//!   [`built_kernel`]; both by name in [`kernel_names`];
 //! - the contents of the initramfs: [`module_build`], [`programs`], [`libraries`], [`redis`],
 //!   [`python`], [`java`], [`postgres`], [`criu`], [`nested`] → [`initramfs`];
 //! - the machine: [`machine`] (its shape), [`accel`], [`qemu`] → [`boot`] → [`kvm_probe`];

@@ -119,7 +119,8 @@ fn resolve(series: Series, flavour: Flavour) -> Result<Parts> {
 fn parts_of_debian(debian: Release, sources: Sources, release: String) -> Result<Parts> {
     let mut parts = parts(sources, release)?;
     let compiler = parts.compiler()?;
-    parts.userland = Some(Userland::with_compiler(debian, &parts.sources, &compiler)?);
+    let userland = Userland::with_compiler(debian, &parts.sources, &compiler, &[])?;
+    parts.userland = Some(userland);
     Ok(parts)
 }
 

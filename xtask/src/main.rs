@@ -29,7 +29,7 @@ enum Verb {
     /// Run the guest's tests.
     Test {
         /// Kernel, repeatable: 6.1, 6.12, newest (these by default), another series, 6.1-rt,
-        /// 6.12-rt, 6.12-debug, 6.12-kasan, 6.12-clang.
+        /// 6.12-rt, 6.12-debug, 6.12-kasan, 6.12-clang, 7.3-cfi.
         #[arg(long)]
         kernel: Vec<String>,
         /// Only tests whose names contain this, repeatable.
