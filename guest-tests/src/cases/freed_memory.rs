@@ -222,7 +222,7 @@ fn pages_dropped_under_frames_are_freed_and_no_longer_counted(context: &mut Cont
 /// Pages of the process that zeroes its freed pages: 64 MiB.
 const LARGE: usize = 16384;
 /// Number of times that a part of the zeroed pages is used, and the time of each.
-const TURNS: usize = 5;
+const TURNS: usize = 3;
 const A_TURN: Duration = Duration::from_secs(6);
 
 /// Whether the page is among the 70 % that are zeroed, in runs of 16.
