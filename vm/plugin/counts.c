@@ -4,8 +4,8 @@
  *
  * Problem: millions of blocks are entered a second, and whose they are is known
  * only when the task has had its turn.
- * Approach: entering a block adds to a number in place, without a call. When a
- * task's turn ends, all numbers that are not zero go to the owner.
+ * Approach: entering a block adds to a number. When a task's turn ends, all
+ * numbers that are not zero go to the owner.
  * Units: instructions of the guest. A block that is left early, by a fault,
  * counts whole.
  */
@@ -89,7 +89,7 @@ static void grow(void)
 		*slot(block(number)) = number + 1;
 }
 
-uint64_t *counts_of(struct block wanted)
+uint32_t counts_of(struct block wanted)
 {
 	uint32_t *at;
 
@@ -97,7 +97,7 @@ uint64_t *counts_of(struct block wanted)
 		grow();
 	at = slot(&wanted);
 	if (*at)
-		return waiting(*at - 1);
+		return *at - 1;
 	if (used % CHUNK == 0) {
 		if (used / CHUNK == MAX_CHUNKS) {
 			fputs("uksm profile: too much code\n", stderr);
@@ -109,7 +109,12 @@ uint64_t *counts_of(struct block wanted)
 	}
 	*block(used) = wanted;
 	*at = ++used;
-	return waiting(used - 1);
+	return used - 1;
+}
+
+void counts_entered(uint32_t number)
+{
+	*waiting(number) += block(number)->length;
 }
 
 void counts_waiting(uint64_t sums[PLACES])

@@ -22,12 +22,11 @@ struct block {
 	uint32_t place;
 };
 
-/*
- * Where the instructions of a block are added up until they have an owner. It
- * does not move. The same block has the same place, however often it is
- * translated.
- */
-uint64_t *counts_of(struct block block);
+/* The number of a block. It is the same however often the block is translated. */
+uint32_t counts_of(struct block block);
+
+/* The block was entered: its instructions wait for their owner. */
+void counts_entered(uint32_t number);
 
 /* Instructions that have no owner yet, by place. */
 void counts_waiting(uint64_t sums[PLACES]);

@@ -30,7 +30,10 @@
 /* Longest code of one block that is compared. */
 #define LONGEST 8192
 
-int qemu_plugin_version = API_VERSION;
+/* Longest instruction of x86-64. */
+#define INSN_SIZE 15
+
+int qemu_plugin_version = OLD_VERSION;
 
 static struct program programs[MAX_PROGRAMS];
 static unsigned int program_count;
@@ -38,6 +41,20 @@ static FILE *out;
 static unsigned int windows;
 static bool is_open;
 static bool has_caches;
+static bool has_copies;
+
+/* QEMU reads the version after it has loaded the plugin. */
+static __attribute__((constructor)) void choose_version(void)
+{
+	if (qemu_plugin_scoreboard_new)
+		qemu_plugin_version = NEW_VERSION;
+}
+
+static void on_entered(unsigned int cpu, void *data)
+{
+	(void)cpu;
+	counts_entered((uint32_t)(uintptr_t)data);
+}
 
 static void on_begin(unsigned int cpu, void *data)
 {
@@ -138,6 +155,19 @@ static struct block identify(uint64_t address, uint32_t length,
 	return block;
 }
 
+/* The code of an instruction: QEMU's own memory, or a copy. */
+static const uint8_t *data_of(const struct qemu_plugin_insn *insn,
+			      uint8_t copy[INSN_SIZE])
+{
+	copy_data_t copy_data;
+
+	if (!has_copies)
+		return qemu_plugin_insn_data(insn);
+	copy_data = (copy_data_t)(void (*)(void))qemu_plugin_insn_data;
+	copy_data(insn, copy, INSN_SIZE);
+	return copy;
+}
+
 static void on_translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 {
 	uint64_t address = qemu_plugin_tb_vaddr(tb);
@@ -145,11 +175,13 @@ static void on_translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 	bool is_kernel = address >> 63;
 	uint8_t code[LONGEST];
 	size_t size = 0, i;
+	uint32_t number;
 
 	(void)id;
 	for (i = 0; i < length; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
-		const uint8_t *bytes = qemu_plugin_insn_data(insn);
+		uint8_t copy[INSN_SIZE];
+		const uint8_t *bytes = data_of(insn, copy);
 		size_t count = qemu_plugin_insn_size(insn);
 
 		if (is_kernel && is_switch(bytes, count))
@@ -173,10 +205,10 @@ static void on_translated(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 			size += count;
 		}
 	}
-	qemu_plugin_register_vcpu_tb_exec_inline(
-		tb, QEMU_PLUGIN_INLINE_ADD_U64,
-		counts_of(identify(address, (uint32_t)length, code, size)),
-		length);
+	number = counts_of(identify(address, (uint32_t)length, code, size));
+	qemu_plugin_register_vcpu_tb_exec_cb(tb, on_entered,
+					     QEMU_PLUGIN_CB_NO_REGS,
+					     (void *)(uintptr_t)number);
 }
 
 /* One argument, "NAME=VALUE"; what is wrong with it, or NULL. */
@@ -204,12 +236,15 @@ int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc,
 	unsigned int number;
 	int i;
 
-	if (info->version.min > API_VERSION || info->version.cur < API_VERSION) {
+	if (info->version.min > qemu_plugin_version ||
+	    info->version.cur < qemu_plugin_version) {
 		fprintf(stderr,
 			"uksm profile: QEMU knows plugins of versions %d to %d, this one is of version %d\n",
-			info->version.min, info->version.cur, API_VERSION);
+			info->version.min, info->version.cur,
+			qemu_plugin_version);
 		return 1;
 	}
+	has_copies = info->version.cur >= COPIES_VERSION;
 	if (!info->system_emulation || strcmp(info->target_name, "x86_64") ||
 	    info->system.smp_vcpus != 1) {
 		fputs("uksm profile: the machine must be x86_64, with one processor\n",

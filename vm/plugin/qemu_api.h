@@ -4,9 +4,10 @@
  *
  * Problem: Debian installs a QEMU that loads plugins, and no header for them.
  * Approach: the few types and functions that are used are declared here, as
- * QEMU's manual describes version 1 of the interface ("QEMU TCG Plugins", QEMU
- * 6 to 8.2). QEMU says which versions it knows; with any that does not include
- * this one the plugin is refused, by QEMU or by qemu_plugin_install().
+ * QEMU's manual describes versions 1 to 4 of the interface ("QEMU TCG Plugins",
+ * QEMU 6 to 10). They are the same in all, except for qemu_plugin_insn_data().
+ * QEMU knows several versions; one that knows neither version 1 nor 2 refuses
+ * the plugin.
  */
 #ifndef QEMU_API_H
 #define QEMU_API_H
@@ -15,8 +16,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The version of the interface that is declared here. */
-#define API_VERSION 1
+/* The version before QEMU 9, and the oldest one that QEMU 9 and 10 accept. */
+#define OLD_VERSION 1
+#define NEW_VERSION 2
+/* From this version on, data of an instruction are copied. */
+#define COPIES_VERSION 3
 
 #define EXPORTED __attribute__((visibility("default")))
 
@@ -44,7 +48,6 @@ struct qemu_plugin_insn;
 /* What an access to memory was; its address comes beside it. */
 typedef uint32_t qemu_plugin_meminfo_t;
 
-enum qemu_plugin_op { QEMU_PLUGIN_INLINE_ADD_U64 };
 enum qemu_plugin_cb_flags { QEMU_PLUGIN_CB_NO_REGS };
 /* Reads and writes: QEMU 7.2 does not call back where only reads are asked for. */
 enum qemu_plugin_mem_rw { QEMU_PLUGIN_MEM_RW = 3 };
@@ -63,10 +66,14 @@ EXPORTED int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info,
 void qemu_plugin_register_vcpu_tb_trans_cb(qemu_plugin_id_t id,
 					   tb_trans_cb_t callback);
 
-/* Adds a number to *place whenever the block is entered. */
-void qemu_plugin_register_vcpu_tb_exec_inline(struct qemu_plugin_tb *tb,
-					      enum qemu_plugin_op op,
-					      void *place, uint64_t number);
+/* A callback whenever the block is entered. */
+void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *tb,
+					  exec_cb_t callback,
+					  enum qemu_plugin_cb_flags flags,
+					  void *data);
+
+/* Only QEMU 9 and later have it. It is not called. */
+extern __attribute__((weak)) void *qemu_plugin_scoreboard_new(size_t size);
 
 /* A callback before the instruction, each time. */
 void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *insn,
@@ -91,7 +98,10 @@ size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *tb);
 uint64_t qemu_plugin_tb_vaddr(const struct qemu_plugin_tb *tb);
 struct qemu_plugin_insn *
 qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *tb, size_t index);
+/* Before COPIES_VERSION; since then it is a copy_data_t. */
 const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *insn);
+typedef size_t (*copy_data_t)(const struct qemu_plugin_insn *insn, void *copy,
+			      size_t size);
 size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *insn);
 
 #endif
