@@ -150,8 +150,24 @@ fn source_list(release: Release) -> Result<String> {
     Ok(list)
 }
 
-/// The server of the machine's first source with this label.
+/// The server of the machine's first source with this label. A new machine may have the lists of
+/// some of its sources only: then root gets them all.
 fn server(label: &str) -> Result<String> {
+    if let Some(server) = listed_server(label)? {
+        return Ok(server);
+    }
+    if nix::unistd::geteuid().is_root() {
+        Sources::default().update()?;
+    }
+    listed_server(label)?.with_context(|| {
+        format!(
+            "the machine's package sources have none of label {label}: check /etc/apt, then run `apt-get update` as root"
+        )
+    })
+}
+
+/// [`server`], by the lists that the machine has.
+fn listed_server(label: &str) -> Result<Option<String>> {
     let text = tool::output(tool::command("apt-get").args([
         "indextargets",
         "--format",
@@ -160,12 +176,7 @@ fn server(label: &str) -> Result<String> {
         "Origin: Debian",
         &format!("Label: {label}"),
     ]))?;
-    let first = text.lines().next().map(str::to_owned);
-    first.with_context(|| {
-        format!(
-            "the machine's package sources have none of label {label}: check /etc/apt, then run `apt-get update` as root"
-        )
-    })
+    Ok(text.lines().next().map(str::to_owned))
 }
 
 fn digest(text: &str) -> String {
