@@ -253,7 +253,7 @@ impl Userland {
             mount --bind "$cache" "$root$cache"
             mount --rbind /dev "$root/dev"
             mount --rbind /proc "$root/proc"
-            exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin LC_ALL=C "$@"
+            exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C "$@"
         "#;
         let mut command = tool::command("unshare");
         if !nix::unistd::geteuid().is_root() {

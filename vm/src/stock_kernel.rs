@@ -239,10 +239,20 @@ impl Parts {
         let headers = format!("linux-headers-{}", self.release);
         self.sources
             .depends(&headers)?
-            .into_iter()
-            .find(|name| name.starts_with("gcc-"))
+            .iter()
+            .find_map(|name| compiler_of(name))
             .with_context(|| format!("package {headers} depends on no compiler"))
     }
+}
+
+/// The package of the compiler that a dependency of headers names: `gcc-14-for-host` itself, or
+/// `gcc-12` by `linux-compiler-gcc-12-x86`.
+fn compiler_of(dependency: &str) -> Option<String> {
+    let by_meta_package = dependency
+        .strip_prefix("linux-compiler-")
+        .and_then(|name| name.strip_suffix("-x86"));
+    let name = by_meta_package.unwrap_or(dependency);
+    name.starts_with("gcc-").then(|| name.to_owned())
 }
 
 /// The file to boot: in `boot`, or since 7.x beside the modules.
@@ -301,6 +311,17 @@ fn link_modules(root: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn headers_of_every_debian_name_their_compiler() {
+        for (dependency, compiler) in [
+            ("gcc-14-for-host", Some("gcc-14-for-host")),
+            ("linux-compiler-gcc-12-x86", Some("gcc-12")),
+            ("linux-kbuild-6.1", None),
+        ] {
+            assert_eq!(compiler_of(dependency).as_deref(), compiler);
+        }
+    }
 
     #[test]
     fn modules_of_every_debian_are_found_below_lib() {
