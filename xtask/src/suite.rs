@@ -147,6 +147,11 @@ fn guest_tests(scope: &Scope) -> Vec<Step> {
         steps[index].outcome.add(step.outcome);
         steps[index].seconds += step.seconds;
     }
+    for step in &mut steps {
+        if step.outcome.counts == TestCounts::default() {
+            step.outcome = failed(format!("{}: ran no test", step.name));
+        }
+    }
     steps
 }
 

@@ -130,7 +130,7 @@ fn installed(host: &Host) -> Verdict {
         return Verdict::ok(format!("{} is there", file.name));
     }
     let what = format!("there is no uksm.ko for kernel {release}");
-    if let (false, Prospect::Impossible(reason)) = (module.is_loaded, Prospect::of(host)) {
+    if let Prospect::Impossible(reason) = Prospect::of(host) {
         let what = format!("{what}, and none can be built: {reason}");
         return without_module(host, Verdict::error(what));
     }
