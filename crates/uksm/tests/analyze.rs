@@ -94,12 +94,30 @@ fn copies_are_listed_by_place_if_all_is_read() {
     );
 }
 
-/// Too little for the children's pages, of which an optimised program reads some 40,000 in 30 ms.
-const LITTLE: &str = if cfg!(debug_assertions) {
-    "40ms"
-} else {
-    "20ms"
-};
+/// Milliseconds that are too few for the children's pages. An optimised program reads some 40,000
+/// in 30 ms.
+const LITTLE: u32 = if cfg!(debug_assertions) { 40 } else { 20 };
+
+/// The answer to a budget that reaches each process but does not last for all pages. A slow or busy
+/// machine needs more to reach them.
+fn sampled_answer(processes: &[&PageHolder], seed: &str) -> Value {
+    for times in [1, 1, 2, 2, 4, 4] {
+        let budget = format!("{}ms", LITTLE * times);
+        let options = ["--budget", &budget, "--seed", seed, "--json"];
+        let output = command(processes, &options).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        if error.contains("not reached within the budget") {
+            continue;
+        }
+        assert!(output.status.success(), "{error}");
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let is_whole = number(&answer["processes"]) == processes.len() as f64;
+        if is_whole && number(&answer["rate"]) < 1.0 {
+            return answer;
+        }
+    }
+    panic!("each budget lasts for all pages or reaches too few processes");
+}
 
 /// Each shape of duplication, of which the budget does not last for all: what is known lies in 95
 /// of 100 intervals, as they promise. How many pages a budget lasts for differs from run to run, so
@@ -126,9 +144,7 @@ fn of_samples_the_truth_lies_in_the_intervals() {
             .collect();
         let children: Vec<&PageHolder> = children.iter().collect();
         for seed in ["1", "2", "3"] {
-            let answer = answer(&children, &["--budget", LITTLE, "--seed", seed]);
-            let rate = number(&answer["rate"]);
-            assert!(rate < 1.0, "{shape}: the budget lasts for all: {answer:#}");
+            let answer = sampled_answer(&children, seed);
             // Of the 512 places chosen at least, about half have a page in these children.
             assert!(number(&answer["read_pages"]) >= 192.0, "{answer:#}");
             let besides = 2.0 * BESIDES;
@@ -437,7 +453,7 @@ fn missing_time_or_budget_is_reported() {
         "{soon}"
     );
     let large = holder::start("0..40000", &[]);
-    let large = answer(&[&large], &["--budget", LITTLE]);
+    let large = answer(&[&large], &["--budget", &format!("{LITTLE}ms")]);
     let found = &large["lifetimes"];
     let [chosen, swapped_out, not_reached, refused, known] =
         ["chosen", "swapped_out", "not_reached", "refused"]
