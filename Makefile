@@ -76,7 +76,7 @@ SIMULATE := $(OUTPUT)/uksm-simulate
 XTASK := $(or $(CARGO_TARGET_DIR),target)/debug/xtask
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
-.PHONY: build test demo bench calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed native-ksm vm vm-test large-test fuzz module-test debug-kernel-test kasan-kernel-test clang-kernel-test cfi-kernel-test foreign-test \
+.PHONY: build test demo bench calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed native-ksm vm vm-test long-test large-test fuzz module-test debug-kernel-test kasan-kernel-test clang-kernel-test cfi-kernel-test foreign-test \
 	setup setup-test programs xtask program crates install uninstall deb deb-test deb-guest recording metrics-check board-check helm-check clean
 
 build: programs
@@ -96,7 +96,7 @@ programs: setup
 # Whatever stops that is one failure. What the guests run is built meanwhile, since its last minutes keep one processor busy; the
 # suite waits for that, and says what is wrong with it.
 test: setup
-	@RUSTFLAGS='$(STATIC_FLAGS)' $(CARGO) build --quiet --release --locked --workspace --target $(TARGET) \
+	@RUSTFLAGS='$(STATIC_FLAGS)' $(CARGO) build --quiet --profile guest --locked --workspace --target $(TARGET) \
 		--bin uksm-guest --bin uksm >/dev/null 2>&1 & \
 	if $(CARGO) test --quiet --locked --workspace --no-run; then $(XTASK) suite; \
 	else echo; echo "0 passed, 1 failed"; exit 1; fi
@@ -158,6 +158,10 @@ xtask: setup
 
 vm-test: xtask
 	$(XTASK) test $(kernels) $(foreach filter,$(FILTER),--filter $(filter))
+
+# What `make test` leaves out since it takes half a minute and more each.
+long-test: xtask
+	$(XTASK) test $(or $(kernels),--kernel newest) --only-long
 
 # Minutes of a large host each.
 large-test: xtask

@@ -35,6 +35,9 @@ pub enum Kind {
     /// Tests decisions of the daemon that do not depend on the kernel: `make test` runs it on one
     /// kernel.
     Policy,
+    /// As [`Kind::Policy`], but takes half a minute or more: not in `make test`, but in
+    /// `make long-test`.
+    Long,
     /// As large as a large host, for minutes; only if a filter names it.
     Large,
 }

@@ -15,6 +15,13 @@ use cargo_metadata::Message;
 
 use crate::tool;
 
+/// The profile. Tests, which are unoptimised themselves, do not wait for a release.
+const PROFILE: &str = if cfg!(debug_assertions) {
+    "guest"
+} else {
+    "release"
+};
+
 /// The target of guest programs.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
@@ -34,7 +41,8 @@ pub fn build(names: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
         .args([
             "build",
             "--quiet",
-            "--release",
+            "--profile",
+            PROFILE,
             "--workspace",
             "--target",
             TARGET,

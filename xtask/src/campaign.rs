@@ -36,6 +36,8 @@ pub struct TestSelection {
     pub filters: Vec<String>,
     /// Leave stress tests out.
     pub without_stress: bool,
+    /// Only tests that `make test` leaves out for their length ([`Kind::Long`]).
+    pub only_long: bool,
     /// All tests, or those of one of several kernels.
     pub part: Part,
     /// Only tests of this kind of machine.
@@ -71,7 +73,11 @@ impl Part {
         };
         // From the last kernel on; never on the first, unless it is the only one.
         let mut turns = (1.min(kernels - 1)..kernels).rev().cycle();
-        cases.retain(|case| case.kind != Kind::Policy || turns.next() == Some(index));
+        cases.retain(|case| match case.kind {
+            Kind::Policy => turns.next() == Some(index),
+            Kind::Long => false,
+            Kind::Normal | Kind::NegativeControl | Kind::Stress | Kind::Large => true,
+        });
     }
 }
 
@@ -140,6 +146,7 @@ pub fn selected(selection: &TestSelection) -> Vec<TestCase> {
                     .any(|f| case.name.contains(f.as_str()))
         })
         .filter(|case| !(selection.without_stress && case.kind == Kind::Stress))
+        .filter(|case| !selection.only_long || case.kind == Kind::Long)
         .filter(|case| case.kind != Kind::Large || is_named(case, selection))
         .collect();
     selection.part.retain(&mut cases);
@@ -279,8 +286,9 @@ fn boot(
 /// The programs that tests of the daemon start; others need none.
 fn programs_for(cases: &[&TestCase]) -> Result<Initramfs> {
     let mut files = Initramfs::new();
-    let starts_a_daemon =
-        |case: &&TestCase| case.kind == Kind::Policy || case.name.starts_with("daemon::");
+    let starts_a_daemon = |case: &&TestCase| {
+        matches!(case.kind, Kind::Policy | Kind::Long) || case.name.starts_with("daemon::")
+    };
     if cases.iter().any(starts_a_daemon) {
         let built = programs::build(&["uksm"])?;
         files.file("/bin/uksm", &built["uksm"], 0o755)?;
@@ -462,11 +470,13 @@ mod tests {
                 let on: Vec<usize> = (0..kernels)
                     .filter(|&index| parts[index].contains(&case.name))
                     .collect();
-                if case.kind == Kind::Policy {
-                    assert_eq!(on.len(), 1, "{}", case.name);
-                    assert!(on[0] > 0 || kernels == 1, "{}", case.name);
-                } else {
-                    assert_eq!(on.len(), kernels, "{}", case.name);
+                match case.kind {
+                    Kind::Policy => {
+                        assert_eq!(on.len(), 1, "{}", case.name);
+                        assert!(on[0] > 0 || kernels == 1, "{}", case.name);
+                    }
+                    Kind::Long => assert!(on.is_empty(), "{}", case.name),
+                    _ => assert_eq!(on.len(), kernels, "{}", case.name),
                 }
             }
         }

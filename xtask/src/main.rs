@@ -38,6 +38,9 @@ enum Verb {
         /// Leave stress tests out.
         #[arg(long)]
         without_stress: bool,
+        /// Only the tests that `make test` leaves out for their length.
+        #[arg(long)]
+        only_long: bool,
         /// Seed of everything random.
         #[arg(long)]
         seed: Option<u64>,
@@ -84,6 +87,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
             kernel,
             filter,
             without_stress,
+            only_long,
             seed,
             fuzz_calls,
             list,
@@ -91,6 +95,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
             let selection = TestSelection {
                 filters: filter,
                 without_stress,
+                only_long,
                 part: Part::Whole,
                 machine: None,
                 seed: seed::or_new(seed)?,

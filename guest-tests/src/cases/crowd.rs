@@ -21,8 +21,8 @@ use crate::fixtures::process::{IdleProcesses, fork_alone, leave, pause, signal, 
 use crate::fixtures::speed::{slowness, speed};
 
 cases! { "daemon::crowd":
-    newcomers_among_400_idle_processes_are_merged_in_seconds Policy Stock 360,
-    short_lived_processes_cost_little_and_delay_nobody Policy Stock 240,
+    newcomers_among_400_idle_processes_are_merged_in_seconds Long Stock 360,
+    short_lived_processes_cost_little_and_delay_nobody Long Stock 240,
     lost_events_are_counted_and_newcomers_are_found_all_the_same Normal Stock 240,
     a_daemon_that_is_not_told_says_so_and_finds_newcomers Normal Stock 180,
 }

@@ -27,7 +27,7 @@ use crate::fixtures::two_groups::status;
 
 cases! { "daemon::freed_memory":
     pages_dropped_under_frames_are_freed_and_no_longer_counted Normal Stock 300,
-    zeroed_memory_is_merged_while_parts_of_it_are_used_and_zeroed_again Policy Stock 300,
+    zeroed_memory_is_merged_while_parts_of_it_are_used_and_zeroed_again Long Stock 300,
 }
 
 const SEED: u64 = 83;

@@ -41,12 +41,12 @@ mod call;
 mod target;
 
 cases! { "fuzz":
-    random_calls_harm_nothing_and_lose_nothing Stress Stock 300,
+    random_calls_harm_nothing_and_lose_nothing Stress Stock 120,
     random_calls_harm_no_virtual_machine Stress Nested 120,
 }
 
 /// Calls of a full test run.
-pub const CALLS: u32 = 60_000;
+pub const CALLS: u32 = 20_000;
 /// Changes their number, in the environment of `/init`.
 pub const CALLS_VARIABLE: &str = "UKSM_FUZZ_CALLS";
 /// Divisor of the number of calls where targets hold virtual machines.

@@ -19,7 +19,7 @@ use crate::fixtures::peer::{Own, Peer, pages_shared_by};
 
 cases! { "daemon::growth":
     memory_that_appears_is_told_of_followed_processes_and_seldom Normal Stock 60,
-    memory_that_appears_in_calm_processes_is_merged_soon_by_a_daemon_with_little_time Policy Stock 240,
+    memory_that_appears_in_calm_processes_is_merged_soon_by_a_daemon_with_little_time Long Stock 240,
 }
 
 /// Pages that a page table maps.

@@ -24,7 +24,7 @@ use crate::fixtures::peer::Peer;
 use crate::fixtures::two_groups::status;
 
 cases! { "daemon::khugepaged":
-    zeros_that_khugepaged_undoes_are_left_alone_and_told Policy Stock 180,
+    zeros_that_khugepaged_undoes_are_left_alone_and_told Long Stock 180,
     zeros_stay_merged_where_khugepaged_fills_no_holes Policy Stock 120,
 }
 

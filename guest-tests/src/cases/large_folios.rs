@@ -30,7 +30,7 @@ use crate::fixtures::peer::Peer;
 cases! { "large_folios":
     folios_of_each_size_are_merged_written_and_broken Normal Stock 120,
     folios_that_are_mapped_in_part_are_merged_and_freed Normal Stock 120,
-    a_daemon_merges_large_folios_at_the_cost_of_small_pages Policy Stock 240,
+    a_daemon_merges_large_folios_at_the_cost_of_small_pages Long Stock 240,
 }
 
 const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage";

@@ -21,7 +21,7 @@ use crate::fixtures::two_groups::{
 };
 
 cases! { "daemon::rates":
-    a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted Policy Stock 180,
+    a_busy_group_has_what_a_calm_one_leaves_and_no_worker_is_restarted Long Stock 180,
 }
 
 const TOTAL: f64 = 0.08;

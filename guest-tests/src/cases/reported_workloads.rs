@@ -28,9 +28,9 @@ use crate::fixtures::pins::FixedBuffers;
 use crate::fixtures::userfault::{MISSING, WP_ASYNC, WP_UNPOPULATED, WRITE_PROTECT, WatchedRange};
 
 cases! { "daemon::reported_workloads":
-    each_wave_of_clones_is_merged_as_soon_as_the_first Policy Stock 240,
-    pages_that_differ_in_one_word_cost_little_after_a_while Policy Stock 240,
-    pinned_equal_tables_cost_little_and_are_merged_when_they_are_let_go Policy Stock 240,
+    each_wave_of_clones_is_merged_as_soon_as_the_first Long Stock 240,
+    pages_that_differ_in_one_word_cost_little_after_a_while Long Stock 240,
+    pinned_equal_tables_cost_little_and_are_merged_when_they_are_let_go Long Stock 240,
     memory_whose_writes_are_tracked_is_told_and_stays_tracked Policy Stock 120,
     clones_restored_by_userfaultfd_are_merged_within_seconds Policy Stock 120,
     what_clones_of_one_file_wrote_alike_is_merged_and_outlives_the_file Policy Stock 180,
