@@ -81,6 +81,9 @@
 #if defined(UKSM_HAS_SHRINKER_ALLOC) == defined(UKSM_HAS_REGISTER_SHRINKER)
 #error "uksm: unknown or ambiguous: registration of a shrinker in shrinker.h (see Kbuild)"
 #endif
+#if defined(UKSM_HAS_ACCOUNT_RECLAIMED) == defined(UKSM_HAS_RECLAIMED_SLAB)
+#error "uksm: unknown or ambiguous: count of reclaimed pages in swap.h (see Kbuild)"
+#endif
 #if defined(UKSM_HAS_PERCPU_RSS) == defined(UKSM_HAS_SIMPLE_RSS)
 #error "uksm: unknown or ambiguous: count of pages of a process in mm_types.h (see Kbuild)"
 #endif
@@ -249,6 +252,20 @@ static inline void uksm_add_anon_pages(struct mm_struct *mm, long pages)
 	percpu_counter_add(&mm->rss_stat[MM_ANONPAGES], pages);
 #else
 	atomic_long_add(pages, &mm->rss_stat.count[MM_ANONPAGES]);
+#endif
+}
+
+/*
+ * Counts pages that a shrinker has freed as progress of the reclaim that this thread is in,
+ * if it is in one. Reclaim does not count what a shrinker returns: to it, that are objects.
+ */
+static inline void uksm_account_reclaimed(unsigned long pages)
+{
+#ifdef UKSM_HAS_ACCOUNT_RECLAIMED
+	mm_account_reclaimed_pages(pages);
+#else
+	if (current->reclaim_state)
+		current->reclaim_state->reclaimed_slab += pages;
 #endif
 }
 

@@ -16,7 +16,9 @@
  *   freed here is of no use to anybody). That is the pool, and of the frames the share that
  *   the last scans found without mappings, OFFER_FRAMES at most. Where they found none, it
  *   is once a second a part of all, so that the share falls within a minute or two of the
- *   end of a process.
+ *   end of a process. Freed pages are counted as reclaimed: a reclaim that seems to free
+ *   nothing does not collect the pages that other CPUs keep (drain_all_pages()), and a
+ *   process is killed while they are free.
  * - The OOM notifier runs while all who want memory wait for it, and the kernel kills a
  *   process if it frees nothing. So it looks at every frame until it has freed one, for a
  *   second at most; then it ends soon, and goes on from there the next time: the kernel
@@ -30,6 +32,7 @@
 #include <linux/sched.h>
 #include <linux/shrinker.h>
 
+#include "compat.h"
 #include "domain.h"
 #include "faults.h"
 #include "frame.h"
@@ -146,6 +149,7 @@ static long scan_domain(struct uksm_domain *domain, long budget)
 	long freed = 0;
 
 	shrink_domain(domain, budget, jiffies + MAX_JIFFY_OFFSET, &freed);
+	uksm_account_reclaimed(freed);
 	return freed;
 }
 

@@ -6,9 +6,12 @@
 
 struct task_struct {
 	int pid;
+	struct reclaim_state *reclaim_state;
 /* SPELLING UKSM_HAS_EXEC_STATE */
 	struct task_exec_state __rcu *exec_state;
 /* END */
 };
+
+extern struct task_struct *current;
 
 #endif
