@@ -44,7 +44,8 @@
 #   make deb                   Debian packages of module and program, in dist/
 #   make deb-test [RELEASE=..]   installs, upgrades and purges them in a clean Debian (long)
 #   make deb-guest [RELEASE=..] [TRANSCRIPT=..]   the same as an operator would, in a Debian that boots
-#                              (long); what was typed and said is in dist/transcript.txt
+#                              (long); what was typed and said is in dist/transcript.txt. UPGRADE=yes: Debian 12
+#                              becomes 13 while the daemon runs
 #   make recording             the demo as a moving picture, docs/demo.svg
 #   make metrics-check         what promtool says of the metrics and of the alert rules
 #   make board-check           the board against Grafana's schema (needs node and npm)
@@ -252,7 +253,7 @@ deb-test: setup
 	@RELEASE='$(RELEASE)' KEEP='$(KEEP)' scripts/deb-test
 
 deb-guest: setup
-	@RELEASE='$(RELEASE)' KEEP='$(KEEP)' scripts/deb-guest $(TRANSCRIPT)
+	@RELEASE='$(RELEASE)' UPGRADE='$(UPGRADE)' KEEP='$(KEEP)' scripts/deb-guest $(TRANSCRIPT)
 
 recording: programs
 	scripts/record-demo $(OUTPUT)/uksm-bench
