@@ -205,7 +205,6 @@ BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 UNITDIR ?= $(PREFIX)/lib/systemd/system
-MODULESLOADDIR ?= $(PREFIX)/lib/modules-load.d
 # Where the program looks, whatever the prefix is.
 CONFDIR := /etc/uksm
 PROGRAM ?= $(or $(CARGO_TARGET_DIR),target)/release/uksm
@@ -221,11 +220,12 @@ crates:
 	@$(CARGO) tree --locked -p uksm --edges normal --prefix none --format '{p} {l}' | \
 		sed -E -e '/ \(\/[^)]*\)/d' -e 's/ \(\*\)$$//' -e 's/ \(proc-macro\)//' | sort -u
 
-# Neither sysusers nor tmpfiles: the daemon runs as root, and its unit makes its folders.
+# Neither sysusers nor tmpfiles nor modules-load: the daemon runs as root, and its unit makes its folders and loads the
+# module, if there is one.
 install:
 	@test -x '$(PROGRAM)' || { echo "no program in $(PROGRAM): run make program first, or name it by PROGRAM=" >&2; exit 1; }
-	install -d $(foreach dir,$(SBINDIR) $(MANDIR)/man1 $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(UNITDIR) $(MODULESLOADDIR) \
-		$(CONFDIR),'$(DESTDIR)$(dir)')
+	install -d $(foreach dir,$(SBINDIR) $(MANDIR)/man1 $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(UNITDIR) $(CONFDIR),\
+		'$(DESTDIR)$(dir)')
 	install -m 755 '$(PROGRAM)' '$(DESTDIR)$(SBINDIR)/uksm'
 	@if test -e '$(AGENT)'; \
 	then install -d '$(DESTDIR)$(LIBDIR)' && install -m 644 '$(AGENT)' '$(DESTDIR)$(LIBDIR)/libuksm_agent.so'; \
@@ -235,7 +235,6 @@ install:
 	'$(PROGRAM)' completions zsh >'$(DESTDIR)$(ZSHDIR)/_uksm'
 	'$(PROGRAM)' completions fish >'$(DESTDIR)$(FISHDIR)/uksm.fish'
 	sed 's|=\(-*\)/usr/sbin/uksm |=\1$(SBINDIR)/uksm |' packaging/uksm.service >'$(DESTDIR)$(UNITDIR)/uksm.service'
-	install -m 644 packaging/uksm.modules-load.conf '$(DESTDIR)$(MODULESLOADDIR)/uksm.conf'
 	@if test -e '$(DESTDIR)$(CONFDIR)/config.toml'; \
 	then echo "$(DESTDIR)$(CONFDIR)/config.toml is left as it is"; \
 	else install -m 644 packaging/config.toml '$(DESTDIR)$(CONFDIR)/config.toml'; fi
@@ -243,7 +242,7 @@ install:
 uninstall:
 	rm -f '$(DESTDIR)$(SBINDIR)/uksm' '$(DESTDIR)$(MANDIR)'/man1/uksm.1 '$(DESTDIR)$(MANDIR)'/man1/uksm-*.1 \
 		'$(DESTDIR)$(BASHDIR)/uksm' '$(DESTDIR)$(ZSHDIR)/_uksm' '$(DESTDIR)$(FISHDIR)/uksm.fish' \
-		'$(DESTDIR)$(LIBDIR)/libuksm_agent.so' '$(DESTDIR)$(UNITDIR)/uksm.service' '$(DESTDIR)$(MODULESLOADDIR)/uksm.conf'
+		'$(DESTDIR)$(LIBDIR)/libuksm_agent.so' '$(DESTDIR)$(UNITDIR)/uksm.service'
 	@if test -d '$(DESTDIR)$(LIBDIR)'; then rmdir --ignore-fail-on-non-empty '$(DESTDIR)$(LIBDIR)'; fi
 
 deb: setup
