@@ -44,7 +44,8 @@
 #   make deb                   Debian packages of module and program, in dist/
 #   make deb-test [RELEASE=..]   installs, upgrades and purges them in a clean Debian (long)
 #   make deb-guest [RELEASE=..] [TRANSCRIPT=..]   the same as an operator would, in a Debian that boots
-#                              (long); what was typed and said is in dist/transcript.txt
+#                              (long); what was typed and said is in dist/transcript.txt. UPGRADE=yes: Debian 12
+#                              becomes 13 while the daemon runs
 #   make recording             the demo as a moving picture, docs/demo.svg
 #   make metrics-check         what promtool says of the metrics and of the alert rules
 #   make board-check           the board against Grafana's schema (needs node and npm)
@@ -208,7 +209,6 @@ BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 UNITDIR ?= $(PREFIX)/lib/systemd/system
-MODULESLOADDIR ?= $(PREFIX)/lib/modules-load.d
 # Where the program looks, whatever the prefix is.
 CONFDIR := /etc/uksm
 PROGRAM ?= $(or $(CARGO_TARGET_DIR),target)/release/uksm
@@ -224,11 +224,12 @@ crates:
 	@$(CARGO) tree --locked -p uksm --edges normal --prefix none --format '{p} {l}' | \
 		sed -E -e '/ \(\/[^)]*\)/d' -e 's/ \(\*\)$$//' -e 's/ \(proc-macro\)//' | sort -u
 
-# Neither sysusers nor tmpfiles: the daemon runs as root, and its unit makes its folders.
+# Neither sysusers nor tmpfiles nor modules-load: the daemon runs as root, and its unit makes its folders and loads the
+# module, if there is one.
 install:
 	@test -x '$(PROGRAM)' || { echo "no program in $(PROGRAM): run make program first, or name it by PROGRAM=" >&2; exit 1; }
-	install -d $(foreach dir,$(SBINDIR) $(MANDIR)/man1 $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(UNITDIR) $(MODULESLOADDIR) \
-		$(CONFDIR),'$(DESTDIR)$(dir)')
+	install -d $(foreach dir,$(SBINDIR) $(MANDIR)/man1 $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(UNITDIR) $(CONFDIR),\
+		'$(DESTDIR)$(dir)')
 	install -m 755 '$(PROGRAM)' '$(DESTDIR)$(SBINDIR)/uksm'
 	@if test -e '$(AGENT)'; \
 	then install -d '$(DESTDIR)$(LIBDIR)' && install -m 644 '$(AGENT)' '$(DESTDIR)$(LIBDIR)/libuksm_agent.so'; \
@@ -238,7 +239,6 @@ install:
 	'$(PROGRAM)' completions zsh >'$(DESTDIR)$(ZSHDIR)/_uksm'
 	'$(PROGRAM)' completions fish >'$(DESTDIR)$(FISHDIR)/uksm.fish'
 	sed 's|=\(-*\)/usr/sbin/uksm |=\1$(SBINDIR)/uksm |' packaging/uksm.service >'$(DESTDIR)$(UNITDIR)/uksm.service'
-	install -m 644 packaging/uksm.modules-load.conf '$(DESTDIR)$(MODULESLOADDIR)/uksm.conf'
 	@if test -e '$(DESTDIR)$(CONFDIR)/config.toml'; \
 	then echo "$(DESTDIR)$(CONFDIR)/config.toml is left as it is"; \
 	else install -m 644 packaging/config.toml '$(DESTDIR)$(CONFDIR)/config.toml'; fi
@@ -246,7 +246,7 @@ install:
 uninstall:
 	rm -f '$(DESTDIR)$(SBINDIR)/uksm' '$(DESTDIR)$(MANDIR)'/man1/uksm.1 '$(DESTDIR)$(MANDIR)'/man1/uksm-*.1 \
 		'$(DESTDIR)$(BASHDIR)/uksm' '$(DESTDIR)$(ZSHDIR)/_uksm' '$(DESTDIR)$(FISHDIR)/uksm.fish' \
-		'$(DESTDIR)$(LIBDIR)/libuksm_agent.so' '$(DESTDIR)$(UNITDIR)/uksm.service' '$(DESTDIR)$(MODULESLOADDIR)/uksm.conf'
+		'$(DESTDIR)$(LIBDIR)/libuksm_agent.so' '$(DESTDIR)$(UNITDIR)/uksm.service'
 	@if test -d '$(DESTDIR)$(LIBDIR)'; then rmdir --ignore-fail-on-non-empty '$(DESTDIR)$(LIBDIR)'; fi
 
 deb: setup
@@ -256,7 +256,7 @@ deb-test: setup
 	@RELEASE='$(RELEASE)' KEEP='$(KEEP)' scripts/deb-test
 
 deb-guest: setup
-	@RELEASE='$(RELEASE)' KEEP='$(KEEP)' scripts/deb-guest $(TRANSCRIPT)
+	@RELEASE='$(RELEASE)' UPGRADE='$(UPGRADE)' KEEP='$(KEEP)' scripts/deb-guest $(TRANSCRIPT)
 
 recording: programs
 	scripts/record-demo $(OUTPUT)/uksm-bench

@@ -297,7 +297,6 @@ fn install_follows_the_prefix_and_keeps_a_configuration_and_uninstall_takes_the_
     assert!(made.status.success(), "{made:?}");
     let installed = [
         "etc/uksm/config.toml",
-        "opt/uksm/lib/modules-load.d/uksm.conf",
         "opt/uksm/lib/systemd/system/uksm.service",
         "opt/uksm/lib/uksm/libuksm_agent.so",
         "opt/uksm/sbin/uksm",

@@ -12,6 +12,7 @@ use uksm_policy::params::Row;
 use uksm_policy::report::Field;
 
 use crate::account::bill;
+use crate::ksm;
 use crate::paths::Roots;
 use crate::setting::{self, Origin, Settings};
 
@@ -202,7 +203,10 @@ impl BreakArgs {
 /// The command with all settings as options. `checks` is the help of `uksm doctor`.
 pub(crate) fn command(checks: String) -> clap::Command {
     Cli::command()
-        .mut_subcommand("run", |run| setting::rows().fold(run, with_option))
+        .mut_subcommand("run", |run| {
+            let run = run.after_help(options_with_ksm());
+            setting::rows().fold(run, with_option)
+        })
         .mut_subcommand("status", |status| {
             status.after_long_help(fields_of_status())
         })
@@ -210,6 +214,16 @@ pub(crate) fn command(checks: String) -> clap::Command {
             account.after_long_help(fields_of_accounts())
         })
         .mut_subcommand("doctor", |doctor| doctor.after_long_help(checks))
+}
+
+/// The settings that have a meaning with `--backend ksm`.
+fn options_with_ksm() -> String {
+    let options = ksm::HONOURED.map(|name| format!("--{}", setting::option(name)));
+    format!(
+        "With --backend ksm (docs/ksm-backend.md) processes are named in the same way, and these \
+         are all settings that may be given: {}",
+        options.join(", ")
+    )
 }
 
 /// What each field of a bill and of a record is.
@@ -418,6 +432,16 @@ mod tests {
             let says = [row.doc, row.bounds, format!("[default: {}]", row.value)];
             assert!(says.iter().all(|says| line.contains(says)), "{line}");
         }
+    }
+
+    #[test]
+    fn help_lists_the_settings_of_in_kernel_ksm() {
+        let mut command = command(crate::doctor::checks_in_words());
+        let run = command.find_subcommand_mut("run").unwrap();
+        let help = run.render_help().to_string();
+        let (_, list) = help.split_once("With --backend ksm").unwrap();
+        assert!(list.contains("--agent-socket, --governor, "), "{list}");
+        assert!(!list.contains("--max-frames"), "{list}");
     }
 
     #[test]

@@ -40,7 +40,7 @@ use settings_guard::SettingsGuard;
 use targets::Targets;
 
 /// Settings that have a meaning here.
-const HONOURED: [&str; 12] = [
+pub(crate) const HONOURED: [&str; 12] = [
     "backend",
     "agent_socket",
     "governor",

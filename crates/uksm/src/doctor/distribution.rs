@@ -56,6 +56,11 @@ const NAMES: [(&str, Distribution); 21] = [
     ("bottlerocket", Distribution::Bottlerocket),
 ];
 
+/// Flavours of SUSE's kernels for x86-64.
+const SUSE_FLAVOURS: [&str; 7] = [
+    "default", "rt", "azure", "longterm", "debug", "kvmsmall", "vanilla",
+];
+
 impl Distribution {
     /// The distribution by the text of `os-release` and the kernel's release.
     pub(in crate::doctor) fn of(os_release: &str, release: &str) -> Distribution {
@@ -81,19 +86,19 @@ impl Distribution {
     /// have them, as for a kernel that was built by hand.
     pub(in crate::doctor) fn headers(self, release: &str, vendor: Option<&str>) -> Option<String> {
         let apt = |kind| Some(format!("apt install {kind}-headers-{release}"));
-        let dnf = |package| Some(format!("dnf install {package}-{release}"));
+        let dnf = |kernel| Some(format!("dnf install {}", red_hat_headers(kernel, release)));
         let arch = |package| Some(format!("pacman -S {package}-headers"));
         match (vendor, self) {
             (Some("Debian" | "Ubuntu"), _) => apt("linux"),
             (Some("Proxmox"), _) => apt("proxmox"),
-            (Some("Fedora" | "Red Hat"), _) => dnf("kernel-devel"),
-            (Some("Oracle"), _) => dnf("kernel-uek-devel"),
+            (Some("Fedora" | "Red Hat"), _) => dnf("kernel"),
+            (Some("Oracle"), _) => dnf("kernel-uek"),
             (Some("Amazon"), _) => Some(format!(
                 "dnf install {}-devel-{release}",
                 amazon_kernel(release)
             )),
             (Some("SUSE"), _) | (None, Distribution::Suse) => {
-                let (_, flavour) = release.rsplit_once('-')?;
+                let flavour = suse_flavour(release)?;
                 Some(format!("zypper install kernel-{flavour}-devel"))
             }
             (Some("Arch Linux"), _) => arch("linux"),
@@ -161,6 +166,23 @@ impl Distribution {
             _ => "/var/lib/dkms/mok.pub",
         }
     }
+}
+
+/// `kernel-rt-devel-R.x86_64` of `R.x86_64+rt`: the variant is a part of the package's name.
+fn red_hat_headers(kernel: &str, release: &str) -> String {
+    match release.split_once('+') {
+        Some((release, variant)) => format!("{kernel}-{variant}-devel-{release}"),
+        None => format!("{kernel}-devel-{release}"),
+    }
+}
+
+/// `default` of `6.12.0-160000.5-default`. None for a kernel that was built by hand, whose release
+/// has no number of SUSE's package, or an unknown flavour.
+fn suse_flavour(release: &str) -> Option<&str> {
+    let (before, flavour) = release.rsplit_once('-')?;
+    let (_, number) = before.split_once('-')?;
+    let is_number = number.chars().all(|c| c.is_ascii_digit() || c == '.');
+    (is_number && SUSE_FLAVOURS.contains(&flavour)).then_some(flavour)
 }
 
 /// `kernel6.12` of `6.12.58-82.121.amzn2023.x86_64`; the oldest kernel has no number.

@@ -94,13 +94,14 @@ pub(in crate::doctor) fn untried_kernel(host: &Host) -> Result<Option<String>, S
     Ok(Some(format!("{release} ({difference})")))
 }
 
-/// The vendor of the running kernel.
+/// The vendor of the running kernel, in the order of `kernel/running_kernel.c`.
 pub(in crate::doctor) fn vendor(host: &Host) -> Option<&'static str> {
     let name = KernelName {
         release: host.kernel.release.text(),
         version: host.vendor.kernel_version.text(),
     };
     name.vendor(|option| host.kernel.has(option) == Some(true))
+        .or(host.kernel.is_red_hat_source.then_some("Red Hat"))
 }
 
 /// Options that are not as the module needs them.

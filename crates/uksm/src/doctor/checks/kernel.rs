@@ -30,7 +30,8 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "the kernel is older than 6.1, or uksm was not tried on its vendor, series or \
                 flavor; a warning if the module is loaded with untested=1; a note if that is set \
                 without need",
-        reads: "/proc/sys/kernel/{osrelease,version}, /etc/os-release, /sys/module/uksm/parameters/untested",
+        reads: "/proc/sys/kernel/{osrelease,version}, /etc/os-release, linux/version.h of the headers, \
+                /sys/module/uksm/parameters/untested",
         worst: Severity::Error,
         cost: "the module refuses a kernel on which its tests did not run: a change of memory \
                management that no test has seen can damage merged pages",

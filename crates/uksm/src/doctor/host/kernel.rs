@@ -27,6 +27,9 @@ pub(in crate::doctor) const SYMBOLS: [&[&str]; 10] = [
 const SECURE_BOOT: &str =
     "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
 
+/// `linux/version.h` of the headers.
+const VERSION_HEADER: &str = "include/generated/uapi/linux/version.h";
+
 /// The state of the kernel.
 pub(in crate::doctor) struct HostKernel {
     pub(in crate::doctor) release: FileContent<String>,
@@ -40,6 +43,8 @@ pub(in crate::doctor) struct HostKernel {
     pub(in crate::doctor) enforced: FileContent<String>,
     pub(in crate::doctor) btf: bool,
     pub(in crate::doctor) pressure: FileContent<String>,
+    /// Its headers are of Red Hat's source, by which the module knows a kernel without a mark.
+    pub(in crate::doctor) is_red_hat_source: bool,
 }
 
 impl HostKernel {
@@ -60,6 +65,7 @@ impl HostKernel {
                 seen => seen,
             },
         };
+        let headers = format!("lib/modules/{}/build/{VERSION_HEADER}", release.text());
         HostKernel {
             release,
             architecture: root.text("proc/sys/kernel/arch"),
@@ -78,6 +84,7 @@ impl HostKernel {
             enforced: root.text("sys/module/module/parameters/sig_enforce"),
             btf: root.has("sys/kernel/btf/vmlinux"),
             pressure: root.text("proc/pressure/memory"),
+            is_red_hat_source: root.text(&headers).text().contains("#define RHEL_MAJOR "),
         }
     }
 

@@ -17,7 +17,7 @@ struct DistributionHost {
 
 const DEBIAN: &str = "ID=debian\n";
 
-const HOSTS: [DistributionHost; 17] = [
+const HOSTS: [DistributionHost; 20] = [
     DistributionHost {
         os_release: DEBIAN,
         release: "6.8.12-4-pve",
@@ -50,6 +50,18 @@ const HOSTS: [DistributionHost; 17] = [
     },
     DistributionHost {
         os_release: "ID=\"rhel\"\n",
+        release: "6.12.0-55.9.1.el10_0.x86_64+rt",
+        version: "#1 SMP PREEMPT_RT",
+        headers: Some("dnf install kernel-rt-devel-6.12.0-55.9.1.el10_0.x86_64"),
+    },
+    DistributionHost {
+        os_release: "ID=fedora\n",
+        release: "7.2.9-200.fc43.x86_64+debug",
+        version: "#1 SMP PREEMPT_DYNAMIC",
+        headers: Some("dnf install kernel-debug-devel-7.2.9-200.fc43.x86_64"),
+    },
+    DistributionHost {
+        os_release: "ID=\"rhel\"\n",
         release: "5.14.0-503.11.1.el9_5.x86_64",
         version: "#1 SMP PREEMPT_DYNAMIC",
         headers: None,
@@ -65,6 +77,12 @@ const HOSTS: [DistributionHost; 17] = [
         release: "6.12.0-160000.5-default",
         version: "#1 SMP PREEMPT_DYNAMIC",
         headers: Some("zypper install kernel-default-devel"),
+    },
+    DistributionHost {
+        os_release: "ID=\"opensuse-tumbleweed\"\nID_LIKE=\"opensuse suse\"\n",
+        release: "6.12.60-1-longterm",
+        version: "#1 SMP PREEMPT_DYNAMIC",
+        headers: Some("zypper install kernel-longterm-devel"),
     },
     DistributionHost {
         os_release: "ID=arch\n",
@@ -185,5 +203,44 @@ fn a_loaded_module_is_not_called_impossible() {
         for word in ["can be built", "cannot be built", "can be no module"] {
             assert!(!row.what.contains(word), "{}: {}", row.name, row.what);
         }
+    }
+}
+
+#[test]
+fn a_kernel_of_red_hats_source_without_a_mark_is_named_as_by_the_module() {
+    let fake = Fake::right();
+    fake.boot("6.12.48-own", "#1 SMP PREEMPT_DYNAMIC");
+    let vendor = |fake: &Fake| row(&fake.report(), "kernel-version").what.clone();
+    assert!(
+        vendor(&fake).contains("(unknown vendor)"),
+        "{}",
+        vendor(&fake)
+    );
+    fake.write(
+        "lib/modules/6.12.48-own/build/include/generated/uapi/linux/version.h",
+        "#define LINUX_VERSION_CODE 396288\n#define RHEL_MAJOR 10\n",
+    );
+    assert!(vendor(&fake).contains("(Red Hat)"), "{}", vendor(&fake));
+}
+
+#[test]
+fn a_kernel_that_was_built_by_hand_on_suse_has_no_package_of_headers() {
+    // The second one is of SUSE's own source and options.
+    for release in ["6.12.48-own", "6.12.0-default", "6.12.48-3-own"] {
+        let fake = Fake::right();
+        fake.boot(release, "#1 SMP PREEMPT_DYNAMIC");
+        fake.write("etc/os-release", "ID=\"sles\"\nID_LIKE=\"suse\"\n");
+        let report = fake.report();
+        let headers = row(&report, "headers");
+        assert!(
+            headers.commands.is_empty(),
+            "{release}: {:?}",
+            headers.commands
+        );
+        assert!(
+            headers.what.contains("no package is known"),
+            "{}",
+            headers.what
+        );
     }
 }
