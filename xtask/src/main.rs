@@ -62,7 +62,7 @@ enum Verb {
     },
     /// Run other people's tests with and without the module, and compare.
     Foreign {
-        /// Kernel, repeatable: 6.1, 6.12 (both by default), 6.1-rt, 6.12-rt.
+        /// Kernel, repeatable: 6.1, 6.12, newest (these by default), 6.1-rt, 6.12-rt.
         #[arg(long)]
         kernel: Vec<String>,
         /// Only programs whose names contain this, repeatable.

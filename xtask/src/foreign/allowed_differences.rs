@@ -43,21 +43,27 @@ const MERGED: &[AllowedDifference] = &[
     },
     AllowedDifference {
         item: "khugepaged all:anon",
-        outcome: ": Collapse ",
+        outcome: "Collapse ",
         output: "Fail",
         reason: NOT_COLLAPSED,
     },
     AllowedDifference {
         item: "khugepaged all:anon",
-        outcome: ": Re-collapse PMD-mapped hugepage",
+        outcome: "Re-collapse PMD-mapped hugepage",
         output: "Fail",
         reason: NOT_COLLAPSED,
     },
     AllowedDifference {
         item: "khugepaged all:anon",
-        outcome: ": Restore THP and khugepaged settings",
+        outcome: "Restore THP and khugepaged settings",
         output: "Fail",
         reason: "the program prints it where it ends",
+    },
+    AllowedDifference {
+        item: "migration",
+        outcome: "private_anon_thp",
+        output: "Expected migrate(ptr, self->n1, self->n2) (-2) == 0",
+        reason: "a page of the huge one was merged, and a merged page is not moved to another node",
     },
     AllowedDifference {
         item: "ksm_functional_tests",
@@ -74,13 +80,29 @@ const MERGED: &[AllowedDifference] = &[
 ];
 
 /// Outcomes that may differ in each arm.
-const CHANCE: &[AllowedDifference] = &[AllowedDifference {
-    item: "ksm_tests -N -m 1",
-    outcome: "",
-    output: "",
-    reason: "whether KSM has merged two pages when the test looks, after two of its scans, differs \
-             from run to run; on 6.12 it had not in the arm bare, and had in busy",
-}];
+const CHANCE: &[AllowedDifference] = &[
+    AllowedDifference {
+        item: "ksm_tests -N -m 1",
+        outcome: "",
+        output: "",
+        reason: "whether KSM has merged two pages when the test looks, after two of its scans, \
+                 differs from run to run; on 6.12 it had not in the arm bare, and had in busy",
+    },
+    AllowedDifference {
+        item: "ksm_tests -U",
+        outcome: "",
+        output: "",
+        reason: "whether KSM has undone its merges when the test looks differs from run to run; on \
+                 7.3 it had not in the arm bare of one run, and in busy of another",
+    },
+    AllowedDifference {
+        item: "protection_keys_64",
+        outcome: "(iteration #",
+        output: "",
+        reason: "a process that it forks prints once more what its parent had not written yet, or \
+                 does not, in any arm",
+    },
+];
 
 const NOT_COLLAPSED: &str = "no huge page is made of a range with a merged page, because that is on \
      none of the kernel's LRU lists (SCAN_PAGE_LRU), nor while the torturer reads one of its pages \
@@ -94,8 +116,11 @@ const MERGED_BEFORE: &str =
 #[must_use]
 pub fn reason(item: &str, name: &str, arm: Arm, output: &str) -> Option<&'static str> {
     let merged = if arm == Arm::Tortured { MERGED } else { &[] };
-    CHANCE
+    // That lines differ by chance does not excuse the end of the program.
+    let chance = CHANCE
         .iter()
+        .filter(|difference| name.contains(difference.outcome));
+    chance
         .chain(merged)
         .filter(|difference| item.starts_with(difference.item))
         .filter(|difference| output.contains(difference.output))
@@ -129,6 +154,7 @@ mod tests {
         }
         assert_eq!(reason("cow", "", Arm::Tortured, ""), None);
         assert!(reason("ksm_tests -N -m 1", "KSM NUMA merging", Arm::Idle, "").is_some());
+        assert_eq!(reason("protection_keys_64", "", Arm::Idle, ""), None);
         assert_eq!(
             reason("ksm_tests -N -m 0", "KSM NUMA merging", Arm::Idle, ""),
             None

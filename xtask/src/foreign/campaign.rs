@@ -25,7 +25,7 @@ use uksm_vm_protocol::machine::Machine;
 use uksm_vm_protocol::messages::{Event, Work};
 
 /// The kernels of a run that names none: those whose source the machine's package sources offer.
-pub const KERNELS: [&str; 2] = ["6.1", "6.12"];
+pub const KERNELS: [&str; 3] = ["6.1", "6.12", "newest"];
 /// The needs of the self-tests: memory, and huge pages of hugetlbfs in it.
 const MEMORY_MIB: u32 = 2048;
 const HUGE_PAGES: &str = "136";
