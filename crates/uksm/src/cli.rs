@@ -12,7 +12,6 @@ use uksm_policy::params::Row;
 use uksm_policy::report::Field;
 
 use crate::account::bill;
-use crate::ksm;
 use crate::paths::Roots;
 use crate::setting::{self, Origin, Settings};
 
@@ -218,7 +217,7 @@ pub(crate) fn command(checks: String) -> clap::Command {
 
 /// The settings that have a meaning with `--backend ksm`.
 fn options_with_ksm() -> String {
-    let options = ksm::HONOURED.map(|name| format!("--{}", setting::option(name)));
+    let options = setting::OF_KSM.map(|name| format!("--{}", setting::option(name)));
     format!(
         "With --backend ksm (docs/ksm-backend.md) processes are named in the same way, and these \
          are all settings that may be given: {}",

@@ -39,22 +39,6 @@ use daemon::KsmDaemon;
 use settings_guard::SettingsGuard;
 use targets::Targets;
 
-/// Settings that have a meaning here.
-pub(crate) const HONOURED: [&str; 12] = [
-    "backend",
-    "agent_socket",
-    "governor",
-    "cpu",
-    "round",
-    "sleep",
-    "v_dup",
-    "seed",
-    "nice",
-    "socket",
-    "socket_group",
-    "log",
-];
-
 /// Whether the settings select this backend; groups are refused with it.
 ///
 /// # Errors
@@ -75,8 +59,8 @@ pub(crate) fn is_asked_for(config: &Config) -> Result<bool, String> {
             "{by_backend} = ksm: in-kernel KSM has one tree for the whole host and keeps no groups apart: remove the groups, or load the module"
         ));
     }
-    let foreign =
-        setting::names().find(|name| !HONOURED.contains(name) && settings.origin(name).is_some());
+    let foreign = setting::names()
+        .find(|name| !setting::OF_KSM.contains(name) && settings.origin(name).is_some());
     match foreign.and_then(|name| settings.origin(name)) {
         Some(origin) => Err(format!(
             "{origin}: has no meaning with {by_backend} = ksm: leave it out, or load the module"

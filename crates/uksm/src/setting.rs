@@ -37,6 +37,22 @@ pub(crate) const ACCOUNT_FOLDER: &str = "/var/lib/uksm/accounts";
 /// Where agents reach it.
 pub(crate) const AGENT_SOCKET: &str = "/run/uksm/agents.sock";
 
+/// The settings that have a meaning with the backend `ksm`.
+pub(crate) const OF_KSM: [&str; 12] = [
+    "backend",
+    "agent_socket",
+    "governor",
+    "cpu",
+    "round",
+    "sleep",
+    "v_dup",
+    "seed",
+    "nice",
+    "socket",
+    "socket_group",
+    "log",
+];
+
 uksm_policy::parameters! {
     /// What the daemon is told besides the policy's parameters.
     #[derive(Debug, Clone, PartialEq)]

@@ -12,10 +12,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::sys::utsname::uname;
-
 use super::Context;
-use crate::fixtures::accounting::{SteadyMarks, events, set, usable_pages};
+use crate::fixtures::accounting::{SteadyMarks, events, is_real_time, set, usable_pages};
 use crate::fixtures::domain::{Domain, Permit, address};
 use crate::fixtures::memory::{BASE, Huge, Memory, answer};
 use crate::fixtures::peer::Peer;
@@ -52,12 +50,7 @@ fn merging_under_numa_balancing_keeps_contents(context: &mut Context) {
     assert_eq!(nodes(), 2, "the guest should have two nodes");
     if std::fs::metadata(BALANCING).is_err() {
         // CONFIG_NUMA_BALANCING depends on !PREEMPT_RT, and on nothing that other kernels lack.
-        let kernel = uname().expect("uname");
-        let version = kernel.version().to_string_lossy();
-        assert!(
-            version.contains("PREEMPT_RT"),
-            "{BALANCING} is missing: {version}"
-        );
+        assert!(is_real_time(), "{BALANCING} is missing");
         context.note("a realtime kernel balances no memory: nothing to test");
         return;
     }

@@ -12,6 +12,7 @@
 use std::fs;
 
 use super::Context;
+use crate::fixtures::accounting::is_real_time;
 use crate::fixtures::daemon::Daemon;
 use crate::fixtures::memory::answer;
 use crate::fixtures::peer::Peer;
@@ -47,6 +48,16 @@ fn session_niceness(pid: i32) -> i64 {
     niceness.parse().expect("a number")
 }
 
+/// Whether sessions have a niceness. CONFIG_SCHED_AUTOGROUP is off in real-time kernels.
+fn sessions_are_nice(context: &mut Context) -> bool {
+    let are_nice = fs::exists("/proc/self/autogroup").expect("proc");
+    if !are_nice {
+        assert!(is_real_time(), "sessions have no niceness");
+        context.note("sessions of a real-time kernel have no niceness: nothing to test");
+    }
+    are_nice
+}
+
 fn own() -> i32 {
     i32::try_from(std::process::id()).expect("a process id")
 }
@@ -56,7 +67,10 @@ fn await_answer(daemon: &mut Daemon) {
     await_that(daemon, "the daemon should answer", || !status().is_null());
 }
 
-fn a_daemon_that_leads_its_session_stands_back_with_it(_context: &mut Context) {
+fn a_daemon_that_leads_its_session_stands_back_with_it(context: &mut Context) {
+    if !sessions_are_nice(context) {
+        return;
+    }
     let peer = Peer::new(1);
     let target = ["--pid".to_owned(), peer.pid().to_string()];
     let mut daemon = Daemon::start_leading("full", &target);
@@ -67,7 +81,10 @@ fn a_daemon_that_leads_its_session_stands_back_with_it(_context: &mut Context) {
     daemon.stop();
 }
 
-fn a_session_of_somebody_else_stays_as_it_is(_context: &mut Context) {
+fn a_session_of_somebody_else_stays_as_it_is(context: &mut Context) {
+    if !sessions_are_nice(context) {
+        return;
+    }
     let peer = Peer::new(1);
     let mut daemon = Daemon::start_on(&[&peer], &[]);
     await_answer(&mut daemon);
@@ -78,8 +95,11 @@ fn a_session_of_somebody_else_stays_as_it_is(_context: &mut Context) {
 
 /// Inside a PID namespace the kernel gives outside processes the number zero.
 fn a_daemon_in_a_namespace_of_its_own_knows_neither_its_session_nor_who_asks(
-    _context: &mut Context,
+    context: &mut Context,
 ) {
+    if !sessions_are_nice(context) {
+        return;
+    }
     let mut client = Peer::new(1);
     // SAFETY: it is for the children of this process, and the peer is there already.
     answer(unsafe { libc::unshare(libc::CLONE_NEWPID) }).expect("a namespace");
@@ -93,7 +113,10 @@ fn a_daemon_in_a_namespace_of_its_own_knows_neither_its_session_nor_who_asks(
     daemon.stop();
 }
 
-fn a_supervisor_stands_back_with_its_session_and_stays_before_its_workers(_context: &mut Context) {
+fn a_supervisor_stands_back_with_its_session_and_stays_before_its_workers(context: &mut Context) {
+    if !sessions_are_nice(context) {
+        return;
+    }
     let mut host = TwoGroups::prepared(lead_a_session);
     host.wait_for("both workers should run", || {
         worker("a") > 0 && worker("b") > 0
