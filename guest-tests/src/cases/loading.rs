@@ -46,8 +46,8 @@ const UNTRIED: [Untried; 5] = [
     ),
     // The flavour was not tried in this series.
     (
-        "7.3.4+deb13-rt-amd64",
-        "#1 SMP PREEMPT_RT Debian 7.3.4-1",
+        "7.3.4+deb13-own-amd64",
+        "#1 SMP PREEMPT_DYNAMIC Debian 7.3.4-1",
         "(Debian)",
     ),
     // A series of the future.
