@@ -44,8 +44,8 @@
 #   make deb                   Debian packages of module and program, in dist/
 #   make deb-test [RELEASE=..]   installs, upgrades and purges them in a clean Debian (long)
 #   make deb-guest [RELEASE=..] [TRANSCRIPT=..]   the same as an operator would, in a Debian that boots
-#                              (long); what was typed and said is in dist/transcript.txt. UPGRADE=yes: Debian 12
-#                              becomes 13 while the daemon runs
+#                              (long); what was typed and said is in dist/transcript.txt.
+#                              UPGRADE=yes: Debian 12 becomes 13 while the daemon runs
 #   make recording             the demo as a moving picture, docs/demo.svg
 #   make metrics-check         what promtool says of the metrics and of the alert rules
 #   make board-check           the board against Grafana's schema (needs node and npm)
@@ -224,8 +224,8 @@ crates:
 	@$(CARGO) tree --locked -p uksm --edges normal --prefix none --format '{p} {l}' | \
 		sed -E -e '/ \(\/[^)]*\)/d' -e 's/ \(\*\)$$//' -e 's/ \(proc-macro\)//' | sort -u
 
-# Neither sysusers nor tmpfiles nor modules-load: the daemon runs as root, and its unit makes its folders and loads the
-# module, if there is one.
+# Neither sysusers nor tmpfiles nor modules-load: the daemon runs as root, and its unit makes its
+# folders and loads the module, if there is one.
 install:
 	@test -x '$(PROGRAM)' || { echo "no program in $(PROGRAM): run make program first, or name it by PROGRAM=" >&2; exit 1; }
 	install -d $(foreach dir,$(SBINDIR) $(MANDIR)/man1 $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(UNITDIR) $(CONFDIR),\
