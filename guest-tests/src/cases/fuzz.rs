@@ -27,7 +27,7 @@ use uksm_linux::module::Configuration;
 use uksm_policy::command::SpaceId;
 
 use super::Context;
-use crate::fixtures::accounting::{free_pages, number, set, value};
+use crate::fixtures::accounting::{free_or_owned_pages, number, set, value};
 use crate::fixtures::contents::Random;
 use crate::fixtures::domain::Domain;
 use crate::fixtures::fuse::{FuseFile, Reads};
@@ -303,7 +303,7 @@ fn calls() -> usize {
 fn fuzz(context: &Context, calls: usize, machines: bool) {
     let seed = context.seed();
     context.note(format!("seed {seed:#x}, {calls} calls"));
-    let free = free_pages();
+    let free = free_or_owned_pages();
     set(POOL, &(TARGETS + 1).to_string());
     assert!(
         value(POOL) >= 1,
@@ -338,7 +338,7 @@ fn fuzz(context: &Context, calls: usize, machines: bool) {
         "a third of {calls} calls should reach page tables, {reached} did"
     );
     assert_no_merged_page_is_left();
-    let lost = free - free_pages();
+    let lost = free - free_or_owned_pages();
     assert!(
         lost < 1024 + quarantined(),
         "{lost} pages should not be lost, seed {seed:#x}"

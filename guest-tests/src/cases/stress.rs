@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use uksm_policy::command::{SpaceId, Status};
 
 use super::Context;
-use crate::fixtures::accounting::{free_pages, number, set};
+use crate::fixtures::accounting::{free_or_owned_pages, number, set};
 use crate::fixtures::cgroup::Cgroup;
 use crate::fixtures::contents::{HUGE_PAGES, Random};
 use crate::fixtures::domain::Domain;
@@ -129,7 +129,7 @@ fn stress(context: &Context, load: &Load) {
     context.note(format!("seed {seed:#x}"));
     let mut random = Random::new(seed);
     let _swap = zram::swap(context, 192);
-    let free = free_pages();
+    let free = free_or_owned_pages();
     let group = Cgroup::new("stress");
     // Half of the workers' demand: the rest lives in swap. A worker that collapses pages holds 512
     // of them and a huge one, which cannot be reclaimed; if three did so at a time, one of them
@@ -186,7 +186,7 @@ fn stress(context: &Context, load: &Load) {
     let _info = merger.domain.info();
     merger.domain.assert_all_frames_return();
     drop(merger);
-    let lost = free - free_pages();
+    let lost = free - free_or_owned_pages();
     assert!(
         lost < 4096,
         "{lost} pages should not be lost, seed {seed:#x}"
