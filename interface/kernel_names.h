@@ -14,7 +14,7 @@ UKSM_KERNEL_NAME("6.1.0-57-rt-amd64", "#1 SMP PREEMPT_RT Debian 6.1.192-3 (2026-
 UKSM_KERNEL_NAME("6.1.0-0.deb11.56-amd64", "#1 SMP PREEMPT_DYNAMIC Debian 6.1.190-1~deb11u1 (2026-10-01)", "Debian", 1)
 UKSM_KERNEL_NAME("6.12.117+deb12-cloud-amd64", "#1 SMP PREEMPT_DYNAMIC Debian 6.12.117-1~deb12u1 (2026-11-14)", "Debian", 1)
 UKSM_KERNEL_NAME("6.12.118+deb13-rt-amd64", "#1 SMP PREEMPT_RT Debian 6.12.118-1 (2026-11-20)", "Debian", 1)
-UKSM_KERNEL_NAME("7.2.12+deb13-amd64", "#1 SMP PREEMPT_DYNAMIC Debian 7.2.12-1~bpo13+1 (2026-10-20)", "Debian", 0)
+UKSM_KERNEL_NAME("7.2.12+deb13-amd64", "#1 SMP PREEMPT_DYNAMIC Debian 7.2.12-1~bpo13+1 (2026-10-20)", "Debian", 1)
 UKSM_KERNEL_NAME("7.3.4+deb13-cloud-amd64", "#1 SMP PREEMPT_DYNAMIC Debian 7.3.4-1~bpo13+1 (2026-11-20)", "Debian", 1)
 UKSM_KERNEL_NAME("7.3.4+deb13-rt-amd64", "#1 SMP PREEMPT_RT Debian 7.3.4-1~bpo13+1 (2026-11-20)", "Debian", 1)
 UKSM_KERNEL_NAME("6.12.117-uksm", "#1 SMP Sun Nov 29 11:29:00 UTC 2026", "", 0)

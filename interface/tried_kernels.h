@@ -43,6 +43,7 @@
  */
 UKSM_TRIED_KERNEL("Debian", "6.1", "amd64, cloud-amd64, rt-amd64")
 UKSM_TRIED_KERNEL("Debian", "6.12", "amd64, cloud-amd64, rt-amd64")
+UKSM_TRIED_KERNEL("Debian", "7.2", "amd64, cloud-amd64")
 UKSM_TRIED_KERNEL("Debian", "7.3", "amd64, cloud-amd64, rt-amd64")
 
 UKSM_VENDOR_OPTION("SUSE", CONFIG_SUSE_KERNEL)
