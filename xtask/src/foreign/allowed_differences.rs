@@ -43,19 +43,19 @@ const MERGED: &[AllowedDifference] = &[
     },
     AllowedDifference {
         item: "khugepaged all:anon",
-        outcome: "Collapse ",
+        outcome: ": Collapse ",
         output: "Fail",
         reason: NOT_COLLAPSED,
     },
     AllowedDifference {
         item: "khugepaged all:anon",
-        outcome: "Re-collapse PMD-mapped hugepage",
+        outcome: ": Re-collapse PMD-mapped hugepage",
         output: "Fail",
         reason: NOT_COLLAPSED,
     },
     AllowedDifference {
         item: "khugepaged all:anon",
-        outcome: "Restore THP and khugepaged settings",
+        outcome: ": Restore THP and khugepaged settings",
         output: "Fail",
         reason: "the program prints it where it ends",
     },
