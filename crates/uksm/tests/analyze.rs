@@ -103,14 +103,7 @@ const LITTLE: u32 = if cfg!(debug_assertions) { 40 } else { 20 };
 fn sampled_answer(processes: &[&PageHolder], seed: &str) -> Value {
     for times in [1, 1, 2, 2, 4, 4] {
         let budget = format!("{}ms", LITTLE * times);
-        let options = ["--budget", &budget, "--seed", seed, "--json"];
-        let output = command(processes, &options).output().unwrap();
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        if error.contains("not reached within the budget") {
-            continue;
-        }
-        assert!(output.status.success(), "{error}");
-        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let answer = answer(processes, &["--budget", &budget, "--seed", seed]);
         let is_whole = number(&answer["processes"]) == processes.len() as f64;
         if is_whole && number(&answer["rate"]) < 1.0 {
             return answer;
