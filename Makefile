@@ -26,6 +26,8 @@
 #   make vm-test [KERNEL=..] [FILTER=..]   the guest's tests alone
 #   make fuzz [CALLS=1000000] [KERNEL=..] [SEED=..]   random calls of the module
 #   make module-test [KERNEL=7.3]   the module's tests alone
+#   make long-test [KERNEL=newest]   tests of the daemon that take half a minute or more
+#   make large-test [KERNEL=..]   tests that take minutes, for a fast host
 #   make debug-kernel-test [KERNEL=..]  the same on a kernel that checks itself, built here (6.12)
 #   make kasan-kernel-test     the same with KASAN
 #   make clang-kernel-test     the same on a kernel that clang built, as the module then
@@ -217,6 +219,7 @@ LIBDIR ?= $(PREFIX)/lib/uksm
 AGENT ?= $(or $(CARGO_TARGET_DIR),target)/release/libuksm_agent.so
 
 program:
+	@command -v $(CARGO) >/dev/null || { echo "no $(CARGO) here: what it needs is in docs/install.md, Requirements" >&2; exit 1; }
 	$(CARGO) build --release --locked -p uksm -p uksm-agent
 
 # What the program is made of: name, version and licence of each crate.

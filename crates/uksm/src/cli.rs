@@ -4,6 +4,7 @@
 //! [`setting::rows`], so that a new parameter needs no word here. An error is one line that names
 //! the thing: clap's errors of several lines are cut to their first.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -291,7 +292,7 @@ fn with_option(run: clap::Command, row: Row) -> clap::Command {
 /// # Errors
 /// clap's, also for `--help` and `--version`.
 pub(crate) fn parse(
-    words: impl IntoIterator<Item = std::ffi::OsString>,
+    words: impl IntoIterator<Item = OsString>,
     settings: &mut Settings,
     checks: String,
 ) -> Result<Cli, clap::Error> {
@@ -312,17 +313,20 @@ fn take_settings(run: &ArgMatches, settings: &mut Settings) {
     }
 }
 
-/// The command that a clap error is about, as its usage line names it: `uksm group`.
-fn command_of(text: &str) -> String {
-    let usage = text
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("Usage: "));
-    let words: Vec<&str> = usage
-        .unwrap_or("uksm")
-        .split(' ')
-        .take_while(|word| word.starts_with(|first: char| first.is_ascii_lowercase()))
-        .collect();
-    words.join(" ")
+/// The command that a command line asks for, with its own before it: `uksm group list`.
+fn command_of(words: impl IntoIterator<Item = OsString>) -> String {
+    let uksm = command(String::new());
+    let mut names = vec![uksm.get_name()];
+    let mut asked = &uksm;
+    for word in words.into_iter().skip(1) {
+        match asked.find_subcommand(&word) {
+            Some(named) => asked = named,
+            None if word.as_encoded_bytes().starts_with(b"-") => continue,
+            None => break,
+        }
+        names.push(asked.get_name());
+    }
+    names.join(" ")
 }
 
 /// The commands that the help of a command lists.
@@ -339,11 +343,11 @@ fn listed_commands(help: &str) -> String {
     names.join(", ")
 }
 
-/// The first line of a clap error, and where to look further.
+/// The first line of a clap error about a command line, and where to look further.
 #[must_use]
-pub(crate) fn one_line(error: &clap::Error) -> String {
+pub(crate) fn one_line(error: &clap::Error, words: impl IntoIterator<Item = OsString>) -> String {
     let text = error.render().to_string();
-    let command = command_of(&text);
+    let command = command_of(words);
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let names = listed_commands(&text);
         return format!("{command} needs a command ({names}): see `{command} --help`");
@@ -374,20 +378,25 @@ mod tests {
 
     mod guides;
 
-    fn words(text: &str) -> Vec<std::ffi::OsString> {
+    fn words(text: &str) -> Vec<OsString> {
         text.split_whitespace().map(Into::into).collect()
     }
 
     fn refusal(line: &str) -> String {
         let mut settings = Settings::default();
         let error = parse(words(line), &mut settings, String::new()).expect_err(line);
-        one_line(&error)
+        one_line(&error, words(line))
     }
 
     #[test]
     fn errors_name_the_help_of_their_command() {
         let unknown = refusal("uksm run --nonsense");
         assert!(unknown.ends_with("see `uksm run --help`"), "{unknown}");
+        let value = refusal("uksm group suggest --budget x");
+        assert!(
+            value.ends_with("see `uksm group suggest --help`"),
+            "{value}"
+        );
         let group = refusal("uksm group");
         assert!(
             group.starts_with("uksm group needs a command (list, "),
@@ -445,13 +454,7 @@ mod tests {
 
     #[test]
     fn an_unknown_option_is_one_line_that_names_it() {
-        let error = parse(
-            words("uksm run --all --v-dupe 1"),
-            &mut Settings::default(),
-            String::new(),
-        )
-        .unwrap_err();
-        let line = one_line(&error);
+        let line = refusal("uksm run --all --v-dupe 1");
         assert!(
             line.contains("--v-dupe") && line.contains("--v-dup'"),
             "{line}"

@@ -50,7 +50,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Reads, judges and prints.
 ///
 /// # Errors
-/// uksm cannot run here; with `--strict`, also if it does less than it could.
+/// uksm cannot merge here; with `--strict`, also if it does less than it could.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
     if let Some(path) = &args.config
         && !path.try_exists().unwrap_or(true)

@@ -39,7 +39,7 @@ use daemon::KsmDaemon;
 use settings_guard::SettingsGuard;
 use targets::Targets;
 
-/// Whether the settings select this backend; groups are refused with it.
+/// Whether the settings select this backend.
 ///
 /// # Errors
 /// Groups are configured, or a setting has no meaning here: one line.

@@ -58,7 +58,10 @@ fn main() -> ExitCode {
         doctor::checks_in_words(),
     ) {
         Ok(cli) => cli,
-        Err(error) if error.use_stderr() => return fail(&Failure::usage(cli::one_line(&error))),
+        Err(error) if error.use_stderr() => {
+            let line = cli::one_line(&error, std::env::args_os());
+            return fail(&Failure::usage(line));
+        }
         // Help and version.
         Err(error) => {
             let _closed = error.print();

@@ -32,7 +32,8 @@ fn a_host_without_the_module_is_status_1_and_one_line_that_names_checks() {
     let line = text(&output.stderr);
     assert_eq!(line.lines().count(), 1, "{line}");
     assert!(
-        line.starts_with("uksm: doctor: uksm cannot run here: ") && line.contains("module-loaded"),
+        line.starts_with("uksm: doctor: uksm cannot merge here: ")
+            && line.contains("module-loaded"),
         "{line}"
     );
     let said = text(&output.stdout);

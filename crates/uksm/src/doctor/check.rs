@@ -16,7 +16,7 @@ pub(crate) enum Severity {
     Note,
     /// uksm runs, and does less or costs more than it could.
     Warning,
-    /// uksm cannot run here.
+    /// uksm cannot merge here.
     Error,
 }
 

@@ -68,7 +68,7 @@ pub(in crate::doctor) fn judge(check: &Check, host: &Host) -> Verdict {
 /// The catalogue, for help.
 #[must_use]
 pub(crate) fn checks_in_words() -> String {
-    let mut text = "The exit status is 1 if there is an error, which means that uksm cannot run here, and 0 if there are notes and \
+    let mut text = "The exit status is 1 if there is an error, which means that uksm cannot merge here, and 0 if there are notes and \
                     warnings only; with --strict also a warning is a failure. It is 2 for a \
                     wrong command line.\n\n\
                     Checks, the worst that each can find, and when:\n"

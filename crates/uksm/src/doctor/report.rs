@@ -79,7 +79,7 @@ impl DoctorReport {
             (!names.is_empty() && severity >= least).then(|| names.join(", "))
         };
         match (of(Severity::Error), of(Severity::Warning)) {
-            (Some(errors), _) => Some(format!("doctor: uksm cannot run here: {errors}")),
+            (Some(errors), _) => Some(format!("doctor: uksm cannot merge here: {errors}")),
             (None, Some(warnings)) => Some(format!("doctor: warnings: {warnings}")),
             (None, None) => None,
         }
@@ -149,7 +149,7 @@ impl fmt::Display for DoctorReport {
                 Severity::Warning,
                 "warnings: uksm does less here, or costs more, than it could",
             ),
-            (Severity::Error, "errors: uksm cannot run here"),
+            (Severity::Error, "errors: uksm cannot merge here"),
         ] {
             let rows = of(severity);
             if rows.is_empty() {

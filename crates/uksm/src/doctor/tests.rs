@@ -256,7 +256,7 @@ fn only_an_error_refuses_unless_warnings_shall() {
     assert_eq!(line, "doctor: warnings: overcommit");
     fake.write("proc/sys/kernel/yama/ptrace_scope", "3\n");
     let line = fake.report().refusal(Severity::Error).unwrap();
-    assert_eq!(line, "doctor: uksm cannot run here: ptrace-scope");
+    assert_eq!(line, "doctor: uksm cannot merge here: ptrace-scope");
 }
 
 #[test]

@@ -87,7 +87,9 @@ impl Mappings {
             Err(error) if is_gone(&error) => return None,
             Err(error) => {
                 let hint = match error.kind() {
-                    ErrorKind::PermissionDenied => ": run the command as root, with CAP_SYS_PTRACE",
+                    ErrorKind::PermissionDenied => {
+                        ": run the command with CAP_SYS_PTRACE, as root on the host has it"
+                    }
                     _ => "",
                 };
                 return Some(Mappings {

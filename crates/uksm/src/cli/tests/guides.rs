@@ -86,8 +86,8 @@ fn words(line: &str) -> Vec<OsString> {
 
 /// What is wrong with a command.
 fn refused(words: Vec<OsString>) -> Option<String> {
-    let parsed = cli::parse(words, &mut Settings::default(), String::new());
-    parsed.err().map(|error| cli::one_line(&error))
+    let parsed = cli::parse(words.clone(), &mut Settings::default(), String::new());
+    parsed.err().map(|error| cli::one_line(&error, words))
 }
 
 /// What is wrong with a configuration, on a host without processes.

@@ -92,7 +92,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         reads: "/etc/systemd/system, /usr/lib/systemd/system",
         worst: Severity::Note,
         cost: "after the next start of the host no daemon runs",
-        mend: "install the unit of packaging/, and enable it",
+        mend: "install the program with `make install` or its package, and enable the unit",
         judge: unit,
     },
 ];
@@ -121,7 +121,6 @@ fn targets(host: &Host) -> Verdict {
             .mend("uksm group suggest --all"),
         (false, false) => {
             Verdict::note("no processes are named, because there is no configuration")
-                .mend("install -Dm644 packaging/config.toml /etc/uksm/config.toml")
                 .mend("uksm group suggest --all")
         }
     }

@@ -101,9 +101,9 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "control groups of version 2 are not mounted at /sys/fs/cgroup",
         reads: "/sys/fs/cgroup/cgroup.controllers",
         worst: Severity::Warning,
-        cost: "without them no process can be named by control group, unit or virtual machine; \
-               mounted elsewhere (hybrid) they can name processes, but neither pay for groups \
-               nor receive freed memory",
+        cost: "no process can be named by control group, unit or virtual machine; if they are \
+               mounted elsewhere (hybrid), processes can be named so, but no control group can pay \
+               for a group or get the memory that it freed",
         mend: "boot with systemd.unified_cgroup_hierarchy=1",
         judge: cgroup_v2,
     },

@@ -33,7 +33,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         reads: "/proc/PID/{status,maps,fd}",
         worst: Severity::Note,
         cost: "the findings about processes are of a part of them only",
-        mend: "run the command as root, with CAP_SYS_PTRACE",
+        mend: "run the command with CAP_SYS_PTRACE, as root on the host has it",
         judge: read_in_part,
     },
     Check {

@@ -13,6 +13,7 @@ use crate::config::{self, Config};
 use crate::control::{Answer, NoAnswer};
 use crate::doctor::probe::{Root, unread};
 use crate::doctor::sources::Sources;
+use crate::ksm;
 use crate::setting::{Backend, ResolvedSettings, SOCKET};
 
 /// The state of the configuration and of the daemon.
@@ -22,6 +23,8 @@ pub(in crate::doctor) struct HostConfiguration {
     /// Its path on the host.
     pub(in crate::doctor) name: String,
     pub(in crate::doctor) config: Result<Config, String>,
+    /// Whether it asks for in-kernel KSM, which an invalid one may do as well.
+    asks_for_ksm: bool,
     /// Why this user may not read it.
     pub(in crate::doctor) closed: Option<String>,
     pub(in crate::doctor) resolved: Option<ResolvedSettings>,
@@ -44,6 +47,7 @@ impl HostConfiguration {
         let path = named.map_or_else(|| root.at(Path::new(config::DEFAULT)), Path::to_owned);
         let mut config = Config::default();
         let read = config::read(&path, named.is_some(), &mut config);
+        let asks_for_ksm = config.settings.text("backend") == Some(Backend::Ksm.name());
         let checked = read.and_then(|()| check(root, &config));
         // A message names the file's path on the host.
         let config = checked.map(|()| config);
@@ -71,6 +75,7 @@ impl HostConfiguration {
                 .map_or_else(|_| Vec::new(), |all| missing(root, all)),
             resolved,
             config,
+            asks_for_ksm,
             closed: closed(&path),
             answer,
             has_systemd: root.has("run/systemd/system"),
@@ -106,8 +111,7 @@ impl HostConfiguration {
 
     /// Whether the daemon drives in-kernel KSM, or is configured to.
     pub(in crate::doctor) fn drives_ksm(&self) -> bool {
-        let asked = self.config().and_then(|all| all.settings.text("backend"));
-        asked == Some(Backend::Ksm.name()) || matches!(self.answer, Ok(Answer::Ksm(_)))
+        self.asks_for_ksm || matches!(self.answer, Ok(Answer::Ksm(_)))
     }
 
     /// Whether hints are on.
@@ -208,6 +212,9 @@ pub(in crate::doctor) fn closed(path: &Path) -> Option<String> {
 /// The checks of `uksm run` before it changes anything.
 fn check(root: &Root, config: &Config) -> Result<(), String> {
     let resolved = config.settings.resolve()?;
+    if ksm::is_asked_for(config)? {
+        return Ok(());
+    }
     if config.has_groups() {
         let proc = Proc::at(&root.at(Path::new("/proc")));
         let again = || Err("is not read again".to_owned());

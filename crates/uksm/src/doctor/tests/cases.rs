@@ -287,6 +287,8 @@ cases! {
     "configuration" Error ["cannot both be named"] |fake| {
         fake.write(CONFIG, "[targets]\nall = true\n[group.a]\ncomm = \"a\"\n");
     };
+    "configuration" Error ["config.toml:2: thp", "no meaning"] |fake| fake.write(CONFIG, "backend = \"ksm\"\nthp = \"never\"\n");
+    "configuration" Error ["keeps no groups apart"] |fake| fake.write(CONFIG, "backend = \"ksm\"\n[group.a]\ncomm = \"a\"\n");
     "configuration" Error ["conf.d/10.toml:1"] |fake| fake.write("etc/uksm/conf.d/10.toml", "x = 1\n");
     "targets" Warning ["names no processes", "uksm group suggest"] |fake| fake.write(CONFIG, "governor = \"low\"\n");
     "targets" Note ["no configuration"] |fake| fake.remove(CONFIG);
