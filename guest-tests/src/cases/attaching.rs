@@ -174,9 +174,9 @@ fn a_space_in_use_by_a_call_is_not_another_domain_s(_: &mut Context) {
     let peer = Peer::filled(PAGES, SEED, PAGES);
     let domain = Domain::open();
     let space = domain.attach(&peer);
-    // Its answer goes to a page that is never provided, so the call does not end.
+    // Its answer goes to a page that is never written, so the call does not end.
     let caller = fork(|| {
-        let answer = userfault::page_that_never_comes();
+        let answer = userfault::page_that_is_never_written();
         let runs = [raw::uksm_run {
             start: address(0),
             space: space.0,

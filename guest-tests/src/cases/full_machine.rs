@@ -34,7 +34,7 @@ use crate::fixtures::domain::{Domain, LINES, Permit, address, entry};
 use crate::fixtures::memory::{BASE, Huge, Memory};
 use crate::fixtures::peer::Peer;
 use crate::fixtures::process::{fork, pause, pidfd, pipe, signal, wait};
-use crate::fixtures::userfault::page_that_never_comes;
+use crate::fixtures::userfault::page_that_is_never_written;
 
 cases! { "full_machine":
     calls_on_a_full_machine_fail_and_kill_nobody Normal Stock 600,
@@ -251,7 +251,7 @@ fn caller(mut caller: impl FnMut() -> Caller, start: &OwnedFd, result: &OwnedFd)
 /// Forks a process that is stuck in the largest SAMPLE, if it gets that far, until it is killed.
 fn stuck(domain: &Domain, space: SpaceId, start: &OwnedFd, result: &OwnedFd) -> i32 {
     fork(|| {
-        let answer = page_that_never_comes();
+        let answer = page_that_is_never_written();
         let runs: Vec<raw::uksm_run> = (0..raw::UKSM_MAX_RUNS)
             .map(|page| raw::uksm_run {
                 start: address(page % PAGES),
