@@ -100,7 +100,7 @@ programs: setup
 # suite waits for that, and says what is wrong with it.
 test: setup
 	@RUSTFLAGS='$(STATIC_FLAGS)' $(CARGO) build --quiet --profile guest --locked --workspace --target $(TARGET) \
-		--bin uksm-guest --bin uksm >/dev/null 2>&1 & \
+		--bin uksm-guest --bin uksm >/dev/null 2>&1 & trap "kill $$! 2>/dev/null" INT TERM; \
 	if $(CARGO) test --quiet --locked --workspace --no-run; then $(XTASK) suite; \
 	else echo; echo "0 passed, 1 failed"; exit 1; fi
 

@@ -29,11 +29,7 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 /// # Errors
 /// It cannot be opened or read, is not a regular file, is longer than 16 MiB, or is no UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
-    let (file, metadata) = open_at_once(path, OFlags::empty())?;
-    let kind = metadata.file_type();
-    if !kind.is_file() {
-        return Err(io::Error::other(refusal(kind)));
-    }
+    let file = open_regular(path)?;
     let mut text = String::new();
     file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MAX_FILE_BYTES {
@@ -41,6 +37,18 @@ pub fn read_text(path: &Path) -> io::Result<String> {
         return Err(io::Error::other(what));
     }
     Ok(text)
+}
+
+/// Opens a regular file for reading, without waiting.
+///
+/// # Errors
+/// It cannot be opened, or is not a regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let (file, metadata) = open_at_once(path, OFlags::empty())?;
+    match metadata.file_type() {
+        kind if kind.is_file() => Ok(file),
+        kind => Err(io::Error::other(refusal(kind))),
+    }
 }
 
 /// Opens a file of any kind for reading, without waiting. The metadata are of the opened file,
@@ -60,10 +68,7 @@ fn refusal(kind: FileType) -> String {
         kind if kind.is_socket() => "a socket",
         _ => "a device",
     };
-    format!(
-        "is {what}, not a regular file: the daemon reads the file again while it runs, so write \
-         the text to a file and name that"
-    )
+    format!("is {what}, not a regular file: write the text to a file and name that")
 }
 
 #[cfg(test)]

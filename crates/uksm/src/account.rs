@@ -69,12 +69,7 @@ pub(crate) fn account(args: &AccountArgs) -> Result<(), Failure> {
     }
     let bill = sums.bill(group.as_deref(), folder.display().to_string(), torn);
     let bill = bill.map_err(|line| anyhow!(line))?;
-    let text = match args.json {
-        true => serde_json::to_string_pretty(&bill).map_err(anyhow::Error::from)?,
-        false => bill.to_string(),
-    };
-    crate::log::print_answer(&text);
-    Ok(())
+    Ok(crate::log::print_report(&bill, args.json)?)
 }
 
 /// Beginning and end of a span; none for an open end.

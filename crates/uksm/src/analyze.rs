@@ -19,7 +19,6 @@
 //! # Units
 //! Pages of 4 KiB, seconds; shares are parts of one.
 
-use anyhow::Context as _;
 use uksm_linux::clock;
 use uksm_linux::contents::Sampler;
 use uksm_linux::proc::Proc;
@@ -81,13 +80,7 @@ pub(crate) fn analyze(args: &AnalyzeArgs) -> Result<(), Failure> {
     if let Some(file) = file {
         file.write(&page::html(&report)?)?;
     }
-    let text = match args.json {
-        true => {
-            serde_json::to_string_pretty(&report).context("the result cannot be written as JSON")?
-        }
-        false => report.to_string(),
-    };
-    crate::log::print_answer(&text);
+    crate::log::print_report(&report, args.json)?;
     Ok(())
 }
 

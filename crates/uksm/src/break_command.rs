@@ -51,7 +51,7 @@ pub(crate) fn run(args: &BreakArgs) -> Result<(), Failure> {
         "{} of {} own copy again",
         counted(done.pages, "page", "pages"),
         counted(done.processes, "process has its", "processes have their")
-    ));
+    ))?;
     let of = |processes| counted(processes, "process", "processes");
     let mut left = Vec::new();
     if done.stopped > 0 {

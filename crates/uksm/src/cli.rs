@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use uksm_input::plain::plain;
 use uksm_linux::selection::{Selection, Selectors};
 use uksm_policy::params::Row;
 use uksm_policy::report::Field;
@@ -346,7 +347,14 @@ fn listed_commands(help: &str) -> String {
 /// The first line of a clap error about a command line, and where to look further.
 #[must_use]
 pub(crate) fn one_line(error: &clap::Error, words: impl IntoIterator<Item = OsString>) -> String {
-    let text = error.render().to_string();
+    let words: Vec<OsString> = words.into_iter().collect();
+    let mut text = error.render().to_string();
+    // What follows takes the text apart by its lines.
+    for word in words.iter().filter_map(|word| word.to_str()) {
+        if word.contains('\n') {
+            text = text.replace(word, &plain(word));
+        }
+    }
     let command = command_of(words);
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let names = listed_commands(&text);
@@ -392,6 +400,10 @@ mod tests {
     fn errors_name_the_help_of_their_command() {
         let unknown = refusal("uksm run --nonsense");
         assert!(unknown.ends_with("see `uksm run --help`"), "{unknown}");
+        let words = ["uksm", "run", "--pid", "7\nx"].map(OsString::from);
+        let error = parse(words.clone(), &mut Settings::default(), String::new());
+        let broken = one_line(&error.unwrap_err(), words);
+        assert!(broken.contains("for '--pid <PID>'"), "{broken}");
         let value = refusal("uksm group suggest --budget x");
         assert!(
             value.ends_with("see `uksm group suggest --help`"),

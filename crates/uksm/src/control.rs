@@ -8,9 +8,9 @@
 //! A thread of its own accepts one client at a time, reads a call of the varlink interface
 //! ([`protocol`]), passes it to the worker through a channel, wakes the worker, and writes its
 //! answer back. The worker answers between two commands. The socket's folder and file are root's
-//! alone, or a group's as well ([`peer`]); messages are bounded in length and time
-//! ([`client_stream`]). A lock beside the socket is held while the daemon lives: it distinguishes a
-//! running daemon from a socket that an ended one left.
+//! alone, or a group's as well ([`peer`]); messages are bounded in length and time, in both
+//! directions ([`message_stream`]). A lock beside the socket is held while the daemon lives: it
+//! distinguishes a running daemon from a socket that an ended one left.
 //!
 //! Between supervisor and workers, the same requests ([`message`]) use a channel of their own,
 //! without varlink.
@@ -29,15 +29,15 @@ use uksm_linux::socket_file::{self, SocketFile};
 use varlink::{ConnectionHandler as _, VarlinkService};
 
 pub(crate) mod client;
-mod client_stream;
 mod message;
+mod message_stream;
 mod peer;
 mod protocol;
 
 pub(crate) use client::{NoAnswer, ask_within};
-use client_stream::ClientStream;
 use message::CLIENT_TIMEOUT;
 pub(crate) use message::{Answer, Change, Request};
+use message_stream::MessageStream;
 use peer::Members;
 
 /// Maximum length of a client's message, in bytes: some thousand process ids.
@@ -232,7 +232,7 @@ fn attend(
     service: &VarlinkService,
 ) -> std::io::Result<()> {
     let is_allowed = peer::may_ask(&client, members)?;
-    let mut stream = ClientStream::of(client);
+    let mut stream = MessageStream::of(client);
     let until = Instant::now() + CLIENT_TIMEOUT;
     if !is_allowed {
         // Closing before the call was read would take the reply away from the caller.

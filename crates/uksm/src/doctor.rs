@@ -19,7 +19,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use uksm_linux::module::Device;
 
 use crate::cli::DoctorArgs;
@@ -71,13 +71,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
     };
     let host = Host::read(&Root::at_path(&args.root), args.config.as_deref(), &sources);
     let report = DoctorReport::of(&host);
-    let text = match args.json {
-        true => {
-            serde_json::to_string_pretty(&report).context("the result cannot be written as JSON")?
-        }
-        false => report.to_string(),
-    };
-    crate::log::print_answer(&text);
+    crate::log::print_report(&report, args.json)?;
     let least = match args.strict {
         true => Severity::Warning,
         false => Severity::Error,

@@ -17,7 +17,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use uksm_linux::ksm::activity::KsmActivity;
 use uksm_linux::proc::{self, Proc, Stat};
 use uksm_linux::selection::Selectors;
@@ -79,13 +79,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), Failure> {
         return Err(anyhow!("process {pid} ended while it was looked at").into());
     }
     report.sum = MemoryReport::of(&sum);
-    let text = match args.json {
-        true => {
-            serde_json::to_string_pretty(&report).context("the result cannot be written as JSON")?
-        }
-        false => report.to_string(),
-    };
-    crate::log::print_answer(&text);
+    crate::log::print_report(&report, args.json)?;
     Ok(())
 }
 

@@ -1,15 +1,17 @@
 //! Output: messages go to standard error, answers of commands to standard output.
 //!
 //! Either may be closed or full, as after its reader has ended. The macros of the standard library
-//! panic then, which would end a daemon; [`print_line`] and [`print_answer`] do not.
+//! panic then, which would end a daemon; the functions here do not.
 //!
 //! Under systemd each line begins with its priority in the form of journald, without a time, which
 //! journald adds; otherwise it begins with its level. A worker writes to its supervisor, in the
 //! form of journald. A message is one line, even if names in it have line ends ([`plain`]).
 
 use std::fmt;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 
+use anyhow::Context as _;
+use serde::Serialize;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
@@ -81,7 +83,41 @@ pub(crate) fn print_line(line: &str) {
 }
 
 /// Writes the answer of a command to standard output, with one end of line behind it.
-pub(crate) fn print_answer(text: &str) {
-    let text = format!("{}\n", text.trim_end());
-    let _closed = std::io::stdout().write_all(text.as_bytes());
+///
+/// # Errors
+/// As [`print_exactly`].
+pub(crate) fn print_answer(text: &str) -> anyhow::Result<()> {
+    print_exactly(&format!("{}\n", text.trim_end()))
+}
+
+/// Writes the answer of a command, as JSON or for people.
+///
+/// # Errors
+/// As [`print_exactly`].
+pub(crate) fn print_report<T: Serialize + fmt::Display>(
+    report: &T,
+    as_json: bool,
+) -> anyhow::Result<()> {
+    let text = match as_json {
+        true => {
+            serde_json::to_string_pretty(report).context("the result cannot be written as JSON")?
+        }
+        false => report.to_string(),
+    };
+    print_answer(&text)
+}
+
+/// Writes a text to standard output as it is.
+///
+/// # Errors
+/// It cannot be written, as on a full disk. A reader that has ended wants no more: no error.
+pub(crate) fn print_exactly(text: &str) -> anyhow::Result<()> {
+    let mut output = std::io::stdout();
+    match output
+        .write_all(text.as_bytes())
+        .and_then(|()| output.flush())
+    {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("standard output"),
+    }
 }

@@ -101,13 +101,10 @@ fn main() -> ExitCode {
         cli::Action::Reload(args) => reload(&args.socket),
         cli::Action::Break(args) => break_command::run(&args),
         cli::Action::Completions { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut cli::command(doctor::checks_in_words()),
-                "uksm",
-                &mut std::io::stdout(),
-            );
-            Ok(())
+            let mut script = Vec::new();
+            let mut command = cli::command(doctor::checks_in_words());
+            clap_complete::generate(shell, &mut command, "uksm", &mut script);
+            log::print_exactly(&String::from_utf8_lossy(&script)).map_err(Failure::from)
         }
         cli::Action::Man { folder } => {
             let written =
@@ -169,8 +166,7 @@ fn request_group_change(
 ) -> Result<(), Failure> {
     match asked(socket, request)? {
         control::Answer::Changed { groups } => {
-            log::print_answer(&format!("{done}; groups: {groups}"));
-            Ok(())
+            Ok(log::print_answer(&format!("{done}; groups: {groups}"))?)
         }
         answer => show(&answer, false),
     }

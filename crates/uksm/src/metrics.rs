@@ -21,7 +21,6 @@ mod listen;
 mod snapshot;
 mod textfile;
 
-use std::io::Write as _;
 use std::sync::Arc;
 
 use anyhow::anyhow;
@@ -57,7 +56,7 @@ pub(crate) fn metrics(args: &MetricsArgs) -> Result<(), Failure> {
         }
         None => {
             let text = exposition::text(&snapshot, Format::OpenMetrics);
-            let _closed = std::io::stdout().write_all(text.as_bytes());
+            crate::log::print_exactly(&text)?;
         }
     }
     Ok(())

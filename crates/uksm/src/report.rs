@@ -16,7 +16,6 @@
 //! As in the ledger: seconds, bytes, pages of 4 KiB, byte-seconds. GiB h are byte-seconds divided
 //! by 3600 times 2^30.
 
-use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
@@ -26,6 +25,7 @@ use crate::account::LedgerPart;
 use crate::cli::ReportArgs;
 use crate::failure::Failure;
 use crate::html_document::DocumentFile;
+use crate::log::{print_answer, print_exactly};
 
 mod figures;
 mod lost_merges;
@@ -65,16 +65,9 @@ pub(crate) fn report(args: &ReportArgs) -> Result<(), Failure> {
     match file {
         Some(file) => {
             file.write(&text)?;
-            let _closed = writeln!(
-                std::io::stdout(),
-                "{}: {}",
-                output.display(),
-                report.headline()
-            );
+            print_answer(&format!("{}: {}", output.display(), report.headline()))?;
         }
-        None => {
-            let _closed = std::io::stdout().write_all(text.as_bytes());
-        }
+        None => print_exactly(&text)?,
     }
     Ok(())
 }

@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use uksm_linux::clock;
 use uksm_linux::contents::{Contents, Reader};
 use uksm_linux::proc::{self, Proc, Stat};
@@ -58,13 +58,7 @@ pub(crate) fn suggest(args: &SuggestArgs) -> Result<(), Failure> {
     }
     selection.pin(&proc).map_err(anyhow::Error::from)?;
     let report = read_and_propose(args, &selection, &proc)?;
-    let text = match args.json {
-        true => {
-            serde_json::to_string_pretty(&report).context("the result cannot be written as JSON")?
-        }
-        false => report.to_string(),
-    };
-    crate::log::print_answer(&text);
+    crate::log::print_report(&report, args.json)?;
     Ok(())
 }
 

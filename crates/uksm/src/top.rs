@@ -24,7 +24,7 @@ mod state;
 mod tables;
 mod terminal_style;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
@@ -67,8 +67,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Failure> {
         let whose = plain_text::whose(&answer).into_iter();
         let answers = whose.filter_map(|whose| poller::processes(&args.socket, &whose));
         let text = plain_text::text(&ScreenState::of(answer), answers.collect(), width);
-        let _closed = std::io::stdout().write_all(text.as_bytes());
-        return Ok(());
+        return Ok(crate::log::print_exactly(&text)?);
     }
     let mut state = ScreenState::of(answer);
     let stopped = signals().context("top: cannot wait for signals")?;

@@ -364,6 +364,26 @@ fn completions_and_manual_pages_are_made() {
 }
 
 #[test]
+fn an_answer_that_cannot_be_written_is_an_error_unless_its_reader_has_ended() {
+    let place = Place::new();
+    let socket = place.path("none").display().to_string();
+    for words in [
+        &["metrics", "--socket", &socket][..],
+        &["completions", "bash"],
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let output = place.command(words).stdout(full.unwrap()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("standard output: No space left"), "{said}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = place.command(words).stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+}
+
+#[test]
 fn a_command_whose_output_cannot_be_written_fails_as_it_would_otherwise() {
     let place = Place::new();
     for stream in ["stdout", "stderr"] {

@@ -10,16 +10,19 @@
 //! error, with file and line. Files of days before the span are not opened: a record is in the file
 //! of the day on which it ends.
 
-use std::fs::File;
 use std::io;
-use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
+use uksm_input::regular_file;
 
 use super::record::{Record, TimeRange};
+
+/// Most bytes of a record.
+const LONGEST_RECORD: u64 = 1 << 20;
 
 /// The ending of a file's name.
 pub(super) const ENDING: &str = ".jsonl";
@@ -70,18 +73,23 @@ pub(super) fn read_file(
     each: &mut dyn FnMut(Record, TimeRange),
 ) -> Result<u64, String> {
     let unreadable = |error| format!("{}: cannot read: {error}", path.display());
-    let mut file = File::open(path).map_err(unreadable)?;
+    let mut file = regular_file::open_regular(path).map_err(unreadable)?;
     let mut length = file.seek(SeekFrom::Start(from)).map_err(unreadable)?;
     let mut file = BufReader::new(file);
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        let read = file.read_until(b'\n', &mut line).map_err(unreadable)?;
+        let mut part = file.by_ref().take(LONGEST_RECORD);
+        let read = part.read_until(b'\n', &mut line).map_err(unreadable)?;
         if read == 0 {
             break;
         }
         length += u64::try_from(read).unwrap_or(0);
         let place = || format!("{}:{number}", path.display());
+        if part.limit() == 0 {
+            let place = place();
+            return Err(format!("{place}: not a record: longer than 1 MiB"));
+        }
         // A torn line can lack its end.
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
         match serde_json::from_slice::<Record>(text) {
@@ -134,6 +142,23 @@ mod tests {
         };
         record.amounts.seconds = seconds;
         serde_json::to_string(&record).unwrap() + "\n"
+    }
+
+    #[test]
+    fn what_is_no_file_of_records_is_refused_at_once() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("2026-03-01.jsonl");
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        let device = read(root.path(), None, &mut |_, _| ()).unwrap_err();
+        assert!(
+            device.contains("is a device, not a regular file"),
+            "{device}"
+        );
+        let long = refused(&" ".repeat(2 << 20));
+        assert!(
+            long.contains("2026-03-01.jsonl:1: not a record: longer"),
+            "{long}"
+        );
     }
 
     #[test]

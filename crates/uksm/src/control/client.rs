@@ -1,16 +1,19 @@
 //! The client's end: asks a daemon, and prints its answer.
 
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 
 use super::message::{Answer, CLIENT_TIMEOUT, Request};
+use super::message_stream::MessageStream;
 use super::protocol;
 use crate::failure::Failure;
 use crate::log;
+
+/// Most bytes of an answer: some hundred times what a status of 1,000 groups has.
+const LONGEST_ANSWER: usize = 64 << 20;
 
 /// Why a client got no answer.
 #[derive(Debug)]
@@ -50,7 +53,7 @@ pub(crate) fn ask_within(
             _ => format!("{path}: {error}"),
         })
     };
-    let mut stream = match UnixStream::connect(path) {
+    let stream = match UnixStream::connect(path) {
         Ok(stream) => stream,
         Err(error) => {
             return Err(match error.kind() {
@@ -63,18 +66,16 @@ pub(crate) fn ask_within(
             });
         }
     };
-    stream.set_read_timeout(Some(timeout)).map_err(fail)?;
-    stream.set_write_timeout(Some(timeout)).map_err(fail)?;
+    let mut stream = MessageStream::of(stream);
+    let until = Instant::now() + timeout;
     let message = protocol::message_of(request).map_err(NoAnswer::Failed)?;
-    match stream.write_all(&message) {
+    match stream.write(&message, until) {
         // The daemon closed before it had read all, and has sent the reason.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
         written => written.map_err(fail)?,
     }
-    let mut reply = Vec::new();
-    BufReader::new(stream)
-        .read_until(0, &mut reply)
-        .map_err(fail)?;
+    let reply = stream.next(LONGEST_ANSWER, until).map_err(fail)?;
+    let reply = reply.unwrap_or_default();
     protocol::answer_of(request, &reply).map_err(|error| {
         let path = path.display();
         NoAnswer::Failed(format!(
@@ -107,28 +108,19 @@ pub(crate) fn unanswered(socket: &Path, why: NoAnswer) -> Failure {
 /// Prints an answer, as JSON or for people.
 ///
 /// # Errors
-/// The answer is an error, or belongs to another question.
+/// The answer is an error, or belongs to another question; it cannot be written.
 pub(crate) fn show(answer: &Answer, json: bool) -> Result<(), Failure> {
-    fn text<T: serde::Serialize + std::fmt::Display>(of: &T, json: bool) -> anyhow::Result<String> {
-        match json {
-            true => Ok(serde_json::to_string_pretty(of)?),
-            false => Ok(of.to_string()),
-        }
-    }
-    let text = match answer {
-        Answer::Status(status) => text(status, json)?,
-        Answer::Groups(status) => text(status, json)?,
-        Answer::Ksm(status) => text(status, json)?,
-        Answer::Error(error) => return Err(anyhow!(error.clone()).into()),
+    let printed = match answer {
+        Answer::Status(status) => log::print_report(status, json),
+        Answer::Groups(status) => log::print_report(status, json),
+        Answer::Ksm(status) => log::print_report(status, json),
+        Answer::Error(error) => Err(anyhow!(error.clone())),
         Answer::Accounted { .. }
         | Answer::Broken { .. }
         | Answer::Changed { .. }
         | Answer::Explained(_)
         | Answer::Processes(_)
-        | Answer::Spaces(_) => {
-            return Err(anyhow!("the daemon sent an unexpected reply").into());
-        }
+        | Answer::Spaces(_) => Err(anyhow!("the daemon sent an unexpected reply")),
     };
-    log::print_answer(&text);
-    Ok(())
+    Ok(printed?)
 }

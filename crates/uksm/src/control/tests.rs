@@ -90,6 +90,36 @@ fn a_daemon_that_does_not_answer_is_named_with_how_long_it_was_waited_for() {
     );
 }
 
+/// What a client says of a daemon that writes `part` again and again, with this pause.
+fn said_of_one_that_writes(part: &'static [u8], pause: Duration) -> String {
+    let (_root, path, _sleeper) = place();
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let listener = UnixListener::bind(&path).unwrap();
+    let daemon = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        while client.write_all(part).is_ok() {
+            std::thread::sleep(pause);
+        }
+    });
+    let answer = ask_within(&path, &Request::Status, Duration::from_secs(2));
+    daemon.join().unwrap();
+    match answer {
+        Err(NoAnswer::Failed(line)) => line,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_answer_without_an_end_is_refused_in_time_and_within_a_length() {
+    let slow = said_of_one_that_writes(b"{", Duration::from_millis(100));
+    assert!(slow.contains("did not answer within 2 s"), "{slow}");
+    let long = said_of_one_that_writes(&[b'x'; 1 << 20], Duration::ZERO);
+    assert!(
+        long.contains("a message of more than 67108864 bytes"),
+        "{long}"
+    );
+}
+
 /// The reply to these bytes until the daemon closes.
 fn replied(path: &Path, bytes: &[u8]) -> String {
     let mut stream = UnixStream::connect(path).unwrap();

@@ -1,8 +1,9 @@
-//! Messages from and to a client, bounded in length and time.
+//! Messages between client and daemon, bounded in length and time.
 //!
 //! # Problem
 //! The library reads a message of any length for as long as it takes. A client that sends one byte
-//! a second, or never ends, would keep all others from asking, and fill the daemon's memory.
+//! a second, or never ends, would keep all others from asking, and fill the daemon's memory. What
+//! listens at the daemon's socket could do the same to a client.
 //!
 //! # Approach
 //! A message is read up to its end (a zero byte) before it is parsed: within a maximum length, and
@@ -19,10 +20,10 @@ use std::time::{Duration, Instant};
 /// Bytes of one read.
 const READ_BYTES: usize = 4096;
 
-/// The stream of a client, and the bytes after its last message.
+/// The stream to a peer, and the bytes after its last message.
 #[derive(Debug)]
-pub(super) struct ClientStream {
-    client: UnixStream,
+pub(super) struct MessageStream {
+    peer: UnixStream,
     said: Vec<u8>,
 }
 
@@ -33,16 +34,16 @@ fn left(deadline: Instant) -> io::Result<Duration> {
     }
 }
 
-impl ClientStream {
-    /// The stream of this client.
-    pub(super) fn of(client: UnixStream) -> ClientStream {
-        ClientStream {
-            client,
+impl MessageStream {
+    /// The stream to this peer.
+    pub(super) fn of(peer: UnixStream) -> MessageStream {
+        MessageStream {
+            peer,
             said: Vec::new(),
         }
     }
 
-    /// The next message, with the zero byte that ends it. None if the client has closed.
+    /// The next message, with the zero byte that ends it. None if the peer has closed.
     ///
     /// # Errors
     /// It is longer than `longest`, or incomplete at the deadline.
@@ -62,9 +63,9 @@ impl ClientStream {
                 let what = format!("a message of more than {longest} bytes");
                 return Err(io::Error::new(ErrorKind::InvalidData, what));
             }
-            self.client.set_read_timeout(Some(left(deadline)?))?;
+            self.peer.set_read_timeout(Some(left(deadline)?))?;
             let mut part = [0; READ_BYTES];
-            match self.client.read(&mut part) {
+            match self.peer.read(&mut part) {
                 Ok(0) => return Ok(None),
                 Ok(read) => self.said.extend_from_slice(&part[..read]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -76,11 +77,11 @@ impl ClientStream {
     /// Writes a reply.
     ///
     /// # Errors
-    /// The client is gone, or does not read in time.
+    /// The peer is gone, or does not read in time.
     pub(super) fn write(&mut self, mut reply: &[u8], deadline: Instant) -> io::Result<()> {
         while !reply.is_empty() {
-            self.client.set_write_timeout(Some(left(deadline)?))?;
-            match self.client.write(reply) {
+            self.peer.set_write_timeout(Some(left(deadline)?))?;
+            match self.peer.write(reply) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(written) => reply = &reply[written..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -95,9 +96,9 @@ impl ClientStream {
 mod tests {
     use super::*;
 
-    fn pair() -> (ClientStream, UnixStream) {
+    fn pair() -> (MessageStream, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (ClientStream::of(ours), theirs)
+        (MessageStream::of(ours), theirs)
     }
 
     fn soon() -> Instant {
