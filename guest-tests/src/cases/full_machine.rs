@@ -287,16 +287,24 @@ fn wait_for_the_word(start: &OwnedFd) {
     assert_eq!(read, 1, "the word to begin");
 }
 
-/// The lines of the kernel's log on kills for processes other than the hog, each with the lines
-/// that follow.
+/// The lines of the kernel's log on kills for processes other than the hog, each with its trace, but
+/// for those that a process caused by an access of its own, outside any call.
 fn asked_by_others(log: &[String]) -> Vec<&[String]> {
-    const FOLLOWING: usize = 30;
+    const LONGEST: usize = 100;
     let hog = HOG.to_str().expect("a name in ASCII");
     let asked = |line: &str| line.contains("invoked oom-killer");
-    log.iter()
+    let traces = log
+        .iter()
         .enumerate()
         .filter(|(_, line)| asked(line) && !line.starts_with(hog))
-        .map(|(at, _)| &log[at..log.len().min(at + FOLLOWING)])
+        .map(|(at, _)| {
+            let lines = &log[at..log.len().min(at + LONGEST)];
+            let end = lines.iter().position(|line| line.contains("</TASK>"));
+            &lines[..end.unwrap_or(lines.len())]
+        });
+    let has = |lines: &[String], name: &str| lines.iter().any(|line| line.contains(name));
+    traces
+        .filter(|lines| has(lines, "entry_SYSCALL_64") || !has(lines, "asm_exc_page_fault"))
         .collect()
 }
 
