@@ -2,10 +2,10 @@
 //! matches this program.
 //!
 //! # Approach
-//! The properties of a module are in the section `.modinfo` of its file. A compressed file is not
-//! read. No check recommends to build or to load a module that cannot be built, or that refuses
-//! this kernel (`prospect.rs`). The device is opened and closed again by the code of `uksm run`,
-//! which makes a domain for that moment.
+//! The properties of a module are in the section `.modinfo` of its file. No check recommends to
+//! build or to load a module that cannot be built, or that refuses this kernel (`prospect.rs`). The
+//! device is opened and closed again by the code of `uksm run`, which makes a domain for that
+//! moment.
 //!
 //! # Source
 //! modinfo(8); `kernel/dkms.conf` for where DKMS puts the file.
@@ -151,8 +151,8 @@ fn current(host: &Host) -> Verdict {
     let Some(file) = &host.module.file else {
         return Verdict::not_applicable("no module is installed");
     };
-    if file.is_signed.is_none() {
-        return Verdict::unknown(format!("{} is compressed, or cannot be read", file.name));
+    if let Some(why) = &file.unread {
+        return Verdict::unknown(why);
     }
     let (built, release) = (file.kernel.as_deref(), host.kernel.release.text());
     if let Some(built) = built.filter(|built| *built != release) {
