@@ -196,5 +196,8 @@ fn build_obstacle(host: &Host) -> Option<String> {
     if kernel.ksm == FileContent::Absent {
         return Some("the kernel has no KSM".to_owned());
     }
-    host.vendor.distribution.build_obstacle().map(str::to_owned)
+    // An image can have the module.
+    let is_built = host.module.file.is_some() && misfit(host).is_none();
+    let obstacle = host.vendor.distribution.build_obstacle();
+    obstacle.filter(|_| !is_built).map(str::to_owned)
 }

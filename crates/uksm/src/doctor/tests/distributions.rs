@@ -1,6 +1,6 @@
 //! The remedies on kernels of distributions: in their own words, and none that cannot work.
 
-use super::fake::{Fake, MODULE, file_of_module, file_of_other_build};
+use super::fake::{Fake, MODULE, VERSION, file_of_module, file_of_other_build};
 use super::row;
 use crate::control::NoAnswer;
 use crate::doctor::check::Severity;
@@ -139,6 +139,58 @@ const HOSTS: [DistributionHost; 20] = [
         headers: None,
     },
 ];
+
+/// Texts of `os-release` with which `/usr` is an image, and their kernels.
+const IMAGES: [(&str, &str); 6] = [
+    (
+        "ID=fedora\nVARIANT_ID=coreos\nOSTREE_VERSION='43.20261110.3.0'\n",
+        "7.2.9-200.fc43.x86_64",
+    ),
+    (
+        "ID=bluefin\nID_LIKE=\"fedora\"\nOSTREE_VERSION='43.1'\n",
+        "7.2.9-200.fc43.x86_64",
+    ),
+    (
+        "ID=fedora\nVARIANT_ID=silverblue\n",
+        "7.2.9-200.fc43.x86_64",
+    ),
+    (
+        "ID=bazzite\nID_LIKE=\"fedora\"\n",
+        "7.2.9-ogc1.1.fc43.x86_64",
+    ),
+    (
+        "ID=\"opensuse-microos\"\nID_LIKE=\"suse opensuse opensuse-tumbleweed\"\n",
+        "7.3.2-1-default",
+    ),
+    (
+        "ID=\"opensuse-aeon\"\nID_LIKE=\"suse opensuse-tumbleweed opensuse-microos\"\n",
+        "7.3.2-1-default",
+    ),
+];
+
+#[test]
+fn nothing_is_installed_on_a_system_whose_usr_is_an_image() {
+    for (os_release, release) in IMAGES {
+        let mut fake = Fake::right();
+        fake.boot(release, "#1 SMP PREEMPT_DYNAMIC");
+        fake.write("etc/os-release", os_release);
+        fake.daemon = || Err(NoAnswer::NotRunning);
+        let report = fake.report();
+        for word in ["install", "dkms", "untested=1", "modprobe"] {
+            for command in report.rows().iter().flat_map(|row| &row.commands) {
+                assert!(!command.contains(word), "{os_release}: {command}");
+            }
+        }
+        let loaded = row(&report, "module-loaded");
+        assert!(loaded.what.contains("/usr is an image"), "{}", loaded.what);
+        // An image of the operator's own, with the module.
+        let place = format!("lib/modules/{release}/extra/uksm.ko");
+        fake.put(&place, &file_of_module(release, "ABC", true));
+        fake.write("proc/sys/kernel/version", VERSION);
+        let loaded = row(&fake.report(), "module-loaded").what.clone();
+        assert!(loaded.contains("`modprobe uksm untested=1`"), "{loaded}");
+    }
+}
 
 fn report(host: &DistributionHost) -> DoctorReport {
     let mut fake = Fake::right();
