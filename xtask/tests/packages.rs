@@ -264,6 +264,23 @@ fn a_build_without_headers_names_no_package_of_one_vendor() {
 }
 
 #[test]
+fn a_path_with_a_blank_is_refused_before_anything_is_removed() {
+    let place = tempfile::tempdir().unwrap();
+    let link = place.path().join("x/link");
+    fs::create_dir(place.path().join("x")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", &link).unwrap();
+    for name in ["BUILD", "DESTDIR", "KDIR"] {
+        let path = format!("{}/x y", place.path().display());
+        let made = make_module(&format!("{name}={path}"));
+        assert!(!made.status.success(), "{name}");
+        let stderr = String::from_utf8(made.stderr).unwrap();
+        let refusal = format!("{name}=\"{path}\": no blanks");
+        assert!(stderr.contains(&refusal), "{stderr}");
+    }
+    assert!(link.is_symlink());
+}
+
+#[test]
 fn another_version_is_that_of_the_packages_and_a_bad_one_is_named() {
     let machine = machine();
     machine.with(
