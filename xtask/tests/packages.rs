@@ -281,6 +281,35 @@ fn a_path_with_a_blank_is_refused_before_anything_is_removed() {
 }
 
 #[test]
+fn texts_for_operators_have_the_tried_series() {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let text = |path| fs::read_to_string(tree.join(path)).unwrap();
+    let list = text("interface/tried_kernels.h");
+    let series = tried_series(&list);
+    let (last, others) = series.split_last().unwrap();
+    let words = format!("Debian's kernels {} and {last}", others.join(", "));
+    for path in [
+        "packaging/deb/control",
+        "docs/limits.md",
+        "README.md",
+        "CHANGELOG.md",
+    ] {
+        let text: Vec<_> = text(path).split_whitespace().map(str::to_owned).collect();
+        assert!(text.join(" ").contains(&words), "{path}: no '{words}'");
+    }
+}
+
+#[test]
+fn the_error_of_a_build_in_the_documents_is_that_of_the_module() {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let text = |path| fs::read_to_string(tree.join(path)).unwrap();
+    let document = text("docs/install.md");
+    let quoted = document.split("`#error \"").nth(1).unwrap();
+    let quoted = quoted.split("...").next().unwrap();
+    assert!(text("kernel/compat.h").contains(&format!("#error \"{quoted}")));
+}
+
+#[test]
 fn another_version_is_that_of_the_packages_and_a_bad_one_is_named() {
     let machine = machine();
     machine.with(
