@@ -15,6 +15,7 @@
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mm_types.h>
+#include <linux/mmu_notifier.h>
 #include <linux/page-flags.h>
 #include <linux/pgtable.h>
 #include <linux/pkeys.h>
@@ -93,6 +94,11 @@ static_assert(__same_type(((struct folio *)0)->private, void *));
 static_assert(__same_type(((struct folio *)0)->mapping, struct address_space *));
 static_assert(__same_type(((struct folio *)0)->_mapcount, atomic_t));
 static_assert(__same_type(((struct signal_struct *)0)->exec_update_lock, struct rw_semaphore));
+
+/* No code uses this spelling, so that a line of a comment could be taken for it. */
+#ifdef UKSM_HAS_SECONDARY_TLBS
+static_assert(sizeof(((struct mmu_notifier_ops *)0)->arch_invalidate_secondary_tlbs));
+#endif
 
 /*
  * The mark of a frame: a KSM page whose stable node is NULL. The kernel's

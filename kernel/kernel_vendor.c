@@ -69,53 +69,67 @@ static const char *flavour_of(const char *release)
 	return "";
 }
 
-static const char *skip_digits(const char *text)
+#define DIGITS	"0123456789"
+#define NUMBERS	DIGITS "."
+
+/* Behind a mark; NULL if @text is NULL, or begins otherwise. */
+static const char *behind(const char *text, const char *mark)
 {
-	return text + strspn(text, "0123456789");
+	size_t length = strlen(mark);
+
+	return text && !strncmp(text, mark, length) ? text + length : NULL;
 }
 
-/* Numbers with dots between them, or nothing. */
-static const char *skip_numbers(const char *text)
+/* Behind characters of a set; NULL if @text is NULL, or begins with none of them. */
+static const char *skip(const char *text, const char *set)
 {
-	return text + strspn(text, "0123456789.");
+	size_t length = text ? strspn(text, set) : 0;
+
+	return length ? text + length : NULL;
 }
 
-/* "6.1.0-57-amd64", "6.1.0-0.deb11.56-amd64", "6.12.117+deb12-amd64" */
+/*
+ * "6.1.0-57-amd64", "6.1.0-0.deb11.56-amd64", "6.12.22+bpo-amd64",
+ * "6.12.117+deb12-amd64"
+ */
 static bool is_debian_release(const char *release)
 {
-	const char *at = skip_numbers(release);
+	const char *at = skip(release, NUMBERS);
+	const char *number = behind(at, "+deb") ?: behind(at, "-0.deb") ?:
+			     behind(at, "-");
 
-	if (!strncmp(at, "+deb", 4)) {
-		at = skip_numbers(at + 4);
-	} else if (*at == '-') {
-		at++;
-		if (!strncmp(at, "0.deb", 5))
-			at += 5;
-		at = skip_numbers(at);
-	}
-	return *at == '-' && at + 1 == flavour_of(release);
+	at = behind(behind(at, "+bpo") ?: skip(number, NUMBERS), "-");
+	return at == flavour_of(release);
 }
 
-/* "6.1.192-3", "6.12.117-1~deb12u1", "7.3.4-1~bpo13+1", and what stands behind a blank */
+/* "6.1.192-3 (2026-11-26)", "6.12.117-1~deb12u1", "7.3.4-1~bpo13+1" */
 static bool is_debian_revision(const char *revision)
 {
-	const char *at = skip_numbers(revision);
+	const char *plain = skip(behind(skip(revision, NUMBERS), "-"), DIGITS);
+	const char *deb = behind(skip(behind(plain, "~deb"), DIGITS), "u");
+	const char *bpo = behind(skip(behind(plain, "~bpo"), DIGITS), "+");
+	const char *end = skip(deb ?: bpo, DIGITS) ?: plain;
 
-	if (*at++ != '-')
-		return false;
-	at = skip_digits(at);
-	if (!strncmp(at, "~deb", 4)) {
-		at = skip_digits(at + 4);
-		if (*at++ != 'u')
-			return false;
-		at = skip_digits(at);
-	} else if (!strncmp(at, "~bpo", 4)) {
-		at = skip_digits(at + 4);
-		if (*at++ != '+')
-			return false;
-		at = skip_digits(at);
-	}
-	return !*at || *at == ' ';
+	/* The date is cut where it does not fit. */
+	return end && (!*end || *end == ' ') && !end[strspn(end, " (-)" DIGITS)];
+}
+
+/* The revision in "#1 SMP PREEMPT_DYNAMIC Debian 6.12.117-1"; NULL if a word is not known. */
+static const char *debian_revision(const char *version)
+{
+	const char *at = behind(skip(behind(version, "#"), DIGITS), " ");
+
+	at = behind(at, "SMP ") ?: at;
+	at = behind(at, "PREEMPT ") ?: behind(at, "PREEMPT_DYNAMIC ") ?:
+	     behind(at, "PREEMPT_LAZY ") ?: behind(at, "PREEMPT_RT ") ?: at;
+	return behind(at, "Debian ");
+}
+
+/* "6.12.3" is of the series 6.12, and not of the series 6.1. */
+static bool is_of_series(const char *name, const char *series, size_t length)
+{
+	return !strncmp(name, series, length) &&
+	       (name[length] < '0' || name[length] > '9');
 }
 
 /*
@@ -125,11 +139,13 @@ static bool is_debian_revision(const char *revision)
  */
 static bool is_of_debian(const char *release, const char *version)
 {
-	static const char plain[] = "#0123456789 ABCDEFGHIJKLMNOPQRSTUVWXYZ_";
-	const char *name = strstr(version, " Debian ");
+	const char *revision = debian_revision(version);
+	const char *minor = behind(skip(release, DIGITS), ".");
+	const char *end = skip(minor, DIGITS);
 
-	return name && version + strspn(version, plain) == name + 2 &&
-	       is_debian_revision(name + 8) && is_debian_release(release);
+	return revision && end && is_debian_revision(revision) &&
+	       is_debian_release(release) &&
+	       is_of_series(revision, release, end - release);
 }
 
 /**
@@ -154,21 +170,14 @@ const char *uksm_kernel_vendor(const char *release, const char *version)
 	return vendor;
 }
 
-/* "6.12.3" is of the series 6.12, and not of the series 6.1. */
-static bool is_of_series(const char *release, const char *series)
-{
-	size_t length = strlen(series);
-
-	return !strncmp(release, series, length) &&
-	       (release[length] < '0' || release[length] > '9');
-}
-
-/* Is @word between the commas of @words? */
+/* Is @word between the commas of @words, and one word? */
 static bool has_word(const char *words, const char *word)
 {
 	size_t length = strlen(word);
 	const char *at;
 
+	if (word[strcspn(word, ", ")])
+		return false;
 	for (at = words; length && (at = strstr(at, word)); at++)
 		if ((at == words || at[-1] == ' ') &&
 		    (!at[length] || at[length] == ','))
@@ -189,7 +198,8 @@ bool uksm_is_tried(const char *vendor, const char *release)
 		return false;
 	for (at = 0; at < ARRAY_SIZE(tried); at++)
 		if (!strcmp(tried[at].vendor, vendor) &&
-		    is_of_series(release, tried[at].series) &&
+		    is_of_series(release, tried[at].series,
+				 strlen(tried[at].series)) &&
 		    has_word(tried[at].flavours, flavour_of(release)))
 			return true;
 	return false;

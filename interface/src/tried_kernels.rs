@@ -88,24 +88,32 @@ impl KernelName<'_> {
     /// Whether Debian itself built it: others build Debian's source with changes, and leave its
     /// name in the version.
     fn is_of_debian(&self) -> bool {
-        let is_plain = |c: char| "# _".contains(c) || c.is_ascii_digit() || c.is_ascii_uppercase();
-        self.version
-            .split_once(" Debian ")
-            .is_some_and(|(before, revision)| {
-                before.chars().all(is_plain) && is_debian_revision(revision)
-            })
+        let Some(revision) = debian_revision(self.version) else {
+            return false;
+        };
+        let of_revision = KernelName {
+            release: revision,
+            version: "",
+        };
+        is_debian_revision(revision)
             && self.has_debian_release()
+            && self.series() == of_revision.series()
     }
 
-    /// `6.1.0-57-amd64`, `6.1.0-0.deb11.56-amd64`, `6.12.117+deb12-amd64`.
+    /// `6.1.0-57-amd64`, `6.1.0-0.deb11.56-amd64`, `6.12.22+bpo-amd64`, `6.12.117+deb12-amd64`.
     fn has_debian_release(&self) -> bool {
-        let behind = skip_numbers(self.release);
-        let behind = match (behind.strip_prefix("+deb"), behind.strip_prefix('-')) {
-            (Some(number), _) => skip_numbers(number),
-            (None, Some(number)) => skip_numbers(number.strip_prefix("0.deb").unwrap_or(number)),
-            (None, None) => return false,
-        };
-        behind.strip_prefix('-') == Some(self.flavour())
+        let flavour = self.behind_debian_numbers();
+        flavour.is_some_and(|flavour| !flavour.is_empty() && flavour == self.flavour())
+    }
+
+    fn behind_debian_numbers(&self) -> Option<&str> {
+        let behind = skip(self.release, is_number)?;
+        let mut marks = ["+deb", "-0.deb", "-"].into_iter();
+        let number = marks.find_map(|mark| behind.strip_prefix(mark));
+        let plain = behind.strip_prefix("+bpo");
+        plain
+            .or_else(|| skip(number?, is_number))?
+            .strip_prefix('-')
     }
 
     /// Whether the tests passed on kernels of this vendor, series and flavour.
@@ -141,27 +149,52 @@ impl KernelName<'_> {
     }
 }
 
-fn skip_digits(text: &str) -> &str {
-    text.trim_start_matches(|c: char| c.is_ascii_digit())
+const fn is_digit(c: char) -> bool {
+    c.is_ascii_digit()
 }
 
-/// Skips numbers with dots between them.
-fn skip_numbers(text: &str) -> &str {
-    text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
+/// Of numbers with dots between them.
+const fn is_number(c: char) -> bool {
+    is_digit(c) || c == '.'
 }
 
-/// `6.1.192-3`, `6.12.117-1~deb12u1`, `7.3.4-1~bpo13+1`, and anything behind a blank.
+/// Behind characters of a set; none if there are none of them.
+fn skip(text: &str, set: fn(char) -> bool) -> Option<&str> {
+    let behind = text.trim_start_matches(set);
+    (behind.len() < text.len()).then_some(behind)
+}
+
+/// The revision in `#1 SMP PREEMPT_DYNAMIC Debian 6.12.117-1`; none if a word is not known.
+fn debian_revision(version: &str) -> Option<&str> {
+    const PREEMPTION: [&str; 4] = [
+        "PREEMPT ",
+        "PREEMPT_DYNAMIC ",
+        "PREEMPT_LAZY ",
+        "PREEMPT_RT ",
+    ];
+    let behind = skip(version.strip_prefix('#')?, is_digit)?.strip_prefix(' ')?;
+    let behind = behind.strip_prefix("SMP ").unwrap_or(behind);
+    let mut words = PREEMPTION.into_iter();
+    let preempted = words.find_map(|word| behind.strip_prefix(word));
+    preempted.unwrap_or(behind).strip_prefix("Debian ")
+}
+
+/// `6.1.192-3 (2026-11-26)`, `6.12.117-1~deb12u1`, `7.3.4-1~bpo13+1`.
 fn is_debian_revision(text: &str) -> bool {
-    let Some(behind) = skip_numbers(text).strip_prefix('-') else {
-        return false;
+    let plain = skip(text, is_number)
+        .and_then(|behind| behind.strip_prefix('-'))
+        .and_then(|behind| skip(behind, is_digit));
+    let Some(plain) = plain else { return false };
+    let suffix = |mark: &str, sign: char| {
+        let number = plain.strip_prefix(mark)?;
+        let behind = skip(number, is_digit)?.strip_prefix(sign)?;
+        skip(behind, is_digit)
     };
-    let behind = skip_digits(behind);
-    let end = match (behind.strip_prefix("~deb"), behind.strip_prefix("~bpo")) {
-        (Some(number), _) => skip_digits(number).strip_prefix('u').map(skip_digits),
-        (None, Some(number)) => skip_digits(number).strip_prefix('+').map(skip_digits),
-        (None, None) => Some(behind),
-    };
-    end.is_some_and(|end| end.is_empty() || end.starts_with(' '))
+    let end = suffix("~deb", 'u').or_else(|| suffix("~bpo", '+'));
+    let end = end.unwrap_or(plain);
+    // The date is cut where it does not fit.
+    let is_of_date = |c| is_digit(c) || " (-)".contains(c);
+    (end.is_empty() || end.starts_with(' ')) && end.chars().all(is_of_date)
 }
 
 /// The tried kernels in words, as the module names them: `Debian 6.1 (amd64, rt-amd64), …`.

@@ -213,6 +213,102 @@ fn dkms_installs_each_module_that_is_built() {
     }
 }
 
+/// The tried series of Debian.
+fn tried_series(list: &str) -> Vec<&str> {
+    let rows = list.split("\nUKSM_TRIED_KERNEL(\"Debian\", \"").skip(1);
+    rows.map(|row| row.split('"').next().unwrap()).collect()
+}
+
+/// The lines of the module's package, installed on a machine with this kernel and no headers.
+fn configured(release: &str, version: &str) -> String {
+    let machine = FakeMachine::new();
+    let uname =
+        format!("case $1 in -r) echo '{release}' ;; -rv) echo '{release} {version}' ;; esac");
+    machine.with("uname", &uname).with("dkms", "exit 0");
+    let mut script = machine.command("../packaging/deb/uksm-dkms.postinst");
+    let outcome = machine.run(script.arg("configure"));
+    assert!(outcome.passed, "{outcome:?}");
+    outcome.stdout
+}
+
+#[test]
+fn the_package_names_the_headers_of_no_vendor_and_says_if_a_kernel_was_not_tried() {
+    for (release, version) in [
+        ("6.8.12-4-pve", "#1 SMP PREEMPT_DYNAMIC PMX 6.8.12-4"),
+        ("6.12.48-own", "#1 SMP PREEMPT_DYNAMIC"),
+        ("8.1.2+deb15-amd64", "#1 SMP Debian 8.1.2-1"),
+    ] {
+        let said = configured(release, version);
+        assert!(said.contains(&format!("{release} yet: install its headers")));
+        assert!(said.contains("without untested=1"), "{said}");
+        assert!(!said.contains("linux-headers"), "{said}");
+    }
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let list = fs::read_to_string(tree.join("interface/tried_kernels.h")).unwrap();
+    for series in tried_series(&list) {
+        let said = configured(&format!("{series}.9-amd64"), "#1 SMP Debian 1-1");
+        assert!(!said.contains("untested=1"), "{series}: {said}");
+    }
+}
+
+#[test]
+fn a_build_without_headers_names_no_package_of_one_vendor() {
+    let made = make_module("KDIR=/nowhere");
+    assert!(!made.status.success());
+    let stderr = String::from_utf8(made.stderr).unwrap();
+    assert!(
+        stderr.starts_with("no kernel headers in /nowhere: "),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("linux-headers"), "{stderr}");
+}
+
+#[test]
+fn a_path_with_a_blank_is_refused_before_anything_is_removed() {
+    let place = tempfile::tempdir().unwrap();
+    let link = place.path().join("x/link");
+    fs::create_dir(place.path().join("x")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", &link).unwrap();
+    for name in ["BUILD", "DESTDIR", "KDIR"] {
+        let path = format!("{}/x y", place.path().display());
+        let made = make_module(&format!("{name}={path}"));
+        assert!(!made.status.success(), "{name}");
+        let stderr = String::from_utf8(made.stderr).unwrap();
+        let refusal = format!("{name}=\"{path}\": no blanks");
+        assert!(stderr.contains(&refusal), "{stderr}");
+    }
+    assert!(link.is_symlink());
+}
+
+#[test]
+fn texts_for_operators_have_the_tried_series() {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let text = |path| fs::read_to_string(tree.join(path)).unwrap();
+    let list = text("interface/tried_kernels.h");
+    let series = tried_series(&list);
+    let (last, others) = series.split_last().unwrap();
+    let words = format!("Debian's kernels {} and {last}", others.join(", "));
+    for path in [
+        "packaging/deb/control",
+        "docs/limits.md",
+        "README.md",
+        "CHANGELOG.md",
+    ] {
+        let text: Vec<_> = text(path).split_whitespace().map(str::to_owned).collect();
+        assert!(text.join(" ").contains(&words), "{path}: no '{words}'");
+    }
+}
+
+#[test]
+fn the_error_of_a_build_in_the_documents_is_that_of_the_module() {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let text = |path| fs::read_to_string(tree.join(path)).unwrap();
+    let document = text("docs/install.md");
+    let quoted = document.split("`#error \"").nth(1).unwrap();
+    let quoted = quoted.split("...").next().unwrap();
+    assert!(text("kernel/compat.h").contains(&format!("#error \"{quoted}")));
+}
+
 #[test]
 fn another_version_is_that_of_the_packages_and_a_bad_one_is_named() {
     let machine = machine();
@@ -262,6 +358,19 @@ fn make(machine: &FakeMachine, target: &str, [program, agent]: [&Path; 2]) -> Ou
         .arg(format!("PROGRAM={}", program.display()))
         // The tree's own agent depends on earlier builds.
         .arg(format!("AGENT={}", agent.display()))
+        .output()
+        .unwrap()
+}
+
+/// Runs the module's Makefile with a variable.
+fn make_module(variable: &str) -> Output {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    Command::new("make")
+        .env_remove("MAKEFLAGS")
+        .env_remove("MAKELEVEL")
+        .args(["-s", "-C"])
+        .arg(tree.join("kernel"))
+        .arg(variable)
         .output()
         .unwrap()
 }

@@ -13,6 +13,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use tempfile::TempDir;
+
 /// Kernels that are in use: those that were tried, and those between.
 const KERNELS: [&str; 10] = [
     "6.1", "6.6", "6.8", "6.12", "6.14", "6.17", "6.18", "7.0", "7.2", "7.3",
@@ -208,18 +210,18 @@ fn lay_out(from: &Path, to: &Path, below: &str, chosen: &[Feature]) -> Vec<Featu
 
 /// Compiles for a kernel with these spellings and definitions.
 fn compile(chosen: &[Feature], defined: &[String]) -> Found {
-    let stubs = tree().join("kernel/test/spellings");
     let folder = tempfile::tempdir().unwrap();
-    lay_out(
-        &stubs.join("include"),
-        &folder.path().join("include"),
-        "",
-        chosen,
-    );
+    let stubs = tree().join("kernel/test/spellings/include");
+    lay_out(&stubs, &folder.path().join("include"), "", chosen);
+    compile_headers(&folder, defined)
+}
+
+/// Compiles for the kernel whose headers are in a folder.
+fn compile_headers(folder: &TempDir, defined: &[String]) -> Found {
     let defined: Vec<String> = defined.iter().map(|name| format!("-D{name}")).collect();
     let output = Command::new("make")
         .arg("-sC")
-        .arg(&stubs)
+        .arg(tree().join("kernel/test/spellings"))
         .arg(format!("TREE={}", folder.path().display()))
         .arg(format!("CONFIG={}", defined.join(" ")))
         // Variables of the make that runs the tests.
@@ -336,6 +338,40 @@ fn unknown_spelling_stops_the_build_and_names_the_interface() {
     assert!(found.features.is_empty(), "{:?}", found.features);
     for group in groups() {
         assert!(found.errors.contains(&group.message), "{group:?}");
+    }
+}
+
+/// Lays out the headers of a kernel with these spellings, of which one is not for the compiler.
+fn lay_out_hiding(hidden: &Feature, chosen: &[Feature]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let (stubs, to) = (
+        tree().join("kernel/test/spellings/include"),
+        folder.path().join("include"),
+    );
+    lay_out(&stubs, &to, "", chosen);
+    let path = format!("linux/{}", hidden.header);
+    let text = fs::read_to_string(stubs.join(&path)).unwrap();
+    let block = format!("/* SPELLING {} */\n", hidden.name);
+    let block = text.split(&block).nth(1).unwrap();
+    let block = block.split("/* ").next().unwrap();
+    let hiding = format!(
+        "{}\n#if 0\n{block}#endif\n",
+        fs::read_to_string(to.join(&path)).unwrap()
+    );
+    fs::write(to.join(&path), hiding).unwrap();
+    folder
+}
+
+#[test]
+fn text_that_looks_like_a_spelling_stops_the_build() {
+    let (features, groups) = (features(), groups());
+    for hidden in &features {
+        let mut chosen = one_of_each(&features, &groups, 0);
+        let group = groups.iter().find(|g| g.names.contains(&hidden.name));
+        chosen.retain(|feature| !group.unwrap().names.contains(&feature.name));
+        let found = compile_headers(&lay_out_hiding(hidden, &chosen), &newest());
+        assert!(found.features.contains(&hidden.name), "{hidden:?}");
+        assert!(!found.compiles, "{hidden:?}");
     }
 }
 

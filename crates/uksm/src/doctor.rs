@@ -36,6 +36,7 @@ mod report;
 mod sources;
 #[cfg(test)]
 mod tests;
+mod unpack;
 
 use check::Severity;
 pub(crate) use checks::checks_in_words;

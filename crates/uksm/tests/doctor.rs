@@ -98,6 +98,27 @@ fn a_wrong_command_line_is_status_2_and_names_the_thing() {
 }
 
 #[test]
+fn a_pipe_as_configuration_is_a_finding_without_waiting_for_a_writer() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let root = host(&[]);
+    let pipe = root.path().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let mut command = Command::new("timeout");
+    command.args([
+        "60",
+        env!("CARGO_BIN_EXE_uksm"),
+        "doctor",
+        "--json",
+        "--config",
+    ]);
+    let output = command.arg(&pipe).arg("--root").arg(root.path()).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(1), "124: it waits for ever");
+    let said = text(&output.stdout);
+    assert!(said.contains("is a pipe, not a regular file"), "{said}");
+}
+
+#[test]
 fn a_bad_line_of_a_configuration_that_was_named_is_the_finding() {
     let root = host(&[("elsewhere.toml", "governor = \"low\"\nlocked = maybe\n")]);
     let config = root.path().join("elsewhere.toml");

@@ -108,6 +108,12 @@ impl Verdict {
         self
     }
 
+    /// Adds commands of the remedy.
+    pub(in crate::doctor) fn mend_all(mut self, commands: Vec<String>) -> Verdict {
+        self.commands.extend(commands);
+        self
+    }
+
     /// Sets the objects of the finding.
     pub(in crate::doctor) fn about(mut self, details: Vec<String>) -> Verdict {
         self.details = details;

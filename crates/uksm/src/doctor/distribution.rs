@@ -27,6 +27,8 @@ pub(in crate::doctor) enum Distribution {
     Talos,
     Flatcar,
     Bottlerocket,
+    /// One whose `/usr` is an image, of any of the families.
+    Image,
     /// No known one.
     Other,
 }
@@ -56,6 +58,24 @@ const NAMES: [(&str, Distribution); 21] = [
     ("bottlerocket", Distribution::Bottlerocket),
 ];
 
+/// Names of `ID`, `ID_LIKE` and `VARIANT_ID` with which `/usr` is an image. Most of Fedora's kind
+/// also have a line `OSTREE_VERSION`.
+const IMAGES: [&str; 13] = [
+    "aeon",
+    "bazzite",
+    "coreos",
+    "iot",
+    "kinoite",
+    "onyx",
+    "opensuse-leap-micro",
+    "opensuse-microos",
+    "sericea",
+    "silverblue",
+    "sl-micro",
+    "sle-micro",
+    "steamos",
+];
+
 /// Flavours of SUSE's kernels for x86-64.
 const SUSE_FLAVOURS: [&str; 7] = [
     "default", "rt", "azure", "longterm", "debug", "kvmsmall", "vanilla",
@@ -76,10 +96,19 @@ impl Distribution {
             let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
             value.unwrap_or_default().trim_matches(['"', '\''])
         };
-        let mut words = value("ID").split(' ').chain(value("ID_LIKE").split(' '));
-        let of_name = || words.find_map(|word| NAMES.into_iter().find(|(name, _)| *name == word));
+        let words = || value("ID").split(' ').chain(value("ID_LIKE").split(' '));
+        let of_name = || words().find_map(|word| NAMES.into_iter().find(|(name, _)| *name == word));
         let found = of_kernel.or_else(of_name);
-        found.map_or(Distribution::Other, |(_, distribution)| distribution)
+        let found = found.map_or(Distribution::Other, |(_, distribution)| distribution);
+        let mut names = words().chain([value("VARIANT_ID")]);
+        let is_image =
+            !value("OSTREE_VERSION").is_empty() || names.any(|name| IMAGES.contains(&name));
+        // Flatcar is like CoreOS, and has its own words.
+        match found {
+            Distribution::Talos | Distribution::Flatcar | Distribution::Bottlerocket => found,
+            _ if is_image => Distribution::Image,
+            _ => found,
+        }
     }
 
     /// The command that installs the headers of the running kernel. None if no package is known to
@@ -126,6 +155,9 @@ impl Distribution {
             Distribution::Bottlerocket => {
                 Some("Bottlerocket has no DKMS: its kernel kit builds modules")
             }
+            Distribution::Image => {
+                Some("/usr is an image here: the module must be a part of an image of your own")
+            }
             _ => None,
         }
     }
@@ -151,9 +183,10 @@ impl Distribution {
                  changes its series once a year, linux every few weeks",
             ),
             Distribution::Amazon => Some("Amazon Linux: none of its kernels was tried"),
-            Distribution::Talos | Distribution::Flatcar | Distribution::Bottlerocket => {
-                self.build_obstacle()
-            }
+            Distribution::Talos
+            | Distribution::Flatcar
+            | Distribution::Bottlerocket
+            | Distribution::Image => self.build_obstacle(),
             // The list of tried kernels has all of Debian's.
             Distribution::Debian | Distribution::Other => None,
         }

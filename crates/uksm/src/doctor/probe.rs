@@ -11,9 +11,11 @@
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
+use super::unpack::unpack;
+
 /// Maximum number of bytes of a file that are read: the longest is a kernel's configuration of some
 /// 300 KiB.
-const MAX_FILE_BYTES: u64 = 4 << 20;
+pub(super) const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// The contents of a file, if it could be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +97,18 @@ impl Root {
             {
                 FileContent::Absent
             }
+            Err(error) => FileContent::Unread(unread(path, &error)),
+        }
+    }
+
+    /// A file's bytes, unpacked if its name ends so. A file with more than `most` is an error.
+    pub(super) fn unpacked(&self, path: &str, most: u64) -> FileContent<Vec<u8>> {
+        let bytes = match self.first_bytes(path, most + 1) {
+            FileContent::There(bytes) => bytes,
+            other => return other,
+        };
+        match unpack(path, &bytes, most) {
+            Ok(contents) => FileContent::There(contents),
             Err(error) => FileContent::Unread(unread(path, &error)),
         }
     }

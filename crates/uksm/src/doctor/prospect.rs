@@ -35,6 +35,9 @@ pub(in crate::doctor) const TRIED_WITH: &str = "CONFIG_KALLSYMS_ALL";
 pub(in crate::doctor) enum Prospect {
     /// The kernel's name cannot be read.
     Unknown(String),
+    /// The installed module is of another kernel, or of another build of this one: it must be
+    /// built again first.
+    Misbuilt,
     /// The tests passed on kernels like this.
     Tried,
     /// The module refuses the kernel, unless it is loaded with `untested=1`: the kernel, and what
@@ -48,10 +51,13 @@ impl Prospect {
     /// The prospect of the module on a host.
     pub(in crate::doctor) fn of(host: &Host) -> Prospect {
         // Where one is loaded, one could be built.
-        if !host.module.is_loaded
-            && let Some(reason) = build_obstacle(host)
-        {
-            return Prospect::Impossible(reason);
+        if !host.module.is_loaded {
+            if let Some(reason) = build_obstacle(host) {
+                return Prospect::Impossible(reason);
+            }
+            if misfit(host).is_some() {
+                return Prospect::Misbuilt;
+            }
         }
         match untried_kernel(host) {
             Err(why) => Prospect::Unknown(why),
@@ -60,14 +66,61 @@ impl Prospect {
         }
     }
 
-    /// The command that loads the module; none if there can be no module.
+    /// Whether the module refuses the kernel, or there can be none for it.
+    pub(in crate::doctor) const fn is_refused(&self) -> bool {
+        matches!(self, Prospect::Untried(_) | Prospect::Impossible(_))
+    }
+
+    /// The command that loads the module; none if there is none that can be loaded.
     pub(in crate::doctor) const fn load_command(&self) -> Option<&'static str> {
         match self {
             Prospect::Unknown(_) | Prospect::Tried => Some("modprobe uksm"),
             Prospect::Untried(_) => Some("modprobe uksm untested=1"),
-            Prospect::Impossible(_) => None,
+            Prospect::Misbuilt | Prospect::Impossible(_) => None,
         }
     }
+}
+
+/// A kernel that is not the running one.
+pub(in crate::doctor) enum Misfit<'a> {
+    /// Its release.
+    OtherKernel(&'a str),
+    /// The version of another build with the release of the running kernel.
+    OtherBuild(&'a str),
+}
+
+/// The kernel that the installed module was built for, if it is not the running one.
+pub(in crate::doctor) fn misfit(host: &Host) -> Option<Misfit<'_>> {
+    let file = host.module.file.as_ref()?;
+    let (release, version) = (
+        host.kernel.release.text(),
+        host.vendor.kernel_version.text(),
+    );
+    if let Some(built) = file.kernel.as_deref().filter(|built| *built != release) {
+        return Some(Misfit::OtherKernel(built));
+    }
+    let build = file.kernel_build.as_deref();
+    let other = build.filter(|build| !version.is_empty() && *build != version);
+    other.map(Misfit::OtherBuild)
+}
+
+/// The commands that install what a build of the module needs and the host lacks. None if it cannot
+/// be built, or no package is known to have the headers.
+pub(in crate::doctor) fn needs_of_build(host: &Host) -> Option<Vec<String>> {
+    let module = &host.module;
+    if let Prospect::Impossible(_) = Prospect::of(host) {
+        return None;
+    }
+    let mut commands = Vec::new();
+    if !module.has_headers {
+        let release = host.kernel.release.there()?;
+        commands.push(host.vendor.distribution.headers(release, vendor(host))?);
+    }
+    if !module.has_sources {
+        // From a clone of the sources.
+        commands.push("make -C kernel dkms-source DESTDIR=/usr/src".to_owned());
+    }
+    Some(commands)
 }
 
 /// The running kernel and its difference from all that were tried; none if it is like one of them.
@@ -143,5 +196,8 @@ fn build_obstacle(host: &Host) -> Option<String> {
     if kernel.ksm == FileContent::Absent {
         return Some("the kernel has no KSM".to_owned());
     }
-    host.vendor.distribution.build_obstacle().map(str::to_owned)
+    // An image can have the module.
+    let is_built = host.module.file.is_some() && misfit(host).is_none();
+    let obstacle = host.vendor.distribution.build_obstacle();
+    obstacle.filter(|_| !is_built).map(str::to_owned)
 }

@@ -44,7 +44,7 @@ pub(super) struct CheckResult {
     /// None if all is right, or the facts are unknown.
     cost: Option<&'static str>,
     /// The remedy in words; none in the same cases as `cost`.
-    mend: Option<&'static str>,
+    pub(super) mend: Option<&'static str>,
     pub(super) commands: Vec<String>,
     pub(super) details: Vec<String>,
     /// Why the facts, or some of them, are unknown.

@@ -12,6 +12,7 @@ use super::check::Severity;
 use super::checks::catalogue;
 use super::host::kernel;
 use super::report::{CheckResult, DoctorReport};
+use super::unpack::unpack;
 use crate::control::NoAnswer;
 
 mod cases;
@@ -176,14 +177,10 @@ fn memory_of_unselected_processes_is_a_note() {
 
 #[test]
 fn options_that_are_packed_are_read_as_well() {
-    use std::io::Write as _;
     let fake = Fake::right();
     fake.remove("boot");
-    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    packed
-        .write_all(b"CONFIG_MODULES=y\nCONFIG_KALLSYMS=y\nCONFIG_KSM=y\n")
-        .unwrap();
-    fake.put("proc/config.gz", &packed.finish().unwrap());
+    let options = b"CONFIG_MODULES=y\nCONFIG_KALLSYMS=y\nCONFIG_KSM=y\n";
+    fake.put("proc/config.gz", &fake::gzip(options));
     let report = fake.report();
     assert_eq!(
         row(&report, "kernel-options").details,
@@ -234,6 +231,65 @@ fn a_module_at_another_place_is_found_by_what_depmod_knows() {
         installed.what
     );
     assert_eq!(row(&report, "module-current").severity, Severity::Warning);
+}
+
+#[test]
+fn a_packed_module_is_judged_like_any_other() {
+    for (suffix, pack) in fake::PACKERS {
+        let fake = Fake::right();
+        fake.remove(fake::MODULE);
+        fake.remove("sys/module/uksm");
+        fake.write("sys/module/module/parameters/sig_enforce", "Y\n");
+        let place = format!("{}.{suffix}", fake::MODULE);
+        let judged = |kernel, is_signed, check| {
+            let module = fake::file_of_module(kernel, "ABC", is_signed);
+            fake.put(&place, &pack(&module));
+            let report = fake.report();
+            let row = row(&report, check);
+            (row.severity, row.what.clone())
+        };
+        let (severity, what) = judged("6.1.0-9-amd64", true, "module-current");
+        assert_eq!(severity, Severity::Error, "{what}");
+        let text = format!("/{place} was built for kernel 6.1.0-9-amd64");
+        assert!(what.starts_with(&text), "{what}");
+        for (is_signed, expected) in [(true, Severity::Note), (false, Severity::Error)] {
+            let (severity, what) = judged(fake::RELEASE, is_signed, "signature");
+            assert_eq!(severity, expected, "{suffix}: {what}");
+        }
+        fake.write(&place, "not packed");
+        let report = fake.report();
+        let row = row(&report, "module-current");
+        let why = format!("cannot be determined: /{place}: ");
+        assert_eq!(row.severity, Severity::Note, "{}", row.what);
+        assert!(row.what.starts_with(&why), "{}", row.what);
+    }
+}
+
+#[test]
+fn contents_are_unpacked_up_to_the_bound() {
+    let contents = vec![7; 3 << 20];
+    for (suffix, pack) in fake::PACKERS {
+        let name = format!("uksm.ko.{suffix}");
+        let packed = pack(&contents);
+        assert!(packed.len() < contents.len(), "{suffix}");
+        assert_eq!(unpack(&name, &packed, 3 << 20).unwrap(), contents);
+        let error = unpack(&name, &packed, (3 << 20) - 1).unwrap_err();
+        assert_eq!(error.to_string(), "is longer than 3145727 bytes");
+        let half = &packed[..packed.len() / 2];
+        assert!(unpack(&name, half, 3 << 20).is_err(), "{suffix}");
+    }
+}
+
+#[test]
+fn a_dictionary_of_any_length_takes_bounded_memory() {
+    // The header of a block: LZMA2 with a dictionary of 4 GiB less one byte.
+    let stream = *b"\xfd7zXZ\0\0\x01\x69\x22\xde\x36";
+    let block = *b"\x02\0\x21\x01\x28\0\0\0";
+    let mut checksum = flate2::Crc::new();
+    checksum.update(&block);
+    let packed = [&stream[..], &block, &checksum.sum().to_le_bytes()].concat();
+    let error = unpack("uksm.ko.xz", &packed, 1 << 20).unwrap_err();
+    assert!(error.to_string().contains("mem_limit"), "{error}");
 }
 
 #[test]

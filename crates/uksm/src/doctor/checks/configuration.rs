@@ -64,7 +64,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         reads: "the daemon's socket",
         worst: Severity::Warning,
         cost: "nothing new is merged while no daemon runs; what is merged stays so",
-        mend: "start it, or see `journalctl -u uksm`",
+        mend: "start it when the module is loaded; `journalctl -u uksm` has its errors",
         judge: daemon,
     },
     Check {
@@ -168,10 +168,11 @@ fn daemon(host: &Host) -> Verdict {
     }
 }
 
-/// Whether the service can start: it loads the module, if the module accepts this kernel.
+/// Whether the service can start: it loads the module, if there is one that accepts this kernel.
 fn can_start(host: &Host) -> bool {
     let is_accepted = matches!(Prospect::of(host), Prospect::Tried | Prospect::Unknown(_));
-    host.module.is_loaded || host.configuration.drives_ksm() || is_accepted
+    let is_loadable = is_accepted && host.module.file.is_some();
+    host.module.is_loaded || host.configuration.drives_ksm() || is_loadable
 }
 
 fn daemon_version(host: &Host) -> Verdict {
@@ -214,6 +215,11 @@ fn unit(host: &Host) -> Verdict {
     ) {
         (false, _, _) => Verdict::not_applicable("this host has no systemd"),
         (true, _, true) => Verdict::ok("the service starts with the host"),
+        (true, _, false) if !configured.drives_ksm() && Prospect::of(host).is_refused() => {
+            Verdict::ok(
+                "the service does not start with the host, which is right where the module does not load by itself",
+            )
+        }
         (true, true, false) => {
             Verdict::note("the service does not start with the host").mend("systemctl enable uksm")
         }

@@ -13,7 +13,9 @@ use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
 use crate::doctor::host::kernel::SYMBOLS;
 use crate::doctor::probe::FileContent;
-use crate::doctor::prospect::{TRIED_WITH, is_too_old, untried_kernel, wrong_options};
+use crate::doctor::prospect::{
+    Prospect, TRIED_WITH, is_too_old, needs_of_build, untried_kernel, wrong_options,
+};
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
@@ -36,7 +38,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         cost: "the module refuses a kernel on which its tests did not run: a change of memory \
                management that no test has seen can damage merged pages",
         mend: "a kernel of the list in docs/kernels.md, or `uksm run --backend ksm`, which needs \
-               no module; if the host may be lost, `modprobe uksm untested=1`",
+               no module",
         judge: version,
     },
     Check {
@@ -259,11 +261,22 @@ fn signature(host: &Host) -> Verdict {
     if host.module.is_loaded {
         return Verdict::ok("the kernel wants signatures, and has loaded the module");
     }
+    if let Prospect::Impossible(_) = Prospect::of(host) {
+        return Verdict::not_applicable("there can be no module on this kernel");
+    }
     match host.module.file.as_ref().map(|file| file.is_signed) {
-        Some(Some(false)) => enrol(
-            Verdict::error("the kernel wants signatures, and the installed module has none")
-                .mend("dkms remove uksm/0.1.0 --all && dkms install uksm/0.1.0"),
-        ),
+        Some(Some(false)) => {
+            let verdict =
+                Verdict::error("the kernel wants signatures, and the installed module has none");
+            match needs_of_build(host) {
+                None => verdict,
+                Some(needs) => enrol(
+                    verdict
+                        .mend_all(needs)
+                        .mend("dkms remove uksm/0.1.0 --all && dkms install uksm/0.1.0"),
+                ),
+            }
+        }
         Some(Some(true)) => enrol(Verdict::note(
             "the kernel wants signatures: the module has one, whose key must be enrolled",
         )),

@@ -2,10 +2,10 @@
 //! matches this program.
 //!
 //! # Approach
-//! The properties of a module are in the section `.modinfo` of its file. A compressed file is not
-//! read. No check recommends to build or to load a module that cannot be built, or that refuses
-//! this kernel (`prospect.rs`). The device is opened and closed again by the code of `uksm run`,
-//! which makes a domain for that moment.
+//! The properties of a module are in the section `.modinfo` of its file. No check recommends to
+//! build or to load a module that cannot be built, or that refuses this kernel (`prospect.rs`). The
+//! device is opened and closed again by the code of `uksm run`, which makes a domain for that
+//! moment.
 //!
 //! # Source
 //! modinfo(8); `kernel/dkms.conf` for where DKMS puts the file.
@@ -14,8 +14,9 @@ use uksm_linux::module;
 
 use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
+use crate::doctor::host::module_state::ModuleFile;
 use crate::doctor::probe::FileContent;
-use crate::doctor::prospect::{Prospect, vendor};
+use crate::doctor::prospect::{Misfit, Prospect, misfit, needs_of_build, untried_kernel, vendor};
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
@@ -33,7 +34,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         reads: "/lib/modules/RELEASE/{updates/dkms,updates,extra,kernel/extra}/uksm.ko, modules.dep",
         worst: Severity::Error,
         cost: "the module cannot be loaded by name: not now, or not after the next start of the host",
-        mend: "dkms install, where the module can be built; else `uksm run --backend ksm`",
+        mend: "build it with DKMS, where that is possible; else `uksm run --backend ksm`",
         judge: installed,
     },
     Check {
@@ -52,7 +53,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         reads: "/etc/modules-load.d, /etc/systemd/system/*.wants/uksm.service",
         worst: Severity::Note,
         cost: "after the next start of the host the module must be loaded by hand",
-        mend: "echo uksm > /etc/modules-load.d/uksm.conf",
+        mend: "name it in a file of /etc/modules-load.d, or enable the service",
         judge: at_start,
     },
     Check {
@@ -85,32 +86,54 @@ fn load(host: &Host) -> &'static str {
 
 fn loaded(host: &Host) -> Verdict {
     let module = &host.module;
-    match (module.is_loaded, &module.file) {
-        (true, _) => match module.version.text() {
-            "" => Verdict::ok("the module is loaded"),
-            version => Verdict::ok(format!("the module is loaded, version {version}")),
-        },
-        (false, file) => not_loaded(host, file.is_some()),
+    match (module.is_loaded, module.version.text()) {
+        (false, _) => not_loaded(host),
+        (true, "") => Verdict::ok("the module is loaded"),
+        (true, version) => Verdict::ok(format!("the module is loaded, version {version}")),
     }
 }
 
-fn not_loaded(host: &Host, has_file: bool) -> Verdict {
-    let prospect = Prospect::of(host);
-    let what = match &prospect {
-        Prospect::Impossible(reason) => {
-            let what = format!("the module is not loaded, and cannot be built: {reason}");
-            return without_module(host, Verdict::error(what));
-        }
-        Prospect::Untried(_) => {
-            let what = "the module is not loaded; `modprobe uksm untested=1` loads it into this \
-                        kernel, at your own risk";
-            return without_module(host, Verdict::error(what));
-        }
-        Prospect::Tried | Prospect::Unknown(_) => "the module is not loaded",
+fn not_loaded(host: &Host) -> Verdict {
+    if let Prospect::Impossible(reason) = Prospect::of(host) {
+        let what = format!("the module is not loaded, and cannot be built: {reason}");
+        return without_module(host, Verdict::error(what));
+    }
+    let build = build_commands(host);
+    if let Ok(Some(_)) = untried_kernel(host) {
+        let when = match &build {
+            Some(commands) if commands.is_empty() => "",
+            _ => " when it is built,",
+        };
+        let what = format!(
+            "the module is not loaded;{when} `modprobe uksm untested=1` loads it into this \
+             kernel, at your own risk"
+        );
+        return without_module(host, Verdict::error(what));
+    }
+    let verdict = Verdict::error("the module is not loaded");
+    match build {
+        Some(commands) => verdict.mend_all(commands).mend("modprobe uksm"),
+        None => verdict,
+    }
+}
+
+/// The commands that build the module for this kernel; empty if one is installed that fits. None
+/// if it cannot be built, or no package is known to have the headers.
+fn build_commands(host: &Host) -> Option<Vec<String>> {
+    let release = host.kernel.release.text();
+    let build = match (&host.module.file, misfit(host)) {
+        (None, _) => vec![INSTALL.to_owned()],
+        (Some(_), None) => return Some(Vec::new()),
+        (Some(_), Some(Misfit::OtherKernel(_))) => vec![
+            format!("dkms build --force uksm/0.1.0 -k {release}"),
+            format!("dkms install --force uksm/0.1.0 -k {release}"),
+        ],
+        (Some(_), Some(Misfit::OtherBuild(_))) => vec![
+            format!("dkms remove uksm/0.1.0 -k {release}"),
+            format!("dkms install uksm/0.1.0 -k {release}"),
+        ],
     };
-    let commands = [(!has_file).then_some(INSTALL), prospect.load_command()];
-    let commands: Vec<&str> = commands.into_iter().flatten().collect();
-    Verdict::error(what).mend(commands.join(" && "))
+    Some([needs_of_build(host)?, build].concat())
 }
 
 /// Adds the command that needs no module, where the kernel has KSM.
@@ -138,46 +161,37 @@ fn installed(host: &Host) -> Verdict {
         true => Verdict::warning(format!("{what}, though one is loaded")),
         false => Verdict::error(what),
     };
-    match module.has_sources {
-        true => verdict.mend(INSTALL),
-        // Without DKMS sources: from a clone of the sources.
-        false => verdict
-            .mend("make -C kernel dkms-source DESTDIR=/usr/src")
-            .mend(INSTALL),
-    }
+    verdict.mend_all(build_commands(host).unwrap_or_default())
 }
 
 fn current(host: &Host) -> Verdict {
     let Some(file) = &host.module.file else {
         return Verdict::not_applicable("no module is installed");
     };
-    if file.is_signed.is_none() {
-        return Verdict::unknown(format!("{} is compressed, or cannot be read", file.name));
+    if let Some(why) = &file.unread {
+        return Verdict::unknown(why);
     }
-    let (built, release) = (file.kernel.as_deref(), host.kernel.release.text());
-    if let Some(built) = built.filter(|built| *built != release) {
-        let what = format!(
-            "{} was built for kernel {built}, and this is {release}",
-            file.name
-        );
-        return Verdict::load_obstacle(host.module.is_loaded, what)
-            .mend(format!("dkms build --force uksm/0.1.0 -k {release}"))
-            .mend(format!("dkms install --force uksm/0.1.0 -k {release}"));
-    }
-    let running = host.vendor.kernel_version.text();
-    if let Some(build) = file.kernel_build.as_deref()
-        && !running.is_empty()
-        && build != running
-    {
-        let what = format!(
-            "{} was built for {release} {build}, and this is {running}: two builds of one name. \
+    let release = host.kernel.release.text();
+    let what = match misfit(host) {
+        None => return same_as_loaded(host, file),
+        Some(Misfit::OtherKernel(built)) => {
+            format!(
+                "{} was built for kernel {built}, and this is {release}",
+                file.name
+            )
+        }
+        Some(Misfit::OtherBuild(build)) => format!(
+            "{} was built for {release} {build}, and this is {}: two builds of one name. \
              If the headers are of the newer one, start the host again before it is built again",
-            file.name
-        );
-        return Verdict::load_obstacle(host.module.is_loaded, what)
-            .mend(format!("dkms remove uksm/0.1.0 -k {release}"))
-            .mend(format!("dkms install uksm/0.1.0 -k {release}"));
-    }
+            file.name,
+            host.vendor.kernel_version.text()
+        ),
+    };
+    Verdict::load_obstacle(host.module.is_loaded, what)
+        .mend_all(build_commands(host).unwrap_or_default())
+}
+
+fn same_as_loaded(host: &Host, file: &ModuleFile) -> Verdict {
     let loaded = host.module.sources.text();
     match file.sources.as_deref() {
         Some(sources) if !loaded.is_empty() && sources != loaded => {
@@ -205,8 +219,11 @@ fn not_at_start(prospect: &Prospect) -> Verdict {
     match prospect {
         Prospect::Impossible(_) => Verdict::not_applicable("there can be no module on this kernel"),
         // A file with untested=1 would hold for each later kernel, too.
-        Prospect::Untried(_) => Verdict::note(
+        Prospect::Untried(_) => Verdict::ok(
             "nothing loads the module at the start of the host, which is right for a kernel on which it was not tried",
+        ),
+        Prospect::Misbuilt => Verdict::note(
+            "nothing loads the module at the start of the host, and the installed one must be built again first (module-current)",
         ),
         Prospect::Tried | Prospect::Unknown(_) => {
             verdict.mend("echo uksm > /etc/modules-load.d/uksm.conf")
@@ -258,12 +275,17 @@ fn device(host: &Host) -> Verdict {
         ))
         .mend(format!("rmmod uksm && {}", load(host))),
         Err(error @ (Error::Version { .. } | Error::NotDevice { .. })) => {
-            Verdict::error(error.to_string())
-                .mend("dkms install --force uksm/0.1.0")
-                .mend(format!(
-                    "systemctl stop uksm && rmmod uksm && {}",
-                    load(host)
-                ))
+            let verdict = Verdict::error(error.to_string());
+            match needs_of_build(host) {
+                None => verdict,
+                Some(needs) => verdict
+                    .mend_all(needs)
+                    .mend("dkms install --force uksm/0.1.0")
+                    .mend(format!(
+                        "systemctl stop uksm && rmmod uksm && {}",
+                        load(host)
+                    )),
+            }
         }
         Err(error) => Verdict::error(error.to_string()),
     }

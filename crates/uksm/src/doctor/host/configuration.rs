@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use uksm_input::regular_file;
 use uksm_linux::proc::Proc;
 use uksm_linux::selection::{Cgroup, Selection, include_each};
 use uksm_policy::command::PAGE_SIZE;
@@ -198,7 +199,7 @@ impl HostConfiguration {
 /// Why the configuration cannot be opened: it may be its owner's alone, which is no fault.
 pub(in crate::doctor) fn closed(path: &Path) -> Option<String> {
     let folder = path.with_file_name("conf.d");
-    let read = std::fs::File::open(path).map(drop);
+    let read = regular_file::read_text(path).map(drop);
     let listed = std::fs::read_dir(&folder).map(drop);
     [(path, read), (&folder, listed)]
         .into_iter()

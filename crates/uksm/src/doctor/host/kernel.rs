@@ -1,12 +1,12 @@
 //! The kernel: its release, options, symbols and security.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
 use procfs_core::{ConfigSetting, FromBufRead as _, KernelConfig};
 
-use crate::doctor::probe::{FileContent, Root, unread};
+use crate::doctor::probe::{FileContent, MAX_FILE_BYTES, Root, unread};
 
 /// Functions that the module finds by name: the kernel has one of each list. Functions that only
 /// some configurations need are left out.
@@ -60,7 +60,7 @@ impl HostKernel {
         let config = match config {
             // A user who may not read the first file may be able to read the second.
             FileContent::There(text) => FileContent::There(text),
-            other => match unpacked(root, "proc/config.gz") {
+            other => match root.unpacked("proc/config.gz", MAX_FILE_BYTES) {
                 FileContent::Absent => other,
                 seen => seen,
             },
@@ -95,22 +95,6 @@ impl HostKernel {
             setting,
             Some(ConfigSetting::Yes | ConfigSetting::Module)
         ))
-    }
-}
-
-/// Contents of a gzip file.
-fn unpacked(root: &Root, path: &str) -> FileContent<Vec<u8>> {
-    match root.bytes(path) {
-        FileContent::There(packed) => {
-            let mut text = Vec::new();
-            let most = packed.len() as u64 * 64;
-            let mut reader = flate2::read::GzDecoder::new(&packed[..]).take(most);
-            match reader.read_to_end(&mut text) {
-                Ok(_) => FileContent::There(text),
-                Err(error) => FileContent::Unread(unread(path, &error)),
-            }
-        }
-        other => other,
     }
 }
 

@@ -13,8 +13,8 @@ const FOLDERS: [&str; 4] = ["updates/dkms", "updates", "extra", "kernel/extra"];
 /// Possible names of its file.
 const FILES: [&str; 4] = ["uksm.ko", "uksm.ko.xz", "uksm.ko.zst", "uksm.ko.gz"];
 
-/// Maximum length of a file that is read, in bytes: with debug information a module has some ten
-/// MiB.
+/// Maximum length of a file that is read, in bytes, unpacked: with debug information a module has
+/// some ten MiB.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The mark at the end of a signed module.
@@ -39,6 +39,8 @@ pub(in crate::doctor) struct ModuleState {
 pub(in crate::doctor) struct ModuleFile {
     /// Its path on the host.
     pub(in crate::doctor) name: String,
+    /// Why its properties cannot be read.
+    pub(in crate::doctor) unread: Option<String>,
     /// None if the file cannot be read.
     pub(in crate::doctor) is_signed: Option<bool>,
     /// The kernel that it was built for.
@@ -89,9 +91,11 @@ impl ModuleState {
 
 impl ModuleFile {
     fn read(root: &Root, place: &str) -> ModuleFile {
-        let bytes = match root.first_bytes(place, MAX_FILE_BYTES) {
-            FileContent::There(bytes) => bytes,
-            FileContent::Absent | FileContent::Unread(_) => Vec::new(),
+        let name = format!("/{place}");
+        let (bytes, why) = match root.unpacked(&name, MAX_FILE_BYTES) {
+            FileContent::There(bytes) => (bytes, None),
+            FileContent::Absent => (Vec::new(), None),
+            FileContent::Unread(why) => (Vec::new(), Some(why)),
         };
         let modinfo_lines = modinfo(&bytes);
         let of = |key: &str| {
@@ -101,7 +105,11 @@ impl ModuleFile {
             values.next().map(str::to_owned)
         };
         ModuleFile {
-            name: format!("/{place}"),
+            unread: match &modinfo_lines {
+                Some(_) => None,
+                None => Some(why.unwrap_or_else(|| format!("{name} is no file of a module"))),
+            },
+            name,
             is_signed: modinfo_lines.as_ref().map(|_| bytes.ends_with(SIGNED)),
             kernel: of("vermagic").and_then(|text| Some(text.split(' ').next()?.to_owned())),
             kernel_build: of("built_for"),

@@ -120,11 +120,39 @@ cases! {
     "pressure" Note ["PSI"] |fake| fake.remove("proc/pressure");
     "process-events" Note ["new processes"] |fake| fake.write(&format!("boot/config-{RELEASE}"), "CONFIG_KSM=y\n");
     "module-loaded" Error ["modprobe uksm"] |fake| unloaded(fake);
-    "module-loaded" Error ["dkms install uksm/0.1.0 && modprobe uksm"] |fake| without_module(fake);
+    "module-loaded" Error ["make -C kernel dkms-source DESTDIR=/usr/src dkms install uksm/0.1.0 modprobe uksm"] |fake| without_module(fake);
+    "module-loaded" Error ["apt install linux-headers-6.12.0-1-amd64 make -C kernel dkms-source DESTDIR=/usr/src dkms install uksm/0.1.0 modprobe uksm"] |fake| {
+        without_module(fake);
+        fake.remove("lib/modules");
+    };
+    "module-installed" Error ["apt install linux-headers-6.12.0-1-amd64 dkms install uksm/0.1.0"] |fake| {
+        unloaded(fake);
+        fake.remove("lib/modules");
+    };
+    "module-loaded" Error ["when it is built, `modprobe uksm untested=1`"] |fake| {
+        fake.boot("6.8.12-4-pve", "#1 SMP PREEMPT_DYNAMIC PMX 6.8.12-4");
+    };
+    "signature" Error ["apt install linux-headers-6.12.0-1-amd64 dkms remove"] |fake| {
+        secure_boot(fake);
+        unloaded(fake);
+        fake.put(MODULE, &file_of_module(RELEASE, "ABC", false));
+        fake.remove(&format!("lib/modules/{RELEASE}/build"));
+    };
+    "daemon" Note ["needs the module first"] |fake| {
+        without_module(fake);
+        fake.daemon = || Err(NoAnswer::NotRunning);
+    };
+    "module-at-start" Note ["must be built again first"] |fake| {
+        unloaded(fake);
+        fake.remove("etc/modules-load.d");
+        fake.remove("etc/systemd/system/multi-user.target.wants");
+        fake.put(MODULE, &file_of_module("6.1.0-9-amd64", "ABC", true));
+    };
     "module-installed" Error ["6.12.0-1-amd64", "dkms-source"] |fake| without_module(fake);
-    "module-loaded" Error ["modprobe uksm untested=1", "own risk"] |fake| {
+    "module-loaded" Error ["not loaded; `modprobe uksm untested=1`", "own risk"] |fake| {
         unloaded(fake);
         fake.write("proc/sys/kernel/version", "#1 SMP\n");
+        fake.put(MODULE, &file_of_other_build("#1 SMP"));
     };
     "module-loaded" Error ["cannot be built: CONFIG_KPROBES is not set", "--backend ksm"] |fake| {
         without_module(fake);
@@ -145,12 +173,7 @@ cases! {
     "module-current" Warning ["not the one that is installed", "rmmod"] |fake| {
         fake.put(MODULE, &file_of_module(RELEASE, "DEF", true));
     };
-    "module-current" Note ["compressed"] |fake| fake.write(MODULE, "no ELF");
-    "module-at-start" Note ["which is right for a kernel on which it was not tried"] |fake| {
-        fake.remove("etc/modules-load.d");
-        fake.remove("etc/systemd/system/multi-user.target.wants");
-        fake.write("proc/sys/kernel/version", "#1 SMP\n");
-    };
+    "module-current" Note ["updates/dkms/uksm.ko is no file of a module"] |fake| fake.write(MODULE, "no ELF");
     "module-at-start" Note ["/etc/modules-load.d/uksm.conf"] |fake| {
         fake.remove("etc/modules-load.d");
         fake.remove("etc/systemd/system/multi-user.target.wants");

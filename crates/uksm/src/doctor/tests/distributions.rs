@@ -1,6 +1,6 @@
 //! The remedies on kernels of distributions: in their own words, and none that cannot work.
 
-use super::fake::Fake;
+use super::fake::{Fake, MODULE, VERSION, file_of_module, file_of_other_build};
 use super::row;
 use crate::control::NoAnswer;
 use crate::doctor::check::Severity;
@@ -140,11 +140,66 @@ const HOSTS: [DistributionHost; 20] = [
     },
 ];
 
+/// Texts of `os-release` with which `/usr` is an image, and their kernels.
+const IMAGES: [(&str, &str); 6] = [
+    (
+        "ID=fedora\nVARIANT_ID=coreos\nOSTREE_VERSION='43.20261110.3.0'\n",
+        "7.2.9-200.fc43.x86_64",
+    ),
+    (
+        "ID=bluefin\nID_LIKE=\"fedora\"\nOSTREE_VERSION='43.1'\n",
+        "7.2.9-200.fc43.x86_64",
+    ),
+    (
+        "ID=fedora\nVARIANT_ID=silverblue\n",
+        "7.2.9-200.fc43.x86_64",
+    ),
+    (
+        "ID=bazzite\nID_LIKE=\"fedora\"\n",
+        "7.2.9-ogc1.1.fc43.x86_64",
+    ),
+    (
+        "ID=\"opensuse-microos\"\nID_LIKE=\"suse opensuse opensuse-tumbleweed\"\n",
+        "7.3.2-1-default",
+    ),
+    (
+        "ID=\"opensuse-aeon\"\nID_LIKE=\"suse opensuse-tumbleweed opensuse-microos\"\n",
+        "7.3.2-1-default",
+    ),
+];
+
+#[test]
+fn nothing_is_installed_on_a_system_whose_usr_is_an_image() {
+    for (os_release, release) in IMAGES {
+        let mut fake = Fake::right();
+        fake.boot(release, "#1 SMP PREEMPT_DYNAMIC");
+        fake.write("etc/os-release", os_release);
+        fake.daemon = || Err(NoAnswer::NotRunning);
+        let report = fake.report();
+        for word in ["install", "dkms", "untested=1", "modprobe"] {
+            for command in report.rows().iter().flat_map(|row| &row.commands) {
+                assert!(!command.contains(word), "{os_release}: {command}");
+            }
+        }
+        let loaded = row(&report, "module-loaded");
+        assert!(loaded.what.contains("/usr is an image"), "{}", loaded.what);
+        // An image of the operator's own, with the module.
+        let place = format!("lib/modules/{release}/extra/uksm.ko");
+        fake.put(&place, &file_of_module(release, "ABC", true));
+        fake.write("proc/sys/kernel/version", VERSION);
+        let loaded = row(&fake.report(), "module-loaded").what.clone();
+        assert!(loaded.contains("`modprobe uksm untested=1`"), "{loaded}");
+    }
+}
+
 fn report(host: &DistributionHost) -> DoctorReport {
     let mut fake = Fake::right();
     fake.boot(host.release, host.version);
     fake.write("etc/os-release", host.os_release);
     fake.daemon = || Err(NoAnswer::NotRunning);
+    fake.remove("etc/modules-load.d");
+    fake.remove("etc/systemd/system/multi-user.target.wants");
+    fake.write("sys/module/module/parameters/sig_enforce", "Y\n");
     fake.report()
 }
 
@@ -172,22 +227,58 @@ fn kernels_that_were_not_tried_are_errors_that_name_the_way_without_a_module() {
 }
 
 #[test]
-fn no_command_builds_or_loads_a_module_that_would_be_refused() {
+fn nothing_recommends_to_build_or_load_a_module_that_would_be_refused() {
     for host in &HOSTS {
         let report = report(host);
-        let commands = report.rows().iter().flat_map(|row| &row.commands);
-        for command in commands {
-            let loads = command.contains("modprobe uksm") && !command.contains("untested=1");
-            assert!(!loads, "{}: {command}", host.release);
-            let starts = command.contains("start uksm") || command.contains("--now uksm");
-            assert!(!starts, "{}: {command}", host.release);
-            let builds = command.contains("dkms") || command.contains("untested=1");
-            assert!(
-                host.headers.is_some() || !builds,
-                "{}: {command}",
-                host.release
-            );
+        let is_possible = !row(&report, "module-loaded")
+            .what
+            .contains("cannot be built");
+        for row in report.rows() {
+            let commands = row.commands.iter().map(String::as_str);
+            for text in commands.chain(row.mend) {
+                let has = |word| text.contains(word);
+                let case = format!("{}: {}: {text}", host.release, row.name);
+                assert!(!has("modprobe uksm") || has("untested=1"), "{case}");
+                assert!(!has("echo uksm"), "{case}");
+                let starts = ["start uksm", "--now uksm", "enable uksm"];
+                assert!(!starts.into_iter().any(has), "{case}");
+                let builds = has("dkms ") || has("untested=1");
+                assert!(host.headers.is_some() || !builds, "{case}");
+                assert!(is_possible || !has("mokutil"), "{case}");
+            }
         }
+        for name in ["module-at-start", "unit"] {
+            let row = row(&report, name);
+            assert_eq!(row.severity, Severity::Ok, "{}: {}", host.release, row.what);
+        }
+    }
+}
+
+#[test]
+fn a_module_of_another_build_is_built_again_before_anything_loads_it() {
+    for module in [
+        file_of_module("6.1.0-9-amd64", "ABC", true),
+        file_of_other_build("#2 SMP PREEMPT_DYNAMIC Debian 6.12.1-2"),
+    ] {
+        let mut fake = Fake::right();
+        fake.remove("sys/module/uksm");
+        fake.remove("etc/modules-load.d");
+        fake.remove("etc/systemd/system/multi-user.target.wants");
+        fake.put(MODULE, &module);
+        fake.daemon = || Err(NoAnswer::NotRunning);
+        let commands = |fake: &Fake, name| row(&fake.report(), name).commands.clone();
+        let build = commands(&fake, "module-current");
+        assert!(build[0].starts_with("dkms "), "{build:?}");
+        let load = vec!["modprobe uksm".to_owned()];
+        assert_eq!(commands(&fake, "module-loaded"), [build, load].concat());
+        for name in ["module-at-start", "daemon"] {
+            assert_eq!(commands(&fake, name), [""; 0], "{name}");
+        }
+        fake.write("proc/sys/kernel/version", "#1 SMP\n");
+        let ksm = ["uksm run --backend ksm --comm NAME"];
+        assert_eq!(commands(&fake, "module-loaded"), ksm);
+        fake.remove("sys/kernel/mm/ksm");
+        assert_eq!(commands(&fake, "module-current"), [""; 0]);
     }
 }
 

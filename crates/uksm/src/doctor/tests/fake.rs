@@ -1,10 +1,14 @@
 //! A host made of files, on which all is right; tests cause single faults.
 
+use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use flate2::write::GzEncoder;
+use lzma_rust2::{XzOptions, XzWriter};
 use object::write::Object;
 use object::{Architecture, BinaryFormat, Endianness, SectionKind};
+use ruzstd::encoding::CompressionLevel;
 use tempfile::TempDir;
 use uksm_linux::module;
 
@@ -35,6 +39,28 @@ const SYMBOLS: &str = "0000000000000000 T kallsyms_lookup_name\n\
                        0000000000000000 T pidfd_get_pid\n\
                        0000000000000000 T ptrace_may_access\n\
                        0000000000000000 t uksm_init\t[uksm]\n";
+
+/// A way to pack a file.
+type Packer = fn(&[u8]) -> Vec<u8>;
+
+/// The ends of names of packed files.
+pub(super) const PACKERS: [(&str, Packer); 3] = [("gz", gzip), ("xz", xz), ("zst", zstd)];
+
+pub(super) fn gzip(contents: &[u8]) -> Vec<u8> {
+    let mut writer = GzEncoder::new(Vec::new(), flate2::Compression::default());
+    writer.write_all(contents).unwrap();
+    writer.finish().unwrap()
+}
+
+fn xz(contents: &[u8]) -> Vec<u8> {
+    let mut writer = XzWriter::new(Vec::new(), XzOptions::default()).unwrap();
+    writer.write_all(contents).unwrap();
+    writer.finish().unwrap()
+}
+
+fn zstd(contents: &[u8]) -> Vec<u8> {
+    ruzstd::encoding::compress_to_vec(contents, CompressionLevel::Fastest)
+}
 
 /// A host.
 pub(super) struct Fake {
