@@ -287,8 +287,8 @@ fn wait_for_the_word(start: &OwnedFd) {
     assert_eq!(read, 1, "the word to begin");
 }
 
-/// The lines of the kernel's log on kills for processes other than the hog, each with its trace, but
-/// for those that a process caused by an access of its own, outside any call.
+/// The lines of the kernel's log on kills for processes other than the hog, each with its trace.
+/// Those that a process caused by an access of its own, outside any call, are left out.
 fn asked_by_others(log: &[String]) -> Vec<&[String]> {
     const LONGEST: usize = 100;
     let hog = HOG.to_str().expect("a name in ASCII");
