@@ -35,7 +35,10 @@ fn what_two_processes_read_is_merged_soon_by_a_daemon_with_little_time(_: &mut C
     // Loading the programs took 12 MiB, which are given back. With Debian 12's C library 4 to 5 MiB
     // stay, with Debian 13's 6.6 to 8.4.
     let own = resident(daemon.pid()).anonymous;
-    assert!(own * PAGE as u64 <= 10 << 20, "{own} pages are the daemon's");
+    assert!(
+        own * PAGE as u64 <= 10 << 20,
+        "{own} pages are the daemon's"
+    );
     let took = read_the_same(&mut pair, &mut daemon, Duration::from_secs(20));
     eprintln!("merged {took:?} after the first read began");
     let status: serde_json::Value = serde_json::from_str(&status_json()).expect("JSON");
