@@ -117,9 +117,24 @@ fn missing_tools_are_named_to_who_is_not_root_and_installed_by_root() {
     assert!(call.ends_with("dh-dkms lintian"), "{call}");
 }
 
+fn tree() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The text of a file of the tree.
+fn text(path: &str) -> String {
+    fs::read_to_string(tree().join(path)).unwrap()
+}
+
+/// If a make calls the tests, its settings would affect this one.
+fn make_alone() -> Command {
+    let mut command = Command::new("make");
+    command.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
+    command
+}
+
 #[test]
 fn all_packages_have_the_version_of_the_program() {
-    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let version = env!("CARGO_PKG_VERSION");
     for (file, line) in [
         ("kernel/dkms.conf", format!("PACKAGE_VERSION=\"{version}\"")),
@@ -132,7 +147,7 @@ fn all_packages_have_the_version_of_the_program() {
             format!("Version:        {version}"),
         ),
     ] {
-        let text = fs::read_to_string(tree.join(file)).unwrap();
+        let text = fs::read_to_string(tree().join(file)).unwrap();
         assert!(
             text.lines().any(|there| there == line),
             "{file}: no '{line}'"
@@ -143,10 +158,9 @@ fn all_packages_have_the_version_of_the_program() {
 /// The kernels of these for which DKMS would build the module: it compares names in this way, too.
 fn built_for(names: &[&str]) -> Vec<String> {
     const COMPARE: &str = r#". "$0"; for name; do if [[ $name =~ $BUILD_EXCLUSIVE_KERNEL ]]; then echo "$name"; fi; done"#;
-    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let output = Command::new("bash")
         .args(["-euc", COMPARE])
-        .arg(tree.join("kernel/dkms.conf"))
+        .arg(tree().join("kernel/dkms.conf"))
         .args(names)
         .env("kernel_source_dir", "")
         .env("dkms_tree", "")
@@ -183,8 +197,6 @@ fn dkms_builds_for_every_kernel_from_6_1_on() {
 
 #[test]
 fn kmm_builds_for_the_kernels_that_dkms_builds_for() {
-    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let text = |path| fs::read_to_string(tree.join(path)).unwrap();
     let dkms = text("kernel/dkms.conf");
     let mut lines = dkms.lines();
     let pattern = lines.find_map(|line| line.strip_prefix("BUILD_EXCLUSIVE_KERNEL="));
@@ -195,9 +207,8 @@ fn kmm_builds_for_the_kernels_that_dkms_builds_for() {
 
 #[test]
 fn dkms_installs_each_module_that_is_built() {
-    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let kbuild = fs::read_to_string(tree.join("kernel/Kbuild")).unwrap();
-    let dkms = fs::read_to_string(tree.join("kernel/dkms.conf")).unwrap();
+    let kbuild = text("kernel/Kbuild");
+    let dkms = text("kernel/dkms.conf");
     let mut lines = kbuild.lines();
     let built = lines.find_map(|line| line.strip_prefix("obj-m := "));
     let built = built.unwrap().split_whitespace();
@@ -243,8 +254,7 @@ fn the_package_names_the_headers_of_no_vendor_and_says_if_a_kernel_was_not_tried
         assert!(said.contains("without untested=1"), "{said}");
         assert!(!said.contains("linux-headers"), "{said}");
     }
-    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let list = fs::read_to_string(tree.join("interface/tried_kernels.h")).unwrap();
+    let list = text("interface/tried_kernels.h");
     for series in tried_series(&list) {
         let said = configured(&format!("{series}.9-amd64"), "#1 SMP Debian 1-1");
         assert!(!said.contains("untested=1"), "{series}: {said}");
@@ -282,8 +292,6 @@ fn a_path_with_a_blank_is_refused_before_anything_is_removed() {
 
 #[test]
 fn texts_for_operators_have_the_tried_series() {
-    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let text = |path| fs::read_to_string(tree.join(path)).unwrap();
     let list = text("interface/tried_kernels.h");
     let series = tried_series(&list);
     let (last, others) = series.split_last().unwrap();
@@ -301,8 +309,6 @@ fn texts_for_operators_have_the_tried_series() {
 
 #[test]
 fn the_error_of_a_build_in_the_documents_is_that_of_the_module() {
-    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let text = |path| fs::read_to_string(tree.join(path)).unwrap();
     let document = text("docs/install.md");
     let quoted = document.split("`#error \"").nth(1).unwrap();
     let quoted = quoted.split("...").next().unwrap();
@@ -346,13 +352,9 @@ const NOWHERE: &str = "/nowhere/it";
 /// Runs a target of the tree's Makefile on a folder, with stand-ins for the program and its
 /// preloaded library.
 fn make(machine: &FakeMachine, target: &str, [program, agent]: [&Path; 2]) -> Output {
-    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    // If a make calls the tests, its settings would affect this one.
-    Command::new("make")
-        .env_remove("MAKEFLAGS")
-        .env_remove("MAKELEVEL")
+    make_alone()
         .args(["-s", "-C"])
-        .arg(tree)
+        .arg(tree())
         .args([target, "PREFIX=/opt/uksm"])
         .arg(format!("DESTDIR={}", machine.path().join("root").display()))
         .arg(format!("PROGRAM={}", program.display()))
@@ -364,12 +366,9 @@ fn make(machine: &FakeMachine, target: &str, [program, agent]: [&Path; 2]) -> Ou
 
 /// Runs the module's Makefile with a variable.
 fn make_module(variable: &str) -> Output {
-    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    Command::new("make")
-        .env_remove("MAKEFLAGS")
-        .env_remove("MAKELEVEL")
+    make_alone()
         .args(["-s", "-C"])
-        .arg(tree.join("kernel"))
+        .arg(tree().join("kernel"))
         .arg(variable)
         .output()
         .unwrap()

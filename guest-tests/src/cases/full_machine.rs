@@ -290,7 +290,7 @@ fn wait_for_the_word(start: &OwnedFd) {
 /// The lines of the kernel's log on kills for processes other than the hog, each with its trace.
 /// Those that a process caused by an access of its own, outside any call, are left out.
 fn asked_by_others(log: &[String]) -> Vec<&[String]> {
-    const LONGEST: usize = 100;
+    const MAX_TRACE_LINES: usize = 100;
     let hog = HOG.to_str().expect("a name in ASCII");
     let asked = |line: &str| line.contains("invoked oom-killer");
     let traces = log
@@ -298,7 +298,7 @@ fn asked_by_others(log: &[String]) -> Vec<&[String]> {
         .enumerate()
         .filter(|(_, line)| asked(line) && !line.starts_with(hog))
         .map(|(at, _)| {
-            let lines = &log[at..log.len().min(at + LONGEST)];
+            let lines = &log[at..log.len().min(at + MAX_TRACE_LINES)];
             let end = lines.iter().position(|line| line.contains("</TASK>"));
             &lines[..end.unwrap_or(lines.len())]
         });

@@ -22,7 +22,7 @@ use uksm_input::regular_file;
 use super::record::{Record, TimeRange};
 
 /// Most bytes of a record.
-const LONGEST_RECORD: u64 = 1 << 20;
+const MAX_RECORD_BYTES: u64 = 1 << 20;
 
 /// The ending of a file's name.
 pub(super) const ENDING: &str = ".jsonl";
@@ -79,7 +79,7 @@ pub(super) fn read_file(
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        let mut part = file.by_ref().take(LONGEST_RECORD);
+        let mut part = file.by_ref().take(MAX_RECORD_BYTES);
         let read = part.read_until(b'\n', &mut line).map_err(unreadable)?;
         if read == 0 {
             break;

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::log;
 
 /// Most bytes of an answer: some hundred times what a status of 1,000 groups has.
-const LONGEST_ANSWER: usize = 64 << 20;
+const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// Why a client got no answer.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ pub(crate) fn ask_within(
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
         written => written.map_err(fail)?,
     }
-    let reply = stream.next(LONGEST_ANSWER, until).map_err(fail)?;
+    let reply = stream.next(MAX_ANSWER_BYTES, until).map_err(fail)?;
     let reply = reply.unwrap_or_default();
     protocol::answer_of(request, &reply).map_err(|error| {
         let path = path.display();

@@ -199,7 +199,7 @@ impl HostConfiguration {
 /// Why the configuration cannot be opened: it may be its owner's alone, which is no fault.
 pub(in crate::doctor) fn closed(path: &Path) -> Option<String> {
     let folder = path.with_file_name("conf.d");
-    let read = regular_file::read_text(path).map(drop);
+    let read = regular_file::open_regular(path).map(drop);
     let listed = std::fs::read_dir(&folder).map(drop);
     [(path, read), (&folder, listed)]
         .into_iter()
