@@ -26,9 +26,7 @@
  *    an address space that belongs to user space. Any other address is EINVAL.
  *  - The module never makes the machine or a cgroup run out of memory. It asks
  *    for memory in a way that fails instead, so ENOMEM means "try again later".
- *    This does not cover the caller's own buffers: when the module writes an
- *    answer to a page that was never touched, it faults the page in like any
- *    write.
+ *    Pages of the caller's own buffers are faulted in like by any write.
  *  - A call waits about 0.1 s at most for locks that a target can hold. Then it
  *    returns as after a signal: what it has done, and where to go on; or EAGAIN.
  *
@@ -44,8 +42,8 @@
  *  contents of a line have little entropy, the program can guess them from the
  *  line's hash. A process can notice that its pages were merged with those of
  *  another process of the domain, because a write then takes longer. No answer
- *  tells anything about another domain, except the state FOREIGN, and EBUSY of
- *  ATTACH. See docs/threat-model.md.
+ *  tells anything about another domain, except the state FOREIGN, EBUSY of ATTACH,
+ *  and how many frames all domains have. See docs/threat-model.md.
  */
 #ifndef UKSM_IOCTL_H
 #define UKSM_IOCTL_H
@@ -54,7 +52,7 @@
 #include <linux/types.h>
 
 /* Grows by one whenever a caller of the old header could misread the new. */
-#define UKSM_API_VERSION	8
+#define UKSM_API_VERSION	9
 
 #define UKSM_PAGE_SIZE		4096
 #define UKSM_LINE_SIZE		64	/* unit of hash strength, in bytes */
@@ -78,8 +76,7 @@
 #define UKSM_MAX_LEAST_SPACES	16
 /*
  * Pages, or a quarter of its limit if that is less, that FOLD leaves of the memory of
- * the cgroup that pays for frames, which cannot be reclaimed: who lives there must be
- * able to go on.
+ * the cgroup that pays for frames: who lives there must be able to go on.
  */
 #define UKSM_FRAME_MARGIN	1024
 
@@ -115,6 +112,8 @@ struct uksm_info {
 	__u64 hash_seed;	/* see "The line hash" below */
 	__u64 frame_limit;	/* most frames this domain may hold */
 	__u64 frames;		/* frames it holds */
+	__u64 machine_frame_limit;	/* most frames all domains may hold; follows the memory there is */
+	__u64 machine_frames;	/* frames they hold */
 	__u64 tried;
 	__u64 merged;		/* now maps a frame */
 	__u64 already;		/* mapped a frame of this domain or the zero page before */
@@ -125,6 +124,7 @@ struct uksm_info {
 	__u64 full;
 	__u64 refused;
 	__u64 broken;		/* BREAK gave these pages their own copy again */
+	__u64 given_back;	/* broken of which nobody else mapped the frame (UKSM_BREAK_SINGLE) */
 	__u64 splits;		/* huge pages that FOLD split */
 	__u64 split_zeroed;	/* pages of zeros that the kernel itself freed at a split */
 	__u64 frames_made;
@@ -152,8 +152,8 @@ struct uksm_info {
 /*
  * The request of CONFIGURE.
  *
- * A field that is 0 keeps its default: a random seed, a quarter of the
- * machine's pages, UKSM_MAX_SHARERS. A program that keeps the seed of a domain
+ * A field that is 0 keeps its default: a random seed, the machine's limit,
+ * UKSM_MAX_SHARERS. A program that keeps the seed of a domain
  * can adopt the domain's frames when the domain is gone: see FOLD. What may be
  * merged can only be narrowed: policies add up, and the highest least_spaces stays.
  * EBUSY if the domain has had a space, or is sealed; EINVAL for a sharer_limit of 1,
@@ -215,7 +215,6 @@ struct uksm_detach {
 #define UKSM_IOC_SEAL		_IO(0xDE, 4)
 
 /* SAMPLE - read state, flags and partial hash of pages, but no contents */
-
 /* Pages of one space: count pages from start on, stride pages apart. */
 struct uksm_run {
 	__u64 start;
@@ -283,10 +282,8 @@ struct uksm_sample {
 };
 #define UKSM_IOC_SAMPLE		_IOWR(0xDE, 5, struct uksm_sample)
 
-/* FOLD - merge a batch of pages */
-
 /*
- * What an entry of FOLD is merged with.
+ * FOLD - merge a batch of pages
  *
  * An orphan of a domain with the same hash_seed and policy becomes a frame where it
  * is, without a copy: a daemon that is started again keeps the frames of its past run.
@@ -359,6 +356,7 @@ enum uksm_reason {
 	/* of status DIFFERED */
 	UKSM_REASON_SPACES = 24,	/* fewer than least_spaces hold the contents of its set */
 	UKSM_REASON_GUARD = 25,	/* of status FULL: uksm_guard.ko does not protect frames */
+	UKSM_REASON_MACHINE = 26,	/* of status FULL: machine_frame_limit is reached */
 };
 
 /* One page to merge, and what became of it. */
@@ -414,15 +412,16 @@ struct uksm_fold {
 #define UKSM_BREAK_MARGIN	64	/* pages that BREAK leaves free */
 
 #define UKSM_BREAK_FOREIGN	(1u << 0)	/* frames of other domains instead */
-#define UKSM_BREAK_FLAGS	((1u << 1) - 1)
+#define UKSM_BREAK_SINGLE	(1u << 1)	/* only pages whose frame nothing else maps */
+#define UKSM_BREAK_FLAGS	((1u << 2) - 1)
 
 /*
  * The request of BREAK.
  *
  * BREAK breaks frames of this domain and orphans, or, with UKSM_BREAK_FOREIGN, those
  * of other domains, which the space can have by fork. It stops (stopped = 1) where the
- * machine, or the target's cgroup, would have less than UKSM_BREAK_MARGIN pages left
- * afterwards: the target must be able to go on. Pages that it changes meanwhile may stay.
+ * machine, or the target's cgroup, would have less than UKSM_BREAK_MARGIN pages left.
+ * Pages that it changes meanwhile may stay. REAP frees the frames without mappings.
  */
 struct uksm_break {
 	__u32 space;
@@ -486,8 +485,8 @@ struct uksm_frame {
  * the kernel's log has the number of its page. With UKSM_FRAMES_REAP, too, it is given
  * up as a poisoned one is.
  *
- * When the machine is short of memory, the module itself frees frames without
- * mappings. Their ids can then name other frames.
+ * Where memory is short the module itself frees frames without mappings. Their ids
+ * can then name other frames.
  */
 struct uksm_frames {
 	__u64 frames;		/* struct uksm_frame[count], written */

@@ -8,13 +8,15 @@ use crate::module::{
     AttachAnswer, BreakAnswer, CountAnswer, FramesAnswer, Info, MappingsAnswer, Result, raw,
 };
 
-/// The frames that a BREAK unmerges.
+/// Which frames a BREAK breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FrameOwner {
+pub enum BreakChoice {
     /// Frames of this domain, and frames that no domain owns any more.
     Own,
     /// Frames of other domains, which a fork has left in the space.
     Foreign,
+    /// Of [`BreakChoice::Own`] those that nothing else maps: they save nothing.
+    Single,
 }
 
 /// The verbs of the contract that the machine uses; see [`Device`](crate::module::Device) for each.
@@ -31,7 +33,7 @@ pub trait Domain {
         space: SpaceId,
         start: u64,
         end: u64,
-        whose: FrameOwner,
+        choice: BreakChoice,
     ) -> Result<BreakAnswer>;
     fn count(&mut self, space: SpaceId, start: u64, end: u64) -> Result<CountAnswer>;
     fn frames(&mut self, cursor: u32, count: u32, lines: Lines, reap: bool)

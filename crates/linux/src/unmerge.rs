@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use rustix::io::Errno;
 use uksm_policy::command::SpaceId;
 
-use crate::domain::{Domain, FrameOwner};
+use crate::domain::{BreakChoice, Domain};
 use crate::{mapping_lists, module};
 
 /// Maximum number of bytes of a process between two calls of `alive`: a fifth of a second of
@@ -74,14 +74,14 @@ pub(crate) fn break_range(
     domain: &mut impl Domain,
     space: SpaceId,
     (mut start, end): (u64, u64),
-    whose: FrameOwner,
+    choice: BreakChoice,
 ) -> module::Result<BreakProgress> {
     let mut range = BreakProgress::default();
     for _ in 0..MAX_CALLS {
         if start >= end || range.is_left() {
             return Ok(range);
         }
-        let broken = match domain.break_range(space, start, end, whose) {
+        let broken = match domain.break_range(space, start, end, choice) {
             Err(error) if error.is_short() => {
                 range.stopped = true;
                 return Ok(range);
@@ -161,7 +161,7 @@ fn break_space(
         while start < end {
             alive();
             let stretch = end.min(start.saturating_add(MAX_STRETCH_BYTES));
-            let range = break_range(domain, space, (start, stretch), FrameOwner::Own)?;
+            let range = break_range(domain, space, (start, stretch), BreakChoice::Own)?;
             sum.pages += range.pages;
             sum.stopped |= range.stopped;
             sum.locked |= range.locked;

@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 
-use uksm_linux::domain::FrameOwner;
+use uksm_linux::domain::BreakChoice;
 use uksm_policy::command::{
     FoldKind, FrameId, Lines, PageFlags, PageState, Reason, SpaceId, Status,
 };
@@ -173,7 +173,7 @@ fn frames_inherited_by_fork_are_foreign_to_another_domain(_: &mut Context) {
     let (start, end) = (address(0), address(PAGES));
     let foreign = two
         .device
-        .break_frames(spaces[1], start, end, FrameOwner::Foreign);
+        .break_frames(spaces[1], start, end, BreakChoice::Foreign);
     assert_eq!(foreign.expect("BREAK").pages, 0, "ordinary pages stay");
     let mut sharers = || {
         let frames = one.frames(STATES, false);
@@ -186,7 +186,7 @@ fn frames_inherited_by_fork_are_foreign_to_another_domain(_: &mut Context) {
     let half = address(PAGES / 2);
     let foreign = two
         .device
-        .break_frames(spaces[0], start, half, FrameOwner::Foreign);
+        .break_frames(spaces[0], start, half, BreakChoice::Foreign);
     assert_eq!(foreign.expect("BREAK").pages, PAGES as u64 / 2);
     assert_eq!(
         sharers(),

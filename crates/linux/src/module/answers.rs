@@ -10,7 +10,7 @@ use super::raw;
 pub struct Configuration {
     /// Seed of the line hash; 0: random.
     pub hash_seed: u64,
-    /// Maximum number of frames of the domain; 0: a quarter of the machine's pages.
+    /// Maximum number of frames of the domain; 0: the machine's limit.
     pub frame_limit: u64,
     /// Maximum number of mappings of one frame; 0: the module's limit, 256; 1 is refused.
     pub sharer_limit: u32,

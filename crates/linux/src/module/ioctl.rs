@@ -20,7 +20,7 @@ use super::{
     AttachAnswer, BreakAnswer, Configuration, CountAnswer, Device, Error, FramesAnswer, Info,
     MappingsAnswer, Result,
 };
-use crate::domain::{Domain, FrameOwner};
+use crate::domain::{BreakChoice, Domain};
 
 mod mappings;
 mod words;
@@ -253,7 +253,7 @@ impl Device {
     /// # Errors
     /// No such space; a bad range; the target holds its locks.
     pub fn break_range(&self, space: SpaceId, start: u64, end: u64) -> Result<BreakAnswer> {
-        self.break_frames(space, start, end, FrameOwner::Own)
+        self.break_frames(space, start, end, BreakChoice::Own)
     }
 
     /// As [`Device::break_range`], for these frames.
@@ -265,11 +265,12 @@ impl Device {
         space: SpaceId,
         start: u64,
         end: u64,
-        whose: FrameOwner,
+        choice: BreakChoice,
     ) -> Result<BreakAnswer> {
-        let flags = match whose {
-            FrameOwner::Own => 0,
-            FrameOwner::Foreign => raw::UKSM_BREAK_FOREIGN,
+        let flags = match choice {
+            BreakChoice::Own => 0,
+            BreakChoice::Foreign => raw::UKSM_BREAK_FOREIGN,
+            BreakChoice::Single => raw::UKSM_BREAK_SINGLE,
         };
         let mut request = raw::uksm_break {
             space: space.0,
@@ -436,9 +437,9 @@ impl Domain for Device {
         space: SpaceId,
         start: u64,
         end: u64,
-        whose: FrameOwner,
+        choice: BreakChoice,
     ) -> Result<BreakAnswer> {
-        Device::break_frames(self, space, start, end, whose)
+        Device::break_frames(self, space, start, end, choice)
     }
     fn count(&mut self, space: SpaceId, start: u64, end: u64) -> Result<CountAnswer> {
         Device::count(self, space, start, end)

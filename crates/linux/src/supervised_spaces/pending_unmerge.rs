@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use uksm_policy::command::{Nanos, SpaceId};
 
 use crate::clock;
-use crate::domain::{Domain, FrameOwner};
+use crate::domain::{BreakChoice, Domain};
 use crate::lock_waits::LockWaits;
 use crate::unmerge::{BreakProgress, break_range};
 use crate::{mapping_lists, module};
@@ -48,7 +48,7 @@ pub(super) enum UnmergeEnd {
 #[derive(Debug)]
 struct PendingUnmerge {
     pid: u32,
-    whose: FrameOwner,
+    choice: BreakChoice,
     /// It is leaving, and is detached at the end.
     is_leaving: bool,
     /// The remaining ranges of this pass, the last first.
@@ -75,20 +75,20 @@ pub(super) struct PendingUnmerges {
 impl PendingUnmerges {
     /// A process leaves with its space.
     pub(super) fn leave(&mut self, space: SpaceId, pid: u32) {
-        self.add(space, pid, FrameOwner::Own, true);
+        self.add(space, pid, BreakChoice::Own, true);
     }
 
     /// A space holds or can hold frames of another domain.
     pub(super) fn has_foreign(&mut self, space: SpaceId, pid: u32) {
         if !self.spaces.contains_key(&space) {
-            self.add(space, pid, FrameOwner::Foreign, false);
+            self.add(space, pid, BreakChoice::Foreign, false);
         }
     }
 
-    fn add(&mut self, space: SpaceId, pid: u32, whose: FrameOwner, is_leaving: bool) {
+    fn add(&mut self, space: SpaceId, pid: u32, choice: BreakChoice, is_leaving: bool) {
         let fresh = PendingUnmerge {
             pid,
-            whose,
+            choice,
             is_leaving,
             ranges: Vec::new(),
             pages: 0,
@@ -212,7 +212,7 @@ impl PendingUnmerge {
         }
         if let Some((start, end)) = self.ranges.pop() {
             let stretch = end.min(start.saturating_add(MAX_BROKEN_BYTES));
-            range = break_range(domain, id, (start, stretch), self.whose)?;
+            range = break_range(domain, id, (start, stretch), self.choice)?;
             self.pages += range.pages;
             let rest = if range.is_left() { start } else { stretch };
             if rest < end {

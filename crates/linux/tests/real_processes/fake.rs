@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use rustix::io::Errno;
-use uksm_linux::domain::{Domain, FrameOwner};
+use uksm_linux::domain::{BreakChoice, Domain};
 use uksm_linux::module::{
     AttachAnswer, BreakAnswer, CountAnswer, Error, FramesAnswer, Info, MappingsAnswer, Result,
     Verb, raw,
@@ -184,7 +184,7 @@ impl Domain for Fake {
         space: SpaceId,
         _: u64,
         end: u64,
-        _: FrameOwner,
+        _: BreakChoice,
     ) -> Result<BreakAnswer> {
         self.known(Verb::Break, space)?;
         self.memory(Verb::Break)?;
