@@ -110,7 +110,7 @@ struct uksm_info {
 	__u32 policy;		/* UKSM_POLICY_*, see CONFIGURE */
 	__u32 least_spaces;	/* see CONFIGURE; 1: contents of one space are merged, too */
 	__u64 hash_seed;	/* see "The line hash" below */
-	__u64 frame_limit;	/* most frames this domain may hold */
+	__u64 frame_limit;	/* most frames this domain may hold, beside the machine's limit */
 	__u64 frames;		/* frames it holds */
 	__u64 machine_frame_limit;	/* most frames all domains may hold; follows the memory there is */
 	__u64 machine_frames;	/* frames they hold */
@@ -152,8 +152,8 @@ struct uksm_info {
 /*
  * The request of CONFIGURE.
  *
- * A field that is 0 keeps its default: a random seed, the machine's limit,
- * UKSM_MAX_SHARERS. A program that keeps the seed of a domain
+ * A field that is 0 keeps its default: a random seed, no frame_limit but the
+ * machine's, UKSM_MAX_SHARERS. A program that keeps the seed of a domain
  * can adopt the domain's frames when the domain is gone: see FOLD. What may be
  * merged can only be narrowed: policies add up, and the highest least_spaces stays.
  * EBUSY if the domain has had a space, or is sealed; EINVAL for a sharer_limit of 1,
@@ -412,7 +412,7 @@ struct uksm_fold {
 #define UKSM_BREAK_MARGIN	64	/* pages that BREAK leaves free */
 
 #define UKSM_BREAK_FOREIGN	(1u << 0)	/* frames of other domains instead */
-#define UKSM_BREAK_SINGLE	(1u << 1)	/* only pages whose frame nothing else maps */
+#define UKSM_BREAK_SINGLE	(1u << 1)	/* only pages whose frame nothing else maps; without FOREIGN */
 #define UKSM_BREAK_FLAGS	((1u << 2) - 1)
 
 /*

@@ -10,9 +10,6 @@
 /* Most spaces of one domain; more than a host has processes by default. */
 #define UKSM_MAX_SPACES		65536
 
-/* The frames of a domain take this part of the machine's memory at most, by default. */
-#define UKSM_FRAMES_DIVISOR	4
-
 /*
  * How the module asks for memory. Deduplication saves memory, so no process may be
  * killed for it. Such a request tries once to reclaim, and fails rather than call the

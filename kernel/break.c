@@ -21,6 +21,11 @@
  * the space. The copy is the space's own whoever has the frame. Each is checked again
  * immediately before its fault.
  *
+ * A frame that only one entry maps saves nothing (UKSM_BREAK_SINGLE). That it is so holds
+ * as long as that entry's lock is held, and an entry that is being made or cleared shows
+ * too many mappings, never too few. Once the lock is dropped, a fork or a FOLD may add
+ * one. Then a page is broken that has just got a sharer: that costs a page, no contents.
+ *
  * The target can take a page away between that check and the fault, which then is one of
  * a missing page. It must not come to a file: who mapped that one may also be its FUSE
  * server, and never answer. See unshare().
@@ -56,6 +61,7 @@ struct breaking {
 	struct uksm_domain *domain;
 	struct mm_struct *mm;
 	bool foreign;
+	bool single;
 	u64 broken;
 	bool stopped;
 	struct uksm_lock_tries tries;
@@ -74,6 +80,8 @@ static bool is_merged(struct breaking *b, pte_t pte)
 	uksm_classify_pte(b->domain, pte, &seen);
 	if (b->foreign)
 		return seen.state == UKSM_STATE_FOREIGN;
+	if (b->single && seen.flags & UKSM_PAGE_SHARED)
+		return false;
 	return seen.state == UKSM_STATE_FRAME ||
 	       seen.state == UKSM_STATE_ORPHAN;
 }
@@ -409,6 +417,7 @@ long uksm_break(struct uksm_domain *domain, struct uksm_break *request)
 	struct breaking b = {
 		.domain = domain,
 		.foreign = request->flags & UKSM_BREAK_FOREIGN,
+		.single = request->flags & UKSM_BREAK_SINGLE,
 	};
 	struct uksm_counters counters = {};
 	long error;
@@ -427,6 +436,8 @@ long uksm_break(struct uksm_domain *domain, struct uksm_break *request)
 	request->broken = b.broken;
 	request->stopped = b.stopped;
 	counters.broken = b.broken;
+	if (b.single)
+		counters.given_back = b.broken;
 	uksm_add_counters(domain, &counters);
 	return uksm_in_part(error, request->next > request->start);
 }

@@ -69,7 +69,7 @@ struct uksm_domain *uksm_create_domain(void)
 	init_rwsem(&domain->frames_lock);
 	uksm_pool_init(&domain->pool);
 	spin_lock_init(&domain->counters_lock);
-	domain->frame_limit = totalram_pages() / UKSM_FRAMES_DIVISOR;
+	domain->frame_limit = INT_MAX;	/* the ids of frames */
 	domain->sharer_limit = UKSM_MAX_SHARERS;
 	domain->least_spaces = 1;
 	domain->memcg = get_mem_cgroup_from_mm(current->mm);
@@ -122,6 +122,7 @@ void uksm_add_counters(struct uksm_domain *domain,
 	for (i = 0; i < ARRAY_SIZE(sum->by_status); i++)
 		sum->by_status[i] += counters->by_status[i];
 	sum->broken += counters->broken;
+	sum->given_back += counters->given_back;
 	sum->splits += counters->splits;
 	sum->split_zeroed += counters->split_zeroed;
 	sum->frames_made += counters->frames_made;

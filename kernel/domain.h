@@ -50,6 +50,7 @@ struct mm_struct;
 struct uksm_counters {
 	u64 by_status[UKSM_STATUS_REFUSED + 1];	/* by enum uksm_status */
 	u64 broken;
+	u64 given_back;
 	u64 splits;
 	u64 split_zeroed;
 	u64 frames_made;

@@ -42,6 +42,7 @@
 
 #include "faults.h"
 #include "frame.h"
+#include "frame_limit.h"
 #include "pool.h"
 
 static_assert((u64)UKSM_MAX_SHARERS * PID_MAX_LIMIT < INT_MAX);
@@ -181,7 +182,7 @@ void uksm_remove_frame(struct uksm_domain *domain, struct folio *folio,
 		kept = uksm_pool_put(&domain->pool, folio);
 	smp_wmb();	/* pairs with that of uksm_frame_owner() */
 	uksm_erase_frame_id(&domain->frame_ids, id);
-	atomic_long_dec(&domain->nr_frames);
+	uksm_unreserve_frames(domain, 1);
 	if (!kept)
 		folio_put(folio);
 }

@@ -5,6 +5,7 @@
 #include "compat.h"
 #include "domain.h"
 #include "faults.h"
+#include "frame_limit.h"
 #include "guard.h"
 #include "verbs.h"
 
@@ -46,6 +47,8 @@ long uksm_info(struct uksm_domain *domain, struct uksm_info *answer)
 		.max_mappings = UKSM_MAX_MAPPINGS,
 		.lock_batch = UKSM_LOCK_BATCH,
 		.frames = counters.frames_made - counters.frames_freed,
+		.machine_frame_limit = uksm_machine_frame_limit(),
+		.machine_frames = uksm_machine_frames(),
 		.merged = counters.by_status[UKSM_STATUS_MERGED],
 		.already = counters.by_status[UKSM_STATUS_ALREADY],
 		.zeroed = counters.by_status[UKSM_STATUS_ZEROED],
@@ -55,6 +58,7 @@ long uksm_info(struct uksm_domain *domain, struct uksm_info *answer)
 		.full = counters.by_status[UKSM_STATUS_FULL],
 		.refused = counters.by_status[UKSM_STATUS_REFUSED],
 		.broken = counters.broken,
+		.given_back = counters.given_back,
 		.splits = counters.splits,
 		.split_zeroed = counters.split_zeroed,
 		.frames_made = counters.frames_made,

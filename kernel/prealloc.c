@@ -8,8 +8,8 @@
  * batch, and is freed at the end of the call.
  *
  * Frames can be neither moved nor swapped. So they never come from ZONE_MOVABLE or
- * CMA, their count is limited, and they are charged to the cgroup that opened the
- * domain, of whose memory they leave a margin (margin.c). Allocation never calls the
+ * CMA, their count is limited (frame_limit.c), and they are charged to the cgroup that
+ * opened the domain, of whose memory they leave a margin (margin.c). Allocation never calls the
  * OOM killer, of the machine or of a cgroup: failure is an outcome. Pages that were
  * frames before come first (pool.c). Others are allocated GROUP at a time if nobody has
  * to search for them: one walk through the allocator and one charge instead of eight,
@@ -24,6 +24,7 @@
 #include "compat.h"
 #include "domain.h"
 #include "faults.h"
+#include "frame_limit.h"
 #include "margin.h"
 #include "pool.h"
 #include "prealloc.h"
@@ -41,14 +42,11 @@ static gfp_t frame_gfp(void)
 #define GROUP_ORDER	3
 #define GROUP		BIT(GROUP_ORDER)
 
-/* Adds @count to the number of frames, unless that exceeds the limit. */
-static bool reserve_frames(struct uksm_domain *domain, unsigned int count)
+static enum uksm_reason reserve(struct uksm_domain *domain,
+				const struct uksm_prealloc *prealloc,
+				unsigned int count)
 {
-	if (atomic_long_add_return(count, &domain->nr_frames) <=
-	    domain->frame_limit)
-		return true;
-	atomic_long_sub(count, &domain->nr_frames);
-	return false;
+	return uksm_reserve_frames(domain, count, prealloc->machine_limit);
 }
 
 /* Gets a slot for one more frame, from the chunk in use or another one. */
@@ -117,7 +115,7 @@ static int prealloc_pages(struct uksm_domain *domain,
 	for (; i < BIT(order); i++)
 		__free_page(page + i);
 unreserve:
-	atomic_long_sub(count, &domain->nr_frames);
+	uksm_unreserve_frames(domain, count);
 	return -ENOMEM;
 }
 
@@ -127,14 +125,14 @@ static bool prealloc_pooled(struct uksm_domain *domain,
 {
 	struct folio *folio;
 
-	if (!reserve_frames(domain, 1))
+	if (reserve(domain, prealloc, 1))
 		return false;
 	folio = uksm_pool_get(&domain->pool);
 	if (folio && !prealloc_page(domain, prealloc, &folio->page))
 		return true;
 	if (folio)
 		folio_put(folio);
-	atomic_long_dec(&domain->nr_frames);
+	uksm_unreserve_frames(domain, 1);
 	return false;
 }
 
@@ -142,7 +140,7 @@ static bool prealloc_pooled(struct uksm_domain *domain,
 static bool prealloc_group(struct uksm_domain *domain,
 			   struct uksm_prealloc *prealloc)
 {
-	return reserve_frames(domain, GROUP) &&
+	return !reserve(domain, prealloc, GROUP) &&
 	       !prealloc_pages(domain, prealloc, frame_gfp() & ~__GFP_RECLAIM,
 			       GROUP_ORDER);
 }
@@ -172,11 +170,14 @@ void uksm_prealloc_fill(struct uksm_domain *domain,
 			unsigned int needed)
 {
 	struct mem_cgroup *old = set_active_memcg(domain->memcg);
+	enum uksm_reason reason;
 
+	prealloc->machine_limit = uksm_machine_frame_limit();
 	while (prealloc->count < needed && prealloc_pooled(domain, prealloc))
 		;
 	if (prealloc->count < needed &&
-	    !uksm_leaves_margin(domain, needed - prealloc->count)) {
+	    (!uksm_leaves_margin(domain, needed - prealloc->count) ||
+	     !uksm_leaves_watermarks(needed - prealloc->count))) {
 		prealloc->reason = UKSM_REASON_MEMORY;
 		goto out;
 	}
@@ -184,8 +185,9 @@ void uksm_prealloc_fill(struct uksm_domain *domain,
 	       prealloc_group(domain, prealloc))
 		;
 	while (prealloc->count < needed) {
-		if (!reserve_frames(domain, 1)) {
-			prealloc->reason = UKSM_REASON_FRAMES;
+		reason = reserve(domain, prealloc, 1);
+		if (reason) {
+			prealloc->reason = reason;
 			break;
 		}
 		if (prealloc_pages(domain, prealloc, frame_gfp(), 0)) {
@@ -225,7 +227,7 @@ void uksm_prealloc_release(struct uksm_domain *domain,
 		frame = &prealloc->frame[--prealloc->count];
 		uksm_free_slot(frame->chunk, frame->slot);
 		folio_put(frame->folio);
-		atomic_long_dec(&domain->nr_frames);
+		uksm_unreserve_frames(domain, 1);
 	}
 	list_for_each_entry_safe(chunk, next, &prealloc->chunks, link)
 		uksm_put_chunk(&domain->frame_ids, chunk);

@@ -153,6 +153,10 @@ int uksm_check_break(const struct uksm_break *request)
 	if (request->flags & ~UKSM_BREAK_FLAGS || request->pad ||
 	    !range_ordered(request->start, request->end))
 		return -EINVAL;
+	/* How many others map another domain's frame is that domain's secret. */
+	if (request->flags & UKSM_BREAK_FOREIGN &&
+	    request->flags & UKSM_BREAK_SINGLE)
+		return -EINVAL;
 	return 0;
 }
 

@@ -43,6 +43,10 @@ UKSM_SYMBOL(split_huge_page_to_list);
 UKSM_SYMBOL(__mem_cgroup_charge);
 #endif
 
+#ifdef CONFIG_HUGETLB_PAGE
+UKSM_SYMBOL(hugetlb_total_pages);
+#endif
+
 UKSM_SYMBOL(folio_free_swap);
 UKSM_SYMBOL(lru_add_drain_all);
 UKSM_SYMBOL(pidfd_get_pid);

@@ -16,6 +16,7 @@
 #define UKSM_SYMBOLS_H
 
 #include <linux/errno.h>
+#include <linux/hugetlb.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
@@ -132,6 +133,16 @@ static inline bool uksm_charge(struct folio *folio, struct mm_struct *mm)
 					       __GFP_NORETRY | __GFP_NOWARN);
 #else
 	return true;
+#endif
+}
+
+/* Pages in pools of huge pages, used or not. */
+static inline unsigned long uksm_hugetlb_pages(void)
+{
+#ifdef CONFIG_HUGETLB_PAGE
+	return uksm_call(hugetlb_total_pages)();
+#else
+	return 0;
 #endif
 }
 

@@ -46,11 +46,13 @@ mod extremes;
 mod failed_memory;
 mod folding;
 mod formed_groups;
+mod frame_limits;
 mod frames;
 mod freed_memory;
 mod full_machine;
 mod fuse_files;
 pub mod fuzz;
+mod giving_back;
 mod group_accounts;
 mod group_hints;
 mod group_restarts;
@@ -118,6 +120,8 @@ pub fn all() -> Vec<TestCase> {
         line_hash::cases,
         folding::cases,
         frames::cases,
+        frame_limits::cases,
+        giving_back::cases,
         merging::cases,
         cgroup_move_events::cases,
         mappings::cases,

@@ -43,6 +43,7 @@ pub(crate) mod process;
 pub(crate) mod requests;
 pub(crate) mod sleeper;
 pub(crate) mod speed;
+pub(crate) mod swapping;
 pub(crate) mod symbols;
 pub(crate) mod two_groups;
 pub(crate) mod userfault;

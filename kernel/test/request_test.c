@@ -56,6 +56,8 @@ static void each_wrong_field_of_a_head_is_rejected(void)
 	REJECTS(uksm_check_fold, fold, bad.count = UKSM_MAX_FOLD + 1, -E2BIG);
 	REJECTS(uksm_check_break, brk, bad.flags = UKSM_BREAK_FLAGS + 1,
 		-EINVAL);
+	REJECTS(uksm_check_break, brk,
+		bad.flags = UKSM_BREAK_FOREIGN | UKSM_BREAK_SINGLE, -EINVAL);
 	REJECTS(uksm_check_break, brk, bad.pad = 1, -EINVAL);
 	REJECTS(uksm_check_break, brk, bad.start = 1, -EINVAL);
 	REJECTS(uksm_check_break, brk, bad.end = 0x4fff, -EINVAL);

@@ -68,7 +68,7 @@ uksm_policy::parameters! {
         /// `hash_seed.rs`.
         seed: Option<u64> = None, optional("random", count(1..=u64::MAX));
 
-        /// Most frames to hold; auto is a quarter of memory.
+        /// Most frames to hold; auto is the machine's limit.
         max_frames: Option<u64> = None, optional("auto", count(1..=1 << 52));
 
         /// Sample and report, merge nothing.

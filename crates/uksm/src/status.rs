@@ -160,6 +160,10 @@ uksm_policy::counters! {
         sharers: u64 = "mappings" or "mapping",
         /// Frames without mappings, not freed yet.
         unmapped: u64 = "unmapped",
+        /// Frames of all domains of the machine.
+        machine: u64 = "on the machine",
+        /// Most frames of all domains.
+        machine_limit: u64 = "at most there",
     }
 
     /// Net savings: `net_pages = frames_pages + zero_pages - daemon_pages`.
@@ -270,6 +274,8 @@ macro_rules! kernel_counts {
 kernel_counts! {
     /// Pages given their own copy again by a break.
     broken,
+    /// Of these, pages whose frame nothing else mapped.
+    given_back = "pages given back" or "page given back",
     /// Pages whose contents were sampled.
     sampled,
     /// Frames made.
@@ -414,7 +420,10 @@ mod tests {
                 "level pages regions round_seconds rounds sampled share used_seconds",
             ),
             ("merged", "cross_process left now same_process zero"),
-            ("frames", "held limit sharers unmapped"),
+            (
+                "frames",
+                "held limit machine machine_limit sharers unmapped",
+            ),
             (
                 "saved",
                 "daemon_pages frames_pages net_mib net_pages zero_pages",
@@ -437,7 +446,7 @@ mod tests {
             (
                 "kernel",
                 "adopted already broken busy differed equation_holds frames_freed frames_made \
-                 changed full gone merged poisoned refused sampled split_zeroed tried zeroed",
+                 changed full given_back gone merged poisoned refused sampled split_zeroed tried zeroed",
             ),
         ] {
             let value = &json[section];

@@ -352,7 +352,9 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             held: info.frames,
             unmapped: totals.unmapped,
             sharers: totals.sharers,
-            limit: info.frame_limit,
+            limit: info.frame_limit.min(info.machine_frame_limit),
+            machine: info.machine_frames,
+            machine_limit: info.machine_frame_limit,
         };
         // Zero pages that were read and never merged are no savings.
         let zero = self.zero_pages(totals.sharers)?.min(info.zeroed);

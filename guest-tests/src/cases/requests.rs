@@ -47,10 +47,15 @@ fn bad_ranges_are_refused(_: &mut Context) {
         end,
         ..Default::default()
     };
-    let cases: [(&str, Change<raw::uksm_break>, Errno); 6] = [
+    let cases: [(&str, Change<raw::uksm_break>, Errno); 7] = [
         (
             "unknown flag",
             |b| b.flags = raw::UKSM_BREAK_FLAGS + 1,
+            Errno::INVAL,
+        ),
+        (
+            "both kinds",
+            |b| b.flags = raw::UKSM_BREAK_FOREIGN | raw::UKSM_BREAK_SINGLE,
             Errno::INVAL,
         ),
         ("padding", |b| b.pad = 1, Errno::INVAL),

@@ -7,17 +7,14 @@
 //! # Approach
 //! Peers page out and in around merges.
 
-use std::io;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use uksm_policy::command::{PageState, Reason, Status};
 
 use super::Context;
-use crate::fixtures::accounting::set;
 use crate::fixtures::domain::{Domain, Permit};
-use crate::fixtures::pagemap;
 use crate::fixtures::peer::Peer;
+use crate::fixtures::swapping::{ENOUGH, page_out, swapped};
 use crate::fixtures::zram;
 
 cases! { "swap":
@@ -27,41 +24,6 @@ cases! { "swap":
 
 const PAGES: usize = 512;
 const SEED: u64 = 26;
-/// Time after which an unused page must have gone to swap.
-const ENOUGH: Duration = Duration::from_secs(15);
-
-fn swapped(peer: &Peer) -> usize {
-    pagemap::entries(peer.pid(), 0..PAGES)
-        .iter()
-        .filter(|entry| entry.is_swapped())
-        .count()
-}
-
-/// Pages out all pages. A page that is held for a moment (by a batch on its way to the LRU,
-/// write-back, or a slow debugging kernel) is tried again for this long.
-fn page_out(peer: &mut Peer, time_limit: Duration) -> io::Result<()> {
-    let begin = Instant::now();
-    while begin.elapsed() < time_limit {
-        // Empties the per-CPU lists of pages on their way to the LRU, which cannot be reclaimed.
-        // Compaction does that, too, but pages that it moves are on such a list afterwards.
-        set("/proc/sys/vm/drop_caches", "1");
-        peer.run(|own| own.memory.advise(0..PAGES, libc::MADV_PAGEOUT).is_ok());
-        if swapped(peer) == PAGES {
-            return Ok(());
-        }
-        sleep(Duration::from_millis(50));
-    }
-    let stuck: Vec<String> = pagemap::entries(peer.pid(), 0..PAGES)
-        .iter()
-        .filter_map(|entry| entry.pfn())
-        .take(8)
-        .map(|number| format!("{:#x}", pagemap::kernel_flags(number)))
-        .collect();
-    Err(io::Error::other(format!(
-        "only {} of {PAGES} pages went to swap; kernel flags of others: {stuck:?}",
-        swapped(peer)
-    )))
-}
 
 fn swapped_pages_are_gone_until_they_are_read_and_then_merge(context: &mut Context) {
     let _swap = zram::swap(context, 64);
@@ -69,7 +31,7 @@ fn swapped_pages_are_gone_until_they_are_read_and_then_merge(context: &mut Conte
     let mut b = Peer::filled(PAGES, SEED, PAGES);
     let mut domain = Domain::open();
     let spaces = [domain.attach(&a), domain.attach(&b)];
-    page_out(&mut a, ENOUGH).expect("MADV_PAGEOUT");
+    page_out(&mut a, 0..PAGES, ENOUGH).expect("MADV_PAGEOUT");
     assert_eq!(domain.in_state(spaces[0], 0..PAGES, PageState::Swap), PAGES);
     let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(
@@ -106,10 +68,10 @@ fn merged_pages_are_not_swapped(context: &mut Context) {
     let spaces = [domain.attach(&a), domain.attach(&b)];
     let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
-    page_out(&mut a, Duration::from_secs(1)).expect_err("frames should stay in memory");
-    assert_eq!(swapped(&a), 0);
+    page_out(&mut a, 0..PAGES, Duration::from_secs(1)).expect_err("frames should stay in memory");
+    assert_eq!(swapped(&a, 0..PAGES), 0);
     assert_eq!(domain.unmerge(spaces[0], 0..PAGES), PAGES as u64);
-    page_out(&mut a, ENOUGH).expect("broken pages can be swapped again");
+    page_out(&mut a, 0..PAGES, ENOUGH).expect("broken pages can be swapped again");
     for peer in [&mut a, &mut b] {
         assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
     }

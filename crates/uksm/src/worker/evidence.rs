@@ -137,7 +137,7 @@ where
             spaces_needed: params.spaces_needed().into(),
             dry_run: self.host.is_dry(),
             frames: info.frames,
-            most_frames: info.frame_limit,
+            most_frames: info.frame_limit.min(info.machine_frame_limit),
             no_frames_left_seconds: now.no_frames_left.map(seconds),
             coverage: now.coverage,
         })

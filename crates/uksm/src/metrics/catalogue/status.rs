@@ -82,6 +82,16 @@ fn savings() -> Vec<StatusRow> {
         StatusRow::gauge("frames_limit", "Most frames that may be held", |status| {
             one(status.frames.limit)
         }),
+        StatusRow::gauge(
+            "machine_frames",
+            "Frames of all domains of the machine; the same for each group",
+            |status| one(status.frames.machine),
+        ),
+        StatusRow::gauge(
+            "machine_frames_limit",
+            "Most frames of all domains",
+            |status| one(status.frames.machine_limit),
+        ),
         StatusRow::gauge("frame_mappings", "Mappings of frames", |status| {
             one(status.frames.sharers)
         }),
@@ -130,6 +140,11 @@ fn merging() -> Vec<StatusRow> {
             "broken_pages",
             "Pages that the daemon gave their own copies again; those that processes wrote are in `uksm_written_pages_total`, of the whole host",
             |status| one(status.kernel.counts.broken),
+        ),
+        StatusRow::counter(
+            "given_back_pages",
+            "Of these, pages whose frame nothing else mapped, so that it saved nothing",
+            |status| one(status.kernel.counts.given_back),
         ),
         StatusRow::counter(
             "parted_pages",

@@ -1,0 +1,138 @@
+//! The limit of frames that all domains have together.
+//!
+//! # Problem
+//! Frames can be neither moved nor swapped. A limit for each domain is none for the machine: with
+//! eight groups it is eight times as high. And memory that frames cannot come from (pools of huge
+//! pages, memory for movable pages) must not count.
+//!
+//! # Approach
+//! The module's parameter sets the limit to one percent, which small processes of five domains
+//! reach. The parameter is as it was afterwards.
+//!
+//! # Source
+//! `interface/uksm_ioctl.h`, INFO and `UKSM_REASON_MACHINE`.
+
+use uksm_linux::module::Info;
+use uksm_policy::command::{Reason, Status};
+use uksm_testkit::kernel_file;
+
+use super::Context;
+use crate::fixtures::accounting::{set, value};
+use crate::fixtures::domain::{Domain, Permit};
+use crate::fixtures::peer::Peer;
+
+cases! { "frame_limits":
+    all_domains_together_stay_below_the_limit_of_the_machine Normal Stock 60,
+    pools_of_huge_pages_lower_the_limit Normal Stock 30,
+    a_percentage_out_of_bounds_is_refused Normal Stock 30,
+}
+
+const SEED: u64 = 62;
+const PERCENT: &str = "/sys/module/uksm/parameters/frame_percent";
+const POOL: &str = "/proc/sys/vm/nr_hugepages";
+/// Domains, each with two processes of so many equal pages.
+const DOMAINS: usize = 5;
+
+/// The parameter, which is 0 again when this is dropped.
+#[derive(Debug)]
+struct Percentage;
+
+impl Percentage {
+    fn set(percent: u32) -> Percentage {
+        set(PERCENT, &percent.to_string());
+        Percentage
+    }
+}
+
+impl Drop for Percentage {
+    fn drop(&mut self) {
+        set(PERCENT, "0");
+    }
+}
+
+fn info() -> Info {
+    Domain::open().info()
+}
+
+fn all_domains_together_stay_below_the_limit_of_the_machine(context: &mut Context) {
+    let default = info().machine_frame_limit;
+    let _percentage = Percentage::set(1);
+    let before = info();
+    let limit = before.machine_frame_limit;
+    assert!(
+        limit > 64 && limit < default / 20,
+        "1 % is {limit}, the default {default}"
+    );
+    let left = usize::try_from(limit - before.machine_frames).expect("few");
+    // The last one gets no room.
+    let pages = left / (DOMAINS - 1);
+    let mut all: Vec<_> = (0..DOMAINS)
+        .map(|_| {
+            let peers = [(); 2].map(|()| Peer::filled(pages, SEED, pages));
+            let domain = Domain::open();
+            let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
+            (domain, spaces, peers)
+        })
+        .collect();
+    let mut made = 0;
+    for (place, (domain, spaces, _)) in all.iter_mut().enumerate() {
+        let counts = domain.merge(&*spaces, 0..pages, Permit::default());
+        let info = domain.info();
+        made += info.frames;
+        // A group of eight frames is reserved at once.
+        let is_last = place == DOMAINS - 1;
+        let full = counts.with(Status::Full, Reason::Machine);
+        assert_eq!(full > 0, is_last, "domain {place}: {counts:?}");
+        assert_eq!(counts.with(Status::Full, Reason::Frames), 0, "{counts:?}");
+        assert_eq!(
+            info.machine_frames,
+            before.machine_frames + made,
+            "{info:?}"
+        );
+        assert!(info.machine_frames <= limit, "{info:?}");
+        context.note(format!("domain {place}: {counts:?}"));
+    }
+    // What the first one gives up is there for the last one.
+    let (mut first, _, peers) = all.remove(0);
+    peers.into_iter().for_each(Peer::exit);
+    first.assert_all_frames_return();
+    let (domain, spaces, peers) = all.last_mut().expect("the last one");
+    let again = domain.merge(&*spaces, 0..pages, Permit::default());
+    assert_eq!(again.of(Status::Full), 0, "{again:?}");
+    for peer in peers {
+        assert_eq!(
+            peer.run(move |own| own.memory.changed(SEED, pages, 0..pages)),
+            0
+        );
+    }
+    drop(first);
+    for (mut domain, _, peers) in all {
+        peers.into_iter().for_each(Peer::exit);
+        domain.assert_all_frames_return();
+    }
+    assert_eq!(info().machine_frames, before.machine_frames);
+}
+
+fn pools_of_huge_pages_lower_the_limit(context: &mut Context) {
+    let _percentage = Percentage::set(50);
+    let before = info().machine_frame_limit;
+    set(POOL, "16");
+    let huge = value(POOL) * 512;
+    let limit = info().machine_frame_limit;
+    set(POOL, "0");
+    context.note(format!(
+        "{huge} pages in pools, a limit of {limit} after {before}"
+    ));
+    assert!(huge > 0, "a pool should be had");
+    let lower = before - limit;
+    assert!(lower.abs_diff(huge / 2) <= 8, "by {lower}");
+    assert!(info().machine_frame_limit.abs_diff(before) <= 8);
+}
+
+fn a_percentage_out_of_bounds_is_refused(_: &mut Context) {
+    let before = value(PERCENT);
+    for percent in ["91", "-1", "x", "4294967296"] {
+        kernel_file::write(PERCENT, percent).expect_err(percent);
+        assert_eq!(value(PERCENT), before, "{percent}");
+    }
+}
