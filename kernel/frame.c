@@ -79,6 +79,7 @@ struct folio *uksm_make_frame(struct uksm_prealloc *prealloc,
 	struct uksm_prealloc_frame *new = &prealloc->frame[prealloc->count - 1];
 	struct folio *folio = new->folio;
 
+	prealloc->node = page_to_nid(source);
 	if (uksm_fault(UKSM_FAULT_FAIL_COPY) || !copy_safely(folio, source)) {
 		memory_failure_queue(page_to_pfn(source), 0);
 		return NULL;

@@ -14,12 +14,15 @@
  */
 #include <linux/list.h>
 #include <linux/mm.h>
+#include <linux/numa.h>
 
 #include "compat.h"
 #include "pool.h"
 
 /* Most pages in a pool: a quarter of a MiB. */
 #define POOL_MAX	64
+/* Of so many pages one on the wanted node is looked for. */
+#define LOOKED_AT	4
 
 void uksm_pool_init(struct uksm_pool *pool)
 {
@@ -56,20 +59,35 @@ bool uksm_pool_put(struct uksm_pool *pool, struct folio *folio)
 	return kept;
 }
 
+/* The first page, or one of the next few that is on the node. */
+static struct folio *choose(struct uksm_pool *pool, int node)
+{
+	struct folio *folio;
+	int looked_at = 0;
+
+	list_for_each_entry(folio, &pool->pages, lru) {
+		if (folio_nid(folio) == node)
+			return folio;
+		if (++looked_at == LOOKED_AT)
+			break;
+	}
+	return list_first_entry_or_null(&pool->pages, struct folio, lru);
+}
+
 /**
  * uksm_pool_get() - take a page out of the pool
  * @pool: the domain's
+ * @node: where it should be; it may be elsewhere
  *
  * Return: a page with a reference for the caller; NULL if there is none.
  */
-struct folio *uksm_pool_get(struct uksm_pool *pool)
+struct folio *uksm_pool_get(struct uksm_pool *pool, int node)
 {
 	struct folio *folio;
 
 	for (;;) {
 		spin_lock(&pool->lock);
-		folio = list_first_entry_or_null(&pool->pages, struct folio,
-						 lru);
+		folio = choose(pool, node);
 		if (folio) {
 			list_del_init(&folio->lru);
 			pool->count--;
@@ -93,7 +111,7 @@ long uksm_pool_drain(struct uksm_pool *pool)
 	struct folio *folio;
 	long freed = 0;
 
-	while ((folio = uksm_pool_get(pool))) {
+	while ((folio = uksm_pool_get(pool, NUMA_NO_NODE))) {
 		folio_put(folio);
 		freed++;
 	}

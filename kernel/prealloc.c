@@ -14,11 +14,17 @@
  * frames before come first (pool.c). Others are allocated GROUP at a time if nobody has
  * to search for them: one walk through the allocator and one charge instead of eight,
  * and pages that cannot be moved lie side by side.
+ *
+ * A frame should lie on the node of the page that becomes it, which is known only under
+ * the lock. So pages are allocated on the node of the call's last such page: right but for
+ * a batch where the node changes. The memory policy of the caller does not count; its
+ * cpuset does.
  */
 #include <linux/gfp.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
+#include <linux/topology.h>
 
 #include "bounds.h"
 #include "compat.h"
@@ -100,7 +106,7 @@ static int prealloc_pages(struct uksm_domain *domain,
 	unsigned int count = BIT(order), i;
 	struct page *page;
 
-	page = alloc_pages(gfp, order);
+	page = alloc_pages_node(prealloc->node, gfp, order);
 	if (!page)
 		goto unreserve;
 	if (order)
@@ -127,7 +133,7 @@ static bool prealloc_pooled(struct uksm_domain *domain,
 
 	if (reserve(domain, prealloc, 1))
 		return false;
-	folio = uksm_pool_get(&domain->pool);
+	folio = uksm_pool_get(&domain->pool, prealloc->node);
 	if (folio && !prealloc_page(domain, prealloc, &folio->page))
 		return true;
 	if (folio)
@@ -153,6 +159,7 @@ void uksm_prealloc_init(struct uksm_prealloc *prealloc)
 {
 	prealloc->count = 0;
 	prealloc->reason = UKSM_REASON_SHARERS;
+	prealloc->node = numa_mem_id();
 	INIT_LIST_HEAD(&prealloc->chunks);
 }
 

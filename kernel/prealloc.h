@@ -21,6 +21,7 @@ struct uksm_prealloc {
 	struct uksm_prealloc_frame frame[UKSM_LOCK_BATCH];
 	unsigned int count;
 	enum uksm_reason reason;	/* why there are no more */
+	int node;			/* of the call's last page that became a frame */
 	unsigned long machine_limit;	/* of frames, when they were last filled */
 	struct list_head chunks;	/* of this call; the first is in use */
 };

@@ -22,6 +22,7 @@ use crate::fixtures::process::run_on;
 cases! { "numa":
     merging_under_numa_balancing_keeps_contents Normal Numa 90,
     migrating_a_merged_process_keeps_contents Normal Numa 60,
+    frames_lie_on_the_node_of_the_pages_that_became_them Normal Numa 60,
     breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody Normal Numa 90,
 }
 
@@ -191,6 +192,29 @@ fn pages_on(pid: i32, pages: usize, node: i32) -> usize {
     };
     assert_eq!(asked, 0, "move_pages: {}", std::io::Error::last_os_error());
     places.into_iter().filter(|&place| place == node).count()
+}
+
+fn frames_lie_on_the_node_of_the_pages_that_became_them(context: &mut Context) {
+    // A batch of the wrong node in each call: 32 of the 256 frames that a call makes.
+    const WRONG: usize = PAGES / 8;
+    assert_eq!(nodes(), 2, "the guest should have two nodes");
+    for node in [1, 0] {
+        let mut peers = [(); 2].map(|()| Peer::new(PAGES));
+        for peer in &mut peers {
+            peer.run(move |own| {
+                bind(&own.memory, node);
+                own.memory.fill(SEED, PAGES);
+            });
+        }
+        let mut domain = Domain::open();
+        let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
+        let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+        assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
+        let place = i32::try_from(node).expect("0 or 1");
+        let right = pages_on(peers[0].pid(), PAGES, place);
+        context.note(format!("{right} of {PAGES} frames on node {node}"));
+        assert!(right >= PAGES - WRONG, "{right} on node {node}");
+    }
 }
 
 /// Does `work` while another thread moves this one from processor to processor.
