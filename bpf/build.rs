@@ -43,6 +43,6 @@ fn compile(clang: &str, folder: &Path, name: &str) {
     match compiled {
         Ok(status) if status.success() => {}
         Ok(status) => panic!("{clang} could not compile bpf/{source}: {status}"),
-        Err(error) => panic!("{clang}: {error}; `make setup` installs it"),
+        Err(error) => panic!("{clang}: {error}; docs/install.md has what a build needs"),
     }
 }

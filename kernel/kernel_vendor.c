@@ -90,15 +90,16 @@ static const char *skip(const char *text, const char *set)
 
 /*
  * "6.1.0-57-amd64", "6.1.0-0.deb11.56-amd64", "6.12.22+bpo-amd64",
- * "6.12.117+deb12-amd64"
+ * "6.12.117+deb12-amd64", "6.12.74+deb13+1-amd64"
  */
 static bool is_debian_release(const char *release)
 {
 	const char *at = skip(release, NUMBERS);
-	const char *number = behind(at, "+deb") ?: behind(at, "-0.deb") ?:
-			     behind(at, "-");
+	const char *deb = skip(behind(at, "+deb"), NUMBERS);
+	const char *number = behind(at, "-0.deb") ?: behind(at, "-");
 
-	at = behind(behind(at, "+bpo") ?: skip(number, NUMBERS), "-");
+	deb = skip(behind(deb, "+"), DIGITS) ?: deb;
+	at = behind(behind(at, "+bpo") ?: deb ?: skip(number, NUMBERS), "-");
 	return at == flavour_of(release);
 }
 

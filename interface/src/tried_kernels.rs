@@ -100,7 +100,8 @@ impl KernelName<'_> {
             && self.series() == of_revision.series()
     }
 
-    /// `6.1.0-57-amd64`, `6.1.0-0.deb11.56-amd64`, `6.12.22+bpo-amd64`, `6.12.117+deb12-amd64`.
+    /// `6.1.0-57-amd64`, `6.1.0-0.deb11.56-amd64`, `6.12.22+bpo-amd64`, `6.12.117+deb12-amd64`,
+    /// `6.12.74+deb13+1-amd64`.
     fn has_debian_release(&self) -> bool {
         let flavour = self.behind_debian_numbers();
         flavour.is_some_and(|flavour| !flavour.is_empty() && flavour == self.flavour())
@@ -108,12 +109,19 @@ impl KernelName<'_> {
 
     fn behind_debian_numbers(&self) -> Option<&str> {
         let behind = skip(self.release, is_number)?;
-        let mut marks = ["+deb", "-0.deb", "-"].into_iter();
-        let number = marks.find_map(|mark| behind.strip_prefix(mark));
+        let of_debian = || {
+            let behind = skip(behind.strip_prefix("+deb")?, is_number)?;
+            let build = behind.strip_prefix('+');
+            let build = build.and_then(|build| skip(build, is_digit));
+            Some(build.unwrap_or(behind))
+        };
+        let older = || {
+            let mut marks = ["-0.deb", "-"].into_iter();
+            let number = marks.find_map(|mark| behind.strip_prefix(mark))?;
+            skip(number, is_number)
+        };
         let plain = behind.strip_prefix("+bpo");
-        plain
-            .or_else(|| skip(number?, is_number))?
-            .strip_prefix('-')
+        plain.or_else(of_debian).or_else(older)?.strip_prefix('-')
     }
 
     /// Whether the tests passed on kernels of this vendor, series and flavour.

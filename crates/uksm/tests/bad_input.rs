@@ -213,7 +213,7 @@ fn program_name_that_can_match_nothing() {
 fn module_missing() {
     let line = Place::new().refused(1, &["run", "--all"]);
     assert!(
-        line.contains("/no-device: the uksm module is not loaded: run `modprobe uksm`"),
+        line.contains("/no-device: the uksm module is not loaded: `uksm doctor` says how"),
         "{line}"
     );
 }

@@ -14,8 +14,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// There is no device: the module is not loaded.
     #[error(
-        "{}: the uksm module is not loaded: run `modprobe uksm`; `uksm doctor` names the \
-         reason if that fails",
+        "{}: the uksm module is not loaded: `uksm doctor` says how this kernel can load it; \
+         `uksm run --backend ksm` needs no module",
         path.display()
     )]
     Missing {

@@ -60,7 +60,7 @@ const NAMES: [(&str, Distribution); 21] = [
 
 /// Names of `ID`, `ID_LIKE` and `VARIANT_ID` with which `/usr` is an image. Most of Fedora's kind
 /// also have a line `OSTREE_VERSION`.
-const IMAGES: [&str; 13] = [
+const IMAGES: [&str; 14] = [
     "aeon",
     "bazzite",
     "coreos",
@@ -74,6 +74,7 @@ const IMAGES: [&str; 13] = [
     "sl-micro",
     "sle-micro",
     "steamos",
+    "ubuntu-core",
 ];
 
 /// Flavours of SUSE's kernels for x86-64.
@@ -130,14 +131,29 @@ impl Distribution {
                 let flavour = suse_flavour(release)?;
                 Some(format!("zypper install kernel-{flavour}-devel"))
             }
+            (Some("Arch Linux"), _) if release.ends_with("-rt") => arch("linux-rt"),
             (Some("Arch Linux"), _) => arch("linux"),
             (Some("CachyOS"), _) => arch(&cachyos_kernel(release)),
             (Some("Manjaro"), _) => arch(&manjaro_kernel(release)?),
             (None, Distribution::Arch) => {
-                let mut known = ["lts", "zen", "hardened"].into_iter();
+                let mut known = ["lts", "zen", "hardened", "rt"].into_iter();
                 let kind = known.find(|kind| release.ends_with(&format!("-{kind}")))?;
                 arch(&format!("linux-{kind}"))
             }
+            _ => None,
+        }
+    }
+
+    /// The command that installs DKMS, where one is known.
+    pub(in crate::doctor) const fn dkms(self) -> Option<&'static str> {
+        match self {
+            Distribution::Debian | Distribution::Ubuntu | Distribution::Proxmox => {
+                Some("apt install dkms")
+            }
+            Distribution::Fedora | Distribution::Amazon => Some("dnf install dkms"),
+            Distribution::RedHat | Distribution::Oracle => Some("dnf install dkms   # of EPEL"),
+            Distribution::Suse => Some("zypper install dkms"),
+            Distribution::Arch => Some("pacman -S dkms"),
             _ => None,
         }
     }

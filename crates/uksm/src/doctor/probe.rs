@@ -11,6 +11,8 @@
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
+use uksm_input::regular_file::open_regular;
+
 use super::unpack::unpack;
 
 /// Maximum number of bytes of a file that are read: the longest is a kernel's configuration of some
@@ -87,7 +89,7 @@ impl Root {
 
     /// At most this number of bytes of a file.
     pub(super) fn first_bytes(&self, path: &str, most: u64) -> FileContent<Vec<u8>> {
-        let file = std::fs::File::open(self.at(Path::new(path)));
+        let file = open_regular(&self.at(Path::new(path)));
         let mut bytes = Vec::new();
         let read = file.and_then(|file| file.take(most).read_to_end(&mut bytes));
         match read {

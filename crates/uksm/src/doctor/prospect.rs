@@ -35,8 +35,8 @@ pub(in crate::doctor) const TRIED_WITH: &str = "CONFIG_KALLSYMS_ALL";
 pub(in crate::doctor) enum Prospect {
     /// The kernel's name cannot be read.
     Unknown(String),
-    /// The installed module is of another kernel, or of another build of this one: it must be
-    /// built again first.
+    /// The installed module is damaged, or of another kernel, or of another build of this one: it
+    /// must be built again first.
     Misbuilt,
     /// The tests passed on kernels like this.
     Tried,
@@ -55,7 +55,7 @@ impl Prospect {
             if let Some(reason) = build_obstacle(host) {
                 return Prospect::Impossible(reason);
             }
-            if misfit(host).is_some() {
+            if is_damaged(host) || misfit(host).is_some() {
                 return Prospect::Misbuilt;
             }
         }
@@ -79,6 +79,33 @@ impl Prospect {
             Prospect::Misbuilt | Prospect::Impossible(_) => None,
         }
     }
+}
+
+/// Whether the file of the installed module is no module, as a full disk leaves it.
+pub(in crate::doctor) fn is_damaged(host: &Host) -> bool {
+    host.module
+        .file
+        .as_ref()
+        .is_some_and(|file| file.is_damaged)
+}
+
+/// Whether the kernel loads only modules with a signature.
+pub(in crate::doctor) fn wants_signatures(host: &Host) -> bool {
+    let kernel = &host.kernel;
+    let locked = chosen(kernel.lockdown.text()).is_some_and(|mode| mode != "none");
+    locked || kernel.enforced.text() == "Y"
+}
+
+/// Whether the kernel refuses the installed module because it has no signature.
+pub(in crate::doctor) fn is_unsigned(host: &Host) -> bool {
+    let file = host.module.file.as_ref();
+    wants_signatures(host) && file.and_then(|file| file.is_signed) == Some(false)
+}
+
+/// The name in brackets in `none [integrity] confidentiality`.
+pub(in crate::doctor) fn chosen(text: &str) -> Option<&str> {
+    let (_, from) = text.split_once('[')?;
+    Some(from.split_once(']')?.0)
 }
 
 /// A kernel that is not the running one.
@@ -112,9 +139,13 @@ pub(in crate::doctor) fn needs_of_build(host: &Host) -> Option<Vec<String>> {
         return None;
     }
     let mut commands = Vec::new();
+    let distribution = host.vendor.distribution;
+    if !module.has_dkms {
+        commands.extend(distribution.dkms().map(str::to_owned));
+    }
     if !module.has_headers {
         let release = host.kernel.release.there()?;
-        commands.push(host.vendor.distribution.headers(release, vendor(host))?);
+        commands.push(distribution.headers(release, vendor(host))?);
     }
     if !module.has_sources {
         // From a clone of the sources.

@@ -454,6 +454,7 @@ fn the_symbols_are_those_that_the_module_looks_up() {
             "__mmu_notifier_invalidate_range",
             "__pte_offset_map_lock",
             "__split_huge_page_to_list_to_order",
+            "hugetlb_total_pages",
             "pte_offset_map_lock",
             "split_huge_page_to_list",
             "split_huge_page_to_list_to_order",

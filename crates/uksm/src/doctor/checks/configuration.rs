@@ -8,6 +8,7 @@
 use crate::control::{Answer, NoAnswer};
 use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
+use crate::doctor::probe::FileContent;
 use crate::doctor::prospect::Prospect;
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[
@@ -17,7 +18,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         reads: "/etc/uksm/config.toml, /etc/uksm/conf.d",
         worst: Severity::Error,
         cost: "uksm run refuses to start, and uksm reload changes nothing",
-        mend: "correct the line that is named",
+        mend: "correct the line or file that is named",
         judge: configuration,
     },
     Check {
@@ -64,7 +65,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         reads: "the daemon's socket",
         worst: Severity::Warning,
         cost: "nothing new is merged while no daemon runs; what is merged stays so",
-        mend: "start it when the module is loaded; `journalctl -u uksm` has its errors",
+        mend: "start it, when the module is loaded or without it; `journalctl -u uksm` has its errors",
         judge: daemon,
     },
     Check {
@@ -114,14 +115,17 @@ fn targets(host: &Host) -> Verdict {
     let Ok(config) = &configured.config else {
         return Verdict::unknown("the configuration cannot be read");
     };
+    // In-kernel KSM keeps no groups.
+    let look = match is_without_module(host) {
+        true => "uksm analyze",
+        false => "uksm group suggest --all",
+    };
     let named = config.settings.targets.all || !config.settings.targets.chosen.is_empty();
     match (named || config.has_groups(), configured.is_there) {
         (true, _) => Verdict::ok("the configuration names processes"),
-        (false, true) => Verdict::warning("the configuration names no processes")
-            .mend("uksm group suggest --all"),
+        (false, true) => Verdict::warning("the configuration names no processes").mend(look),
         (false, false) => {
-            Verdict::note("no processes are named, because there is no configuration")
-                .mend("uksm group suggest --all")
+            Verdict::note("no processes are named, because there is no configuration").mend(look)
         }
     }
 }
@@ -157,15 +161,35 @@ fn daemon(host: &Host) -> Verdict {
     match &host.configuration.answer {
         Ok(Answer::Error(line)) => Verdict::warning(format!("the daemon answers: {line}")),
         Ok(_) => Verdict::ok("the daemon answers"),
-        Err(NoAnswer::NotRunning) if !can_start(host) => {
-            Verdict::note("no daemon runs, and it needs the module first (module-loaded)")
-        }
-        Err(NoAnswer::NotRunning) => {
-            Verdict::note("no daemon runs").mend("systemctl enable --now uksm")
-        }
+        Err(NoAnswer::NotRunning) => not_running(host),
         Err(NoAnswer::Failed(line)) if !host.rights.may_open() => Verdict::unknown(line),
         Err(NoAnswer::Failed(line)) => Verdict::warning(line).mend("systemctl restart uksm"),
     }
+}
+
+fn not_running(host: &Host) -> Verdict {
+    let configured = &host.configuration;
+    let is_installed = configured.has_systemd && configured.has_unit;
+    if configured.config.is_err() {
+        return Verdict::note("no daemon runs, and none starts with this configuration");
+    }
+    if can_start(host) {
+        let verdict = Verdict::note("no daemon runs");
+        return match is_installed {
+            true => verdict.mend("systemctl enable --now uksm"),
+            false => verdict.mend("uksm run"),
+        };
+    }
+    match is_without_module(host) && host.kernel.ksm != FileContent::Absent {
+        true => Verdict::note("no daemon runs").mend("uksm run --backend ksm --comm NAME"),
+        false => Verdict::note("no daemon runs, and it needs the module first (module-loaded)"),
+    }
+}
+
+/// Whether merging has to do without the module here, as things are.
+fn is_without_module(host: &Host) -> bool {
+    let has_none = !host.module.is_loaded && Prospect::of(host).is_refused();
+    host.configuration.drives_ksm() || has_none
 }
 
 /// Whether the service can start: it loads the module, if there is one that accepts this kernel.
@@ -224,7 +248,7 @@ fn unit(host: &Host) -> Verdict {
             Verdict::note("the service does not start with the host").mend("systemctl enable uksm")
         }
         (true, false, false) => Verdict::note("the service is not installed")
-            .mend("cp packaging/uksm.service /etc/systemd/system/")
+            .mend("make install")
             .mend("systemctl daemon-reload && systemctl enable uksm"),
     }
 }

@@ -14,7 +14,8 @@ use crate::doctor::host::Host;
 use crate::doctor::host::kernel::SYMBOLS;
 use crate::doctor::probe::FileContent;
 use crate::doctor::prospect::{
-    Prospect, TRIED_WITH, is_too_old, needs_of_build, untried_kernel, wrong_options,
+    Prospect, TRIED_WITH, chosen, is_too_old, needs_of_build, untried_kernel, wants_signatures,
+    wrong_options,
 };
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[
@@ -35,10 +36,11 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         reads: "/proc/sys/kernel/{osrelease,version}, /etc/os-release, linux/version.h of the headers, \
                 /sys/module/uksm/parameters/untested",
         worst: Severity::Error,
-        cost: "the module refuses a kernel on which its tests did not run: a change of memory \
-               management that no test has seen can damage merged pages",
-        mend: "a kernel of the list in docs/kernels.md, or `uksm run --backend ksm`, which needs \
-               no module",
+        cost: "the module does not build for an older kernel, and refuses one on which its tests \
+               did not run: a change of memory management that no test has seen can damage \
+               merged pages",
+        mend: "on Debian and Proxmox VE a kernel of the list in docs/kernels.md; elsewhere, where \
+               the kernel has KSM, `uksm run --backend ksm`",
         judge: version,
     },
     Check {
@@ -57,8 +59,8 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
                 not tried",
         reads: "/boot/config-RELEASE or /proc/config.gz",
         worst: Severity::Error,
-        cost: "the module cannot be loaded, or cannot find the kernel functions that it calls",
-        mend: "a kernel built with the options; where there is none, `uksm run --backend ksm` drives in-kernel KSM instead",
+        cost: "the module cannot be built or loaded; without CONFIG_KALLSYMS_ALL alone it wants untested=1",
+        mend: "a kernel built with the options; where only KSM is there, `uksm run --backend ksm`",
         judge: options,
     },
     Check {
@@ -217,12 +219,6 @@ fn symbols(host: &Host) -> Verdict {
     }
 }
 
-/// The name in brackets in `none [integrity] confidentiality`.
-pub(in crate::doctor) fn chosen(text: &str) -> Option<&str> {
-    let (_, from) = text.split_once('[')?;
-    Some(from.split_once(']')?.0)
-}
-
 fn lockdown(host: &Host) -> Verdict {
     match &host.kernel.lockdown {
         FileContent::There(text) => match chosen(text) {
@@ -249,32 +245,34 @@ fn signature(host: &Host) -> Verdict {
         FileContent::Absent => false,
         FileContent::Unread(why) => return Verdict::unknown(why),
     };
-    let locked = chosen(kernel.lockdown.text()).is_some_and(|mode| mode != "none");
-    if !locked && kernel.enforced.text() != "Y" {
+    if !wants_signatures(host) {
         return Verdict::ok(match secure {
             true => "secure boot is on, and this kernel loads modules without a signature",
             false => "the kernel loads modules without a signature",
         });
     }
     let key = host.vendor.distribution.signing_key();
-    let enrol = |verdict: Verdict| verdict.mend(format!("mokutil --import {key}"));
+    let enrol = |verdict: Verdict| {
+        verdict
+            .mend(format!("mokutil --import {key}"))
+            .mend("reboot   # and confirm the key on the console before the system starts")
+    };
     if host.module.is_loaded {
         return Verdict::ok("the kernel wants signatures, and has loaded the module");
     }
     if let Prospect::Impossible(_) = Prospect::of(host) {
         return Verdict::not_applicable("there can be no module on this kernel");
     }
+    let release = host.kernel.release.text();
     match host.module.file.as_ref().map(|file| file.is_signed) {
         Some(Some(false)) => {
             let verdict =
                 Verdict::error("the kernel wants signatures, and the installed module has none");
             match needs_of_build(host) {
                 None => verdict,
-                Some(needs) => enrol(
-                    verdict
-                        .mend_all(needs)
-                        .mend("dkms remove uksm/0.1.0 --all && dkms install uksm/0.1.0"),
-                ),
+                Some(needs) => enrol(verdict.mend_all(needs).mend(format!(
+                    "dkms remove uksm/0.1.0 -k {release} && dkms install uksm/0.1.0 -k {release}"
+                ))),
             }
         }
         Some(Some(true)) => enrol(Verdict::note(

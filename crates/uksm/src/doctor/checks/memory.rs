@@ -5,10 +5,10 @@
 //! Kernel documentation `admin-guide/mm/{transhuge,hugetlbpage,ksm,zswap}.rst`,
 //! `mm/overcommit-accounting.rst`, `admin-guide/cgroup-v2.rst`.
 
-use super::kernel::chosen;
 use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
 use crate::doctor::probe::{FileContent, size};
+use crate::doctor::prospect::chosen;
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {

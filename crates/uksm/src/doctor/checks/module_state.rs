@@ -16,7 +16,9 @@ use crate::doctor::check::{Check, Severity, Verdict};
 use crate::doctor::host::Host;
 use crate::doctor::host::module_state::ModuleFile;
 use crate::doctor::probe::FileContent;
-use crate::doctor::prospect::{Misfit, Prospect, misfit, needs_of_build, untried_kernel, vendor};
+use crate::doctor::prospect::{
+    Misfit, Prospect, is_damaged, is_unsigned, misfit, needs_of_build, untried_kernel, vendor,
+};
 
 pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
@@ -33,14 +35,14 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "there is no uksm.ko for this kernel; a warning if one is loaded",
         reads: "/lib/modules/RELEASE/{updates/dkms,updates,extra,kernel/extra}/uksm.ko, modules.dep",
         worst: Severity::Error,
-        cost: "the module cannot be loaded by name: not now, or not after the next start of the host",
+        cost: "`modprobe uksm` finds no file, at once or after the next start of the host",
         mend: "build it with DKMS, where that is possible; else `uksm run --backend ksm`",
         judge: installed,
     },
     Check {
         name: "module-current",
-        finds: "uksm.ko was built for another kernel, or for another build of this one; a warning \
-                if another one than that file is loaded",
+        finds: "uksm.ko was built for another kernel, or for another build of this one, or is \
+                damaged; a warning if another one than that file is loaded",
         reads: "uksm.ko, /proc/sys/kernel/version, /sys/module/uksm/srcversion",
         worst: Severity::Error,
         cost: "a module of another kernel does not load; one that was updated is used from the next load on only",
@@ -98,6 +100,11 @@ fn not_loaded(host: &Host) -> Verdict {
         let what = format!("the module is not loaded, and cannot be built: {reason}");
         return without_module(host, Verdict::error(what));
     }
+    if is_unsigned(host) {
+        return Verdict::error(
+            "the module is not loaded, and the kernel refuses the installed one (signature)",
+        );
+    }
     let build = build_commands(host);
     if let Ok(Some(_)) = untried_kernel(host) {
         let when = match &build {
@@ -121,13 +128,17 @@ fn not_loaded(host: &Host) -> Verdict {
 /// if it cannot be built, or no package is known to have the headers.
 fn build_commands(host: &Host) -> Option<Vec<String>> {
     let release = host.kernel.release.text();
-    let build = match (&host.module.file, misfit(host)) {
-        (None, _) => vec![INSTALL.to_owned()],
-        (Some(_), None) => return Some(Vec::new()),
-        (Some(_), Some(Misfit::OtherKernel(_))) => vec![
+    let again = || {
+        vec![
             format!("dkms build --force uksm/0.1.0 -k {release}"),
             format!("dkms install --force uksm/0.1.0 -k {release}"),
-        ],
+        ]
+    };
+    let build = match (&host.module.file, misfit(host)) {
+        (None, _) => vec![INSTALL.to_owned()],
+        (Some(_), None) if is_damaged(host) => again(),
+        (Some(_), None) => return Some(Vec::new()),
+        (Some(_), Some(Misfit::OtherKernel(_))) => again(),
         (Some(_), Some(Misfit::OtherBuild(_))) => vec![
             format!("dkms remove uksm/0.1.0 -k {release}"),
             format!("dkms install uksm/0.1.0 -k {release}"),
@@ -173,6 +184,7 @@ fn current(host: &Host) -> Verdict {
     }
     let release = host.kernel.release.text();
     let what = match misfit(host) {
+        None if file.is_damaged => format!("{} is no module: its file is damaged", file.name),
         None => return same_as_loaded(host, file),
         Some(Misfit::OtherKernel(built)) => {
             format!(

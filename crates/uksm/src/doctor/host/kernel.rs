@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
 use procfs_core::{ConfigSetting, FromBufRead as _, KernelConfig};
+use uksm_input::regular_file::open_regular;
 
 use crate::doctor::probe::{FileContent, MAX_FILE_BYTES, Root, unread};
 
@@ -53,18 +54,7 @@ impl HostKernel {
         let release = root
             .text("proc/sys/kernel/osrelease")
             .map(|text| text.trim().to_owned());
-        let config = match release.there() {
-            Some(release) => root.bytes(&format!("boot/config-{release}")),
-            None => FileContent::Absent,
-        };
-        let config = match config {
-            // A user who may not read the first file may be able to read the second.
-            FileContent::There(text) => FileContent::There(text),
-            other => match root.unpacked("proc/config.gz", MAX_FILE_BYTES) {
-                FileContent::Absent => other,
-                seen => seen,
-            },
-        };
+        let config = options(root, release.text());
         let headers = format!("lib/modules/{}/build/{VERSION_HEADER}", release.text());
         HostKernel {
             release,
@@ -88,6 +78,7 @@ impl HostKernel {
         }
     }
 
+    /// Whether an option is set; none if the options are unknown.
     pub(in crate::doctor) fn has(&self, option: &str) -> Option<bool> {
         let config = self.config.there()?;
         let setting = config.0.get(option);
@@ -98,10 +89,34 @@ impl HostKernel {
     }
 }
 
+/// The text of the options, of the first place that has some: a user may not read each of them,
+/// and a full disk leaves an empty file.
+fn options(root: &Root, release: &str) -> FileContent<Vec<u8>> {
+    let mut seen = FileContent::Absent;
+    for place in [
+        format!("boot/config-{release}"),
+        "proc/config.gz".to_owned(),
+        format!("lib/modules/{release}/config"),
+        format!("lib/modules/{release}/build/.config"),
+    ] {
+        match root.unpacked(&place, MAX_FILE_BYTES) {
+            FileContent::There(text) if text.windows(7).any(|part| part == b"CONFIG_") => {
+                return FileContent::There(text);
+            }
+            FileContent::There(_) => {
+                seen = FileContent::Unread(format!("/{place} has no option"));
+            }
+            FileContent::Unread(why) => seen = FileContent::Unread(why),
+            FileContent::Absent => {}
+        }
+    }
+    seen
+}
+
 /// Searches the list for [`SYMBOLS`]. It has hundreds of thousands of lines and is not kept.
 /// Link-time optimisation of LLVM adds a suffix to a name, which the kernel ignores as well.
 fn found_symbols(root: &Root, path: &str) -> FileContent<BTreeSet<String>> {
-    let file = match std::fs::File::open(root.at(Path::new(path))) {
+    let file = match open_regular(&root.at(Path::new(path))) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return FileContent::Absent,
         Err(error) => return FileContent::Unread(unread(path, &error)),

@@ -30,6 +30,7 @@ pub(in crate::doctor) struct ModuleState {
     pub(in crate::doctor) file: Option<ModuleFile>,
     pub(in crate::doctor) has_headers: bool,
     pub(in crate::doctor) has_sources: bool,
+    pub(in crate::doctor) has_dkms: bool,
     pub(in crate::doctor) loads_at_start: bool,
     /// Whether the module may map frames.
     pub(in crate::doctor) opened: module::Result<bool>,
@@ -41,6 +42,8 @@ pub(in crate::doctor) struct ModuleFile {
     pub(in crate::doctor) name: String,
     /// Why its properties cannot be read.
     pub(in crate::doctor) unread: Option<String>,
+    /// It was read, and is no module.
+    pub(in crate::doctor) is_damaged: bool,
     /// None if the file cannot be read.
     pub(in crate::doctor) is_signed: Option<bool>,
     /// The kernel that it was built for.
@@ -83,6 +86,7 @@ impl ModuleState {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
                 name.starts_with("uksm-") && path.join("dkms.conf").exists()
             }),
+            has_dkms: root.has("usr/sbin/dkms") || root.has("usr/bin/dkms"),
             loads_at_start: lists.any(|path| names_it(&path)),
             opened,
         }
@@ -92,7 +96,7 @@ impl ModuleState {
 impl ModuleFile {
     fn read(root: &Root, place: &str) -> ModuleFile {
         let name = format!("/{place}");
-        let (bytes, why) = match root.unpacked(&name, MAX_FILE_BYTES) {
+        let (bytes, unread) = match root.unpacked(&name, MAX_FILE_BYTES) {
             FileContent::There(bytes) => (bytes, None),
             FileContent::Absent => (Vec::new(), None),
             FileContent::Unread(why) => (Vec::new(), Some(why)),
@@ -105,10 +109,8 @@ impl ModuleFile {
             values.next().map(str::to_owned)
         };
         ModuleFile {
-            unread: match &modinfo_lines {
-                Some(_) => None,
-                None => Some(why.unwrap_or_else(|| format!("{name} is no file of a module"))),
-            },
+            is_damaged: unread.is_none() && modinfo_lines.is_none(),
+            unread,
             name,
             is_signed: modinfo_lines.as_ref().map(|_| bytes.ends_with(SIGNED)),
             kernel: of("vermagic").and_then(|text| Some(text.split(' ').next()?.to_owned())),

@@ -103,7 +103,7 @@ cases! {
         fake.write("proc/kallsyms", "0000 T kallsyms_lookup_name\n0000 T pidfd_get_pid\n");
     };
     "lockdown" Warning ["confidentiality"] |fake| fake.write("sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
-    "signature" Error ["has none", "mokutil --import"] |fake| {
+    "signature" Error ["has none", "mokutil --import", "reboot"] |fake| {
         secure_boot(fake);
         unloaded(fake);
         fake.put(MODULE, &file_of_module(RELEASE, "ABC", false));
@@ -173,7 +173,26 @@ cases! {
     "module-current" Warning ["not the one that is installed", "rmmod"] |fake| {
         fake.put(MODULE, &file_of_module(RELEASE, "DEF", true));
     };
-    "module-current" Note ["updates/dkms/uksm.ko is no file of a module"] |fake| fake.write(MODULE, "no ELF");
+    "module-current" Warning ["updates/dkms/uksm.ko is no module", "dkms build --force uksm/0.1.0 -k"] |fake| fake.write(MODULE, "no ELF");
+    "module-current" Error ["is damaged"] |fake| {
+        unloaded(fake);
+        fake.write(MODULE, "");
+    };
+    "module-loaded" Error ["dkms build --force uksm/0.1.0", "modprobe uksm"] |fake| {
+        unloaded(fake);
+        fake.write(MODULE, "");
+    };
+    "module-loaded" Error ["refuses the installed one (signature)"] |fake| {
+        secure_boot(fake);
+        unloaded(fake);
+        fake.put(MODULE, &file_of_module(RELEASE, "ABC", false));
+    };
+    "module-installed" Error ["apt install dkms dkms install uksm/0.1.0"] |fake| {
+        without_module(fake);
+        fake.write("usr/src/uksm-0.1.0/dkms.conf", "");
+        fake.remove("usr/sbin/dkms");
+    };
+    "kernel-options" Note ["config-6.12.0-1-amd64 has no option"] |fake| fake.write(&format!("boot/config-{RELEASE}"), "");
     "module-at-start" Note ["/etc/modules-load.d/uksm.conf"] |fake| {
         fake.remove("etc/modules-load.d");
         fake.remove("etc/systemd/system/multi-user.target.wants");
@@ -319,7 +338,7 @@ cases! {
     "zero-and-hints" Note ["only zeros"] |fake| fake.write(CONFIG, "merge = \"zero\"\n[targets]\nall = true\n");
     "dry-run" Warning ["dry_run"] |fake| fake.write(CONFIG, "dry_run = true\n[targets]\nall = true\n");
     "daemon" Warning ["hangs", "systemctl restart"] |fake| fake.daemon = || Err(NoAnswer::Failed("it hangs".to_owned()));
-    "daemon" Note ["needs the module first"] |fake| {
+    "daemon" Note ["uksm run --backend ksm --comm NAME"] |fake| {
         fake.boot("6.8.12-4-pve", "#1 SMP PREEMPT_DYNAMIC PMX 6.8.12-4");
         fake.daemon = || Err(NoAnswer::NotRunning);
     };
@@ -357,5 +376,14 @@ cases! {
         fake.write("run/systemd/system/uksm.service.d/b.conf", "[Service]\nFileDescriptorStoreMax=100\n");
     };
     "unit" Note ["systemctl enable uksm"] |fake| fake.remove("etc/systemd/system/multi-user.target.wants");
-    "unit" Note ["not installed", "packaging/uksm.service"] |fake| fake.remove("etc/systemd/system");
+    "daemon" Note ["uksm run"] |fake| {
+        fake.daemon = || Err(NoAnswer::NotRunning);
+        fake.remove("etc/systemd/system");
+    };
+    "daemon" Note ["none starts with this configuration"] |fake| {
+        fake.daemon = || Err(NoAnswer::NotRunning);
+        fake.write(CONFIG, "nonsense\n");
+    };
+    "targets" Warning ["uksm analyze"] |fake| fake.write(CONFIG, "backend = \"ksm\"\n");
+    "unit" Note ["not installed", "make install"] |fake| fake.remove("etc/systemd/system");
 }

@@ -124,6 +124,7 @@ impl Fake {
             ),
             ("proc/self/uid_map", "         0          0 4294967295\n"),
             ("boot/config-6.12.0-1-amd64", OPTIONS),
+            ("usr/sbin/dkms", "#!/bin/bash\n"),
             ("sys/kernel/mm/ksm/run", "0\n"),
             ("sys/kernel/mm/ksm/pages_to_scan", "100\n"),
             ("sys/kernel/mm/ksm/sleep_millisecs", "20\n"),
