@@ -10,6 +10,9 @@
 //! some workers are killed and replaced. Afterwards every worker must have been right all the
 //! time, and no frame may be left.
 
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 use uksm_policy::command::{SpaceId, Status};
@@ -21,7 +24,7 @@ use crate::fixtures::contents::{HUGE_PAGES, Random};
 use crate::fixtures::domain::Domain;
 use crate::fixtures::memory::{BASE, Memory};
 use crate::fixtures::merger::Merger;
-use crate::fixtures::process::{fork_alone, signal, wait};
+use crate::fixtures::process::{fork_alone, fork_with, pipe, signal, wait};
 use crate::fixtures::worker::{self, PAGES};
 use crate::fixtures::zram;
 
@@ -61,12 +64,17 @@ struct StressWorker {
 
 fn start(group: &Cgroup, domain: &Domain, seed: u64, end: Instant, load: &Load) -> StressWorker {
     let (time, ksm) = (end.saturating_duration_since(Instant::now()), load.ksm);
-    let pid = fork_alone(|| worker::work(seed, time, ksm));
+    let (gate, opener) = pipe();
+    let pid = fork_with(gate.as_raw_fd(), move || {
+        // On a machine with much else to do its time could be over before it is attached.
+        let waited = File::from(gate).read(&mut [0]);
+        assert_eq!(waited.expect("the gate"), 0);
+        worker::work(seed, time, ksm)
+    });
     group.take(pid);
-    StressWorker {
-        pid,
-        space: domain.attach_pid(pid),
-    }
+    let space = domain.attach_pid(pid);
+    drop(opener);
+    StressWorker { pid, space }
 }
 
 fn ran(pid: i32) -> bool {
