@@ -211,18 +211,29 @@ fn an_id_seen_with_other_contents_names_another_frame() {
     // The same for a frame that comes from a set.
     let mut page = queued_page(&engine, 0, Payer::Level(0));
     page.hash = 79;
-    engine.merge.queue().open_set(&page);
+    let set = engine.merge.queue().open_set(&page);
+    page.place.page = 1;
+    engine.merge.queue().join_set(&page, set);
     engine.fold();
-    engine.on_folded(
-        &[FoldOutcome {
-            status: Status::Merged,
-            reason: Reason::None,
-            frame: 9,
-        }],
-        0,
-    );
+    let merged = FoldOutcome {
+        status: Status::Merged,
+        reason: Reason::None,
+        frame: 9,
+    };
+    engine.on_folded(vec![merged; 2], 0);
     assert_eq!(engine.lookup.newest_frame(78), None);
     assert_eq!(engine.lookup.newest_frame(79), Some(frame));
+    assert_eq!(engine.lookup.report_frames().sharers, 2);
+    // A page that is alone in a new frame is given back, and no page joins the frame.
+    page.hash = 80;
+    engine.merge.queue().open_set(&page);
+    engine.fold();
+    engine.on_folded(vec![merged], 0);
+    assert_eq!(engine.lookup.newest_frame(79), None);
+    assert_eq!(engine.lookup.newest_frame(80), None);
+    let undo = engine.undo_false_match().expect("it is to be given back");
+    assert!(matches!(undo.command, Command::GiveBack { .. }));
+    assert!(engine.undo_false_match().is_none());
     assert_eq!(engine.lookup.report_frames().sharers, 1);
 }
 
@@ -250,7 +261,7 @@ fn a_page_whose_lock_is_held_leaves_its_place_in_the_index_to_others() {
         frame: 0,
     };
     engine.on_folded(
-        &[
+        vec![
             outcome(Status::Busy, Reason::Lock),
             outcome(Status::Differed, Reason::Alone),
         ],
