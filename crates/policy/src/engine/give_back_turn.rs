@@ -4,20 +4,22 @@
 //! [`crate::lookup::giving_back`] decides when. A *sweep* passes over the spaces by id, and in each
 //! over the stretches of its regions that begin with a page believed to be merged. Where a process
 //! holds its locks, the sweep goes on with the next space; where there is no memory for copies, it
-//! ends. Listings of frames pay for it, or, where the machine refuses frames, the governor alone.
+//! ends. It is paid from the share of the listings of frames, or, where the machine refuses frames,
+//! from that of the governor alone.
 //!
 //! A *false match* leaves a page alone in a new frame: the other pages of its set turned out to be
 //! different. The engine treats such a page as if it had not been merged, and gives it back before
 //! any other command. If that fails, the page is found merged when it is read again.
 //!
-//! A machine does not name the pages that it gives back. They count as merged until they are read,
-//! and so many pages of the region that are found broken do not count as written then. Some of
-//! these may be others that were written: the number is right, and the time nearly.
+//! A machine does not name the pages that it gives back. They count as merged until they are read.
+//! As many broken pages of a region as were given back do not count as written: the number is right,
+//! but a page that was written can take the place of one that was given back, which then counts as
+//! written later.
 //!
-//! Nothing is merged again and again. A page that was given back is looked up like any other, but
-//! not with the frame that it had: pages do not join frames with one mapping until a listing has
-//! freed them. A page of a false match stays indexed, or its partner does, and pages whose hash
-//! collides are read in full ([`super::full_read_turn`]).
+//! A page that was given back is looked up like any other when it is read again. It does not meet
+//! the frame that it had: no page joins a frame with one mapping until a listing has freed it. After
+//! a false match the page or its partner stays indexed, and they can meet again if the strength is
+//! fixed and pages of such a hash are not read in full ([`super::full_read_turn`]).
 
 use super::Engine;
 use super::turn::{Action, Turn};

@@ -15,7 +15,7 @@
 //! across processes.
 //!
 //! Frames that had one mapping in a listing are marked, and those that have still only one in a
-//! listing that began at least [`STAY`] later are *lasting* singles, see [`super::giving_back`].
+//! listing that began at least [`STAY`] later are *lasting* singles (`giving_back.rs`).
 //!
 //! A frame has a limit of mappings. A page that is sent to a full frame cannot be merged with it,
 //! so room is *reserved* for a page when it begins to wait, and released with its outcome.
@@ -30,7 +30,6 @@
 use crate::command::{Frame, FrameId, Nanos, SpaceId};
 use crate::convert;
 use crate::lookup::frame_table::FrameTable;
-use crate::lookup::giving_back::Singles;
 use crate::params::{MAX_SHARERS, SECOND};
 use crate::report::FrameReport;
 
@@ -65,6 +64,17 @@ impl FrameRecord {
 }
 
 const _: () = assert!(size_of::<FrameRecord>() == 8 && MAX_SHARERS < 1 << u16::BITS);
+
+/// Frames with one mapping, as far as known.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Singles {
+    /// All frames.
+    pub(crate) frames: u64,
+    /// Those with one mapping.
+    pub(crate) now: u64,
+    /// Those that have had one mapping for [`STAY`].
+    pub(crate) lasting: u64,
+}
 
 /// The known frames.
 #[derive(Debug, Clone)]

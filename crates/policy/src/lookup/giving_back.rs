@@ -2,16 +2,17 @@
 //!
 //! # Problem
 //! A frame whose other sharers have written their pages, or ended, saves nothing, and can be
-//! neither moved nor swapped out. The machine can turn its last page into an ordinary one again,
-//! but only where that page is, and nobody knows where: neither the kernel nor the engine keeps a
-//! list of the mappings of a frame.
+//! neither moved nor swapped out. The machine can give its last page a copy of its own again, but
+//! only in the space of that page, and neither the kernel nor the engine keeps a list of the
+//! mappings of a frame.
 //!
 //! # Approach
-//! A listing of the frames counts those that have had one mapping for [`super::frames::STAY`], so
-//! that a frame that waits for its next sharer is left alone. If they are worth a pass over all
-//! merged pages, a *sweep* begins: the machine is asked for all ranges in which pages were merged,
-//! one after the other (`engine/give_back_turn.rs`). The next listing frees the frames. Until then
-//! no page joins a frame with one mapping: the page that was given back would be the first.
+//! A listing of the frames counts those that have had one mapping for
+//! [`STAY`](super::frames::STAY): one whose next sharer comes sooner is left alone. If they are
+//! worth a pass over all merged pages, a *sweep* begins: the machine is asked to give back in all
+//! ranges in which pages were merged, one after the other (`engine/give_back_turn.rs`). The next
+//! listing frees the frames. Until then no page joins a frame with one mapping: the page that was
+//! given back would be the first.
 //!
 //! Where the machine refuses frames, any frame with one mapping counts: each takes the place of one
 //! that would save something.
@@ -26,6 +27,7 @@
 //! see decision 58.
 
 use crate::command::{Nanos, SpaceId};
+use crate::lookup::frames::Singles;
 use crate::params::SECOND;
 
 /// A sweep is worth its cost for one frame in this many.
@@ -35,17 +37,6 @@ const MIN_LASTING: u64 = 64;
 /// The shortest and the longest wait between two sweeps.
 const MIN_WAIT: Nanos = 10 * SECOND;
 const MAX_WAIT: Nanos = 640 * SECOND;
-
-/// Frames with one mapping, in a listing of all.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Singles {
-    /// All frames.
-    pub(crate) frames: u64,
-    /// Those with one mapping.
-    pub(crate) now: u64,
-    /// Those that have had one mapping for long.
-    pub(crate) lasting: u64,
-}
 
 /// The pass over all merged pages that is under way.
 #[derive(Debug, Clone, Copy)]
