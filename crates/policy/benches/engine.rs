@@ -110,6 +110,11 @@ impl Host {
                 frames: vec![],
                 cursor: 0,
             },
+            &Command::GiveBack { end, .. } => Observation::GivenBack {
+                next: end,
+                pages: 0,
+                stopped: false,
+            },
             Command::TakeHints => Observation::Hints {
                 hints: if self.storms { self.storm() } else { vec![] },
                 lost: 0,

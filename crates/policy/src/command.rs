@@ -253,6 +253,17 @@ pub enum Command {
         /// First check that their contents are unchanged, and give up those whose are not.
         check: bool,
     },
+    /// Give the pages of a range whose frame nothing else maps a copy of their own again, at most
+    /// some thousand pages. Such a frame saves nothing, and can be neither moved nor swapped out.
+    /// The frames are freed by the next listing with `reap`. Answer: [`Observation::GivenBack`].
+    GiveBack {
+        /// The space.
+        space: SpaceId,
+        /// Byte address of the first page.
+        start: u64,
+        /// One past the last byte.
+        end: u64,
+    },
     /// Do nothing until this time. Answer: [`Observation::Woke`], which may come early,
     /// [`Observation::EventsArrived`], or [`Observation::HintsArrived`].
     Sleep {
@@ -324,6 +335,16 @@ pub enum Observation {
         frames: Vec<Frame>,
         /// Where to continue; 0 at the end.
         cursor: u32,
+    },
+    /// Answer to [`Command::GiveBack`].
+    GivenBack {
+        /// Where to continue; `end` when through. `start` if nothing can be done in this space just
+        /// now, because its process holds its locks.
+        next: u64,
+        /// Pages that have their own copy now.
+        pages: u64,
+        /// It ended early because the machine, or the process's cgroup, has no memory for copies.
+        stopped: bool,
     },
     /// Answer to [`Command::Sleep`].
     Woke,

@@ -16,7 +16,8 @@
 //! Concerns of several parts are here, by the observation that brings them: [`mappings`] (processes
 //! and mappings), [`hint_turn`] (hints that are followed), [`extension_turn`] (pages between
 //! matches), [`sample_turn`] (pages that were read), [`huge_again`] (zeros that khugepaged undoes),
-//! [`full_read_turn`] (pages that are read in full), [`sleep_turn`] (rest without work),
+//! [`full_read_turn`] (pages that are read in full), [`give_back_turn`] (frames with one mapping),
+//! [`sleep_turn`] (rest without work),
 //! [`fold_outcomes`] (results of merging), [`strength_change`] (hash strength), [`cost_by_space`]
 //! (work by space), [`space_report`], [`space_figures`], [`merged_sample`] and [`report`].
 //!
@@ -27,6 +28,7 @@ mod cost_by_space;
 mod extension_turn;
 mod fold_outcomes;
 mod full_read_turn;
+mod give_back_turn;
 mod hint_turn;
 mod huge_again;
 mod mappings;
@@ -215,8 +217,8 @@ impl Engine {
             Turn::Sample => self.answer.payer(),
             Turn::Extend => self.extension_payer(),
             Turn::ReadInFull(finder) | Turn::HashInFull(finder, ..) => self.colliding_payer(finder),
-            Turn::Fold => Payer::Batch,
-            Turn::Reap(payer) => payer,
+            Turn::Fold | Turn::Undo => Payer::Batch,
+            Turn::Reap(payer) | Turn::GiveBack(_, payer) => payer,
         }
     }
 
@@ -300,7 +302,14 @@ impl Engine {
             (Turn::HashInFull(_, first, ids), Observation::Frames { frames, .. }) => {
                 self.on_hashed_in_full(&frames, (first, ids));
             }
-            (Turn::Fold, Observation::Folded(outcomes)) => self.on_folded(&outcomes, cost),
+            (Turn::Fold, Observation::Folded(outcomes)) => self.on_folded(outcomes, cost),
+            (
+                Turn::GiveBack(region, _),
+                answer @ (Observation::GivenBack { .. } | Observation::NoMemory(_)),
+            ) => self.on_given_back(region, &answer),
+            (Turn::Undo, answer @ (Observation::GivenBack { .. } | Observation::NoMemory(_))) => {
+                self.on_undone(&answer, cost);
+            }
             (Turn::Reap(_), Observation::Frames { frames, cursor }) => {
                 self.lookup.reaped(&frames, cursor, now);
             }
@@ -330,6 +339,9 @@ impl Engine {
         if !self.accounts.is_ready(now) {
             return self.sleep();
         }
+        if let Some(undo) = self.undo_false_match() {
+            return undo;
+        }
         if !self.merge.is_flush_wanted() {
             if let Some(next) = self.extend() {
                 return next;
@@ -349,8 +361,13 @@ impl Engine {
         if let Some(list) = self.discovery.next(now) {
             return self.discover(list);
         }
-        if self.lookup.is_reap_due(now) {
-            return Turn::Reap(Payer::Reap).requests(self.lookup.reap(now));
+        if let Some(payer) = self.lookup.payer(now) {
+            if let Some(next) = self.sweep_singles(payer) {
+                return next;
+            }
+            if self.lookup.is_reap_due(now) {
+                return Turn::Reap(payer).requests(self.lookup.reap(now));
+            }
         }
         if self.hints.is_take_due(now) {
             self.hints.taking();

@@ -11,6 +11,7 @@
 pub(crate) mod frame_table;
 pub(crate) mod frames;
 mod full_hash_index;
+pub(crate) mod giving_back;
 pub mod merged;
 mod patrol;
 mod sharers;
@@ -19,11 +20,13 @@ pub mod unmerged;
 use std::collections::BTreeMap;
 
 use crate::accounts::budget::CpuBudget;
+use crate::accounts::payer::Payer;
 use crate::command::{Command, Frame, FrameId, Lines, Nanos, SpaceId};
 use crate::params::{Contents, Params, SECOND};
 use crate::report::{FrameReport, IndexMemory};
 use frames::Frames;
 use full_hash_index::FullHashIndex;
+use giving_back::GivingBack;
 pub use merged::MergedIndex;
 use patrol::Patrol;
 use sharers::Sharers;
@@ -56,6 +59,8 @@ pub(crate) struct Lookup {
     reap: CpuBudget,
     /// The schedule of passes that also check the contents of frames.
     patrol: Patrol,
+    /// The schedule of sweeps for frames with one mapping.
+    giving_back: GivingBack,
 }
 
 impl Lookup {
@@ -77,6 +82,7 @@ impl Lookup {
             most_bytes: params.index_bytes.unwrap_or(usize::MAX),
             reap: CpuBudget::new(params.bottom_cpu / 4.0, params.sleep),
             patrol: Patrol::every(params.patrol),
+            giving_back: GivingBack::default(),
         }
     }
 
@@ -187,9 +193,11 @@ impl Lookup {
         sharers.is_none_or(|sharers| !sharers.has(frame, space))
     }
 
-    /// Reserves room in a frame for one page of a space; false if there is none.
+    /// Reserves room in a frame for one page of a space; false if there is none, or if the frame's
+    /// only page is about to be given back.
     pub(crate) fn reserve_room(&mut self, frame: FrameId, space: SpaceId) -> bool {
-        if !self.may_join(frame, space) {
+        let is_leaving = self.giving_back.is_open() && self.frames.sharers_of(frame) == 1;
+        if is_leaving || !self.may_join(frame, space) {
             return false;
         }
         let is_room = self.frames.reserve(frame, self.most_sharers);
@@ -246,6 +254,13 @@ impl Lookup {
         self.merged.insert(hash, frame);
     }
 
+    /// A page of `space` became a frame, and is about to be given back: no page is to join it. An
+    /// earlier frame of this id is gone.
+    pub(crate) fn frame_made_in_vain(&mut self, frame: FrameId, space: SpaceId) {
+        self.forget_frame(frame);
+        self.frames.made(frame, space);
+    }
+
     /// A page of `space` was merged with a frame. Returns whether a page of the same space had
     /// become the frame.
     pub(crate) fn frame_shared(&mut self, frame: FrameId, space: SpaceId) -> bool {
@@ -287,7 +302,7 @@ impl Lookup {
     }
 
     /// `mappings` mappings of frames are gone: some frames may be unused.
-    pub(crate) fn expect_freed(&mut self, mappings: u32, now: Nanos) {
+    pub(crate) fn expect_freed(&mut self, mappings: u64, now: Nanos) {
         self.frames.expect_freed(mappings, now);
     }
 
@@ -300,6 +315,7 @@ impl Lookup {
     pub(crate) fn report_frames(&self) -> FrameReport {
         FrameReport {
             checked: self.patrol.checked(),
+            given_back: self.giving_back.pages(),
             ..self.frames.report()
         }
     }
@@ -347,6 +363,9 @@ impl Lookup {
                 sharers.forget(frame);
             }
         });
+        if self.frames.cursor() == 0 {
+            self.giving_back.listed(self.frames.singles(), now);
+        }
     }
 
     /// Learns the hash of all lines of the frame.
@@ -376,9 +395,34 @@ impl Lookup {
     }
 }
 
+/// Giving back frames with one mapping.
+impl Lookup {
+    /// The schedule.
+    pub(crate) fn giving_back(&mut self) -> &mut GivingBack {
+        &mut self.giving_back
+    }
+
+    /// The machine has no room for new frames: those that save nothing are to make room.
+    pub(crate) fn frames_refused(&mut self, now: Nanos) {
+        self.frames.expect_freed(0, now);
+        self.giving_back.frames_refused(self.frames.singles(), now);
+    }
+
+    /// `pages` pages have their own copy again.
+    pub(crate) fn given_back(&mut self, pages: u64) {
+        self.giving_back.given(pages);
+    }
+
+    /// The sweep is through, or has to stop: the next listing frees the frames.
+    pub(crate) fn end_sweep(&mut self, now: Nanos) {
+        let pages = self.giving_back.end_sweep(now);
+        self.frames.expect_freed(pages, now);
+    }
+}
+
 /// Freeing frames without mappings.
 impl Lookup {
-    /// The budget for it, to be charged.
+    /// The budget for it, and for giving frames back, to be charged.
     pub(crate) fn reap_budget(&mut self) -> &mut CpuBudget {
         &mut self.reap
     }
@@ -390,9 +434,17 @@ impl Lookup {
         checks.map_or(due, |checks| due.min(checks))
     }
 
-    /// Whether to list and free frames now.
-    pub(crate) fn is_reap_due(&mut self, now: Nanos) -> bool {
-        now >= self.pass_due() && self.reap.is_ready(now)
+    /// The payer for looking after frames now; none if that has to wait for its share.
+    pub(crate) fn payer(&mut self, now: Nanos) -> Option<Payer> {
+        if self.giving_back.is_urgent() {
+            return Some(Payer::Nobody);
+        }
+        self.reap.is_ready(now).then_some(Payer::Reap)
+    }
+
+    /// Whether to list and free frames now, if that is paid for.
+    pub(crate) fn is_reap_due(&self, now: Nanos) -> bool {
+        now >= self.pass_due()
     }
 
     /// Whether a listing is due that is expected to free enough memory to start before its budget
@@ -407,7 +459,14 @@ impl Lookup {
     /// wake-up, its most expensive part.
     pub(crate) fn reap_wakes_at(&self, now: Nanos) -> Option<Nanos> {
         let any = !self.merged.is_empty() || self.frames.cursor() != 0 || self.frames.len() > 0;
-        let at = if self.frames.is_listing_worthwhile() {
+        let is_urgent = self.giving_back.is_urgent();
+        let at = if self.giving_back.sweep_at().is_some() {
+            if is_urgent {
+                now
+            } else {
+                self.reap.ready_at(now)
+            }
+        } else if is_urgent || self.frames.is_listing_worthwhile() {
             self.pass_due()
         } else if self.frames.cursor() != 0 {
             self.pass_due().max(self.reap.ready_at(now))
@@ -513,6 +572,7 @@ mod tests {
         let due = lookup.pass_due();
         assert_eq!(lookup.reap_wakes_at(0), Some(due + MAX_WAIT));
         assert!(lookup.is_reap_due(due), "whoever is awake lists them");
+        assert_eq!(lookup.payer(due), Some(Payer::Reap));
         lookup.expect_freed(4, 0);
         let due = lookup.pass_due();
         assert_eq!(lookup.reap_wakes_at(0), Some(due));

@@ -183,6 +183,9 @@ crate::counters! {
         saved: u64,
         /// Checks of the contents of frames, whether unchanged or changed.
         checked: u64,
+        /// Pages that got their own copy again, because nothing else mapped their frame. A frame
+        /// that false matches have made is given back at once.
+        given_back: u64,
     }
 
     /// Pages merged since the start, by partner; broken ones included.

@@ -302,6 +302,11 @@ impl Spaces {
         self.by_id.values().map(|&slot| self.get(slot))
     }
 
+    /// The spaces from this id on, by id.
+    pub(crate) fn from(&self, id: SpaceId) -> impl Iterator<Item = &Space> {
+        self.by_id.range(id..).map(|(_, &slot)| self.get(slot))
+    }
+
     /// Regions of all spaces, by the spaces' ids and by address.
     pub(crate) fn regions(&self) -> impl Iterator<Item = RegionId> + '_ {
         self.iter().flat_map(|space| space.regions.iter().copied())

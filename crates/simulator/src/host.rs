@@ -6,8 +6,8 @@
 //!
 //! # Approach
 //! The contract is followed without page tables: a page is a slot with a content and a state. A set
-//! makes a frame only after a second page with the same content. A frame lives on without mappings
-//! until FRAMES reaps it. A write gives a page its own copy. Pages shared by a fork are not
+//! makes a frame of its first page that can be taken. A frame lives on without mappings until FRAMES
+//! reaps it. A write gives a page its own copy. Pages shared by a fork are not
 //! modelled: the child has pages of its own, and only mappings of frames are shared.
 //!
 //! # Source
@@ -27,6 +27,7 @@ use crate::{Costs, PageView};
 
 mod chance_counts;
 mod fold;
+mod give_back;
 mod guard;
 mod hint_ring;
 mod hints;
@@ -66,6 +67,8 @@ pub struct Host {
     pub least_spaces: u32,
     /// Limit of the frames.
     pub frame_limit: usize,
+    /// Limit of the frames of all domains together.
+    pub machine_frame_limit: usize,
     /// Whether samples report that a page is pinned.
     pub report_pins: bool,
     /// A listing of mappings is reused for this long.
@@ -79,6 +82,10 @@ pub struct Host {
     pub no_memory_until: Nanos,
     /// Calls that failed for lack of memory.
     pub shortages: u64,
+    /// Pages for whose copies there is memory.
+    pub copies: u64,
+    /// Pages given back: copies of frames that nothing else mapped.
+    pub given_back: u64,
     /// Pages merged, frames made of them included.
     pub merged: u64,
     /// Huge pages and other large folios split.
@@ -119,6 +126,9 @@ impl Host {
             sharer_limit: MAX_SHARERS,
             least_spaces: 1,
             frame_limit: usize::MAX,
+            machine_frame_limit: usize::MAX,
+            copies: u64::MAX,
+            given_back: 0,
             report_pins: true,
             mapping_list_life: 0,
             mapping_lists: BTreeMap::new(),
@@ -265,6 +275,7 @@ impl Host {
                 let (listed, listing) = self.list_frames(domain, cursor, count, lines, reap);
                 (listed, cost + listing)
             }
+            &Command::GiveBack { space, start, end } => self.give_back(domain, space, (start, end)),
             Command::TakeHints => self.take_hints(domain),
             Command::Sleep { .. } => (Observation::Woke, self.costs.wake),
         }

@@ -145,6 +145,7 @@ pub(crate) fn name(observation: &Observation) -> &'static str {
         Observation::Sampled(_) => "samples",
         Observation::Folded(_) => "merges",
         Observation::Frames { .. } => "frames",
+        Observation::GivenBack { .. } => "pages given back",
         Observation::NoMemory(_) => "no memory",
         Observation::Hints { .. } => "hints",
         Observation::Woke | Observation::EventsArrived | Observation::HintsArrived => "waking",

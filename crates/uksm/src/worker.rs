@@ -511,6 +511,12 @@ fn name(command: &Command) -> String {
         }
         Command::Fold(batch) => format!("FOLD of {} pages", batch.entries.len()),
         Command::Frames { count, .. } => format!("list of {count} frames"),
+        Command::GiveBack { space, start, end } => {
+            format!(
+                "{:#x} to {:#x} of space {} to be given back",
+                start, end, space.0
+            )
+        }
         Command::Sleep { until, .. } => {
             format!("sleep of {} us", until.saturating_sub(clock::now()) / 1000)
         }

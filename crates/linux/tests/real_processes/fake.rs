@@ -34,8 +34,11 @@ pub(crate) struct Fake {
     pub dead: BTreeSet<SpaceId>,
     /// Entries of all folds.
     pub folded: u64,
-    /// Calls of BREAK.
+    /// Calls of BREAK, and those for pages whose frame nothing else maps.
     pub broken: u64,
+    pub broken_singles: u64,
+    /// Spaces whose process holds its locks.
+    pub locked: BTreeSet<SpaceId>,
     /// The mappings of every living space.
     pub mappings: Vec<raw::uksm_mapping>,
     /// Maximum number of mappings that a call lists; 0 is one.
@@ -184,11 +187,17 @@ impl Domain for Fake {
         space: SpaceId,
         _: u64,
         end: u64,
-        _: BreakChoice,
+        choice: BreakChoice,
     ) -> Result<BreakAnswer> {
-        self.known(Verb::Break, space)?;
-        self.memory(Verb::Break)?;
+        let verb = Verb::Break;
+        self.known(verb, space)?;
+        self.memory(verb)?;
+        if self.locked.contains(&space) {
+            let errno = Errno::AGAIN;
+            return Err(Error::Call { verb, errno });
+        }
         self.broken += 1;
+        self.broken_singles += u64::from(choice == BreakChoice::Single);
         Ok(BreakAnswer {
             next: end,
             pages: 1,

@@ -197,6 +197,41 @@ fn a_dry_run_folds_nothing() {
 }
 
 #[test]
+fn pages_are_given_back_where_the_space_is_followed_and_its_locks_are_free() {
+    let (_process, mut machine, space) = machine(Fake::default());
+    let (start, end) = (0x1000, 0x3000);
+    let give_back = |space| Command::GiveBack { space, start, end };
+    let given_back = |next, pages, stopped| Observation::GivenBack {
+        next,
+        pages,
+        stopped,
+    };
+    let nothing = machine.perform(give_back(UNKNOWN)).unwrap();
+    assert_eq!(nothing, given_back(end, 0, false));
+    let done = machine.perform(give_back(space)).unwrap();
+    assert_eq!(done, given_back(end, 1, false));
+    machine.domain_mut().short = 1;
+    let stopped = machine.perform(give_back(space)).unwrap();
+    assert_eq!(
+        (stopped, machine.shortages()),
+        (given_back(start, 0, true), 1)
+    );
+    machine.domain_mut().locked.insert(space);
+    for _ in 0..2 {
+        let locked = machine.perform(give_back(space)).unwrap();
+        assert_eq!(locked, given_back(start, 0, false));
+    }
+    assert_eq!(machine.given_up(), 1, "the second call did not wait again");
+    let domain = machine.domain_mut();
+    assert_eq!((domain.broken, domain.broken_singles), (1, 1));
+    let mut machine = machine.dry();
+    machine.domain_mut().locked.clear();
+    let nothing = machine.perform(give_back(space)).unwrap();
+    assert_eq!(nothing, given_back(end, 0, false));
+    assert_eq!(machine.domain_mut().broken, 1);
+}
+
+#[test]
 fn breaking_up_lets_go_of_the_named_and_goes_in_stretches() {
     let (process, mut machine, space) = machine(Fake::mapped());
     let nobody = uksm_linux::selection::Selectors::default();

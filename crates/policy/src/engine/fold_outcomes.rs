@@ -9,7 +9,8 @@
 //! frame is that of the entry and not of the set; an id that was known for another frame names a
 //! new one. A merged page leaves the index of unmerged pages. A page that was found different goes
 //! on to the next of its hash at once; a busy one stays indexed, so that the next sweep finds it. A
-//! limit on frames stops new ones for a time that doubles.
+//! limit on frames stops new ones for a time that doubles. A page that became a frame which no other
+//! page of its set joined is given back (`give_back_turn`).
 //!
 //! # Source
 //! `UKSM_IOC_FOLD` of the contract.
@@ -48,8 +49,13 @@ impl Engine {
         Turn::Fold.requests(Command::Fold(batch))
     }
 
-    pub(super) fn on_folded(&mut self, outcomes: &[FoldOutcome], cost: Nanos) {
+    pub(super) fn on_folded(&mut self, mut outcomes: Vec<FoldOutcome>, cost: Nanos) {
         let waiting = self.merge.end();
+        for outcome in &outcomes {
+            self.merge.count(outcome.status);
+        }
+        self.find_false_matches(&waiting, &mut outcomes);
+        let outcomes = &outcomes;
         let scale = self.scale();
         self.forget_gone(&waiting, outcomes);
         if self.lookup.are_sharers_known() {
@@ -61,7 +67,6 @@ impl Engine {
         let mut merged = 0;
         let page_cost = cost.checked_div(outcomes.len() as u64).unwrap_or(0);
         for (page, outcome) in waiting.iter().zip(outcomes) {
-            self.merge.count(outcome.status);
             self.tried_for(page.place, page_cost);
             let is_merge = matches!(outcome.status, Status::Merged | Status::Zeroed);
             weight += if is_merge { MERGE_WEIGHT } else { 1 };
@@ -242,9 +247,11 @@ impl Engine {
                         self.regions[place.region].count_failed();
                     }
                 }
-                (Reason::Frames | Reason::Memory | Reason::Guard, _) => {
+                (Reason::Frames | Reason::Memory | Reason::Machine, _) => {
                     self.merge.frames_refused(now);
+                    self.lookup.frames_refused(now);
                 }
+                (Reason::Guard, _) => self.merge.frames_refused(now),
                 _ => {}
             },
             Status::Refused => match outcome.reason {

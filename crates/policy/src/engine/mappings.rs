@@ -238,7 +238,7 @@ impl Engine {
         self.ladder.forget(id, &self.regions);
         let merged = region.merged_now();
         self.regions.remove(id);
-        self.lookup.expect_freed(merged, now);
+        self.lookup.expect_freed(merged.into(), now);
     }
 
     /// The region's mapping seems to be gone: it is left alone until a mapping list has it.

@@ -399,6 +399,8 @@ impl Engine {
             }
             if self.is_undone_zero(&page) {
                 self.found_huge_again(id, number);
+            } else if self.regions[id].was_given_back() {
+                self.regions.set_merged(id, number, false, now);
             } else {
                 self.regions[id].count_broken();
                 if checks {

@@ -2,6 +2,7 @@
 
 use crate::accounts::payer::Payer;
 use crate::command::{Command, FrameId, Nanos};
+use crate::ids::RegionId;
 use crate::merge::collisions::Finder;
 use crate::params::SECOND;
 use crate::report::RetryReport;
@@ -31,6 +32,10 @@ pub(super) enum Turn {
     Fold,
     /// Frames without mappings are to be freed, paid by this payer.
     Reap(Payer),
+    /// Pages of this region whose frames nothing else maps are to be given back, paid by this payer.
+    GiveBack(RegionId, Payer),
+    /// A page that a false match has made a frame of is to be given back.
+    Undo,
     /// The frames' hashes are to be learned or shifted.
     Rehash,
     /// None: the engine sleeps.

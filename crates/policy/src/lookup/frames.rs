@@ -14,6 +14,9 @@
 //! whose page became the frame, to distinguish pages merged within a process from those merged
 //! across processes.
 //!
+//! Frames that had one mapping in a listing are marked, and those that have still only one in a
+//! listing that began at least [`STAY`] later are *lasting* singles (`giving_back.rs`).
+//!
 //! A frame has a limit of mappings. A page that is sent to a full frame cannot be merged with it,
 //! so room is *reserved* for a page when it begins to wait, and released with its outcome.
 //!
@@ -39,17 +42,39 @@ const LISTED_A_FREED: f64 = 16.0;
 /// Frames freed per mapping that goes: the initial estimate, and the minimum.
 const FIRST_YIELD: f64 = 0.5;
 const MIN_YIELD: f64 = 1.0 / 64.0;
+/// Time for which a frame has one mapping before it counts as a lasting single: others may join it
+/// soon.
+pub(crate) const STAY: Nanos = 30 * SECOND;
+/// Bit of [`FrameRecord::reserved`]: a listing has marked the frame as a single.
+const SINGLE: u16 = 1 << 15;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct FrameRecord {
     /// The space whose page became the frame, 0 if that happened before the engine began.
     maker: u32,
     sharers: u16,
-    /// Pages that wait to be merged with it; a batch holds at most 512.
+    /// Pages that wait to be merged with it; a batch holds at most 512. And [`SINGLE`].
     reserved: u16,
 }
 
+impl FrameRecord {
+    fn reserved(self) -> u16 {
+        self.reserved & !SINGLE
+    }
+}
+
 const _: () = assert!(size_of::<FrameRecord>() == 8 && MAX_SHARERS < 1 << u16::BITS);
+
+/// Frames with one mapping, as far as known.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Singles {
+    /// All frames.
+    pub(crate) frames: u64,
+    /// Those with one mapping.
+    pub(crate) now: u64,
+    /// Those that have had one mapping for [`STAY`].
+    pub(crate) lasting: u64,
+}
 
 /// The known frames.
 #[derive(Debug, Clone)]
@@ -68,6 +93,11 @@ pub(crate) struct Frames {
     gone_before: u64,
     /// Frames freed per mapping that went, learnt from the last listings.
     freed_a_gone: f64,
+    /// When the last listing that marks singles began, whether the last listing does, and the
+    /// lasting singles that it met.
+    marked_at: Option<Nanos>,
+    marks: bool,
+    lasting: u64,
 }
 
 impl Frames {
@@ -85,6 +115,9 @@ impl Frames {
             gone: 0,
             gone_before: 0,
             freed_a_gone: FIRST_YIELD,
+            marked_at: None,
+            marks: false,
+            lasting: 0,
         }
     }
 
@@ -136,6 +169,7 @@ impl Frames {
         };
         let before = known.sharers;
         known.sharers = before.saturating_add(1);
+        known.reserved &= !SINGLE;
         let (maker, sharers) = (known.maker, known.sharers.into());
         self.count(before.into(), sharers);
         (maker == space.0, sharers)
@@ -147,7 +181,7 @@ impl Frames {
         let Some(known) = self.known.get_mut(frame) else {
             return true;
         };
-        let is_room = u32::from(known.sharers) + u32::from(known.reserved) < most;
+        let is_room = u32::from(known.sharers) + u32::from(known.reserved()) < most;
         known.reserved += u16::from(is_room);
         is_room
     }
@@ -155,7 +189,7 @@ impl Frames {
     /// Ends the reservation for one page.
     pub(crate) fn release(&mut self, frame: FrameId) {
         if let Some(known) = self.known.get_mut(frame) {
-            known.reserved = known.reserved.saturating_sub(1);
+            known.reserved -= u16::from(known.reserved() > 0);
         }
     }
 
@@ -167,8 +201,8 @@ impl Frames {
     }
 
     /// `mappings` mappings of frames are gone: the next listing may free frames.
-    pub(crate) fn expect_freed(&mut self, mappings: u32, now: Nanos) {
-        self.gone += u64::from(mappings);
+    pub(crate) fn expect_freed(&mut self, mappings: u64, now: Nanos) {
+        self.gone += mappings;
         if self.interval > FIRST_INTERVAL {
             self.interval = FIRST_INTERVAL;
             self.due = self.due.min(now + FIRST_INTERVAL);
@@ -193,6 +227,11 @@ impl Frames {
     ) {
         if from == 0 {
             self.gone_before = self.gone;
+            self.marks = self.marked_at.is_none_or(|at| now >= at + STAY);
+            self.lasting = 0;
+            if self.marks {
+                self.marked_at = Some(now);
+            }
         }
         let mut listed = frames.iter().map(|frame| frame.frame).peekable();
         let missed = |frame: &FrameId| {
@@ -231,6 +270,15 @@ impl Frames {
         self.due = now + self.interval;
     }
 
+    /// The frames with one mapping. Only after a listing that marks are there lasting ones.
+    pub(crate) fn singles(&self) -> Singles {
+        Singles {
+            frames: self.known.len() as u64,
+            now: self.unshared,
+            lasting: self.lasting,
+        }
+    }
+
     /// A listing has ended: learns the number of freed frames per mapping that went.
     fn learn_yield(&mut self) {
         let gone = std::mem::take(&mut self.gone_before);
@@ -251,15 +299,23 @@ impl Frames {
             freed: self.freed,
             saved: self.sharers.saturating_sub(frames),
             checked: 0,
+            given_back: 0,
         }
     }
 
     /// Sets the sharers of a frame. The maker of a new one is unknown.
     fn set(&mut self, frame: FrameId, sharers: u32) {
-        let old = self.known.get(frame).copied().unwrap_or_default();
-        let sharers = u16::try_from(sharers).unwrap_or(u16::MAX);
-        self.known.insert(frame, FrameRecord { sharers, ..old });
-        self.count(old.sharers.into(), sharers.into());
+        let mut known = self.known.get(frame).copied().unwrap_or_default();
+        let before = known.sharers;
+        known.sharers = u16::try_from(sharers).unwrap_or(u16::MAX);
+        if known.sharers != 1 {
+            known.reserved &= !SINGLE;
+        } else if self.marks {
+            self.lasting += u64::from(known.reserved & SINGLE != 0);
+            known.reserved |= SINGLE;
+        }
+        self.known.insert(frame, known);
+        self.count(before.into(), known.sharers.into());
     }
 
     /// The sharers of a frame changed from `before` to `now`.
@@ -345,6 +401,45 @@ mod tests {
         assert_eq!((report.frames, report.sharers, report.freed), (2, 6, 1));
         frames.listed(&[], (0, 0), 0, |frame| gone.push(frame.0));
         assert_eq!((gone, frames.len()), (vec![2, 3, 1, 300], 0));
+    }
+
+    /// A listing, at this time, of frames 1, 2, ... with these mappings; returns the lasting singles.
+    fn lasting(frames: &mut Frames, now: Nanos, sharers: &[u32]) -> u64 {
+        let listed: Vec<_> = (1..).zip(sharers).map(|(n, &s)| frame(n, s)).collect();
+        frames.listed(&listed, (0, 0), now, |_| {});
+        frames.singles().lasting
+    }
+
+    #[test]
+    fn a_frame_with_one_mapping_in_two_listings_that_are_apart_is_a_lasting_single() {
+        let mut frames = Frames::new();
+        assert_eq!(lasting(&mut frames, SECOND, &[1, 1, 2]), 0);
+        assert_eq!(lasting(&mut frames, STAY, &[1, 1, 1]), 0, "too soon");
+        assert_eq!(lasting(&mut frames, SECOND + STAY, &[1, 1, 1]), 2);
+        // The third frame was first marked by that listing.
+        assert_eq!(lasting(&mut frames, SECOND + 2 * STAY, &[1, 3, 1]), 2);
+        assert_eq!(lasting(&mut frames, SECOND + 3 * STAY, &[1, 1, 1]), 2);
+    }
+
+    #[test]
+    fn a_single_that_is_shared_meanwhile_or_whose_id_is_given_again_does_not_last() {
+        let mut frames = Frames::new();
+        let [one, two] = [1, 2].map(FrameId);
+        lasting(&mut frames, SECOND, &[1, 1]);
+        frames.shared(one, SpaceId(7));
+        frames.made(two, SpaceId(7));
+        assert_eq!(lasting(&mut frames, SECOND + STAY, &[1, 1]), 0);
+    }
+
+    #[test]
+    fn a_mark_takes_no_room_and_stays_when_room_is_released() {
+        let mut frames = Frames::new();
+        let one = FrameId(1);
+        lasting(&mut frames, SECOND, &[1]);
+        frames.release(one);
+        assert!(frames.reserve(one, 2) && !frames.reserve(one, 2));
+        frames.release(one);
+        assert_eq!(lasting(&mut frames, SECOND + STAY, &[1]), 1);
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(super) struct MergeRecord {
     pub(super) merges: u64,
     /// Pages that were busy when tried.
     pub(super) busy: u64,
+    /// Merged pages that were given back, and not read since.
+    pub(super) given_back: u32,
     pub(super) cow: Cow,
     pub(super) watch: Option<Box<WriteWatch>>,
     pub(super) backoff: Backoff,

@@ -9,7 +9,7 @@ use super::merged_pages::MergedPages;
 use super::walk::{Permutations, Walk};
 use super::write_watch::{USUAL_V_COW, WATCHED_PAGES, WriteWatch, telling};
 use crate::clock::Moment;
-use crate::command::Nanos;
+use crate::command::{Nanos, PAGE_SIZE};
 use crate::convert;
 
 /// The pages to read in a look at a region that was written.
@@ -62,6 +62,34 @@ impl Region {
     /// Whether the page is believed to be merged.
     pub(crate) fn is_merged(&self, page: u32) -> bool {
         self.merged_pages().is_some_and(|merged| merged.has(page))
+    }
+
+    /// From the first merged page on that is not below an address: at most `most` pages, as
+    /// addresses.
+    pub(crate) fn merged_stretch(&self, from: u64, most: u32) -> Option<(u64, u64)> {
+        let first = convert::narrow(from.saturating_sub(self.start).div_ceil(PAGE_SIZE));
+        let page = self.merged_pages()?.first_of(first..self.pages)?;
+        let end = self.pages.min(page.saturating_add(most));
+        Some((self.address(page), self.address(end)))
+    }
+
+    /// `pages` of its merged pages were given back; it is not known which.
+    pub(crate) fn given_back(&mut self, pages: u64) {
+        let merged = self.merged_now();
+        if let Some(merging) = &mut self.merging {
+            let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+            merging.given_back = merging.given_back.saturating_add(pages).min(merged);
+        }
+    }
+
+    /// A merged page was found broken: whether that is because it was given back. Each page that
+    /// was given back counts once.
+    pub(crate) fn was_given_back(&mut self) -> bool {
+        let Some(merging) = self.merging.as_mut().filter(|m| m.given_back > 0) else {
+            return false;
+        };
+        merging.given_back -= 1;
+        true
     }
 
     /// Records whether the page is merged, as seen `now`; returns whether that changed.

@@ -5,8 +5,9 @@
 //!
 //! # Approach
 //! The entries are tried one after the other, as the contract orders them. The first page of a set
-//! waits for a second one of the same content before it becomes a frame. So does the first page
-//! after a frame is full.
+//! that can be taken becomes a frame, if another entry of the set is left to be tried: if that one
+//! has other contents, the page stays alone in its frame. So does the first page after a frame is
+//! full.
 //!
 //! # Source
 //! `interface/uksm_ioctl.h`, FOLD.
@@ -30,11 +31,6 @@ fn convert(number: u32) -> usize {
     usize::try_from(number).expect("a small number")
 }
 
-/// Whether two entries are the same page.
-fn is_same(one: &FoldEntry, other: &FoldEntry) -> bool {
-    (one.space, one.address) == (other.space, other.address)
-}
-
 impl Host {
     pub(super) fn fold(&mut self, domain: u16, batch: &FoldBatch) -> (Observation, Nanos) {
         let entries = &batch.entries;
@@ -46,9 +42,14 @@ impl Host {
         let costs = self.costs;
         let mut cost = costs.fold + if batch.drain { costs.drain } else { 0 };
         let mut outcomes = vec![Self::outcome(Status::Untried, Reason::None); entries.len()];
-        // The first page of each set, until a second one comes, and its frame from then on.
-        let mut firsts: HashMap<u16, usize> = HashMap::new();
+        // The frame of each set, and its entries that are left to be tried.
         let mut made: HashMap<u16, u32> = HashMap::new();
+        let mut left: HashMap<u16, u32> = HashMap::new();
+        for entry in entries {
+            if let FoldKind::Set(set) = entry.kind {
+                *left.entry(set).or_default() += 1;
+            }
+        }
         let witnesses = self.witnesses(domain, batch);
         let mut table = None;
         let tried = if self.faults.strikes(Fault::PartialFold) {
@@ -64,6 +65,9 @@ impl Host {
             if table.replace(here) != Some(here) {
                 cost += costs.table;
             }
+            if let FoldKind::Set(set) = entry.kind {
+                *left.entry(set).or_default() -= 1;
+            }
             let slot = match self.candidate(domain, entry, batch) {
                 Ok(slot) => slot,
                 Err(outcome) => {
@@ -72,23 +76,7 @@ impl Host {
                     continue;
                 }
             };
-            // The page that waits for a second one may be gone by now.
-            if let FoldKind::Set(set) = entry.kind
-                && let Some(first) = firsts.get(&set).filter(|_| !made.contains_key(&set))
-                && self
-                    .seen(&entries[*first])
-                    .is_none_or(|page| page.state != PageState::Anon)
-            {
-                firsts.remove(&set);
-            }
-            // A set goes on with another frame when one is full.
-            if let FoldKind::Set(set) = entry.kind
-                && made.get(&set).is_some_and(|&frame| !self.has_room(frame))
-            {
-                made.remove(&set);
-                firsts.remove(&set);
-            }
-            let mut pair = None;
+            let mut is_founded = false;
             let outcome = match entry.kind {
                 FoldKind::Zero if self.has_no_zero(entry) => {
                     Self::outcome(Status::Refused, Reason::Zero)
@@ -100,43 +88,28 @@ impl Host {
                 }
                 FoldKind::Zero => Self::outcome(Status::Differed, Reason::Content),
                 FoldKind::Frame(frame) => self.share_frame(domain, entry, slot, frame.0),
-                FoldKind::Set(set) => match (made.get(&set), firsts.get(&set)) {
-                    (Some(&frame), _) => self.share_frame(domain, entry, slot, frame),
-                    (None, _) if let Some(reason) = self.is_short(&witnesses, set, slot) => {
+                FoldKind::Set(set) => match made.get(&set).filter(|&&frame| self.has_room(frame)) {
+                    Some(&frame) => self.share_frame(domain, entry, slot, frame),
+                    None if let Some(reason) = self.is_short(&witnesses, set, slot) => {
                         Self::outcome(Status::Differed, reason)
                     }
-                    (None, None) => {
-                        firsts.insert(set, at);
-                        outcomes[at] = Self::outcome(Status::Differed, Reason::Alone);
-                        cost += costs.check;
-                        continue;
-                    }
-                    (None, Some(&first)) if is_same(&entries[first], entry) => {
-                        // The page is in the batch twice: it is no second page of its set.
-                        Self::outcome(Status::Differed, Reason::Alone)
-                    }
-                    (None, Some(&first)) => {
-                        let other = self.seen(&entries[first]).expect("it was looked at");
-                        let is_blind = self.canary == Some(Canary::UnequalMerge);
-                        if other.content != slot.content && !is_blind {
-                            Self::outcome(Status::Differed, Reason::Content)
-                        } else if self.is_full() {
-                            outcomes[first] = Self::outcome(Status::Full, Reason::Frames);
-                            Self::outcome(Status::Full, Reason::Frames)
-                        } else {
+                    None if left[&set] == 0 => Self::outcome(Status::Differed, Reason::Alone),
+                    None => match self.limit_reached() {
+                        Some(reason) => Self::outcome(Status::Full, reason),
+                        None => {
                             let frame = self.founded(slot.content, domain);
-                            outcomes[first] =
-                                self.share_frame(domain, &entries[first], other, frame);
                             made.insert(set, frame);
-                            // The first of the two was already charged as a checked page.
-                            pair = Some(costs.pair.saturating_sub(costs.check));
+                            is_founded = true;
                             self.share_frame(domain, entry, slot, frame)
                         }
-                    }
+                    },
                 },
             };
             cost += match outcome.status {
-                Status::Merged | Status::Zeroed => pair.unwrap_or(costs.merge),
+                // Together with the page that joins it, it costs as much as a pair.
+                Status::Merged if is_founded => costs.pair.saturating_sub(costs.merge),
+                Status::Merged | Status::Zeroed => costs.merge,
+                Status::Differed if outcome.reason == Reason::Alone => costs.check,
                 Status::Differed => {
                     self.false_matches += 1;
                     self.faults.count(Fault::Collision);
@@ -267,8 +240,15 @@ impl Host {
         Ok(slot)
     }
 
-    fn is_full(&self) -> bool {
-        self.frames.len() >= self.frame_limit || self.now < self.full_until
+    /// The limit that permits no new frame, if there is one.
+    fn limit_reached(&self) -> Option<Reason> {
+        if self.frames.len() >= self.frame_limit || self.now < self.full_until {
+            Some(Reason::Frames)
+        } else if self.frames.len() >= self.machine_frame_limit {
+            Some(Reason::Machine)
+        } else {
+            None
+        }
     }
 
     /// The frame that a new set shares: a new one, unless something is wrong with this host.

@@ -144,6 +144,15 @@ impl RandomMachine {
                     cursor: u32::from(self.one_in(4)),
                 }
             }
+            Command::GiveBack { space, start, end } => {
+                assert!(start < end && end - start <= 2048 * PAGE_SIZE);
+                assert!(space.0 < self.next, "a space that never was");
+                Observation::GivenBack {
+                    next: [*start, *end, start + PAGE_SIZE][pick(self.random.below(3))],
+                    pages: self.random.below(3),
+                    stopped: self.one_in(20),
+                }
+            }
             Command::Sleep {
                 until,
                 events_wake_from,
@@ -280,6 +289,7 @@ impl RandomMachine {
             (Status::Full, Reason::Sharers),
             (Status::Full, Reason::Memory),
             (Status::Full, Reason::Guard),
+            (Status::Full, Reason::Machine),
             (Status::Gone, Reason::Poisoned),
             (Status::Refused, Reason::Huge),
             (Status::Refused, Reason::Zero),
@@ -289,7 +299,7 @@ impl RandomMachine {
         let (status, reason) = match (kind, self.one_in(3)) {
             (FoldKind::Zero, false) => (Status::Zeroed, Reason::None),
             (_, false) => ends[0],
-            (_, true) => ends[pick(self.random.below(17))],
+            (_, true) => ends[pick(self.random.below(18))],
         };
         // Numbers are used again.
         self.frames = self.frames % 400 + 1;

@@ -191,6 +191,7 @@ impl Crowd {
                 };
                 (observation, 20 * MICROSECOND)
             }
+            Command::GiveBack { .. } => panic!("there are no frames"),
             Command::Sleep { .. } => (Observation::Woke, 30 * MICROSECOND),
         }
     }
