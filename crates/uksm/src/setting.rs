@@ -532,7 +532,12 @@ mod tests {
         let given = crate::config::members::names().into_iter();
         let given = given.chain(crate::config::rate::names());
         let of_rules = crate::config::rules::names();
-        let known = settings.chain(fields).chain(accounts).chain(given);
+        let of_module = ["frame_percent"].into_iter();
+        let known = settings
+            .chain(fields)
+            .chain(accounts)
+            .chain(given)
+            .chain(of_module);
         let of_all = groups.as_object().unwrap().keys().map(String::as_str);
         let known: BTreeSet<&str> = known.chain(of_rules).chain(of_all).collect();
         let mut found = 0;
