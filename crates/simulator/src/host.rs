@@ -6,9 +6,9 @@
 //!
 //! # Approach
 //! The contract is followed without page tables: a page is a slot with a content and a state. A set
-//! makes a frame of its first page that can be taken. A frame lives on without mappings until FRAMES
-//! reaps it. A write gives a page its own copy. Pages shared by a fork are not
-//! modelled: the child has pages of its own, and only mappings of frames are shared.
+//! makes a frame of its first page that can be taken. A frame lives on without mappings until
+//! FRAMES reaps it. A write gives a page its own copy. Pages shared by a fork are not modelled: the
+//! child has pages of its own, and only mappings of frames are shared.
 //!
 //! # Source
 //! `interface/uksm_ioctl.h`.

@@ -30,7 +30,7 @@ cases! { "frame_limits":
 const SEED: u64 = 62;
 const PERCENT: &str = "/sys/module/uksm/parameters/frame_percent";
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
-/// Domains, each with two processes of so many equal pages.
+/// Domains, each with two processes whose pages are equal.
 const DOMAINS: usize = 5;
 
 /// The parameter, which is 0 again when this is dropped.

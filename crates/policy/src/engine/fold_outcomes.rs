@@ -9,8 +9,8 @@
 //! frame is that of the entry and not of the set; an id that was known for another frame names a
 //! new one. A merged page leaves the index of unmerged pages. A page that was found different goes
 //! on to the next of its hash at once; a busy one stays indexed, so that the next sweep finds it. A
-//! limit on frames stops new ones for a time that doubles. A page that became a frame which no other
-//! page of its set joined is given back (`give_back_turn`).
+//! limit on frames stops new ones for a time that doubles. A page that became a frame which no
+//! other page of its set joined is given back (`give_back_turn`).
 //!
 //! # Source
 //! `UKSM_IOC_FOLD` of the contract.

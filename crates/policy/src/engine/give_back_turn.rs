@@ -12,14 +12,14 @@
 //! any other command. If that fails, the page is found merged when it is read again.
 //!
 //! A machine does not name the pages that it gives back. They count as merged until they are read.
-//! As many broken pages of a region as were given back do not count as written: the number is right,
-//! but a page that was written can take the place of one that was given back, which then counts as
-//! written later.
+//! As many broken pages of a region as were given back do not count as written: the number is
+//! right, but a page that was written can take the place of one that was given back, which then
+//! counts as written later.
 //!
 //! A page that was given back is looked up like any other when it is read again. It does not meet
-//! the frame that it had: no page joins a frame with one mapping until a listing has freed it. After
-//! a false match the page or its partner stays indexed, and they can meet again if the strength is
-//! fixed and pages of such a hash are not read in full ([`super::full_read_turn`]).
+//! the frame that it had: no page joins a frame with one mapping until a listing has freed it.
+//! After a false match the page or its partner stays indexed, and they can meet again if the
+//! strength is fixed and pages of such a hash are not read in full ([`super::full_read_turn`]).
 
 use super::Engine;
 use super::turn::{Action, Turn};

@@ -403,7 +403,7 @@ mod tests {
         assert_eq!((gone, frames.len()), (vec![2, 3, 1, 300], 0));
     }
 
-    /// A listing, at this time, of frames 1, 2, ... with these mappings; returns the lasting singles.
+    /// A listing of frames 1, 2, ... with these mappings; returns the lasting singles.
     fn lasting(frames: &mut Frames, now: Nanos, sharers: &[u32]) -> u64 {
         let listed: Vec<_> = (1..).zip(sharers).map(|(n, &s)| frame(n, s)).collect();
         frames.listed(&listed, (0, 0), now, |_| {});

@@ -40,7 +40,7 @@ const MAX_WAIT: Nanos = 640 * SECOND;
 
 /// The pass over all merged pages that is under way.
 #[derive(Debug, Clone, Copy)]
-struct Sweep {
+struct SinglesSweep {
     /// Where it continues.
     space: SpaceId,
     address: u64,
@@ -52,7 +52,7 @@ struct Sweep {
 /// The schedule.
 #[derive(Debug, Default)]
 pub(crate) struct GivingBack {
-    sweep: Option<Sweep>,
+    sweep: Option<SinglesSweep>,
     /// A sweep began, and no listing has freed its frames yet.
     is_open: bool,
     /// Frames were refused since the last listing.
@@ -93,7 +93,7 @@ impl GivingBack {
         let is_worth = expected >= least && expected * WORTH_DIVISOR >= singles.frames;
         if is_worth && self.sweep.is_none() && now >= self.earliest {
             self.is_open = true;
-            self.sweep = Some(Sweep {
+            self.sweep = Some(SinglesSweep {
                 space: SpaceId(0),
                 address: 0,
                 expected,

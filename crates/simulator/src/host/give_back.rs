@@ -19,8 +19,8 @@ fn given_back(next: u64, pages: u64, stopped: bool) -> Observation {
 
 impl Host {
     /// Gives pages of a range whose frame nothing else maps their own copy again. The frame stays
-    /// until it is freed. A page costs as much to pass as one that is merged already, and as much to
-    /// copy as a first write.
+    /// until it is freed. A page costs as much to pass as one that is merged already, and as much
+    /// to copy as a first write.
     pub(super) fn give_back(
         &mut self,
         domain: u16,
