@@ -22,8 +22,8 @@
  * immediately before its fault.
  *
  * A frame that only one entry maps saves nothing (UKSM_BREAK_SINGLE). That it is so holds
- * as long as that entry's lock is held, and an entry that is being made or cleared shows
- * too many mappings, never too few. Once the lock is dropped, a fork or a FOLD may add
+ * as long as that entry's lock is held: while another entry is being made or cleared, the
+ * count is too high, never too low. Once the lock is dropped, a fork or a FOLD may add
  * one. Then a page is broken that has just got a sharer: that costs a page, no contents.
  *
  * The target can take a page away between that check and the fault, which then is one of

@@ -9,15 +9,17 @@
  * pools are taken, though the kernel counts them as managed.
  *
  * Memory and pools come and go, so the limit is computed each time that frames are
- * allocated: about a dozen loads for each node. Where it falls below what there is, no
- * frame is lost, and none is added.
+ * allocated: about a dozen loads for each node. If it falls below the number of frames,
+ * they stay, and no new one is made.
  *
  * The part is 40 %. On a machine that may hibernate it is 25 %: the image must fit into
- * a half of memory, and what cannot be swapped is in it. A kernel with hibernation that
- * has ever seen swap is taken for such a machine. Who knows better sets frame_percent.
+ * a half of memory, and what cannot be swapped is in it. That is a kernel with
+ * hibernation on which this module has seen free swap. Who knows better, as with zram
+ * alone, sets frame_percent.
  *
- * Pools of small huge pages can lie in ZONE_MOVABLE. They are subtracted as well: the
- * limit is too low then, never too high.
+ * Pools of 2 MiB pages can lie in ZONE_MOVABLE, and those of hugetlb_cma lie in CMA. They
+ * are subtracted all the same, up to three quarters of what is left: the limit can be
+ * too low, but never 0.
  */
 #include <linux/atomic.h>
 #include <linux/minmax.h>
@@ -25,7 +27,6 @@
 #include <linux/moduleparam.h>
 #include <linux/nodemask.h>
 #include <linux/swap.h>
-#include <linux/vmstat.h>
 
 #include "frame_limit.h"
 #include "symbols.h"
@@ -64,8 +65,10 @@ static bool may_hibernate(void)
 
 static unsigned int percent(void)
 {
-	return READ_ONCE(frame_percent) ?:
-	       may_hibernate() ? HIBERNATING_PERCENT : PERCENT;
+	/* Looks for swap in any case, lest it has gone when the parameter is 0 again. */
+	unsigned int usual = may_hibernate() ? HIBERNATING_PERCENT : PERCENT;
+
+	return READ_ONCE(frame_percent) ?: usual;
 }
 
 /* Frames come from these zones of each node. */
@@ -93,36 +96,15 @@ unsigned long uksm_machine_frames(void)
 unsigned long uksm_machine_frame_limit(void)
 {
 	/* What the zones manage, without their high watermarks. */
-	long pages = nr_free_buffer_pages() - uksm_hugetlb_pages();
+	long pages = nr_free_buffer_pages(), taken = uksm_hugetlb_pages();
 	struct zone *zone;
 	int node;
 
 	for_each_frame_zone(zone, node)
 		pages -= zone_cma_pages(zone);
-	return mult_frac(max(pages, 0L), percent(), 100);
-}
-
-/**
- * uksm_leaves_watermarks() - can so many frames be had without the kernel's reserves?
- * @frames: how many
- *
- * What the kernel takes for itself comes from the same zones. Below the low watermark it
- * must reclaim for that, so frames stop there, and wait for reclaim as everybody does. A
- * half of the page cache in these zones counts as free.
- */
-bool uksm_leaves_watermarks(unsigned int frames)
-{
-	long left = -(long)frames;
-	struct zone *zone;
-	int node;
-
-	for_each_frame_zone(zone, node) {
-		left += zone_page_state(zone, NR_FREE_PAGES);
-		left += zone_page_state(zone, NR_ZONE_INACTIVE_FILE) / 2;
-		left += zone_page_state(zone, NR_ZONE_ACTIVE_FILE) / 2;
-		left -= low_wmark_pages(zone);
-	}
-	return left >= 0;
+	pages = max(pages, 0L);
+	pages -= min(taken, pages - pages / 4);
+	return mult_frac(pages, percent(), 100);
 }
 
 /**

@@ -8,7 +8,6 @@
 
 unsigned long uksm_machine_frames(void);
 unsigned long uksm_machine_frame_limit(void);
-bool uksm_leaves_watermarks(unsigned int frames);
 enum uksm_reason uksm_reserve_frames(struct uksm_domain *domain,
 				     unsigned int count,
 				     unsigned long machine_limit);

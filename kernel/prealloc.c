@@ -16,9 +16,9 @@
  * and pages that cannot be moved lie side by side.
  *
  * A frame should lie on the node of the page that becomes it, which is known only under
- * the lock. So pages are allocated on the node of the call's last such page: right but for
- * a batch where the node changes. The memory policy of the caller does not count; its
- * cpuset does.
+ * the lock. So pages are allocated on the node of the page that last became a frame in
+ * this call, and lie elsewhere only in a batch in which the node changes. The memory policy
+ * of the caller does not count; its cpuset does.
  */
 #include <linux/gfp.h>
 #include <linux/memcontrol.h>
@@ -183,8 +183,7 @@ void uksm_prealloc_fill(struct uksm_domain *domain,
 	while (prealloc->count < needed && prealloc_pooled(domain, prealloc))
 		;
 	if (prealloc->count < needed &&
-	    (!uksm_leaves_margin(domain, needed - prealloc->count) ||
-	     !uksm_leaves_watermarks(needed - prealloc->count))) {
+	    !uksm_leaves_margin(domain, needed - prealloc->count)) {
 		prealloc->reason = UKSM_REASON_MEMORY;
 		goto out;
 	}

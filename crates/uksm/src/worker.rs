@@ -352,7 +352,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             held: info.frames,
             unmapped: totals.unmapped,
             sharers: totals.sharers,
-            limit: info.frame_limit.min(info.machine_frame_limit),
+            limit: most_frames(&info),
             machine: info.machine_frames,
             machine_limit: info.machine_frame_limit,
         };
@@ -521,6 +521,13 @@ fn name(command: &Command) -> String {
             format!("sleep of {} us", until.saturating_sub(clock::now()) / 1000)
         }
     }
+}
+
+/// Most frames that the domain can come to hold now, with what other domains leave of the machine's
+/// limit.
+fn most_frames(info: &module::Info) -> u64 {
+    let left = info.machine_frame_limit.saturating_sub(info.machine_frames);
+    info.frame_limit.min(info.frames.saturating_add(left))
 }
 
 fn notify_watchdog() {

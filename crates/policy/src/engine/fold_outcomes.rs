@@ -247,11 +247,12 @@ impl Engine {
                         self.regions[place.region].count_failed();
                     }
                 }
-                (Reason::Frames | Reason::Memory | Reason::Machine, _) => {
+                (Reason::Frames | Reason::Machine, _) => {
                     self.merge.frames_refused(now);
                     self.lookup.frames_refused(now);
                 }
-                (Reason::Guard, _) => self.merge.frames_refused(now),
+                // To give frames back takes memory, too.
+                (Reason::Memory | Reason::Guard, _) => self.merge.frames_refused(now),
                 _ => {}
             },
             Status::Refused => match outcome.reason {

@@ -3,8 +3,8 @@
 //! # Approach
 //! [`crate::lookup::giving_back`] decides when. A *sweep* passes over the spaces by id, and in each
 //! over the stretches of its regions that begin with a page believed to be merged. Where a process
-//! holds its locks, the sweep goes on with the next space; where there is no memory for copies, it
-//! ends. It is paid from the share of the listings of frames, or, where the machine refuses frames,
+//! holds its locks, or its cgroup or node has no memory for copies, the sweep goes on with the next
+//! space; after several spaces without memory it ends. It is paid from the share of the listings of frames, or, where the machine refuses frames,
 //! from that of the governor alone.
 //!
 //! A *false match* leaves a page alone in a new frame: the other pages of its set turned out to be
@@ -65,28 +65,29 @@ impl Engine {
     /// The answer for a stretch of the sweep.
     pub(super) fn on_given_back(&mut self, region: RegionId, answer: &Observation) {
         let now = self.clock.now();
-        // There was no memory for the call itself.
-        let (mut next, mut pages, mut is_stopped) = (0, 0, true);
-        if let &Observation::GivenBack {
-            next: to,
-            pages: count,
+        let &Observation::GivenBack {
+            next,
+            pages,
             stopped,
         } = answer
-        {
-            (next, pages, is_stopped) = (to, count, stopped);
-        }
+        else {
+            // There was no memory for the call itself.
+            self.lookup.end_sweep(now);
+            return;
+        };
         self.lookup.given_back(pages);
         self.regions[region].given_back(pages);
         let Some((space, start)) = self.lookup.giving_back().sweep_at() else {
             return;
         };
-        if is_stopped {
-            self.lookup.end_sweep(now);
-        } else if next > start {
+        if next > start && !stopped {
             self.lookup.giving_back().sweep_from((space, next));
-        } else {
-            let others = SpaceId(space.0.saturating_add(1));
-            self.lookup.giving_back().sweep_from((others, 0));
+            return;
+        }
+        let others = SpaceId(space.0.saturating_add(1));
+        self.lookup.giving_back().sweep_from((others, 0));
+        if stopped && self.lookup.giving_back().has_no_memory() {
+            self.lookup.end_sweep(now);
         }
     }
 

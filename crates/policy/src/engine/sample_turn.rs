@@ -360,6 +360,10 @@ impl Engine {
                     self.regions[id].missed(1);
                 }
                 self.found_unchanged(pick);
+                if self.regions[id].is_merged(number) {
+                    // Pages that were given back can be swapped and unmapped again.
+                    self.regions[id].was_given_back();
+                }
                 return self.regions.set_merged(id, number, false, now);
             }
             PageState::Zero | PageState::Frame | PageState::Foreign | PageState::Ksm => {

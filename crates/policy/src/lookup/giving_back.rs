@@ -38,6 +38,10 @@ const MIN_LASTING: u64 = 64;
 const MIN_WAIT: Nanos = 10 * SECOND;
 const MAX_WAIT: Nanos = 640 * SECOND;
 
+/// After this many spaces without memory for copies the machine is taken to have none. A process
+/// can fill its own cgroup, which must not keep others from giving back.
+const MAX_STOPS: u32 = 8;
+
 /// The pass over all merged pages that is under way.
 #[derive(Debug, Clone, Copy)]
 struct SinglesSweep {
@@ -47,6 +51,8 @@ struct SinglesSweep {
     /// Frames for which it was made, and pages given back so far.
     expected: u64,
     given: u64,
+    /// Spaces without memory for copies.
+    stops: u32,
 }
 
 /// The schedule.
@@ -98,6 +104,7 @@ impl GivingBack {
                 address: 0,
                 expected,
                 given: 0,
+                stops: 0,
             });
         }
     }
@@ -112,6 +119,14 @@ impl GivingBack {
         if let Some(sweep) = &mut self.sweep {
             (sweep.space, sweep.address) = (space, address);
         }
+    }
+
+    /// Another space had no memory for copies: whether the machine has none.
+    pub(crate) fn has_no_memory(&mut self) -> bool {
+        self.sweep.as_mut().is_some_and(|sweep| {
+            sweep.stops += 1;
+            sweep.stops >= MAX_STOPS
+        })
     }
 
     /// The sweep is through, or has to stop. Returns the number of pages that it gave back.
@@ -218,6 +233,14 @@ mod tests {
         }
         assert!(sweeps(&mut giving, 50, now));
         assert!(sweeps(&mut giving, 50, now + MIN_WAIT));
+    }
+
+    #[test]
+    fn several_spaces_without_memory_end_a_sweep() {
+        let mut giving = GivingBack::default();
+        giving.listed(singles(100, 100, 100), 0);
+        let stops = (1..=MAX_STOPS).map(|_| giving.has_no_memory());
+        assert_eq!(stops.filter(|&ends| ends).count(), 1);
     }
 
     #[test]

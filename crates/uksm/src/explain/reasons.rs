@@ -157,8 +157,8 @@ reasons! {
     /// Of a page.
     TooFew = "too-few-processes", "fewer than merge_spaces processes hold the same contents", "merge_spaces";
     /// Of a page.
-    NoFrames = "no-frames", "equal pages are known, but no frame could be made", "max_frames; \
-                memory.max of the control group that pays (book); uksm doctor, where frames are \
+    NoFrames = "no-frames", "equal pages are known, but no frame could be made", "max_frames, \
+                frame_percent of the module; memory.max of the control group that pays (book); uksm doctor, where frames are \
                 not protected";
     /// Of a page.
     Busy = "busy", "much of the region was busy at the last attempt: it waits", "time";

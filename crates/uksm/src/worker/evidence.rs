@@ -25,8 +25,8 @@ use uksm_policy::command::{Lines, PAGE_SIZE, Page, PageFlags, PageState, Run, Sp
 use uksm_policy::params::{Contents, Thp};
 use uksm_policy::report::{RegionReport, SpaceReport};
 
-use super::Worker;
 use super::locate::Locate;
+use super::{Worker, most_frames};
 use crate::control::{Answer, Request};
 use crate::status::evidence::{
     Evidence, MAX_REGIONS, PageKind, Partner, ProcessStanding, Range, Region, Sighting, Terms,
@@ -137,7 +137,7 @@ where
             spaces_needed: params.spaces_needed().into(),
             dry_run: self.host.is_dry(),
             frames: info.frames,
-            most_frames: info.frame_limit.min(info.machine_frame_limit),
+            most_frames: most_frames(&info),
             no_frames_left_seconds: now.no_frames_left.map(seconds),
             coverage: now.coverage,
         })

@@ -225,7 +225,7 @@ fn a_sweep_covers_each_region_with_merged_pages_once() {
 }
 
 #[test]
-fn a_sweep_passes_over_a_space_that_is_locked_and_ends_where_memory_is_short() {
+fn a_sweep_passes_over_a_space_that_is_locked_or_has_no_memory() {
     let mut engine = with_a_sweep();
     let (region, start, _) = next_of_sweep(&mut engine).unwrap();
     engine.on_given_back(region, &given_back(start, 0, false));

@@ -143,7 +143,7 @@ fn merging() -> Vec<StatusRow> {
         ),
         StatusRow::counter(
             "given_back_pages",
-            "Of these, pages whose frame nothing else mapped, so that it saved nothing",
+            "Pages that the daemon gave their own copies because nothing else mapped their frame",
             |status| one(status.kernel.counts.given_back),
         ),
         StatusRow::counter(
