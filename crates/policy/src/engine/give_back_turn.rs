@@ -4,8 +4,8 @@
 //! [`crate::lookup::giving_back`] decides when. A *sweep* passes over the spaces by id, and in each
 //! over the stretches of its regions that begin with a page believed to be merged. Where a process
 //! holds its locks, or its cgroup or node has no memory for copies, the sweep goes on with the next
-//! space; after several spaces without memory it ends. It is paid from the share of the listings of frames, or, where the machine refuses frames,
-//! from that of the governor alone.
+//! space; after several spaces without memory it ends. It is paid from the share of the listings of
+//! frames, or, where the machine refuses frames, from that of the governor alone.
 //!
 //! A *false match* leaves a page alone in a new frame: the other pages of its set turned out to be
 //! different. The engine treats such a page as if it had not been merged, and gives it back before
