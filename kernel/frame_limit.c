@@ -71,12 +71,17 @@ static unsigned int percent(void)
 	return READ_ONCE(frame_percent) ?: usual;
 }
 
-/* Frames come from these zones of each node. */
-#define for_each_frame_zone(zone, node)					\
-	for_each_online_node(node)					\
-		for (zone = NODE_DATA(node)->node_zones;		\
-		     zone <= &NODE_DATA(node)->node_zones[ZONE_NORMAL];	\
-		     zone++)
+/* CMA in the zones of a node from which frames come. */
+static unsigned long cma_pages(int node)
+{
+	struct zone *zones = NODE_DATA(node)->node_zones;
+	unsigned long pages = 0;
+	int i;
+
+	for (i = 0; i <= ZONE_NORMAL; i++)
+		pages += zone_cma_pages(&zones[i]);
+	return pages;
+}
 
 /**
  * uksm_machine_frames() - how many frames have all domains?
@@ -97,11 +102,10 @@ unsigned long uksm_machine_frame_limit(void)
 {
 	/* What the zones manage, without their high watermarks. */
 	long pages = nr_free_buffer_pages(), taken = uksm_hugetlb_pages();
-	struct zone *zone;
 	int node;
 
-	for_each_frame_zone(zone, node)
-		pages -= zone_cma_pages(zone);
+	for_each_online_node(node)
+		pages -= cma_pages(node);
 	pages = max(pages, 0L);
 	pages -= min(taken, pages - pages / 4);
 	return mult_frac(pages, percent(), 100);

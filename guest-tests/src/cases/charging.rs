@@ -195,7 +195,8 @@ fn break_and_go_on() {
         let mut domain = Domain::open();
         let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
         let counts = domain.merge(&spaces, 0..SOME, Permit::default());
-        assert_eq!(counts.merged(), 2 * SOME, "{counts:?}");
+        // Another processor's list can hold a page for a moment.
+        assert!(counts.merged() >= 2 * SOME - 8, "{counts:?}");
         // The room is different each time, so that BREAK does not always stop at the same place.
         target.limit_to_current_and((SOME / 4 + 7 * repetition) as u64);
         let broken = domain
