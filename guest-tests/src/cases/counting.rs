@@ -160,7 +160,7 @@ fn a_foreign_frame_costs_the_same_among_many_domains(context: &mut Context) {
     const PAGES: usize = 512;
     const DOMAINS: usize = 256;
     const STATES: Lines = Lines { from: 0, to: 0 };
-    // After 256 files were opened the kernel has work to do in each of the next few loops.
+    // More than elsewhere: once each of five loops met other work of the kernel.
     const LOOPS: usize = 32;
     let mut owner = Domain::open();
     let mut peers = [(); 2].map(|()| Peer::filled(PAGES, context.seed(), PAGES));

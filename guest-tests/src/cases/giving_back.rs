@@ -19,10 +19,10 @@ use uksm_policy::command::{Lines, PageState, SpaceId};
 use super::Context;
 use crate::fixtures::accounting::number;
 use crate::fixtures::cgroup::Cgroup;
-use crate::fixtures::domain::{Domain, Permit, address, domain_with_seed, patiently};
+use crate::fixtures::domain::{Domain, Permit, domain_with_seed};
 use crate::fixtures::peer::Peer;
 use crate::fixtures::process::{fork, pause, signal, wait};
-use crate::fixtures::swapping::{ENOUGH, page_out};
+use crate::fixtures::swapping::{MAX_SWAP_WAIT, page_out};
 use crate::fixtures::zram;
 
 cases! { "giving_back":
@@ -42,16 +42,7 @@ const BATCHED: u64 = 320;
 
 /// Breaks the pages of a space whose frames nothing else maps; returns their number.
 fn give_back(domain: &Domain, space: SpaceId) -> u64 {
-    let (mut next, end, mut pages) = (address(0), address(PAGES), 0);
-    while next < end {
-        let choice = BreakChoice::Single;
-        let part = patiently(|| domain.device.break_frames(space, next, end, choice));
-        let part = part.unwrap_or_else(|error| panic!("{error}"));
-        assert!(!part.stopped && part.next > next, "{part:?}");
-        next = part.next;
-        pages += part.pages;
-    }
-    pages
+    domain.break_pages(space, 0..PAGES, BreakChoice::Single)
 }
 
 /// Two peers whose pages are merged with each other, and then the first one writes some.
@@ -166,7 +157,7 @@ fn pages_that_were_given_back_can_be_swapped_and_merged_again(context: &mut Cont
     let mut domain = Domain::open();
     let (mut peers, spaces) = churned(&mut domain);
     assert_eq!(give_back(&domain, spaces[1]), WRITTEN as u64);
-    page_out(&mut peers[1], 0..WRITTEN, ENOUGH).expect("own pages go to swap");
+    page_out(&mut peers[1], 0..WRITTEN, MAX_SWAP_WAIT).expect("own pages go to swap");
     assert_contents(&mut peers);
     let counts = domain.merge(&spaces, 0..WRITTEN, Permit::default());
     assert_eq!(counts.merged(), 2 * WRITTEN, "{counts:?}");

@@ -14,7 +14,7 @@ use uksm_policy::command::{PageState, Reason, Status};
 use super::Context;
 use crate::fixtures::domain::{Domain, Permit};
 use crate::fixtures::peer::Peer;
-use crate::fixtures::swapping::{ENOUGH, page_out, swapped};
+use crate::fixtures::swapping::{MAX_SWAP_WAIT, page_out, swapped};
 use crate::fixtures::zram;
 
 cases! { "swap":
@@ -31,7 +31,7 @@ fn swapped_pages_are_gone_until_they_are_read_and_then_merge(context: &mut Conte
     let mut b = Peer::filled(PAGES, SEED, PAGES);
     let mut domain = Domain::open();
     let spaces = [domain.attach(&a), domain.attach(&b)];
-    page_out(&mut a, 0..PAGES, ENOUGH).expect("MADV_PAGEOUT");
+    page_out(&mut a, 0..PAGES, MAX_SWAP_WAIT).expect("MADV_PAGEOUT");
     assert_eq!(domain.in_state(spaces[0], 0..PAGES, PageState::Swap), PAGES);
     let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
     assert_eq!(
@@ -71,7 +71,7 @@ fn merged_pages_are_not_swapped(context: &mut Context) {
     page_out(&mut a, 0..PAGES, Duration::from_secs(1)).expect_err("frames should stay in memory");
     assert_eq!(swapped(&a, 0..PAGES), 0);
     assert_eq!(domain.unmerge(spaces[0], 0..PAGES), PAGES as u64);
-    page_out(&mut a, 0..PAGES, ENOUGH).expect("broken pages can be swapped again");
+    page_out(&mut a, 0..PAGES, MAX_SWAP_WAIT).expect("broken pages can be swapped again");
     for peer in [&mut a, &mut b] {
         assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
     }
