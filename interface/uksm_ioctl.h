@@ -283,7 +283,7 @@ struct uksm_sample {
 #define UKSM_IOC_SAMPLE		_IOWR(0xDE, 5, struct uksm_sample)
 
 /*
- * FOLD - merge a batch of pages
+ * FOLD - merge a batch of pages: what each of its entries is merged with
  *
  * An orphan of a domain with the same hash_seed and policy becomes a frame where it
  * is, without a copy: a daemon that is started again keeps the frames of its past run.

@@ -115,7 +115,7 @@ unsigned long uksm_machine_frame_limit(void)
  * uksm_reserve_frames() - count frames that a domain is about to have
  * @domain: the domain
  * @count: how many
- * @machine_limit: uksm_machine_frame_limit(), of which the caller keeps a copy
+ * @machine_limit: uksm_machine_frame_limit(), computed once for many calls
  *
  * Return: UKSM_REASON_NONE, or the limit that forbids it; then nothing is counted.
  */

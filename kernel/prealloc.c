@@ -9,10 +9,10 @@
  *
  * Frames can be neither moved nor swapped. So they never come from ZONE_MOVABLE or
  * CMA, their count is limited (frame_limit.c), and they are charged to the cgroup that
- * opened the domain, of whose memory they leave a margin (margin.c). Allocation never calls the
- * OOM killer, of the machine or of a cgroup: failure is an outcome. Pages that were
- * frames before come first (pool.c). Others are allocated GROUP at a time if nobody has
- * to search for them: one walk through the allocator and one charge instead of eight,
+ * opened the domain, of whose memory they leave a margin (margin.c). Allocation never
+ * calls the OOM killer, of the machine or of a cgroup: failure is an outcome. Pages that
+ * were frames before come first (pool.c). Others are allocated GROUP at a time if nobody
+ * has to search for them: one walk through the allocator and one charge instead of eight,
  * and pages that cannot be moved lie side by side.
  *
  * A frame should lie on the node of the page that becomes it, which is known only under

@@ -86,7 +86,7 @@ impl Engine {
         }
         let others = SpaceId(space.0.saturating_add(1));
         self.lookup.giving_back().sweep_from((others, 0));
-        if stopped && self.lookup.giving_back().has_no_memory() {
+        if stopped && self.lookup.giving_back().note_stop() {
             self.lookup.end_sweep(now);
         }
     }

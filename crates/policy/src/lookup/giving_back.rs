@@ -121,8 +121,8 @@ impl GivingBack {
         }
     }
 
-    /// Another space had no memory for copies: whether the machine has none.
-    pub(crate) fn has_no_memory(&mut self) -> bool {
+    /// A space had no memory for copies; returns whether the machine is taken to have none.
+    pub(crate) fn note_stop(&mut self) -> bool {
         self.sweep.as_mut().is_some_and(|sweep| {
             sweep.stops += 1;
             sweep.stops >= MAX_STOPS
@@ -239,7 +239,7 @@ mod tests {
     fn several_spaces_without_memory_end_a_sweep() {
         let mut giving = GivingBack::default();
         giving.listed(singles(100, 100, 100), 0);
-        let stops = (1..=MAX_STOPS).map(|_| giving.has_no_memory());
+        let stops = (1..=MAX_STOPS).map(|_| giving.note_stop());
         assert_eq!(stops.filter(|&ends| ends).count(), 1);
     }
 

@@ -57,7 +57,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "an option that the module needs is not set, or one that it cannot live with is; \
                 a warning if only CONFIG_KALLSYMS_ALL is not, without which a kernel counts as \
                 not tried",
-        reads: "/boot/config-RELEASE or /proc/config.gz",
+        reads: "/boot/config-RELEASE, /proc/config.gz, /lib/modules/RELEASE/{config,build/.config}",
         worst: Severity::Error,
         cost: "the module cannot be built or loaded; without CONFIG_KALLSYMS_ALL alone it wants untested=1",
         mend: "a kernel built with the options; where only KSM is there, `uksm run --backend ksm`",
@@ -114,7 +114,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
     Check {
         name: "process-events",
         finds: "the kernel does not report new processes",
-        reads: "/boot/config-RELEASE or /proc/config.gz",
+        reads: "/boot/config-RELEASE, /proc/config.gz, /lib/modules/RELEASE/{config,build/.config}",
         worst: Severity::Note,
         cost: "new processes are found by listing /proc, late on a host with thousands of them",
         mend: "a kernel with CONFIG_PROC_EVENTS",
@@ -183,7 +183,7 @@ fn options(host: &Host) -> Verdict {
         return Verdict::unknown(why);
     }
     if kernel.config.there().is_none() {
-        return Verdict::unknown("neither /boot/config-RELEASE nor /proc/config.gz is there");
+        return Verdict::unknown("no file has the kernel's options");
     }
     let wrong = wrong_options(host);
     match (wrong.is_empty(), kernel.has(TRIED_WITH) == Some(true)) {
