@@ -194,14 +194,8 @@ fn break_and_go_on() {
         });
         let mut domain = Domain::open();
         let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
-        let mut counts = domain.merge(&spaces, 0..SOME, Permit::default());
-        let mut merged = counts.merged();
-        if counts.with(Status::Busy, Reason::Pinned) > 0 {
-            // Another processor's list held a page for a moment.
-            counts = domain.merge(&spaces, 0..SOME, Permit::default());
-            merged += counts.merged();
-        }
-        assert_eq!(merged, 2 * SOME, "{counts:?}");
+        let counts = domain.merge(&spaces, 0..SOME, Permit::default());
+        assert_eq!(counts.merged(), 2 * SOME, "{counts:?}");
         // The room is different each time, so that BREAK does not always stop at the same place.
         target.limit_to_current_and((SOME / 4 + 7 * repetition) as u64);
         let broken = domain
