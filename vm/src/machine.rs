@@ -71,6 +71,7 @@ pub const fn shape(machine: Machine) -> Shape {
         }
     };
     let parameters: &[&str] = match machine {
+        Machine::Numa => &["movablecore=75%"],
         Machine::NoKmem => &["cgroup.memory=nokmem"],
         // Two devices of 256 MiB. The initramfs is at the end of memory, the kernel at its start.
         Machine::Coherent => &[

@@ -7,7 +7,8 @@
 //!
 //! # Approach
 //! The module's parameter sets the limit to one percent, which small processes of five domains
-//! reach. The parameter is as it was afterwards.
+//! reach. The parameter is as it was afterwards. A machine three quarters of whose memory are for
+//! movable pages reaches its limit as it is.
 //!
 //! # Source
 //! `interface/uksm_ioctl.h`, INFO and `UKSM_REASON_MACHINE`.
@@ -17,14 +18,16 @@ use uksm_policy::command::{Reason, Status};
 use uksm_testkit::kernel_file;
 
 use super::Context;
-use crate::fixtures::accounting::{set, value};
+use crate::fixtures::accounting::{SteadyMarks, Zone, events, set, value};
 use crate::fixtures::domain::{Domain, Permit};
+use crate::fixtures::pagemap::pfns;
 use crate::fixtures::peer::Peer;
 
 cases! { "frame_limits":
     all_domains_together_stay_below_the_limit_of_the_machine Normal Stock 60,
     pools_of_huge_pages_lower_the_limit Normal Stock 30,
     a_percentage_out_of_bounds_is_refused Normal Stock 30,
+    memory_for_movable_pages_neither_counts_nor_has_frames Normal Numa 120,
 }
 
 const SEED: u64 = 62;
@@ -135,4 +138,69 @@ fn a_percentage_out_of_bounds_is_refused(_: &mut Context) {
         kernel_file::write(PERCENT, percent).expect_err(percent);
         assert_eq!(value(PERCENT), before, "{percent}");
     }
+}
+
+/// Pages of the zones, by `of`, that are for movable pages only or not.
+fn sum(zones: &[Zone], movable: bool, of: fn(&Zone) -> u64) -> u64 {
+    let zones = zones.iter().filter(|zone| zone.is_movable() == movable);
+    zones.map(of).sum()
+}
+
+fn memory_for_movable_pages_neither_counts_nor_has_frames(context: &mut Context) {
+    /// The part for frames, on a machine without swap.
+    const PERCENT: u64 = 40;
+    const BEYOND: usize = 2048;
+    let _marks = SteadyMarks::set();
+    let zones = Zone::all();
+    let movable = sum(&zones, true, |zone| zone.managed);
+    let others = sum(&zones, false, |zone| zone.managed);
+    assert!(movable > 2 * others, "{zones:?}");
+    let before = info();
+    let limit = before.machine_frame_limit;
+    let expected = sum(&zones, false, |zone| zone.managed.saturating_sub(zone.high));
+    let expected = expected * PERCENT / 100;
+    assert!(
+        limit.abs_diff(expected) <= expected / 50,
+        "{limit}, not {expected}"
+    );
+
+    let left = usize::try_from(limit - before.machine_frames).expect("few");
+    let pages = left + BEYOND;
+    let mut peers = [(); 2].map(|()| Peer::filled(pages, SEED, pages));
+    let mut domain = Domain::open();
+    let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
+    let kills = events("oom_kill");
+    let counts = domain.merge(&spaces, 0..pages, Permit::default());
+    let zones = Zone::all();
+    let free = sum(&zones, false, |zone| zone.free);
+    context.note(format!(
+        "{counts:?}; {free} of the kernel's {others} are free"
+    ));
+    assert!(counts.with(Status::Full, Reason::Machine) > 0, "{counts:?}");
+    assert_eq!(counts.with(Status::Full, Reason::Memory), 0, "{counts:?}");
+    let made = domain.info().machine_frames;
+    assert!(made <= limit && made + 8 >= limit, "{made} of {limit}");
+    assert_eq!(events("oom_kill"), kills, "nobody should be killed");
+    assert!(free > others / 10, "{zones:?}");
+    let is_movable = |pfn: &u64| {
+        let mut zones = zones.iter().filter(|zone| zone.is_movable());
+        zones.any(|zone| (zone.start..zone.start + zone.spanned).contains(pfn))
+    };
+    let [one, two] = peers.each_ref().map(|peer| pfns(peer.pid(), 0..pages));
+    let frames = one.iter().zip(&two).filter(|(one, two)| one == two);
+    let misplaced = frames.filter(|(pfn, _)| is_movable(pfn)).count();
+    assert_eq!(misplaced, 0, "frames in memory for movable pages");
+    let of_peers = one.iter().chain(&two).filter(|pfn| is_movable(pfn)).count();
+    assert!(
+        of_peers > BEYOND,
+        "other pages should lie there: {of_peers}"
+    );
+    for peer in &mut peers {
+        assert_eq!(
+            peer.run(move |own| own.memory.changed(SEED, pages, 0..pages)),
+            0
+        );
+    }
+    peers.into_iter().for_each(Peer::exit);
+    domain.assert_all_frames_return();
 }

@@ -14,7 +14,8 @@ pub const PORT_MODULES: [&str; 2] = ["virtio_pci", "virtio_console"];
 pub enum Machine {
     /// Two CPUs, 1 GiB, the module as it ships.
     Stock,
-    /// Two CPUs on two NUMA nodes, the module as it ships.
+    /// Two CPUs on two NUMA nodes, of whose memory three quarters are for movable pages, the module
+    /// as it ships.
     Numa,
     /// As [`Machine::Stock`], and kernel memory is charged to no control group
     /// (`cgroup.memory=nokmem`).
