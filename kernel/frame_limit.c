@@ -20,6 +20,11 @@
  * Pools of 2 MiB pages can lie in ZONE_MOVABLE, and those of hugetlb_cma lie in CMA. They
  * are subtracted all the same, up to three quarters of what is left: the limit can be
  * too low, but never 0.
+ *
+ * Where there is ZONE_MOVABLE, merging can free memory there and take frames from zones
+ * that are short, which then are without memory for the kernel itself. So frames leave
+ * UKSM_FRAME_MARGIN pages of these zones above the marks at which reclaim ends. Cache
+ * counts as free. Elsewhere frames take no more than merging frees.
  */
 #include <linux/atomic.h>
 #include <linux/minmax.h>
@@ -109,6 +114,47 @@ unsigned long uksm_machine_frame_limit(void)
 	pages = max(pages, 0L);
 	pages -= min(taken, pages - pages / 4);
 	return mult_frac(pages, percent(), 100);
+}
+
+static bool has_movable_zone(void)
+{
+	int node;
+
+	for_each_online_node(node) {
+		if (managed_zone(&NODE_DATA(node)->node_zones[ZONE_MOVABLE]))
+			return true;
+	}
+	return false;
+}
+
+/* Pages that a zone has, or can soon have, above its high mark. */
+static long room_of(struct zone *zone)
+{
+	return (long)zone_page_state(zone, NR_FREE_PAGES) -
+	       (long)zone_page_state(zone, NR_FREE_CMA_PAGES) +
+	       (long)zone_page_state(zone, NR_ZONE_INACTIVE_FILE) +
+	       (long)zone_page_state(zone, NR_ZONE_ACTIVE_FILE) -
+	       (long)high_wmark_pages(zone);
+}
+
+/**
+ * uksm_kernel_has_room() - do frames leave the kernel enough of its own memory?
+ * @frames: how many more
+ */
+bool uksm_kernel_has_room(unsigned int frames)
+{
+	struct zone *zones;
+	long room = 0;
+	int node, i;
+
+	if (!has_movable_zone())
+		return true;
+	for_each_online_node(node) {
+		zones = NODE_DATA(node)->node_zones;
+		for (i = 0; i <= ZONE_NORMAL; i++)
+			room += max(room_of(&zones[i]), 0L);
+	}
+	return room >= (long)frames + UKSM_FRAME_MARGIN;
 }
 
 /**

@@ -8,6 +8,7 @@
 
 unsigned long uksm_machine_frames(void);
 unsigned long uksm_machine_frame_limit(void);
+bool uksm_kernel_has_room(unsigned int frames);
 enum uksm_reason uksm_reserve_frames(struct uksm_domain *domain,
 				     unsigned int count,
 				     unsigned long machine_limit);

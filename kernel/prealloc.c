@@ -15,6 +15,11 @@
  * has to search for them: one walk through the allocator and one charge instead of eight,
  * and pages that cannot be moved lie side by side.
  *
+ * Nor does allocation reclaim memory of the machine, or touch its reserves: a frame can
+ * come from another zone than the pages that it replaces, and that zone belongs to the
+ * kernel. At its lowest mark the allocation fails and wakes kswapd. Only the cgroup that
+ * pays reclaims its own memory, such as cache, when it is at its limit.
+ *
  * A frame should lie on the node of the page that becomes it, which is known only under
  * the lock. So pages are allocated on the node of the page that last became a frame in
  * this call, and lie elsewhere only in a batch in which the node changes. The memory policy
@@ -37,7 +42,7 @@
 
 static gfp_t frame_gfp(void)
 {
-	gfp_t gfp = UKSM_GFP | GFP_HIGHUSER | __GFP_ACCOUNT;
+	gfp_t gfp = UKSM_GFP | GFP_HIGHUSER | __GFP_ACCOUNT | __GFP_NOMEMALLOC;
 
 	if (uksm_fault(UKSM_FAULT_MOVABLE_FRAMES))
 		gfp |= __GFP_MOVABLE;
@@ -151,6 +156,39 @@ static bool prealloc_group(struct uksm_domain *domain,
 			       GROUP_ORDER);
 }
 
+/* Is the machine without memory for one frame, or only the cgroup that pays? */
+static bool machine_is_full(const struct uksm_prealloc *prealloc)
+{
+	gfp_t gfp = frame_gfp() & ~(__GFP_DIRECT_RECLAIM | __GFP_ACCOUNT);
+	struct page *page = alloc_pages_node(prealloc->node, gfp, 0);
+
+	if (page)
+		__free_page(page);
+	return !page;
+}
+
+/* Adds one page; the cgroup that pays reclaims at most once. */
+static enum uksm_reason prealloc_single(struct uksm_domain *domain,
+					struct uksm_prealloc *prealloc)
+{
+	gfp_t gfp = frame_gfp() & ~__GFP_DIRECT_RECLAIM;
+	enum uksm_reason reason;
+
+	reason = reserve(domain, prealloc, 1);
+	if (reason)
+		return reason;
+	if (!prealloc_pages(domain, prealloc, gfp, 0))
+		return UKSM_REASON_NONE;
+	if (machine_is_full(prealloc))
+		return UKSM_REASON_MEMORY;
+	reason = reserve(domain, prealloc, 1);
+	if (reason)
+		return reason;
+	if (!prealloc_pages(domain, prealloc, frame_gfp(), 0))
+		return UKSM_REASON_NONE;
+	return UKSM_REASON_MEMORY;
+}
+
 /**
  * uksm_prealloc_init() - begin a call that may make frames
  * @prealloc: its preallocated frames
@@ -169,8 +207,7 @@ void uksm_prealloc_init(struct uksm_prealloc *prealloc)
  * @prealloc: the call's preallocated frames
  * @needed: how many, at most UKSM_LOCK_BATCH
  *
- * The caller holds no lock except domain->frames_lock. May sleep; reclaims at most
- * once for each frame.
+ * The caller holds no lock except domain->frames_lock. May sleep.
  */
 void uksm_prealloc_fill(struct uksm_domain *domain,
 			struct uksm_prealloc *prealloc,
@@ -183,7 +220,8 @@ void uksm_prealloc_fill(struct uksm_domain *domain,
 	while (prealloc->count < needed && prealloc_pooled(domain, prealloc))
 		;
 	if (prealloc->count < needed &&
-	    !uksm_leaves_margin(domain, needed - prealloc->count)) {
+	    (!uksm_leaves_margin(domain, needed - prealloc->count) ||
+	     !uksm_kernel_has_room(needed - prealloc->count))) {
 		prealloc->reason = UKSM_REASON_MEMORY;
 		goto out;
 	}
@@ -191,13 +229,9 @@ void uksm_prealloc_fill(struct uksm_domain *domain,
 	       prealloc_group(domain, prealloc))
 		;
 	while (prealloc->count < needed) {
-		reason = reserve(domain, prealloc, 1);
+		reason = prealloc_single(domain, prealloc);
 		if (reason) {
 			prealloc->reason = reason;
-			break;
-		}
-		if (prealloc_pages(domain, prealloc, frame_gfp(), 0)) {
-			prealloc->reason = UKSM_REASON_MEMORY;
 			break;
 		}
 	}

@@ -28,6 +28,7 @@ cases! { "frame_limits":
     pools_of_huge_pages_lower_the_limit Normal Stock 30,
     a_percentage_out_of_bounds_is_refused Normal Stock 30,
     memory_for_movable_pages_neither_counts_nor_has_frames Normal Numa 120,
+    where_the_kernels_memory_is_used_up_merging_stops_and_does_not_reclaim Normal Numa 120,
 }
 
 const SEED: u64 = 62;
@@ -195,6 +196,40 @@ fn memory_for_movable_pages_neither_counts_nor_has_frames(context: &mut Context)
         of_peers > BEYOND,
         "other pages should lie there: {of_peers}"
     );
+    for peer in &mut peers {
+        assert_eq!(
+            peer.run(move |own| own.memory.changed(SEED, pages, 0..pages)),
+            0
+        );
+    }
+    peers.into_iter().for_each(Peer::exit);
+    domain.assert_all_frames_return();
+}
+
+fn where_the_kernels_memory_is_used_up_merging_stops_and_does_not_reclaim(context: &mut Context) {
+    const BEYOND: usize = 64;
+    let _marks = SteadyMarks::set();
+    let _percentage = Percentage::set(90);
+    let before = info();
+    let left = before.machine_frame_limit - before.machine_frames;
+    let pages = usize::try_from(left).expect("few") + BEYOND;
+    let mut peers = [(); 2].map(|()| Peer::filled(pages, SEED, pages));
+    let mut domain = Domain::open();
+    let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
+    let zones = ["dma", "dma32", "normal"];
+    let stalls = || -> u64 {
+        let stalled = zones.map(|zone| events(&format!("allocstall_{zone}")));
+        stalled.iter().sum()
+    };
+    let (kills, stalled) = (events("oom_kill"), stalls());
+    let counts = domain.merge(&spaces, 0..pages, Permit::default());
+    let stalled = stalls() - stalled;
+    let free = sum(&Zone::all(), false, |zone| zone.free);
+    context.note(format!("{counts:?}; {stalled} stalls, {free} pages free"));
+    assert!(counts.with(Status::Full, Reason::Memory) > 0, "{counts:?}");
+    assert_eq!(counts.with(Status::Full, Reason::Machine), 0, "{counts:?}");
+    assert_eq!(stalled, 0, "nobody should reclaim for frames");
+    assert_eq!(events("oom_kill"), kills, "nobody should be killed");
     for peer in &mut peers {
         assert_eq!(
             peer.run(move |own| own.memory.changed(SEED, pages, 0..pages)),
