@@ -8,6 +8,7 @@ mod containers;
 mod cow_broken;
 mod criu;
 mod crowd;
+mod fragmentation;
 pub(crate) mod groups;
 mod hints;
 mod idle;
@@ -79,7 +80,7 @@ impl Needs {
 }
 
 /// All experiments.
-pub(crate) const EXPERIMENTS: [Experiment; 29] = [
+pub(crate) const EXPERIMENTS: [Experiment; 30] = [
     Experiment {
         name: "static-mixed",
         question: "identical and random pages, 1:1 (UKSM §8.1.1)",
@@ -251,6 +252,13 @@ pub(crate) const EXPERIMENTS: [Experiment; 29] = [
         needs: Needs::memory(1536).packed(&["--java"]).random_addresses(),
         is_profiled: false,
         run: jvm::run,
+    },
+    Experiment {
+        name: "fragmentation",
+        question: "huge pages, compaction and frames after rounds of starts, ends and writes",
+        needs: Needs::memory(1024),
+        is_profiled: false,
+        run: fragmentation::run,
     },
     Experiment {
         name: "groups",

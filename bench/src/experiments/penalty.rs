@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use uksm_results::interval::Interval;
+use uksm_results::interval::bounds;
 use uksm_results::report::{Measured, Report};
 use uksm_results::timeline::median;
 
@@ -264,20 +264,6 @@ fn compare(name: &str, case: &str, runs: &[AppRun], alone: &[AppRun]) -> Result<
         figures,
         ..Measured::default()
     })
-}
-
-/// The mean of these ratios and, for several, the bounds of its interval, by the ends of their
-/// figures' names.
-fn bounds(ratios: &[f64]) -> Vec<(&'static str, f64)> {
-    match (Interval::of(ratios), ratios) {
-        (Some(interval), _) => vec![
-            ("", interval.ratio),
-            ("_low", interval.low),
-            ("_high", interval.high),
-        ],
-        (None, &[ratio]) => vec![("", ratio)],
-        (None, _) => vec![],
-    }
 }
 
 #[cfg(test)]

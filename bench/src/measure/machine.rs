@@ -54,8 +54,7 @@ impl MachineCounters {
             idle_ticks,
             flushes: sum(&interrupts, "TLB").context("/proc/interrupts: no TLB")?,
             calls: sum(&interrupts, "CAL").context("/proc/interrupts: no CAL")?,
-            free_kib: kernel_file::number("/proc/meminfo", "MemFree")?
-                + 4 * at_hand(&text("/proc/zoneinfo")?),
+            free_kib: free_kib()?,
             swapped_in: event(&events, "pswpin").context("/proc/vmstat: no pswpin")?,
             swapped_out: event(&events, "pswpout").context("/proc/vmstat: no pswpout")?,
         })
@@ -84,6 +83,15 @@ impl MachineCounters {
         ];
         figures.map(|(name, value)| (name.to_owned(), value)).into()
     }
+}
+
+/// Free memory, that in the CPUs' lists included.
+///
+/// # Errors
+/// The kernel does not show it.
+pub(crate) fn free_kib() -> Result<u64> {
+    let free = kernel_file::number("/proc/meminfo", "MemFree")?;
+    Ok(free + 4 * at_hand(&text("/proc/zoneinfo")?))
 }
 
 fn text(path: &str) -> Result<String> {

@@ -7,6 +7,8 @@
 //! - `written`, answered by `written PAGES`: reports the number of pages rewritten so far.
 //! - `rewrite`, answered by `rewrote NANOSECONDS`: writes all pages without changing them, and
 //!   reports the CPU it took.
+//! - `rewrite-some PERCENT`, answered as `written`: writes this part of the pages, at random
+//!   places, without changing them.
 //! - `verify`, answered by `verified PAGES` or `damaged PART PAGE`: ends all writing, then reads
 //!   every byte.
 //!
@@ -91,10 +93,7 @@ pub(crate) fn run(spec: &Spec) -> Result<()> {
                     }
                     answer("ready")?;
                 }
-                "written" => {
-                    let written: u64 = parts.iter().map(|held| held.written).sum();
-                    answer(&format!("written {written}"))?;
-                }
+                "written" => answer(&written(&parts))?,
                 "rewrite" => {
                     let clock = CpuClock::of(std::process::id())?;
                     let begin = clock.now()?;
@@ -108,7 +107,18 @@ pub(crate) fn run(spec: &Spec) -> Result<()> {
                     frozen = true;
                     answer(&verify(&parts, spec.seed)?)?;
                 }
-                other => bail!("workload: unknown command '{other}'"),
+                other => {
+                    let percent = other.strip_prefix("rewrite-some ");
+                    let Some(percent) = percent.and_then(|number| number.parse::<usize>().ok())
+                    else {
+                        bail!("workload: unknown command '{other}'");
+                    };
+                    for held in parts.iter_mut().filter(|held| held.filled) {
+                        let pages = held.mapping.pages() * percent / 100;
+                        held.rewrite(spec.seed, pages, Order::Random)?;
+                    }
+                    answer(&written(&parts))?;
+                }
             },
         }
     }
@@ -153,12 +163,7 @@ impl FilledPart {
                 pages_per_step,
                 step_ms,
             } => {
-                let numbers = self.part.numbers(seed)?;
-                for _ in 0..pages_per_step {
-                    let index = self.next(seed, order);
-                    self.write(seed, index, &numbers);
-                    self.written += 1;
-                }
+                self.rewrite(seed, pages_per_step, order)?;
                 self.due = Some(Instant::now() + Duration::from_millis(step_ms));
             }
             Behaviour::ShortLived { wait_ms } => {
@@ -175,6 +180,17 @@ impl FilledPart {
                 let next = self.due.map(|due| due + Duration::from_millis(every_ms));
                 self.due = if self.go_on(seed)? { next } else { None };
             }
+        }
+        Ok(())
+    }
+
+    /// Writes this many pages without changing them.
+    fn rewrite(&mut self, seed: u64, pages: usize, order: Order) -> Result<()> {
+        let numbers = self.part.numbers(seed)?;
+        for _ in 0..pages {
+            let index = self.next(seed, order);
+            self.write(seed, index, &numbers);
+            self.written += 1;
         }
         Ok(())
     }
@@ -234,6 +250,11 @@ impl FilledPart {
         let pages = 0..self.mapping.pages();
         Ok(pages.filter(|&index| numbers.of(index).is_some()).count())
     }
+}
+
+fn written(parts: &[FilledPart]) -> String {
+    let written: u64 = parts.iter().map(|held| held.written).sum();
+    format!("written {written}")
 }
 
 fn verify(parts: &[FilledPart], seed: u64) -> Result<String> {

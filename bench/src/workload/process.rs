@@ -112,6 +112,12 @@ impl Process {
         Ok(Duration::from_nanos(nanoseconds))
     }
 
+    /// Makes the workload write this percentage of its pages, at random places, without changing
+    /// them; returns the pages that it has written since it was filled.
+    pub(crate) fn rewrite_some(&mut self, percent: u32) -> Result<u64> {
+        self.number(&format!("rewrite-some {percent}"), "written ")
+    }
+
     /// Starts the work of a machine.
     pub(crate) fn go(&mut self) -> Result<()> {
         self.command("go")?;

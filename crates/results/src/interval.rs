@@ -62,6 +62,21 @@ impl Interval {
     }
 }
 
+/// The mean of these values and, of several positive ones, the bounds of its interval, each with the
+/// end of its figure's name.
+#[must_use]
+pub fn bounds(values: &[f64]) -> Vec<(&'static str, f64)> {
+    match Interval::of(values) {
+        Some(interval) => vec![
+            ("", interval.ratio),
+            ("_low", interval.low),
+            ("_high", interval.high),
+        ],
+        None if values.is_empty() => vec![],
+        None => vec![("", values.iter().sum::<f64>() / values.len() as f64)],
+    }
+}
+
 impl fmt::Display for Interval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Interval {

@@ -12,6 +12,7 @@
 //! - [`child_process`]: a child process is killed and reaped;
 //! - [`page_holder`]: a process with pages that the test knows;
 //! - [`pagemap`]: the page frames of a process;
+//! - [`page_flags`]: the kernel's flags of page frames;
 //! - [`kernel_file`]: numbers and settings in files of proc, sys and cgroup;
 //! - [`control_group`]: control groups, version 2;
 //! - [`zram`]: a block device in memory, and swap on it;
@@ -21,6 +22,7 @@ pub mod child_process;
 pub mod control_group;
 pub mod instructions;
 pub mod kernel_file;
+pub mod page_flags;
 pub mod page_holder;
 pub mod pagemap;
 pub mod zram;
