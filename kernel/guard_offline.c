@@ -6,14 +6,14 @@
  * pages whose memory has failed (PageHWPoison): memory_failure() has unmapped them. Of a
  * frame it finds no mappings and unmaps nothing. So a block whose last page in use is a
  * failed frame would go offline, and perhaps be taken out, with page tables that name
- * it, or with a domain that looks at it when it next frees frames: a domain holds a
- * frame until it has seen that nothing maps it.
+ * it, or with a domain that looks at it when it next frees frames or makes some: a
+ * domain holds a frame until it has seen that nothing maps it, and then perhaps in its
+ * pool, as a page with the same mapping.
  *
  * The kernel asks the notifiers after it has isolated the block, so that nothing is
  * allocated there any more, and before it empties it.
  *
- * Not covered: a frame that fails after that question, and a page that fails in the pool
- * of a domain, which is no frame.
+ * Not covered: a frame that fails after that question.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -62,7 +62,7 @@ static int on_memory_change(struct notifier_block *block, unsigned long action,
 	for (pfn = range->start_pfn;
 	     pfn < range->start_pfn + range->nr_pages; pfn++) {
 		if (is_failed_frame(pfn_to_online_page(pfn))) {
-			pr_warn("page %#lx has failed and is merged: it is in use, so its memory stays online\n",
+			pr_warn("page %#lx has failed and is in use, by processes or by a domain: its memory stays online\n",
 				pfn);
 			return notifier_from_errno(-EBUSY);
 		}

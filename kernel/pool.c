@@ -8,9 +8,9 @@
  * an idle domain holds next to nothing. When the machine is short of memory they
  * are freed.
  *
- * A page in the pool has one reference, the pool's, and nobody maps it. It is not
- * marked as a frame. Its contents are out of date and are overwritten before
- * anybody can map it again (frame.c).
+ * A page in the pool has one reference, the pool's, and nobody maps it. It has the
+ * mapping of a frame, by which guard_offline.c knows it, and no id. Its contents are
+ * out of date and are overwritten before anybody can map it again (frame.c).
  */
 #include <linux/list.h>
 #include <linux/mm.h>
@@ -50,7 +50,6 @@ bool uksm_pool_put(struct uksm_pool *pool, struct folio *folio)
 	spin_lock(&pool->lock);
 	kept = pool->count < POOL_MAX;
 	if (kept) {
-		folio->mapping = NULL;
 		folio->private = NULL;
 		list_add(&folio->lru, &pool->pages);
 		pool->count++;

@@ -159,9 +159,9 @@ fn emulated_cpu() -> String {
     std::env::var("UKSM_VM_CPU").unwrap_or_else(|_| "max,la57=off,erms=off,fsrm=off".to_owned())
 }
 
-/// Memory blocks of the machine beyond its boot memory: five blocks of Linux, of which three tests
-/// use up one each. Kernel parameters keep them offline until a test needs them.
-const SPARE_MIB: u32 = 5 * 128;
+/// Memory blocks of the machine beyond its boot memory: seven blocks of Linux, of which four
+/// tests use up one each, and one may. Kernel parameters keep them offline until a test needs them.
+const SPARE_MIB: u32 = 7 * 128;
 
 fn has_spare_blocks(hardware: &Hardware) -> bool {
     hardware.machine == Machine::Faults
