@@ -16,6 +16,7 @@ pub mod merged;
 mod patrol;
 mod sharers;
 pub mod unmerged;
+mod write_count;
 
 use std::collections::BTreeMap;
 
@@ -31,6 +32,7 @@ pub use merged::MergedIndex;
 use patrol::Patrol;
 use sharers::Sharers;
 pub use unmerged::{Layout, Match, Query, RegionPage, UnmergedIndex};
+use write_count::WriteCount;
 
 /// The longest time for which a listing that is due waits for the engine to be awake for another
 /// reason.
@@ -61,6 +63,8 @@ pub(crate) struct Lookup {
     patrol: Patrol,
     /// The schedule of sweeps for frames with one mapping.
     giving_back: GivingBack,
+    /// Merged pages that processes wrote.
+    writes: WriteCount,
 }
 
 impl Lookup {
@@ -83,6 +87,7 @@ impl Lookup {
             reap: CpuBudget::new(params.bottom_cpu / 4.0, params.sleep),
             patrol: Patrol::every(params.patrol),
             giving_back: GivingBack::default(),
+            writes: WriteCount::default(),
         }
     }
 
@@ -250,7 +255,7 @@ impl Lookup {
     pub(crate) fn frame_made(&mut self, frame: FrameId, hash: u64, space: SpaceId) {
         self.full.remove(&frame);
         self.in_full.forget(frame);
-        self.frames.made(frame, space);
+        self.writes.recount(self.frames.made(frame, space), 0);
         self.merged.insert(hash, frame);
     }
 
@@ -297,13 +302,23 @@ impl Lookup {
         self.merged.remove(frame);
         self.in_full.forget(frame);
         self.forget_sharers(frame);
-        self.frames.forget(frame);
+        self.writes.recount(self.frames.forget(frame), 0);
         self.full.remove(&frame);
     }
 
     /// `mappings` mappings of frames are gone: some frames may be unused.
     pub(crate) fn expect_freed(&mut self, mappings: u64, now: Nanos) {
         self.frames.expect_freed(mappings, now);
+    }
+
+    /// The count of written pages.
+    pub(crate) fn writes(&mut self) -> &mut WriteCount {
+        &mut self.writes
+    }
+
+    /// Pages that were merged, and that their processes wrote or unmapped since.
+    pub(crate) fn written(&self) -> u64 {
+        self.writes.written()
     }
 
     /// Number of frames whose mappings are counted.
@@ -353,8 +368,8 @@ impl Lookup {
             }
         }
         let (merged, full) = (&mut self.merged, &mut self.full);
-        let in_full = &mut self.in_full;
-        let sharers = &mut self.sharers;
+        let (in_full, sharers) = (&mut self.in_full, &mut self.sharers);
+        let before = self.frames.mappings();
         self.frames.listed(frames, cursors, now, |frame| {
             merged.remove(frame);
             in_full.forget(frame);
@@ -363,6 +378,7 @@ impl Lookup {
                 sharers.forget(frame);
             }
         });
+        self.writes.listed(before, self.frames.mappings(), cursors);
         if self.frames.cursor() == 0 {
             self.giving_back.listed(self.frames.singles(), now);
         }
@@ -411,6 +427,7 @@ impl Lookup {
     /// `pages` pages have their own copy again.
     pub(crate) fn given_back(&mut self, pages: u64) {
         self.giving_back.given(pages);
+        self.writes.explain(pages);
     }
 
     /// The sweep is through, or has to stop: the next listing frees the frames.

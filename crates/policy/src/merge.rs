@@ -211,8 +211,8 @@ impl Merge {
     }
 
     /// Merged pages, by partner; `now` are believed to be merged now.
-    pub(crate) fn report_merged(&self, now: u64) -> MergedReport {
-        MergedReport { now, ..self.pages }
+    pub(crate) fn report_merged(&self) -> MergedReport {
+        self.pages
     }
 
     /// Blocks of huge pages that were worth a split, and that were left whole.

@@ -201,6 +201,10 @@ crate::counters! {
         /// Mappings of frames and of the zero page at this time. The worker limits the policy's
         /// belief by the counts of the kernel.
         now: u64 = "now",
+        /// Pages that were merged, and that their processes wrote or unmapped since: a lower bound,
+        /// and late by up to two listings of frames. The end of a process is none of it; a write
+        /// and an unmapping cannot be distinguished.
+        written: u64 = "written again",
     }
 
     /// Huge pages.

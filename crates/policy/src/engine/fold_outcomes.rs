@@ -200,7 +200,10 @@ impl Engine {
                         self.ladder.look_at(place.region, now);
                     }
                 }
-                self.regions.set_merged(place.region, place.page, true, now);
+                let is_news = self.regions.set_merged(place.region, place.page, true, now);
+                if is_news && outcome.status == Status::Already && outcome.frame != 0 {
+                    self.lookup.writes().found_merged();
+                }
                 if matches!(entry.kind, FoldKind::Zero) {
                     self.regions[place.region].zero_merged(place.page, now);
                 }

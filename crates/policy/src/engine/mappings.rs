@@ -99,10 +99,11 @@ impl Engine {
         let is_news = space.is_news(fingerprint);
         let is_lost = |&id: &RegionId| self.regions[id].is_lost_before(read_at);
         if is_news || space.left_out() > 0 || space.regions().iter().any(is_lost) {
-            self.apply_mappings(slot, mappings, read_at);
             if mappings.is_empty() {
+                self.drop_regions(slot);
                 self.discovery.list_processes_soon(now);
             }
+            self.apply_mappings(slot, mappings, read_at);
         }
         self.spaces.get_mut(slot).set_listed(fingerprint);
         self.discovery
@@ -223,11 +224,14 @@ impl Engine {
         }
     }
 
-    /// Drops all regions of a space.
+    /// Drops all regions of a space that has left, or whose process has ended.
     fn drop_regions(&mut self, slot: SpaceSlot) {
+        let mut merged = 0;
         for id in self.spaces.clear(slot) {
+            merged += u64::from(self.regions[id].merged_now());
             self.drop_region(id);
         }
+        self.lookup.writes().explain(merged);
     }
 
     fn drop_region(&mut self, id: RegionId) {

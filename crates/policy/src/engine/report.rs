@@ -40,7 +40,11 @@ impl Engine {
     /// Pages merged: [`Report::merged`] alone, without a pass over regions.
     #[must_use]
     pub fn merged(&self) -> MergedReport {
-        self.merge.report_merged(self.regions.merged())
+        MergedReport {
+            now: self.regions.merged(),
+            written: self.lookup.written(),
+            ..self.merge.report_merged()
+        }
     }
 
     /// CPU time: [`Report::cpu`] alone, without a pass over regions.

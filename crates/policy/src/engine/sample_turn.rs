@@ -360,11 +360,12 @@ impl Engine {
                     self.regions[id].missed(1);
                 }
                 self.found_unchanged(pick);
-                if self.regions[id].is_merged(number) {
-                    // Pages that were given back can be swapped and unmapped again.
-                    self.regions[id].was_given_back();
+                // Pages that were given back can be swapped and unmapped again.
+                if self.regions[id].is_merged(number) && !self.regions[id].was_given_back() {
+                    self.lookup.writes().found_written(self.regions.merged());
                 }
-                return self.regions.set_merged(id, number, false, now);
+                self.regions.set_merged(id, number, false, now);
+                return;
             }
             PageState::Zero | PageState::Frame | PageState::Foreign | PageState::Ksm => {
                 if is_sample {
@@ -379,7 +380,10 @@ impl Engine {
                 if checks {
                     self.check_merged(pick, number, false);
                 }
-                self.regions.set_merged(id, number, is_merged(&page), now);
+                let is_news = self.regions.set_merged(id, number, is_merged(&page), now);
+                if is_news && page.state == PageState::Frame {
+                    self.lookup.writes().found_merged();
+                }
                 self.regions[id].block_lasted(number, now);
                 if page.state == PageState::Frame && page.frame != 0 {
                     let space = self.spaces.id(slot);
@@ -407,6 +411,7 @@ impl Engine {
                 self.regions.set_merged(id, number, false, now);
             } else {
                 self.regions[id].count_broken();
+                self.lookup.writes().found_written(self.regions.merged());
                 if checks {
                     self.check_merged(pick, number, true);
                 }

@@ -142,13 +142,19 @@ impl Frames {
         self.known.len()
     }
 
+    /// Mappings of all of them.
+    pub(crate) fn mappings(&self) -> u64 {
+        self.sharers
+    }
+
     /// Bytes that they take.
     pub(crate) fn bytes(&self) -> usize {
         self.known.bytes()
     }
 
-    /// A page of `space` became the frame. Earlier knowledge of its id concerned another frame.
-    pub(crate) fn made(&mut self, frame: FrameId, space: SpaceId) {
+    /// A page of `space` became the frame. Earlier knowledge of its id concerned another frame:
+    /// returns the mappings of that one.
+    pub(crate) fn made(&mut self, frame: FrameId, space: SpaceId) -> u64 {
         let known = FrameRecord {
             maker: space.0,
             sharers: 1,
@@ -159,6 +165,7 @@ impl Frames {
             .insert(frame, known)
             .map_or(0, |known| known.sharers);
         self.count(before.into(), 1);
+        before.into()
     }
 
     /// A page was merged with the frame; returns whether its maker is `space`, and its mappings.
@@ -209,11 +216,12 @@ impl Frames {
         }
     }
 
-    /// The frame is no longer there.
-    pub(crate) fn forget(&mut self, frame: FrameId) {
-        if let Some(known) = self.known.remove(frame) {
-            self.count(known.sharers.into(), 0);
-        }
+    /// The frame is no longer there; returns the mappings that it had.
+    pub(crate) fn forget(&mut self, frame: FrameId) -> u64 {
+        let known = self.known.remove(frame);
+        let sharers = known.map_or(0, |known| known.sharers);
+        self.count(sharers.into(), 0);
+        sharers.into()
     }
 
     /// A piece of a listing came back: all frames whose numbers are at least `from` and below `to`,

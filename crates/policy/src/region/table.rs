@@ -64,15 +64,15 @@ impl Regions {
         self.merged += u64::from(region.merged_now());
     }
 
-    /// Records whether a page is merged, as seen `now`.
-    pub(crate) fn set_merged(&mut self, id: RegionId, page: u32, merged: bool, now: Nanos) {
-        if self.slots[id.index()].set_merged(page, merged, now) {
-            if merged {
-                self.merged += 1;
-            } else {
-                self.merged -= 1;
-            }
+    /// Records whether a page is merged, as seen `now`; returns whether that changed.
+    pub(crate) fn set_merged(&mut self, id: RegionId, page: u32, merged: bool, now: Nanos) -> bool {
+        let has_changed = self.slots[id.index()].set_merged(page, merged, now);
+        if has_changed && merged {
+            self.merged += 1;
+        } else if has_changed {
+            self.merged -= 1;
         }
+        has_changed
     }
 
     /// A page was merged with the zero page, and the kernel has made its block huge again.

@@ -224,7 +224,7 @@ mod tests {
         let text = status.to_string();
         for line in [
             "saved      1.5 MiB net = 0.0 by frames + 0.0 by zero pages - 0.0 daemon",
-            "merged     0 zero, 0 same process, 0 cross process, 0 now, 0 left",
+            "merged     0 zero, 0 same process, 0 cross process, 0 now, 0 written again, 0 left",
             "frames     0 held, 0 at most, 0 mappings, 0 unmapped, 0 on the machine, 0 at most there",
             "cpu        0.00 % on average, 2.00 % lately, 0.00 % allowed, 0.00 s used, \
              0.00 s for discovery",
