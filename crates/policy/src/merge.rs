@@ -210,7 +210,7 @@ impl Merge {
         self.outcomes
     }
 
-    /// Merged pages, by partner; `now` are believed to be merged now.
+    /// Merged pages, by partner; the rest of the report is for others to fill.
     pub(crate) fn report_merged(&self) -> MergedReport {
         self.pages
     }

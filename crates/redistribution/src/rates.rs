@@ -12,9 +12,10 @@
 //! [`EVIDENCE_HALF_LIFE_NS`], or over the time that a group has been seen, but processor use over
 //! [`USE_HALF_LIFE_NS`].
 //!
-//! - *Yield*: pages freed per second of processor time. [`PRIOR_SECONDS`] seconds at the mean of
-//!   all groups are added to those of a group: one with little recent evidence counts as average,
-//!   and gets another try. No group gets less than its least.
+//! - *Yield*: pages freed per second of processor time, less merged pages that were written. A
+//!   group whose pages are written as fast as they are merged yields nothing. [`PRIOR_SECONDS`]
+//!   seconds at the mean of all groups are added to those of a group: one with little recent
+//!   evidence counts as average, and gets another try. No group gets less than its least.
 //! - *Need*: a group's part is its yield, and up to [`MAX_NEED_FACTOR`] times more, in proportion
 //!   to the time for which its tasks wait for memory.
 //! - *Giving way*: a group whose tasks wait for processors may have less than its most, down to its
@@ -90,6 +91,8 @@ pub struct GroupWork {
     pub cpu: Nanos,
     /// Pages that its merging freed.
     pub reclaimed: u64,
+    /// Merged pages that its processes wrote.
+    pub written: u64,
     /// Time for which its tasks waited for a processor.
     pub cpu_waited: Nanos,
     /// Time for which its tasks waited for memory.
@@ -173,7 +176,7 @@ pub struct RateStatus {
     pub reason: Reason,
     /// Share of a core that it used lately.
     pub used_share: f64,
-    /// Pages that it frees per second of processor time.
+    /// Pages that it frees per second of processor time, less those that were written again.
     pub freed_per_second: f64,
     /// The part of the time that its tasks wait for processors.
     pub cpu_waited: f64,
@@ -193,7 +196,7 @@ struct RateGroup {
     terms: RateTerms,
     sent: Share,
     reason: Reason,
-    /// Pages freed, and seconds used, as far as they still count.
+    /// Pages freed and not written again, at least 0, and seconds used, as far as they still count.
     freed: f64,
     seconds: f64,
     /// Parts of the time.
@@ -400,7 +403,7 @@ impl RateGroup {
         } else {
             old
         };
-        self.freed = self.freed * kept + seen.reclaimed as f64;
+        self.freed = (self.freed * kept + seen.reclaimed as f64 - seen.written as f64).max(0.0);
         self.seconds = self.seconds * kept + seen.cpu as f64 / SECOND;
         let part =
             |was: f64, now: Nanos, old: f64| was * old + (now as f64 / time).min(1.0) * (1.0 - old);

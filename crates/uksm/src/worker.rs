@@ -9,6 +9,7 @@ pub(crate) mod evidence;
 mod locate;
 mod processes;
 pub(crate) mod start;
+pub(crate) mod write_reports;
 mod zero_page_count;
 
 use std::sync::Arc;
@@ -38,6 +39,7 @@ use crate::status::{
 };
 use crate::{signals, systemd};
 use locate::Locate;
+use write_reports::WriteReports;
 
 /// Maximum number of frames that are counted for a status, which takes 10 ms. Beyond it the
 /// policy's own counts are used: a status must not hold up merging for long.
@@ -83,6 +85,8 @@ pub(crate) struct Worker<D, P> {
     hangups: Option<Arc<AtomicBool>>,
     /// Count of a daemon without groups.
     written: Option<WrittenPages>,
+    /// Reports to a supervisor.
+    write_reports: Option<WriteReports>,
     /// The last count of zero pages, and its time.
     zero_pages: Option<(Nanos, u64)>,
     started: Nanos,
@@ -121,6 +125,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             account: None,
             hangups: None,
             written: None,
+            write_reports: None,
             zero_pages: None,
             started: clock::now(),
         }
@@ -139,6 +144,11 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
     /// Counts merged pages that processes write.
     pub(crate) fn count_written(&mut self, written: WrittenPages) {
         self.written = Some(written);
+    }
+
+    /// Reports written pages from now on.
+    pub(crate) fn report_writes(&mut self, reports: WriteReports) {
+        self.write_reports = Some(reports);
     }
 
     /// The governor's name.
@@ -185,6 +195,9 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
                 },
                 &mut self.host,
             )?;
+            if let Some(reports) = &mut self.write_reports {
+                reports.report(self.engine.merged().written, clock::now());
+            }
             self.take_programs();
             self.hangups.iter().for_each(signals::ignore_hangup);
             if let Some(share) = self.control.share()

@@ -5,18 +5,18 @@
 //! hours; a listing of frames shows that mappings are gone, but neither whose nor why.
 //!
 //! # Approach
-//! Both are used, and no page counts twice. A page that is read and no longer merged counts at once.
-//! Mappings that a listing misses count when the next listing ends, unless a cause is known by then:
-//! they were read already, were given back, or their process ended. The engine still believes these
-//! pages merged (*unplaced*), so that many do not count when they are read.
+//! Both are used, and no page counts twice. A page that is read and no longer merged counts at
+//! once. Mappings that a listing misses count when the next listing ends, unless a cause is known
+//! by then: they were read already, were given back, or their process ended. The engine still
+//! believes these pages merged (*unplaced*), so that many do not count when they are read.
 //!
 //! Mappings that appear without a merge (*untracked*) are those of forked processes, or of an
 //! earlier engine; as many may go without being counted. A page of them that is found merged is
 //! tracked from then on.
 //!
-//! So the count is late by two listings at most, and a lower bound: it lacks writes to the zero page
-//! and to pages of forked processes that were not read in between. It cannot distinguish a write
-//! from `munmap` or `MADV_DONTNEED`.
+//! So the count is late by two listings at most, and a lower bound: it lacks writes to the zero
+//! page and to pages of forked processes that were not read in between. It cannot distinguish a
+//! write from `munmap` or `MADV_DONTNEED`.
 //!
 //! # Units
 //! Pages, each mapped once.

@@ -61,6 +61,24 @@ fn who_frees_more_for_a_second_of_processor_has_more_and_then_nothing_is_told() 
     assert!(changes.iter().all(Vec::is_empty), "{changes:?}");
 }
 
+/// Both groups merge alike; pages of the first are written again, all of them or a half.
+#[test]
+fn what_is_written_again_was_not_freed() {
+    for (per_mille, at_most) in [(1000, 40_000), (500, 80_000)] {
+        let mut rates = two(200_000);
+        run(&mut rates, 60, |name, share| {
+            let seen = busy(share, 5_000);
+            let written = seen.reclaimed * per_mille / 1000;
+            GroupWork {
+                written: if name == "a" { written } else { 0 },
+                ..seen
+            }
+        });
+        let [a, b] = shares(&rates);
+        assert!(a <= at_most && a + b > 190_000, "{per_mille}: {a} {b}");
+    }
+}
+
 #[test]
 fn who_waits_for_memory_has_more_of_the_same_yield() {
     let mut rates = two(200_000);
@@ -176,15 +194,16 @@ fn any_seen() -> impl Strategy<Value = GroupWork> {
     (
         1..10 * SECOND,
         part.clone(),
-        0..1_000_000_u64,
+        (0..1_000_000_u64, 0..1_000_000_u64),
         part.clone(),
         part,
     )
         .prop_map(
-            |(time, cpu, reclaimed, cpu_waited, memory_waited)| GroupWork {
+            |(time, cpu, (reclaimed, written), cpu_waited, memory_waited)| GroupWork {
                 time,
                 cpu: time / 100 * cpu,
                 reclaimed,
+                written,
                 cpu_waited: time / 100 * cpu_waited,
                 memory_waited: time / 100 * memory_waited,
             },
@@ -227,6 +246,25 @@ proptest! {
             }
             prop_assert!(sum <= total, "{} of {}", sum, total);
         }
+    }
+
+    /// No group has more because its pages are written, whatever else happens to it.
+    #[test]
+    fn a_group_whose_pages_are_written_yields_no_more(
+        turns in prop::collection::vec(any_seen(), 1..40),
+    ) {
+        let (mut kept, mut rewritten) = (RateGroup::new(terms(1)), RateGroup::new(terms(1)));
+        for seen in &turns {
+            kept.see(&GroupWork { written: 0, ..*seen });
+            rewritten.see(seen);
+            prop_assert!(rewritten.freed >= 0.0);
+            prop_assert!(rewritten.yields(0.0) <= kept.yields(0.0));
+        }
+        let before = rewritten.freed;
+        for seen in &turns {
+            rewritten.see(&GroupWork { written: seen.reclaimed, ..*seen });
+        }
+        prop_assert!(rewritten.freed <= before, "as much was written as merged");
     }
 
     #[test]

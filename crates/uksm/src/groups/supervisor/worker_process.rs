@@ -163,6 +163,14 @@ impl WorkerProcess {
         }
     }
 
+    /// Merged pages that processes wrote, as its running worker has reported.
+    pub(super) fn written_pages(&self) -> u64 {
+        match &self.state {
+            WorkerState::Running(running) => running.written_pages,
+            WorkerState::Ending(_) | WorkerState::Waiting { .. } => 0,
+        }
+    }
+
     /// Time of its next start, or of its kill.
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.state {
@@ -254,6 +262,7 @@ impl WorkerProcess {
                     hints,
                     since: Instant::now(),
                     is_ready: false,
+                    written_pages: 0,
                 },
                 log,
             )),

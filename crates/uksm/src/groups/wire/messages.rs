@@ -48,6 +48,8 @@ pub(crate) enum WorkerMessage {
     Failed(String),
     /// Answers to [`SupervisorMessage::Spaces`], and other reports about spaces.
     Spaces(Vec<SpaceAnswer>),
+    /// Merged pages that processes have written since it started.
+    Written(u64),
     /// To [`SupervisorMessage::Ask`] of this number.
     Answer(u64, Answer),
 }

@@ -26,6 +26,7 @@ use crate::groups::worker::supervisor_requests;
 use crate::setting::{ResolvedSettings, Settings};
 use crate::worker::HintsFrom;
 use crate::worker::start::{self, Start};
+use crate::worker::write_reports::WriteReports;
 use crate::{log, niceness, signals, startup};
 
 /// Timeout of the supervisor's first messages.
@@ -86,6 +87,11 @@ fn work(setup: &Setup, domain: Option<OwnedFd>, channel: &Channel) -> anyhow::Re
         hints,
     };
     let mut worker = start.worker()?;
+    let own = channel.try_clone().context("cannot copy the channel")?;
+    worker.report_writes(WriteReports::by(move |pages| {
+        // A supervisor that does not read gets a later report, or has ended.
+        let _unsent = own.send(&WorkerMessage::Written(pages), None);
+    }));
     sandbox::confine().context("cannot restrict system calls")?;
     tracing::debug!("ready after {} us", clock::process_cpu() / 1000);
     channel.send(&WorkerMessage::Ready, None)?;

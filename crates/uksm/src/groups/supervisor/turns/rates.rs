@@ -7,14 +7,14 @@
 //! # Approach
 //! The supervisor reads all of it: processor time from the worker's clock, freed pages from the
 //! counts of its domain, and the waiting time of tasks from the control groups of the group's
-//! members, or else of its payer, or else of the host. Of an idle worker nothing else is read.
+//! members, or else of its payer, or else of the host. Of an idle worker nothing else is read. Only
+//! merged pages that were written are reported by the worker, once a second while there are more.
 //! Turns come each second while any worker is busy, and ever less often, down to one in
 //! [`MAX_INTERVAL`], while all are idle. A worker that could not be sent its share is sent it in
 //! the next turn; a new worker begins with the share of its group.
 //!
 //! # Units
-//! Pages freed: merged pages less frames made. Pages that are written later are not subtracted:
-//! merging the same pages again and again counts each time.
+//! Pages freed: merged pages less frames made.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -58,6 +58,8 @@ pub(in crate::groups::supervisor) struct GroupRates {
 struct Counters {
     at: Nanos,
     cpu: Nanos,
+    /// Merged pages written, since the worker started.
+    written: u64,
     /// The counters at the last reading with a busy worker.
     working: BusyCounters,
 }
@@ -229,15 +231,18 @@ fn look(worker: &WorkerProcess, last: &mut Counters, proc_root: &Path) -> Option
     let now = Counters {
         at: clock::now(),
         cpu: worker.account.cpu(),
+        written: worker.written_pages(),
         working: last.working,
     };
     let before = std::mem::replace(last, now);
     let (time, cpu) = (now.at - before.at, now.cpu.saturating_sub(before.cpu));
+    let written = now.written.saturating_sub(before.written);
     let is_first = before.at == 0;
     if !is_first && cpu <= time / MIN_USE_DIVISOR {
         return Some(GroupWork {
             time,
             cpu,
+            written,
             ..GroupWork::default()
         });
     }
@@ -255,6 +260,7 @@ fn look(worker: &WorkerProcess, last: &mut Counters, proc_root: &Path) -> Option
         time,
         cpu,
         reclaimed: new.freed.saturating_sub(old.freed),
+        written,
         cpu_waited: new.cpu.of(time),
         memory_waited: new.memory.of(time),
     })

@@ -108,6 +108,10 @@ impl WorkerProcess {
                     running.is_ready = true;
                     continue;
                 }
+                Ok(Some((WorkerMessage::Written(pages), _))) => {
+                    running.written_pages = pages;
+                    continue;
+                }
                 Ok(Some((WorkerMessage::Domain, Some(file)))) => match self.take_domain(file) {
                     Ok(()) => continue,
                     Err(line) => line,

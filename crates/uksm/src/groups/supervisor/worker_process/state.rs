@@ -20,6 +20,8 @@ pub(super) struct RunningWorker {
     pub(super) since: Instant,
     /// It has sent [`WorkerMessage::Ready`](crate::groups::wire::messages::WorkerMessage::Ready).
     pub(super) is_ready: bool,
+    /// Merged pages that processes have written, by its last report.
+    pub(super) written_pages: u64,
 }
 
 #[derive(Debug)]

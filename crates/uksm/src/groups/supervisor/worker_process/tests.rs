@@ -41,6 +41,7 @@ fn with_sleeper(events: &WorkerEvents) -> (WorkerProcess, Channel) {
         hints: None,
         since: Instant::now(),
         is_ready: true,
+        written_pages: 0,
     });
     (worker, theirs)
 }
@@ -93,6 +94,24 @@ fn worker_that_closes_its_channel_and_lives_is_killed_without_wake_ups() {
         worker.fault(),
         Some("the worker ended: signal: 9 (SIGKILL)")
     );
+}
+
+#[test]
+fn the_next_worker_reports_its_own_written_pages() {
+    let events = WorkerEvents::new().unwrap();
+    let (mut worker, theirs) = with_sleeper(&events);
+    assert_eq!(worker.written_pages(), 0);
+    for pages in [3, 7] {
+        theirs.send(&WorkerMessage::Written(pages), None).unwrap();
+    }
+    worker.receive();
+    assert_eq!(worker.written_pages(), 7);
+    worker.end();
+    assert_eq!(worker.written_pages(), 0);
+    if let WorkerState::Ending(ending) = &mut worker.state {
+        ending.kill_at = Some(Instant::now());
+    }
+    await_end(&mut worker);
 }
 
 #[test]
