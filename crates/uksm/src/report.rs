@@ -8,9 +8,9 @@
 //! # Approach
 //! All figures come from the ledger that the daemon writes (`crate::account`), so that they
 //! continue over restarts of the daemon and no daemon must run. [`figures`] puts the records of the
-//! span into steps of equal length by [`span`], [`lost_merges`] counts merged pages that ended
-//! without the daemon's doing, [`page`] makes a [`html_document`](crate::html_document) of it, with
-//! the plots of [`plot`]. Facts that are not in the ledger are left out.
+//! span into steps of equal length by [`span`], [`page`] makes a
+//! [`html_document`](crate::html_document) of it, with the plots of [`plot`]. Facts that are not in
+//! the ledger are left out.
 //!
 //! # Units
 //! As in the ledger: seconds, bytes, pages of 4 KiB, byte-seconds. GiB h are byte-seconds divided
@@ -28,7 +28,6 @@ use crate::html_document::DocumentFile;
 use crate::log::{print_answer, print_exactly};
 
 mod figures;
-mod lost_merges;
 mod page;
 mod plot;
 mod span;

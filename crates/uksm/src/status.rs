@@ -4,9 +4,12 @@
 //! Its sections are reports of [`counters!`](uksm_policy::counters). The policy's reports are
 //! included unchanged; counts that only the daemon or the module has are described here.
 //!
-//! Pages saved are the kernel's counts: mappings of frames less frames held. Zero pages have no
+//! Pages *saved* are the kernel's counts: mappings of frames less frames held. A frame with one
+//! mapping saves nothing, and one without any costs a page until it is freed. Zero pages have no
 //! such count, because the kernel's zero page counts no mappings. The policy's count stands for
-//! them, never more than the module ever zeroed. Savings are net of what the daemon itself takes.
+//! them, never more than the module ever zeroed. *Net* is that less the daemon's own memory: of a
+//! group its worker's; the supervisor's, which is no group's, is subtracted from the sum of all.
+//! The module's is in neither: 8 bytes a frame, and up to 64 pages of a domain for its next frames.
 
 pub(crate) mod evidence;
 pub(crate) mod groups;
@@ -166,7 +169,8 @@ uksm_policy::counters! {
         machine_limit: u64 = "at most there",
     }
 
-    /// Net savings: `net_pages = frames_pages + zero_pages - daemon_pages`.
+    /// Saved pages, `frames_pages + zero_pages`, and the net: `net_pages = frames_pages +
+    /// zero_pages - daemon_pages`.
     pub(crate) struct SavingsStatus {
         /// Mappings of frames less frames held.
         frames_pages: i64,
@@ -347,17 +351,26 @@ impl SavingsStatus {
     /// Adds up savings and costs.
     pub(crate) fn new(frames: &FrameStatus, zero_pages: u64, resident_bytes: u64) -> SavingsStatus {
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let frames_pages = signed(frames.sharers) - signed(frames.held);
-        let daemon_pages = resident_bytes / uksm_policy::command::PAGE_SIZE;
-        let net_pages = frames_pages + signed(zero_pages) - signed(daemon_pages);
-        SavingsStatus {
-            frames_pages,
+        let mut saved = SavingsStatus {
+            frames_pages: signed(frames.sharers).saturating_sub(signed(frames.held)),
             zero_pages,
-            daemon_pages,
-            net_pages,
-            net_mib: mib(net_pages),
-        }
+            daemon_pages: resident_bytes / uksm_policy::command::PAGE_SIZE,
+            ..SavingsStatus::default()
+        };
+        saved.net_pages = net_pages(saved.saved_pages(), resident_bytes);
+        saved.net_mib = mib(saved.net_pages);
+        saved
     }
+
+    /// Pages saved, before the daemon's memory is subtracted.
+    pub(crate) fn saved_pages(&self) -> i64 {
+        self.frames_pages.saturating_add_unsigned(self.zero_pages)
+    }
+}
+
+/// Pages saved net of this memory of the daemon.
+fn net_pages(saved_pages: i64, daemon_bytes: u64) -> i64 {
+    saved_pages.saturating_sub_unsigned(daemon_bytes / uksm_policy::command::PAGE_SIZE)
 }
 
 #[expect(
@@ -397,6 +410,15 @@ mod tests {
         };
         let saved = SavingsStatus::new(&frames, 5, 20 * 4096);
         assert_eq!((saved.frames_pages, saved.net_pages), (90, 75));
+        // Another frame: with one mapping it changes nothing, without any it costs a page.
+        for (mappings, net) in [(101, 75), (100, 74)] {
+            let more = FrameStatus {
+                held: 11,
+                sharers: mappings,
+                ..frames.clone()
+            };
+            assert_eq!(SavingsStatus::new(&more, 5, 20 * 4096).net_pages, net);
+        }
         let nothing = SavingsStatus::new(&FrameStatus::default(), 0, 256 * 4096);
         assert_eq!((nothing.net_pages, nothing.net_mib), (-256, -1.0));
     }
@@ -419,7 +441,10 @@ mod tests {
                 "levels",
                 "level pages regions round_seconds rounds sampled share used_seconds",
             ),
-            ("merged", "cross_process left now same_process zero"),
+            (
+                "merged",
+                "cross_process left now same_process written written_on_host zero",
+            ),
             (
                 "frames",
                 "held limit machine machine_limit sharers unmapped",

@@ -122,7 +122,8 @@ fn a_ledger_is_summed_by_group_without_a_daemon() {
     let said = place.account(&["--group", "web"]);
     let row = said.output.lines().last().unwrap();
     let row: Vec<&str> = row.split_whitespace().collect();
-    assert_eq!(row[..5], ["web", "0.03", "3.00", "0.033", "1024.0"]);
+    let cells = ["web", "0.03", "3.00", "0.033", "0.033", "1024.0"];
+    assert_eq!(row[..6], cells);
     assert_eq!(said.output.lines().count(), 3, "{}", said.output);
 }
 

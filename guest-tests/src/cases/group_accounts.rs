@@ -33,6 +33,8 @@ cases! { "daemon::group_accounts":
 const GROUPS: usize = 16;
 /// Pages of each process of many groups.
 const FEW: usize = 64;
+/// Merged pages that a pair writes, at least: nearly all of one process, twice.
+const WRITTEN: u64 = 2 * NEARLY_ALL as u64;
 
 /// A daemon whose groups a and b are booked on control groups of their own.
 fn booked(daemon: &str) -> (TwoGroups, [Cgroup; 2]) {
@@ -125,6 +127,13 @@ fn what_a_group_costs_is_booked_where_its_operator_said(context: &mut Context) {
         pages >= frames,
         "{pages} pages should be booked, which {frames} frames are part of"
     );
+    host.wait_for(
+        "pages of the pair that were written should be counted",
+        || {
+            let written = worker_status("a")["merged"]["written"].as_u64();
+            written >= Some(WRITTEN * 9 / 10)
+        },
+    );
     assert_written_pages_are_reported();
     assert_killed_worker_is_billed(context, &mut host, &book, before[0]);
     assert_intact(&mut pair);
@@ -132,12 +141,19 @@ fn what_a_group_costs_is_booked_where_its_operator_said(context: &mut Context) {
     assert!(program_output(&["account"]).contains("no daemon answers"));
 }
 
-/// The report includes the pages that the pair wrote, if no earlier test left pages to KSM.
+/// The report includes the pages that the pair wrote, of the host if no earlier test left pages to
+/// KSM. Some were merged and written again between the two writes of a loop.
 fn assert_written_pages_are_reported() {
     let report = program_output(&["report", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&report).expect("a report");
+    let of_group = report["total"]["written_pages"].as_u64().unwrap_or(0);
+    let possible = WRITTEN * 9 / 10..=4 * PAGES as u64;
+    assert!(
+        possible.contains(&of_group),
+        "{of_group} pages were written"
+    );
     match report["host_written_pages"].as_u64() {
-        Some(pages) => assert!(pages >= 2 * NEARLY_ALL as u64, "{pages} pages were written"),
+        Some(pages) => assert!(pages >= WRITTEN, "{pages} pages were written"),
         None => assert!(value("/sys/kernel/mm/ksm/pages_shared") > 0, "{report}"),
     }
 }

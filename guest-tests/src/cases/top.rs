@@ -337,7 +337,7 @@ fn a_process_is_opened_on_a_terminal_which_is_given_back_though_the_daemon_was_k
     });
     let lines: Vec<&str> = screen.lines().collect();
     assert!(
-        lines[0].starts_with("saved ") && lines[1].starts_with("process "),
+        lines[0].starts_with("net ") && lines[1].starts_with("process "),
         "{screen}"
     );
     small.press("q");

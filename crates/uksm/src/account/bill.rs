@@ -29,6 +29,10 @@ uksm_policy::counters! {
         from: String,
         /// Where its last record in the span ends, or the span does.
         to: String,
+        /// `saved_byte_seconds` less `worker_byte_seconds`.
+        net_byte_seconds: f64,
+        /// `saved_bytes` less `worker_bytes`.
+        net_bytes: i64,
     }
     with {
         /// The sums.
@@ -162,6 +166,8 @@ impl SpanSums {
             group,
             from: written(sum.within.from),
             to: written(sum.within.to),
+            net_byte_seconds: sum.amounts.net_byte_seconds(),
+            net_bytes: sum.levels.net_bytes(),
             amounts: sum.amounts,
             levels: sum.levels,
         });
@@ -186,11 +192,12 @@ impl fmt::Display for Bill {
             "hours",
             "cpu s",
             "saved GiB h",
-            "saved MiB",
+            "net GiB h",
+            "net MiB",
             "merged",
+            "written",
             "broken",
             "freed",
-            "index GiB h",
             "frames GiB h",
             "replaced",
             "held GiB h",
@@ -202,7 +209,7 @@ impl fmt::Display for Bill {
 }
 
 impl GroupBill {
-    fn row(&self) -> [String; 12] {
+    fn row(&self) -> [String; 13] {
         let amounts = &self.amounts;
         let gib_hours = |byte_seconds: f64| format!("{:.3}", byte_seconds / GIB_HOUR);
         [
@@ -210,11 +217,12 @@ impl GroupBill {
             format!("{:.2}", amounts.seconds / 3600.0),
             format!("{:.2}", amounts.cpu_seconds),
             gib_hours(amounts.saved_byte_seconds),
-            format!("{:.1}", self.levels.saved_bytes as f64 / MIB),
+            gib_hours(self.net_byte_seconds),
+            format!("{:.1}", self.net_bytes as f64 / MIB),
             amounts.merged_pages.to_string(),
+            amounts.written_pages.to_string(),
             amounts.broken_pages.to_string(),
             amounts.freed_frames.to_string(),
-            gib_hours(amounts.index_byte_seconds),
             gib_hours(amounts.frame_byte_seconds),
             amounts.restarts.to_string(),
             gib_hours(amounts.held_byte_seconds),
@@ -330,7 +338,7 @@ mod tests {
         let text = bill(None, None, &[1060, 1120]).to_string();
         for line in [
             "from 1970-01-01T00:16:40.000Z to 1970-01-01T00:18:40.000Z",
-            "web     0.03  12.00        0.000        0.0    1200       0      0        0.000         0.000         0       0.000",
+            "web     0.03  12.00        0.000      0.000      0.0    1200        0       0      0         0.000         0       0.000",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
@@ -348,7 +356,8 @@ mod tests {
         let group = json["groups"][0].as_object().unwrap();
         let names = "group from to seconds cpu_seconds merged_pages broken_pages freed_frames \
                      saved_byte_seconds index_byte_seconds frame_byte_seconds restarts saved_bytes \
-                     index_bytes frame_bytes held_byte_seconds given_bytes taken_back_bytes held_bytes";
+                     index_bytes frame_bytes held_byte_seconds given_bytes taken_back_bytes held_bytes \
+                     written_pages worker_byte_seconds worker_bytes net_byte_seconds net_bytes";
         assert!(
             names
                 .split_whitespace()

@@ -52,6 +52,7 @@ pub(crate) struct Meter {
     counts: Counts,
     /// Counts of the present worker.
     hinted: HintMerges,
+    written: u64,
     restarts: u64,
     given: RedistributedTotals,
     levels: Option<Levels>,
@@ -72,6 +73,7 @@ impl Meter {
             was_empty: kept.is_none(),
             counts: kept.unwrap_or_default(),
             hinted: HintMerges::default(),
+            written: 0,
             restarts: 0,
             given: RedistributedTotals::default(),
             levels: None,
@@ -99,7 +101,13 @@ impl Meter {
             accrued.broken_pages += grown(&mut self.counts.broken, counts.broken);
             accrued.freed_frames += grown(&mut self.counts.freed, counts.freed);
         }
-        if let Some(WorkerFigures { hinted: now, .. }) = reading.worker {
+        if let Some(WorkerFigures {
+            hinted: now,
+            written,
+            ..
+        }) = reading.worker
+        {
+            accrued.written_pages += grown(&mut self.written, written);
             let seen = &mut self.hinted;
             accrued.hint_merged_within_100_ms += grown(&mut seen.within_100_ms, now.within_100_ms);
             accrued.hint_merged_within_1_s += grown(&mut seen.within_1_s, now.within_1_s);
@@ -118,9 +126,9 @@ impl Meter {
     /// The worker has ended, and its indexes with it; the next worker counts from 0.
     pub(crate) fn lose_worker(&mut self, now: Nanos) {
         self.pass(now, self.levels);
-        self.hinted = HintMerges::default();
+        (self.hinted, self.written) = (HintMerges::default(), 0);
         if let Some(levels) = &mut self.levels {
-            levels.index_bytes = 0;
+            (levels.index_bytes, levels.worker_bytes) = (0, 0);
         }
     }
 
@@ -140,6 +148,7 @@ impl Meter {
         let from = self.levels.unwrap_or(at_first);
         let mean = |from: f64, to: f64| f64::midpoint(from, to) * passed;
         accrued.saved_byte_seconds += mean(from.saved_bytes as f64, to.saved_bytes as f64);
+        accrued.worker_byte_seconds += mean(from.worker_bytes as f64, to.worker_bytes as f64);
         accrued.index_byte_seconds += mean(from.index_bytes as f64, to.index_bytes as f64);
         accrued.frame_byte_seconds += mean(from.frame_bytes as f64, to.frame_bytes as f64);
         accrued.held_byte_seconds += mean(from.held_bytes as f64, to.held_bytes as f64);
@@ -245,6 +254,7 @@ mod tests {
         };
         let levels = Levels {
             saved_bytes: saved,
+            worker_bytes: 20,
             index_bytes: 10,
             frame_bytes: 0,
             held_bytes: 0,
@@ -311,6 +321,7 @@ mod tests {
         let amounts = place.records()[0].amounts;
         assert_eq!(amounts.saved_byte_seconds, 20_000.0);
         assert_eq!(amounts.index_byte_seconds, 100.0);
+        assert_eq!(amounts.net_byte_seconds(), 19_800.0);
         assert_eq!((amounts.restarts, amounts.cpu_seconds), (1, 1.0));
     }
 
@@ -353,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_worker_merged_because_of_hints_is_counted_once() {
+    fn what_each_worker_counts_is_counted_once() {
         let mut place = MeterInFolder::new();
         let with = |within_1_s, after_10_s| GroupFigures {
             worker: Some(WorkerFigures {
@@ -362,6 +373,7 @@ mod tests {
                     after_10_s,
                     ..HintMerges::default()
                 },
+                written: 2 * within_1_s,
                 ..WorkerFigures::default()
             }),
             ..reading(0, 100, 0)
@@ -385,6 +397,7 @@ mod tests {
             ),
             (10, 1)
         );
+        assert_eq!(amounts.written_pages, 20);
         assert_eq!(
             (
                 amounts.hint_merged_within_100_ms,

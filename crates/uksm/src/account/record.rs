@@ -54,6 +54,9 @@ uksm_policy::counters! {
     pub(crate) struct Levels {
         /// Bytes saved at the end.
         saved_bytes: i64,
+        /// Bytes of the worker's memory at the end; 0 in records of earlier versions.
+        #[serde(default)]
+        worker_bytes: u64,
         /// Bytes of the worker's indexes at the end.
         index_bytes: u64,
         /// Bytes of frames at the end.
@@ -105,13 +108,18 @@ impl TimeRange {
 }
 
 impl Levels {
+    /// Bytes saved net of the worker's memory.
+    pub(crate) fn net_bytes(&self) -> i64 {
+        self.saved_bytes.saturating_sub_unsigned(self.worker_bytes)
+    }
+
     /// The levels in a status.
     fn of(status: &Status) -> Levels {
         let page = uksm_policy::command::PAGE_SIZE;
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let saved = &status.saved;
         Levels {
-            saved_bytes: (saved.frames_pages + signed(saved.zero_pages)) * signed(page),
+            saved_bytes: status.saved.saved_pages().saturating_mul(signed(page)),
+            worker_bytes: status.memory.resident_bytes,
             index_bytes: status.memory.index.index_bytes,
             frame_bytes: status.frames.held * page,
             held_bytes: 0,
@@ -185,6 +193,8 @@ pub(crate) struct WorkerFigures {
     pub(super) levels: Levels,
     /// Pages merged because of hints.
     pub(super) hinted: HintMerges,
+    /// Merged pages that processes wrote or unmapped, since the worker started.
+    pub(super) written: u64,
 }
 
 impl WorkerFigures {
@@ -193,6 +203,7 @@ impl WorkerFigures {
         WorkerFigures {
             levels: Levels::of(status),
             hinted: HintMerges::of(status),
+            written: status.merged.pages.written,
         }
     }
 }
@@ -233,15 +244,18 @@ mod tests {
             ..Status::default()
         };
         status.memory.index.index_bytes = 77;
+        status.memory.resident_bytes = 3 << 12;
         assert_eq!(Counts::of_status(&status), Counts::of(&info));
         assert_eq!(Counts::of(&info).merged, 7);
         let levels = Levels {
             saved_bytes: 22 * 4096,
+            worker_bytes: 3 * 4096,
             index_bytes: 77,
             frame_bytes: 10 * 4096,
             held_bytes: 0,
         };
         assert_eq!(Levels::of(&status), levels);
+        assert_eq!(levels.net_bytes(), 19 * 4096);
     }
 
     #[test]

@@ -14,12 +14,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 use uksm_policy::report::counted;
 
-use super::lost_merges::{LostMergeCounter, LostMerges};
 use super::span::{self, Cover, Piece};
 use crate::account::{Amounts, GroupBill, LedgerPart, Record, SpanSums, TimeRange, read, written};
 
 /// Version of the form of the JSON object.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Byte-seconds of a GiB in an hour.
 pub(super) const GIB_HOUR: f64 = 3600.0 * 1024.0 * 1024.0 * 1024.0;
@@ -81,15 +80,13 @@ pub(super) struct ReportSum {
     /// The sums of `uksm account`.
     #[serde(flatten)]
     pub(super) amounts: Amounts,
-    /// Bytes saved at the end of the last record of each group.
+    /// Bytes saved at the end of the last record of each group, and net of its worker's memory.
     pub(super) saved_bytes: i64,
+    pub(super) net_bytes: i64,
+    /// `saved_byte_seconds` less `worker_byte_seconds`.
+    pub(super) net_byte_seconds: f64,
     /// CPU time for a GiB saved for an hour; null if nothing was saved.
     pub(super) cpu_seconds_per_saved_gib_hour: Option<f64>,
-    /// Mappings of merged pages that ended without being broken by the daemon, less those that
-    /// forks added; null if no two records can be compared.
-    pub(super) ended_pages: Option<i64>,
-    /// Pages merged in the stretches for which that is known.
-    pub(super) ended_of_pages: u64,
 }
 
 /// One group.
@@ -131,6 +128,8 @@ pub(super) struct Step {
     pub(super) merged_pages: Option<f64>,
     /// Pages that the daemon gave their own copies again.
     pub(super) broken_pages: Option<f64>,
+    /// Merged pages that processes wrote or unmapped.
+    pub(super) written_pages: Option<f64>,
 }
 
 /// Merged pages written on the host, while records are read.
@@ -157,6 +156,7 @@ struct StepSums {
     held: f64,
     merged: f64,
     broken: f64,
+    written: f64,
 }
 
 /// The figures of this part of a ledger at `now`.
@@ -181,22 +181,17 @@ pub(super) fn figures(part: &LedgerPart, now: Timestamp) -> Result<LedgerReport,
     }
     let span = span_of(&cover, (since, until), now);
     let mut sums = SpanSums::new(since, until);
-    let mut endings = LostMergeCounter::default();
     let mut written = HostWrites::default();
     let mut steps = span.map_or_else(Vec::new, |span| {
         let steps = span::steps(span).into_iter();
         steps.map(|step| (step, StepSums::default())).collect()
     });
     read(&part.folder, since, &mut |record, time_range| {
-        let is_inside = until.is_none_or(|until| time_range.to <= until);
-        if is_inside {
+        if until.is_none_or(|until| time_range.to <= until) {
             // A record of any group has the writes on the host.
             written.add(&record, piece(time_range));
         }
         if is_asked(&record) {
-            if is_inside {
-                endings.add(&record, piece(time_range));
-            }
             spread(&mut steps, &record, piece(time_range));
         }
         sums.add(record, time_range);
@@ -206,10 +201,7 @@ pub(super) fn figures(part: &LedgerPart, now: Timestamp) -> Result<LedgerReport,
     let Some(span) = span.filter(|_| !bills.is_empty()) else {
         return Err(format!("{folder}: no records in this span"));
     };
-    let groups: Vec<GroupSummary> = bills
-        .into_iter()
-        .map(|bill| group(bill, &endings))
-        .collect();
+    let groups: Vec<GroupSummary> = bills.into_iter().map(group).collect();
     let gaps = cover.gaps(span).into_iter();
     Ok(LedgerReport {
         version: VERSION,
@@ -275,6 +267,7 @@ fn spread(steps: &mut [(Piece, StepSums)], record: &Record, (from, to): Piece) {
         gathered.held += amounts.held_byte_seconds * part;
         gathered.merged += amounts.merged_pages as f64 * part;
         gathered.broken += amounts.broken_pages as f64 * part;
+        gathered.written += amounts.written_pages as f64 * part;
     }
 }
 
@@ -297,44 +290,39 @@ fn step(piece: Piece, mut gathered: StepSums, covered: f64) -> Step {
         held_bytes: mean(gathered.held),
         merged_pages: known(gathered.merged),
         broken_pages: known(gathered.broken),
+        written_pages: known(gathered.written),
     }
 }
 
-fn group(bill: GroupBill, endings: &LostMergeCounter) -> GroupSummary {
-    let found = endings.of(&bill.group);
+fn group(bill: GroupBill) -> GroupSummary {
     GroupSummary {
         group: bill.group,
         from: bill.from,
         to: bill.to,
-        sum: sum(bill.amounts, bill.levels.saved_bytes, found),
+        sum: sum(bill.amounts, bill.levels.saved_bytes, bill.net_bytes),
     }
 }
 
-fn sum(amounts: Amounts, saved_bytes: i64, found: LostMerges) -> ReportSum {
+fn sum(amounts: Amounts, saved_bytes: i64, net_bytes: i64) -> ReportSum {
     let gib_hours = amounts.saved_byte_seconds / GIB_HOUR;
     ReportSum {
         amounts,
         saved_bytes,
+        net_bytes,
+        net_byte_seconds: amounts.net_byte_seconds(),
         cpu_seconds_per_saved_gib_hour: (gib_hours > 0.0).then(|| amounts.cpu_seconds / gib_hours),
-        ended_pages: found.is_known.then_some(found.ended),
-        ended_of_pages: found.merged,
     }
 }
 
 fn total(groups: &[GroupSummary]) -> ReportSum {
     let mut amounts = Amounts::default();
-    let mut saved_bytes = 0_i64;
-    let mut found = LostMerges::default();
+    let (mut saved_bytes, mut net_bytes) = (0_i64, 0_i64);
     for GroupSummary { sum, .. } in groups {
         amounts.add(&sum.amounts);
         saved_bytes = saved_bytes.saturating_add(sum.saved_bytes);
-        if let Some(ended) = sum.ended_pages {
-            found.is_known = true;
-            found.ended = found.ended.saturating_add(ended);
-            found.merged = found.merged.saturating_add(sum.ended_of_pages);
-        }
+        net_bytes = net_bytes.saturating_add(sum.net_bytes);
     }
-    self::sum(amounts, saved_bytes, found)
+    self::sum(amounts, saved_bytes, net_bytes)
 }
 
 impl LedgerReport {
@@ -342,14 +330,15 @@ impl LedgerReport {
     pub(super) fn headline(&self) -> String {
         let total = &self.total;
         let price = match total.cpu_seconds_per_saved_gib_hour {
-            Some(price) => format!(", {price:.1} s for each of them"),
+            Some(price) => format!(", {price:.1} s for each GiB h saved"),
             None => String::new(),
         };
         let groups = counted(self.groups.len() as u64, "group", "groups");
         format!(
-            "{:.1} h covered, {groups}: {:.3} GiB h saved with {:.1} s of processor time{price}",
+            "{:.1} h covered, {groups}: {:.3} GiB h saved, {:.3} net of the workers' memory, with {:.1} s of processor time{price}",
             self.covered_seconds / 3600.0,
             total.amounts.saved_byte_seconds / GIB_HOUR,
+            total.net_byte_seconds / GIB_HOUR,
             total.amounts.cpu_seconds,
         )
     }

@@ -226,11 +226,14 @@ fn cost(total: &ReportSum) -> String {
     };
     format!(
         "{:.2} s of processor time, {price}. Indexes took {:.3} GiB h of memory. Frames, which \
-         hold merged contents once, took {:.3} GiB h; they are subtracted from the savings. {} \
-         died and {} replaced.",
+         hold merged contents once, took {:.3} GiB h; they are subtracted from the savings. The \
+         workers' memory took {:.3} GiB h: net of it, {:.3} GiB h were saved. {} died and {} \
+         replaced.",
         amounts.cpu_seconds,
         amounts.index_byte_seconds / GIB_HOUR,
         amounts.frame_byte_seconds / GIB_HOUR,
+        amounts.worker_byte_seconds / GIB_HOUR,
+        total.net_byte_seconds / GIB_HOUR,
         counted(amounts.restarts, "worker", "workers"),
         if amounts.restarts == 1 { "was" } else { "were" },
     )
@@ -238,21 +241,11 @@ fn cost(total: &ReportSum) -> String {
 
 fn breaks(total: &ReportSum) -> String {
     let amounts = &total.amounts;
-    let ended = match total.ended_pages {
-        None => {
-            "Other ends of merges are not known: no two records of one worker follow each other."
-                .to_owned()
-        }
-        Some(ended) => format!(
-            "Where records follow each other, {} merged, and {ended} mappings of merged pages \
-             ended otherwise: written, unmapped, or with their process. The kernel does not \
-             distinguish these; a fork maps merged pages once more, and so hides as many.",
-            counted(total.ended_of_pages, "page was", "pages were")
-        ),
-    };
     format!(
-        "{} merged, {} given their own copies again by the daemon, {} freed. {ended}",
+        "{} merged, and at least {} written or unmapped by their processes since, which the \
+         kernel does not distinguish. {} given their own copies again by the daemon, {} freed.",
         counted(amounts.merged_pages, "page was", "pages were"),
+        counted(amounts.written_pages, "was", "were"),
         counted(amounts.broken_pages, "was", "were"),
         counted(amounts.freed_frames, "frame was", "frames were")
     )
@@ -307,12 +300,13 @@ fn group_table(report: &LedgerReport) -> String {
         "group",
         "hours",
         "saved GiB h",
-        "saved at the end MiB",
+        "net GiB h",
+        "net at the end MiB",
         "cpu s",
         "cpu s a GiB h",
         "merged",
+        "written",
         "broken",
-        "ended otherwise",
         "index GiB h",
         "held GiB h",
     ];
@@ -324,12 +318,13 @@ fn group_table(report: &LedgerReport) -> String {
             name,
             format!("{:.2}", amounts.seconds / 3600.0),
             format!("{:.3}", amounts.saved_byte_seconds / GIB_HOUR),
-            format!("{:.1}", sum.saved_bytes as f64 / MIB),
+            format!("{:.3}", sum.net_byte_seconds / GIB_HOUR),
+            format!("{:.1}", sum.net_bytes as f64 / MIB),
             format!("{:.2}", amounts.cpu_seconds),
             known(price.map(|price| format!("{price:.2}"))),
             amounts.merged_pages.to_string(),
+            amounts.written_pages.to_string(),
             amounts.broken_pages.to_string(),
-            known(sum.ended_pages.map(|pages| pages.to_string())),
             format!("{:.3}", amounts.index_byte_seconds / GIB_HOUR),
             format!("{:.3}", amounts.held_byte_seconds / GIB_HOUR),
         ]
@@ -347,6 +342,7 @@ fn step_table(report: &LedgerReport) -> String {
         "saved MiB",
         "% of a core",
         "merged",
+        "written",
         "broken",
         "held MiB",
     ];
@@ -361,6 +357,7 @@ fn step_table(report: &LedgerReport) -> String {
             known(step.saved_bytes, MIB, 1),
             known(step.cpu_share, 0.01, 2),
             known(step.merged_pages, 1.0, 0),
+            known(step.written_pages, 1.0, 0),
             known(step.broken_pages, 1.0, 0),
             known(step.held_bytes, MIB, 1),
         ]

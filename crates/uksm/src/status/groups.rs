@@ -7,7 +7,7 @@ use uksm_policy::report::counted;
 use uksm_redistribution::rates::RateStatus as Rate;
 use uksm_redistribution::status::RedistributionStatus as Redistribution;
 
-use super::{Status, mib, print, redistribution, table};
+use super::{Status, mib, net_pages, print, redistribution, table};
 use uksm_input::plain::plain;
 
 /// The status of a daemon with groups.
@@ -62,8 +62,7 @@ impl GroupsStatus {
     pub(crate) fn sum_up(mut self) -> GroupsStatus {
         let workers = self.groups.iter().filter_map(|group| group.status.as_ref());
         let pages: i64 = workers.map(|status| status.saved.net_pages).sum();
-        let own = self.supervisor_bytes / uksm_policy::command::PAGE_SIZE;
-        self.net_mib = mib(pages - i64::try_from(own).unwrap_or(i64::MAX));
+        self.net_mib = mib(net_pages(pages, self.supervisor_bytes));
         self
     }
 }
@@ -86,8 +85,9 @@ impl fmt::Display for GroupsStatus {
             "worker",
             "governor",
             "processes",
-            "saved MiB",
+            "net MiB",
             "merged",
+            "written",
             "left",
             "cpu %",
             "worker MiB",
@@ -134,7 +134,7 @@ fn rate_line(rate: &Rate) -> String {
 }
 
 impl GroupStatus {
-    fn cells(&self) -> [String; 10] {
+    fn cells(&self) -> [String; 11] {
         let none = || "-".to_owned();
         let pid = self.pid.map_or_else(none, |pid| pid.to_string());
         let Some(status) = &self.status else {
@@ -142,6 +142,7 @@ impl GroupStatus {
             return [
                 name,
                 pid,
+                none(),
                 none(),
                 none(),
                 none(),
@@ -159,6 +160,7 @@ impl GroupStatus {
             status.targets.processes.to_string(),
             format!("{:.1}", status.saved.net_mib),
             status.merged.pages.now.to_string(),
+            status.merged.pages.written.to_string(),
             status.merged.duplicates.left.to_string(),
             format!("{:.2}", status.cpu.policy.recent_share * 100.0),
             format!(
@@ -227,9 +229,9 @@ mod tests {
         let text = status.sum_up().to_string();
         for line in [
             "saved      1.0 MiB net, of all groups",
-            "group  worker  governor  processes  saved MiB  merged  left  cpu %  worker MiB            from",
-            "a           7       low          0        2.0       0     0   0.00         0.0         /x:3: a",
-            "web         -         -          -          -       -     -      -           -  rule r, user 7",
+            "group  worker  governor  processes  net MiB  merged  written  left  cpu %  worker MiB            from",
+            "a           7       low          0      2.0       0        0     0   0.00         0.0         /x:3: a",
+            "web         -         -          -        -       -        -     -      -           -  rule r, user 7",
             "a: may use 12.5 % of a core (1.0 to 95.0), because of: nothing is known yet; frees 1234 pages for a second of it, \
              its tasks wait for processors 0 % of the time and for memory 0 %",
             "web: /sys/fs/cgroup/x: no such control group yet",

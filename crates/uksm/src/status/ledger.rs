@@ -14,14 +14,19 @@ uksm_policy::counters! {
         cpu_seconds: f64,
         /// Pages merged, with frames or with the zero page.
         merged_pages: u64,
-        /// Pages that the daemon gave their own copies again; those that processes wrote are not
-        /// known.
+        /// Pages that the daemon gave their own copies again.
         broken_pages: u64,
+        /// Pages that were merged, and that their processes wrote or unmapped since: a lower bound.
+        #[serde(default)]
+        written_pages: u64,
         /// Frames freed.
         freed_frames: u64,
         /// Bytes saved, times seconds: mappings of frames and of the zero page that merging made,
         /// less frames.
         saved_byte_seconds: f64,
+        /// Bytes of the worker's memory, times seconds; 0 in records of earlier versions.
+        #[serde(default)]
+        worker_byte_seconds: f64,
         /// Bytes of the worker's indexes, times seconds.
         index_byte_seconds: f64,
         /// Bytes of frames, times seconds.
@@ -54,6 +59,11 @@ uksm_policy::counters! {
 }
 
 impl Amounts {
+    /// Bytes saved net of the worker's memory, times seconds.
+    pub(crate) fn net_byte_seconds(&self) -> f64 {
+        self.saved_byte_seconds - self.worker_byte_seconds
+    }
+
     /// Adds these amounts.
     pub(crate) fn add(&mut self, more: &Amounts) {
         // An impossible ledger has a wrong sum, but does not end the daemon.
@@ -62,8 +72,10 @@ impl Amounts {
         self.cpu_seconds += more.cpu_seconds;
         sum(&mut self.merged_pages, more.merged_pages);
         sum(&mut self.broken_pages, more.broken_pages);
+        sum(&mut self.written_pages, more.written_pages);
         sum(&mut self.freed_frames, more.freed_frames);
         self.saved_byte_seconds += more.saved_byte_seconds;
+        self.worker_byte_seconds += more.worker_byte_seconds;
         self.index_byte_seconds += more.index_byte_seconds;
         self.frame_byte_seconds += more.frame_byte_seconds;
         sum(&mut self.restarts, more.restarts);
@@ -100,8 +112,10 @@ impl Amounts {
             cpu_seconds: self.cpu_seconds * ratio,
             merged_pages: of(self.merged_pages),
             broken_pages: of(self.broken_pages),
+            written_pages: of(self.written_pages),
             freed_frames: of(self.freed_frames),
             saved_byte_seconds: self.saved_byte_seconds * ratio,
+            worker_byte_seconds: self.worker_byte_seconds * ratio,
             index_byte_seconds: self.index_byte_seconds * ratio,
             frame_byte_seconds: self.frame_byte_seconds * ratio,
             restarts: of(self.restarts),
@@ -125,7 +139,9 @@ mod tests {
         let whole = Amounts {
             seconds: 60.0,
             merged_pages: 7,
+            written_pages: 6,
             saved_byte_seconds: 90.0,
+            worker_byte_seconds: 15.0,
             ..Amounts::default()
         };
         let third = whole.share(1, 3);
@@ -136,6 +152,7 @@ mod tests {
         let mut sum = third;
         sum.add(&whole.share(2, 3));
         assert_eq!((sum.seconds, sum.merged_pages), (60.0, 6));
+        assert_eq!((sum.written_pages, sum.net_byte_seconds()), (6, 75.0));
         assert_eq!(whole.share(3, 3), whole);
     }
 }

@@ -111,7 +111,7 @@ pub(super) fn draw(state: &ScreenState, styles: TerminalStyle, area: Rect, buffe
 /// Help on the keys.
 fn help(state: &ScreenState) -> &'static str {
     match state.page() {
-        Page::Groups => "s saved  p potential  c cpu  n name  enter: processes  t status  q quit",
+        Page::Groups => "s net  p potential  c cpu  n name  enter: processes  t status  q quit",
         Page::Processes if state.open().is_some() => {
             "esc: groups  s merged  p potential  c cpu  n name  enter: explain  t  q"
         }
@@ -137,7 +137,7 @@ pub(super) fn title(state: &ScreenState, width: u16) -> String {
     let long = format!("uksm {version}  saved {net:.1} MiB net{groups}  running {seconds:.0} s");
     match long.len() <= width.into() {
         true => long,
-        false => format!("saved {net:.1} MiB"),
+        false => format!("net {net:.1} MiB"),
     }
 }
 
@@ -174,7 +174,7 @@ fn curve(state: &ScreenState, styles: TerminalStyle, area: Rect, buffer: &mut Bu
         (Some(least), Some(most)) => format!("{least:.1} to {most:.1} MiB"),
         _ => "nothing is known".to_owned(),
     };
-    let title = format!("saved, {of}, last {} answers: {range}", seen.len());
+    let title = format!("net, {of}, last {} answers: {range}", seen.len());
     let [head, bars] =
         Layout::vertical([Constraint::Length(1), Constraint::Length(CURVE)]).areas(area);
     Line::raw(title).render(head, buffer);

@@ -35,7 +35,7 @@ struct Column<T> {
 /// Columns of groups, the most important first.
 const GROUPS: [Column<Status>; 7] = [
     Column {
-        name: "saved MiB",
+        name: "net MiB",
         width: 9,
         sort: Some(Sort::Saved),
         cell: |status| format!("{:.1}", status.saved.net_mib),

@@ -85,7 +85,7 @@ fn at_80_columns_all_of_it_is_there() {
         screen[0],
         "uksm 0.1.0  saved 9.0 MiB net  groups 3  running 61 s"
     );
-    assert_eq!(screen[1], "saved, all, last 1 answers: 9.0 to 9.0 MiB");
+    assert_eq!(screen[1], "net, all, last 1 answers: 9.0 to 9.0 MiB");
     assert!(
         screen[2].ends_with('█') && screen[4].ends_with('█'),
         "{screen:#?}"
@@ -93,7 +93,7 @@ fn at_80_columns_all_of_it_is_there() {
     assert_eq!(
         screen[5..9],
         [
-            "group saved MiB potential MiB  cpu % procs           levels   hints  merged",
+            "group   net MiB potential MiB  cpu % procs           levels   hints  merged",
             "web         9.0           0.1   2.50     4   1000/125/37/15     300    2660",
             "db          1.0           0.1  50.00     4   1000/125/37/15     300     612",
             "idle          -             -      -     -                -       -       -",
@@ -103,7 +103,7 @@ fn at_80_columns_all_of_it_is_there() {
     assert_eq!(screen[22], "web: from /etc/uksm/config.toml:3: web");
     assert_eq!(
         screen[23],
-        "s saved  p potential  c cpu  n name  enter: processes  t status  q quit"
+        "s net  p potential  c cpu  n name  enter: processes  t status  q quit"
     );
 }
 
@@ -113,8 +113,8 @@ fn at_20_columns_names_and_savings_are_left_and_below_that_a_word() {
     assert_eq!(
         screen[..5],
         [
-            "saved 9.0 MiB",
-            "group saved MiB",
+            "net 9.0 MiB",
+            "group   net MiB",
             "web         9.0",
             "db          1.0",
             "idle          -"
@@ -189,7 +189,7 @@ fn keys_sort_and_the_chosen_group_stays_chosen() {
             .trim()
             .to_owned()
     };
-    assert_eq!(underlined(KeyCode::Char('s')), "saved MiB");
+    assert_eq!(underlined(KeyCode::Char('s')), "net MiB");
     assert_eq!(underlined(KeyCode::Char('c')), "cpu %");
     assert!(
         state
@@ -209,7 +209,7 @@ fn missing_daemon_is_reported_and_old_figures_stay() {
     state.take(PollerAnswer::Status(Err("no daemon answers".to_owned())));
     let screen = plain(&state, 80, 24);
     assert_eq!(screen[1], "no daemon answers; the figures below are older");
-    assert_eq!(screen[2], "saved, all, last 2 answers: 9.0 to 9.0 MiB");
+    assert_eq!(screen[2], "net, all, last 2 answers: 9.0 to 9.0 MiB");
     // The newest column is empty, the one before is not.
     assert!(
         screen[3].ends_with('█') && screen[3].chars().count() == 79,
@@ -217,7 +217,7 @@ fn missing_daemon_is_reported_and_old_figures_stay() {
     );
     state.take(PollerAnswer::Status(Ok(of(vec![fake::group("web", 512)]))));
     let screen = plain(&state, 80, 24);
-    assert_eq!(screen[1], "saved, all, last 3 answers: 0.0 to 9.0 MiB");
+    assert_eq!(screen[1], "net, all, last 3 answers: 0.0 to 9.0 MiB");
 }
 
 #[test]

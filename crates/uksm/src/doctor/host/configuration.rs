@@ -176,23 +176,16 @@ impl HostConfiguration {
 
     /// Savings of the daemon, if it answers.
     pub(in crate::doctor) fn saved_bytes(&self) -> Option<u64> {
-        match self.answer.as_ref().ok()? {
-            Answer::Status(status) => {
-                let pages = u64::try_from(status.saved.frames_pages).unwrap_or(0);
-                Some((pages + status.saved.zero_pages) * PAGE_SIZE)
-            }
+        let pages = match self.answer.as_ref().ok()? {
+            Answer::Status(status) => status.saved.saved_pages(),
             Answer::Groups(groups) => {
-                let workers = groups
-                    .groups
-                    .iter()
-                    .filter_map(|group| group.status.as_ref());
-                let pages = workers.map(|status| {
-                    u64::try_from(status.saved.frames_pages).unwrap_or(0) + status.saved.zero_pages
-                });
-                Some(pages.sum::<u64>() * PAGE_SIZE)
+                let workers = groups.groups.iter();
+                let workers = workers.filter_map(|group| group.status.as_ref());
+                workers.map(|status| status.saved.saved_pages()).sum()
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        Some(u64::try_from(pages).unwrap_or(0) * PAGE_SIZE)
     }
 }
 

@@ -64,7 +64,7 @@ fn savings() -> Vec<StatusRow> {
         .by("by"),
         StatusRow::gauge(
             "net_saved",
-            "The same less the memory of the worker itself; the supervisor's is not in it",
+            "The same less the memory of the worker",
             |status| one(signed_bytes(status.saved.net_pages)),
         )
         .unit("bytes"),
@@ -138,8 +138,13 @@ fn merging() -> Vec<StatusRow> {
         .by("outcome"),
         StatusRow::counter(
             "broken_pages",
-            "Pages that the daemon gave their own copies again; those that processes wrote are in `uksm_written_pages_total`, of the whole host",
+            "Pages that the daemon gave their own copies again",
             |status| one(status.kernel.counts.broken),
+        ),
+        StatusRow::counter(
+            "group_written_pages",
+            "Merged pages that processes of the group wrote or unmapped: a lower bound, and late",
+            |status| one(status.merged.pages.written),
         ),
         StatusRow::counter(
             "given_back_pages",
@@ -454,52 +459,94 @@ fn total<F: Into<MetricValue>>(status: &Status, figure: fn(&Amounts) -> F) -> Ve
 /// A total of the ledger, which continues over restarts.
 fn ledger() -> Vec<StatusRow> {
     vec![
-        StatusRow::counter("ledger", "Time for which the group has been accounted; all of ledger \
-                      continues over restarts of workers and daemon", |status| {
-            total(status, |of| of.seconds)
+        StatusRow::counter(
+            "ledger",
+            "Time for which the group has been accounted; all of ledger \
+                      continues over restarts of workers and daemon",
+            |status| total(status, |of| of.seconds),
+        )
+        .unit("seconds"),
+        StatusRow::counter("ledger_cpu", "CPU time of its workers", |status| {
+            total(status, |of| of.cpu_seconds)
         })
         .unit("seconds"),
-        StatusRow::counter("ledger_cpu", "CPU time of its workers", |status| total(status, |of| of.cpu_seconds)).unit("seconds"),
-        StatusRow::counter("ledger_saved", "Bytes saved, times seconds: mappings of frames and of the zero page that merging made, less frames", |status| {
+        StatusRow::counter("ledger_saved", "Bytes saved, times seconds", |status| {
             total(status, |of| of.saved_byte_seconds)
         })
         .unit("byte_seconds"),
-        StatusRow::counter("ledger_index", "Bytes of its workers' indexes, times seconds", |status| {
-            total(status, |of| of.index_byte_seconds)
+        StatusRow::counter(
+            "ledger_worker",
+            "Bytes of its workers' memory, times seconds",
+            |status| total(status, |of| of.worker_byte_seconds),
+        )
+        .unit("byte_seconds"),
+        StatusRow::counter(
+            "ledger_index",
+            "Bytes of its workers' indexes, times seconds",
+            |status| total(status, |of| of.index_byte_seconds),
+        )
+        .unit("byte_seconds"),
+        StatusRow::counter("ledger_frame", "Bytes of frames, times seconds", |status| {
+            total(status, |of| of.frame_byte_seconds)
         })
         .unit("byte_seconds"),
-        StatusRow::counter("ledger_frame", "Bytes of frames, times seconds", |status| total(status, |of| of.frame_byte_seconds))
-            .unit("byte_seconds"),
-        StatusRow::counter("ledger_held", "Freed bytes that members held, times seconds", |status| {
-            total(status, |of| of.held_byte_seconds)
-        })
+        StatusRow::counter(
+            "ledger_held",
+            "Freed bytes that members held, times seconds",
+            |status| total(status, |of| of.held_byte_seconds),
+        )
         .unit("byte_seconds"),
-        StatusRow::counter("ledger_merged_pages", "Pages merged, with frames or with the zero page", |status| {
-            total(status, |of| of.merged_pages)
+        StatusRow::counter(
+            "ledger_merged_pages",
+            "Pages merged, with frames or with the zero page",
+            |status| total(status, |of| of.merged_pages),
+        ),
+        StatusRow::counter(
+            "ledger_broken_pages",
+            "Pages that the daemon gave their own copies again",
+            |status| total(status, |of| of.broken_pages),
+        ),
+        StatusRow::counter(
+            "ledger_written_pages",
+            "Merged pages that processes of the group wrote or unmapped",
+            |status| total(status, |of| of.written_pages),
+        ),
+        StatusRow::counter("ledger_freed_frames", "Frames freed", |status| {
+            total(status, |of| of.freed_frames)
         }),
-        StatusRow::counter("ledger_broken_pages", "Pages that the daemon gave their own copies again", |status| {
-            total(status, |of| of.broken_pages)
-        }),
-        StatusRow::counter("ledger_freed_frames", "Frames freed", |status| total(status, |of| of.freed_frames)),
-        StatusRow::counter("ledger_restarts", "Workers that had died and were replaced", |status| total(status, |of| of.restarts)),
-        StatusRow::counter("ledger_given", "Bytes by which members were made larger", |status| total(status, |of| of.given_bytes))
-            .unit("bytes"),
-        StatusRow::counter("ledger_hint_merged_pages", "Pages merged because of a hint, by how soon after it", |status| {
-            let of = &status.ledger;
-            if of.seconds == 0.0 {
-                return Vec::new();
-            }
-            each([
-                ("100ms", of.hint_merged_within_100_ms),
-                ("1s", of.hint_merged_within_1_s),
-                ("10s", of.hint_merged_within_10_s),
-                ("later", of.hint_merged_after_10_s),
-            ])
-        })
+        StatusRow::counter(
+            "ledger_restarts",
+            "Workers that had died and were replaced",
+            |status| total(status, |of| of.restarts),
+        ),
+        StatusRow::counter(
+            "ledger_given",
+            "Bytes by which members were made larger",
+            |status| total(status, |of| of.given_bytes),
+        )
+        .unit("bytes"),
+        StatusRow::counter(
+            "ledger_hint_merged_pages",
+            "Pages merged because of a hint, by how soon after it",
+            |status| {
+                let of = &status.ledger;
+                if of.seconds == 0.0 {
+                    return Vec::new();
+                }
+                each([
+                    ("100ms", of.hint_merged_within_100_ms),
+                    ("1s", of.hint_merged_within_1_s),
+                    ("10s", of.hint_merged_within_10_s),
+                    ("later", of.hint_merged_after_10_s),
+                ])
+            },
+        )
         .by("within"),
-        StatusRow::counter("ledger_taken_back", "Bytes by which members were made smaller again", |status| {
-            total(status, |of| of.taken_back_bytes)
-        })
+        StatusRow::counter(
+            "ledger_taken_back",
+            "Bytes by which members were made smaller again",
+            |status| total(status, |of| of.taken_back_bytes),
+        )
         .unit("bytes"),
     ]
 }

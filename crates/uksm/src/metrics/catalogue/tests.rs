@@ -128,7 +128,7 @@ fn alert_rules_use_existing_metrics_and_describe_the_fault() {
     for alert in [
         "UksmDown",
         "UksmSavedFallsFast",
-        "UksmUnmergedFasterThanMerged",
+        "UksmWrittenAsFastAsMerged",
         "UksmBudgetExhausted",
         "UksmWorkerRestarts",
     ] {

@@ -18,11 +18,14 @@ pub(in crate::report) fn record(group: &str, time: &str, seconds: f64, saved_mib
     record.amounts.cpu_seconds = seconds / 100.0;
     record.amounts.merged_pages = 600;
     record.amounts.broken_pages = 6;
+    record.amounts.written_pages = 3;
     record.amounts.saved_byte_seconds = saved_mib * MIB * seconds;
+    record.amounts.worker_byte_seconds = MIB * seconds;
     // Tests save few MiB.
     #[allow(clippy::cast_possible_truncation)]
     let saved_bytes = (saved_mib * MIB) as i64;
     record.levels.saved_bytes = saved_bytes;
+    record.levels.worker_bytes = 1 << 20;
     record.levels.index_bytes = 1;
     record
 }
@@ -124,11 +127,15 @@ fn sums_go_on_over_a_restart_of_the_daemon() {
     );
     assert_eq!(report.total.amounts.merged_pages, 1200);
     assert_eq!(report.total.amounts.seconds, 90.0);
-    assert_eq!(report.total.ended_pages, None, "another daemon counts anew");
+    let amounts = report.total.amounts;
+    assert_eq!(
+        (amounts.written_pages, report.total.net_bytes),
+        (6, 63 << 20)
+    );
     assert!(report.gaps.is_empty(), "half a minute is none to speak of");
     assert_eq!(
         report.headline(),
-        "0.0 h covered, 1 group: 0.002 GiB h saved with 0.9 s of processor time, 576.0 s for each of them"
+        "0.0 h covered, 1 group: 0.002 GiB h saved, 0.002 net of the workers' memory, with 0.9 s of processor time, 576.0 s for each GiB h saved"
     );
 }
 
@@ -144,11 +151,8 @@ fn records_at_the_bounds_count_in_part_and_one_group_alone_can_be_asked_for() {
     assert_eq!(report.total.amounts.merged_pages, 600);
     close(report.steps[0].saved_bytes, 64.0 * MIB);
     let report = of(&records, (None, None), Some("web")).unwrap();
-    // 600 merged, 6 broken, and as many mapped as before.
-    assert_eq!(
-        (report.total.ended_pages, report.total.ended_of_pages),
-        (Some(594), 600)
-    );
+    let written = report.steps.iter().filter_map(|step| step.written_pages);
+    close(Some(written.sum()), 6.0);
     let since = of(&records, (Some("12:00:00"), None), None).unwrap();
     assert_eq!(since.to, "2026-03-01T13:00:00.000Z", "up to now");
     assert_eq!(since.gaps.len(), 1);

@@ -52,7 +52,7 @@ fn each_group_has_a_plot_with_its_range_in_words() {
         );
         assert!(!text.contains("a<b>"));
         assert!(
-            text.contains("Other ends of merges are not known"),
+            text.contains("and at least 6 were written or unmapped by their processes"),
             "{text}"
         );
         assert!(text.contains("No page was merged because of a hint"));

@@ -38,7 +38,7 @@ fn of_a_daemon_without_groups_it_has_the_processes_and_the_status() {
     let narrow = plain_text::text(&state, vec![some(Whose::Daemon, 2)], 20);
     assert_eq!(
         narrow.lines().take(3).collect::<Vec<_>>(),
-        ["saved 1.0 MiB", "process merged MiB", "2 redis        0.0"]
+        ["net 1.0 MiB", "process merged MiB", "2 redis        0.0"]
     );
 }
 

@@ -47,7 +47,7 @@ fn pids(state: &ScreenState) -> Vec<u32> {
 fn at_80_columns_all_of_it_is_there() {
     let screen = plain(&with_processes(), 80, 24);
     assert_eq!(screen[0], "uksm 0.1.0  saved 1.0 MiB net  running 61 s");
-    assert_eq!(screen[1], "saved, all, last 1 answers: 1.0 to 1.0 MiB");
+    assert_eq!(screen[1], "net, all, last 1 answers: 1.0 to 1.0 MiB");
     assert_eq!(
         screen[5..11],
         [
@@ -73,7 +73,7 @@ fn at_40_columns_what_is_merged_and_could_be_is_left() {
     assert_eq!(
         screen[..7],
         [
-            "saved 1.0 MiB",
+            "net 1.0 MiB",
             "levels  1000/125/37/15 regions, 2.50 % o",
             "hints   300 came, 0 pages merged by them",
             "process         merged MiB potential MiB",
@@ -91,7 +91,7 @@ fn at_20_columns_ids_and_what_is_merged_are_left() {
     assert_eq!(
         screen[..5],
         [
-            "saved 1.0 MiB",
+            "net 1.0 MiB",
             "process   merged MiB",
             "   977 re       10.0",
             "  4711 ng        1.0",
@@ -295,7 +295,7 @@ fn a_group_is_opened_to_its_processes_and_its_own_curve() {
     assert!(state.rows().is_empty());
     state.take(PollerAnswer::Processes(db, Ok(three())));
     let screen = plain(&state, 80, 24);
-    assert_eq!(screen[1], "saved, db, last 1 answers: 1.0 to 1.0 MiB");
+    assert_eq!(screen[1], "net, db, last 1 answers: 1.0 to 1.0 MiB");
     assert!(
         screen[5].ends_with("50.00 % of a core of 20.00 %"),
         "{screen:#?}"
@@ -336,7 +336,7 @@ fn group_without_a_worker_has_a_reason_for_no_processes() {
     state.take(PollerAnswer::Processes(idle, Err(line.to_owned())));
     let screen = plain(&state, 80, 24);
     assert_eq!(screen[22], format!("processes: {line}"));
-    assert_eq!(screen[1], "saved, idle, last 1 answers: nothing is known");
+    assert_eq!(screen[1], "net, idle, last 1 answers: nothing is known");
 }
 
 #[test]
