@@ -133,7 +133,7 @@ fn plugged_memory_goes_while_its_pages_are_merged(context: &mut Context) {
         longest = longest.max(begun.elapsed());
     }
     context.note(format!(
-        "blocks with frames: {errors:?}, the last to answer took {longest:.1?}"
+        "blocks with frames: {errors:?}, at most {longest:.1?} each"
     ));
     assert!(longest < Duration::from_secs(u64::from(EMPTYING_TIMEOUT_S) / 2));
     let is_refused = |error: &i32| [libc::EBUSY, libc::EINVAL].contains(error);
