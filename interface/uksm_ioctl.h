@@ -467,7 +467,7 @@ struct uksm_frame {
 	__u32 frame;		/* its id */
 	__u32 sharers;		/* its mappings; 0 if this call freed it */
 	__u32 flags;		/* UKSM_FRAME_* */
-	__u32 pad;
+	__u32 node;		/* the node of memory that it lies on */
 };
 
 /*

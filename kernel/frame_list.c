@@ -39,6 +39,7 @@ static u32 fill_buffer(struct uksm_domain *domain, struct uksm_frames *request,
 		*frame = (struct uksm_frame) {
 			.frame = id,
 			.sharers = uksm_mapcount(folio),
+			.node = folio_nid(folio),
 			.flags = (poisoned ? UKSM_FRAME_POISONED : 0) |
 				 (changed ? UKSM_FRAME_CHANGED : 0),
 		};

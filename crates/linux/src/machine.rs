@@ -51,7 +51,7 @@ const MAX_LOGGED_FRAMES: usize = 16;
 const STATES: Lines = Lines { from: 0, to: 0 };
 
 /// All frames of the domain, added up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FrameTotals {
     /// Frames with at least one mapping.
     pub mapped: u64,
@@ -59,6 +59,8 @@ pub struct FrameTotals {
     pub unmapped: u64,
     /// Mappings.
     pub sharers: u64,
+    /// Frames on each node of memory, from node 0.
+    pub by_node: Vec<u64>,
 }
 
 /// The machine.
@@ -224,6 +226,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
                 totals.mapped += u64::from(mapped);
                 totals.unmapped += u64::from(!mapped);
                 totals.sharers += u64::from(frame.sharers);
+                frame.count_on_node(&mut totals.by_node);
             }
             if listing.cursor == 0 || listing.frames.is_empty() {
                 return Ok(totals);

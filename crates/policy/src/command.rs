@@ -145,6 +145,24 @@ pub struct Frame {
     pub frame: FrameId,
     /// Its mappings; 0 if it was freed by this listing, or if its memory has failed.
     pub sharers: u32,
+    /// The node of memory that it lies on, from 0.
+    pub node: u32,
+}
+
+impl Frame {
+    /// Counts the frame among those of its node; `by_node` begins with node 0. Nodes from 1024 on,
+    /// which no kernel for x86-64 has, are not counted.
+    pub fn count_on_node(&self, by_node: &mut Vec<u64>) {
+        const MAX_NODES: usize = 1024;
+        let node = usize::try_from(self.node).unwrap_or(MAX_NODES);
+        if node >= MAX_NODES {
+            return;
+        }
+        if by_node.len() <= node {
+            by_node.resize(node + 1, 0);
+        }
+        by_node[node] += 1;
+    }
 }
 
 /// A newly found process.

@@ -326,6 +326,11 @@ impl Lookup {
         self.frames.len()
     }
 
+    /// Frames on each node of memory, from node 0, by the last complete listing.
+    pub(crate) fn frames_by_node(&self) -> &[u64] {
+        self.frames.by_node()
+    }
+
     /// The counts of frames.
     pub(crate) fn report_frames(&self) -> FrameReport {
         FrameReport {
@@ -532,6 +537,7 @@ mod tests {
             hash: 0,
             frame: FrameId(1),
             sharers: 3,
+            node: 0,
         };
         lookup.reaped(&[listed], 0, 0);
         lookup.saw_frame(FrameId(1), 77, SpaceId(1));
@@ -555,6 +561,7 @@ mod tests {
             hash: 0,
             frame: one,
             sharers: 0,
+            node: 0,
         };
         lookup.frame_made(one, 77, SpaceId(1));
         assert_eq!(known(&lookup), [Some(one), None], "the id is another's");
@@ -584,6 +591,7 @@ mod tests {
             hash: 0,
             frame: FrameId(number),
             sharers: 2,
+            node: 0,
         };
         lookup.reaped(&[listed(1), listed(2)], 0, 0);
         let due = lookup.pass_due();

@@ -276,6 +276,8 @@ pub struct Report {
     pub index: IndexMemory,
     /// Frames.
     pub frames: FrameReport,
+    /// Frames on each node of memory, from node 0, by the last complete listing.
+    pub frames_by_node: Vec<u64>,
     /// Pages merged.
     pub merged: MergedReport,
     /// The outcomes of the pages tried.

@@ -163,6 +163,9 @@ uksm_policy::counters! {
         sharers: u64 = "mappings" or "mapping",
         /// Frames without mappings, not freed yet.
         unmapped: u64 = "unmapped",
+        /// Frames on each node of memory, from node 0; of more than 30,000, as the policy listed
+        /// them last.
+        by_node: Vec<u64>,
         /// Frames of all domains of the machine.
         machine: u64 = "on the machine",
         /// Most frames of all domains.

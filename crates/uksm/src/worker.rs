@@ -354,6 +354,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
                 mapped: report.frames.frames,
                 unmapped: info.frames.saturating_sub(report.frames.frames),
                 sharers: report.frames.sharers,
+                by_node: report.frames_by_node.clone(),
             }
         };
         let resident_bytes = self.own_memory.resident_bytes();
@@ -365,6 +366,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
             held: info.frames,
             unmapped: totals.unmapped,
             sharers: totals.sharers,
+            by_node: totals.by_node,
             limit: most_frames(&info),
             machine: info.machine_frames,
             machine_limit: info.machine_frame_limit,

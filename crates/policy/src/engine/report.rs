@@ -22,6 +22,7 @@ impl Engine {
             hints: self.hints.report(),
             index: self.lookup.report_memory(),
             frames: self.lookup.report_frames(),
+            frames_by_node: self.lookup.frames_by_node().to_vec(),
             merged: self.merged(),
             outcomes: self.merge.outcomes(),
             huge: HugeReport {

@@ -98,6 +98,9 @@ pub(crate) struct Frames {
     marked_at: Option<Nanos>,
     marks: bool,
     lasting: u64,
+    /// Frames by node of the last complete listing, and of the one under way.
+    by_node: Vec<u64>,
+    listed_by_node: Vec<u64>,
 }
 
 impl Frames {
@@ -118,6 +121,8 @@ impl Frames {
             marked_at: None,
             marks: false,
             lasting: 0,
+            by_node: vec![],
+            listed_by_node: vec![],
         }
     }
 
@@ -237,6 +242,7 @@ impl Frames {
             self.gone_before = self.gone;
             self.marks = self.marked_at.is_none_or(|at| now >= at + STAY);
             self.lasting = 0;
+            self.listed_by_node.clear();
             if self.marks {
                 self.marked_at = Some(now);
             }
@@ -261,6 +267,7 @@ impl Frames {
                 gone(frame.frame);
             } else {
                 self.set(frame.frame, frame.sharers);
+                frame.count_on_node(&mut self.listed_by_node);
             }
         }
         self.cursor = to;
@@ -274,6 +281,7 @@ impl Frames {
             (self.interval * 2).min(LAST_INTERVAL)
         };
         self.learn_yield();
+        self.by_node = std::mem::take(&mut self.listed_by_node);
         self.freed_before = self.freed;
         self.due = now + self.interval;
     }
@@ -295,6 +303,11 @@ impl Frames {
             let freed = convert::ratio(self.freed - self.freed_before, gone).min(1.0);
             self.freed_a_gone = f64::midpoint(self.freed_a_gone, freed).max(MIN_YIELD);
         }
+    }
+
+    /// Frames on each node of memory, from node 0, by the last complete listing.
+    pub(crate) fn by_node(&self) -> &[u64] {
+        &self.by_node
     }
 
     /// The counts.
@@ -342,6 +355,7 @@ mod tests {
             hash: 0,
             frame: FrameId(number),
             sharers,
+            node: number % 2,
         }
     }
 
@@ -448,6 +462,17 @@ mod tests {
         assert!(frames.reserve(one, 2) && !frames.reserve(one, 2));
         frames.release(one);
         assert_eq!(lasting(&mut frames, SECOND + STAY, &[1]), 1);
+    }
+
+    #[test]
+    fn frames_are_counted_by_node_when_a_listing_is_complete() {
+        let mut frames = Frames::new();
+        frames.listed(&[frame(1, 2), frame(2, 2), frame(3, 0)], (0, 4), 0, |_| {});
+        assert!(frames.by_node().is_empty());
+        frames.listed(&[frame(4, 1)], (4, 0), 0, |_| {});
+        assert_eq!(frames.by_node(), [2, 1]);
+        frames.listed(&[frame(4, 1)], (0, 0), 0, |_| {});
+        assert_eq!(frames.by_node(), [1]);
     }
 
     #[test]

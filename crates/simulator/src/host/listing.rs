@@ -184,6 +184,7 @@ impl Host {
                 hash: frame.content.hash(lines, &self.hash),
                 frame: FrameId(id),
                 sharers: if frame.is_poisoned { 0 } else { frame.sharers },
+                node: 0,
             })
             .collect();
         if reap {

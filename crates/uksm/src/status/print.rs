@@ -34,6 +34,15 @@ impl fmt::Display for Status {
                     written(pages, self.daemon.uptime_seconds)
                 )?;
             }
+            if name == "frames"
+                && let [_, _, ..] = self.frames.by_node[..]
+            {
+                let nodes = self.frames.by_node.iter().enumerate();
+                let nodes: Vec<String> = nodes
+                    .map(|(node, frames)| format!("{frames} on node {node}"))
+                    .collect();
+                writeln!(f, "{:<10} {}", "", nodes.join(", "))?;
+            }
             if name == "targets" {
                 let events = if self.targets.told {
                     "new processes are reported by events"
@@ -181,6 +190,19 @@ mod tests {
         ] {
             assert!(text.contains(says), "{says}\n{text}");
         }
+    }
+
+    #[test]
+    fn frames_by_node_are_shown_if_some_lie_elsewhere_than_on_node_0() {
+        let mut status = Status::default();
+        status.frames.by_node = vec![7];
+        assert!(!status.to_string().contains("on node"));
+        status.frames.by_node = vec![7, 0, 2];
+        let text = status.to_string();
+        assert!(
+            text.contains("7 on node 0, 0 on node 1, 2 on node 2"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -61,6 +61,7 @@ pub(super) fn frame_of(frame: &raw::uksm_frame) -> Frame {
         hash: frame.hash,
         frame: FrameId(frame.frame),
         sharers: if poisoned { 0 } else { frame.sharers },
+        node: frame.node,
     }
 }
 

@@ -137,6 +137,7 @@ impl RandomMachine {
                         hash: self.random.below(4),
                         frame: FrameId(crate::convert::narrow(number) + 1),
                         sharers: crate::convert::narrow(self.random.below(3)),
+                        node: 0,
                     })
                     .collect();
                 Observation::Frames {

@@ -180,6 +180,7 @@ fn with_a_sweep() -> Engine {
         hash: 0,
         frame: FrameId(number),
         sharers: 1,
+        node: 0,
     };
     let singles: Vec<Frame> = (1..=64).map(single).collect();
     for now in [SECOND, 31 * SECOND] {

@@ -158,6 +158,7 @@ pub(crate) fn status(saved_pages: u32) -> Status {
     status.saved.net_pages = i64::from(saved_pages) - 256;
     status.saved.net_mib = f64::from(saved_pages) / 256.0 - 1.0;
     status.frames.held = 100;
+    status.frames.by_node = vec![100];
     status.frames.sharers = u64::from(saved_pages) + 100;
     status.merged.pages.cross_process = u64::from(saved_pages) + 1000;
     status.merged.pages.now = u64::from(saved_pages) + 100;

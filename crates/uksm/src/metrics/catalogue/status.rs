@@ -79,6 +79,13 @@ fn savings() -> Vec<StatusRow> {
         })
         .unit("bytes"),
         StatusRow::gauge("frames", "Frames held", |status| one(status.frames.held)),
+        StatusRow::gauge("node_frames", "Frames on each node of memory", |status| {
+            let nodes = status.frames.by_node.iter().enumerate();
+            nodes
+                .map(|(node, &frames)| (node.to_string(), frames.into()))
+                .collect()
+        })
+        .by("node"),
         StatusRow::gauge("frames_limit", "Most frames that may be held", |status| {
             one(status.frames.limit)
         }),

@@ -112,6 +112,7 @@ mod tests {
             .map(|(&id, &sharers)| Frame {
                 frame: FrameId(id),
                 sharers,
+                node: 0,
                 ..frame()
             })
             .collect();
@@ -127,6 +128,7 @@ mod tests {
             frame: FrameId(0),
             hash: 0,
             sharers: 0,
+            node: 0,
         }
     }
 
