@@ -147,7 +147,9 @@ struct uksm_info {
  * that the frame of its set.
  */
 #define UKSM_POLICY_BETWEEN	(1u << 1)
-#define UKSM_POLICIES		((1u << 2) - 1)
+/* Pages are merged only with pages, and into frames, on their own node of memory. */
+#define UKSM_POLICY_NODES	(1u << 2)
+#define UKSM_POLICIES		((1u << 3) - 1)
 
 /*
  * The request of CONFIGURE.
@@ -353,10 +355,10 @@ enum uksm_reason {
 	UKSM_REASON_ZERO = 22,		/* the zero page may not be mapped here */
 	/* of status GONE if the frame's memory has failed, REFUSED if the page's has */
 	UKSM_REASON_POISONED = 23,	/* memory has failed */
-	/* of status DIFFERED */
-	UKSM_REASON_SPACES = 24,	/* fewer than least_spaces hold the contents of its set */
+	UKSM_REASON_SPACES = 24,	/* of status DIFFERED: fewer than least_spaces hold its contents */
 	UKSM_REASON_GUARD = 25,	/* of status FULL: uksm_guard.ko does not protect frames */
 	UKSM_REASON_MACHINE = 26,	/* of status FULL: machine_frame_limit is reached */
+	UKSM_REASON_NODE = 27,		/* of status DIFFERED: the frame is on another node */
 };
 
 /* One page to merge, and what became of it. */
@@ -374,23 +376,18 @@ struct uksm_fold_entry {
 
 #define UKSM_FOLD_SPLIT		(1u << 0)	/* split huge pages in the way */
 #define UKSM_FOLD_LOCKED	(1u << 1)	/* merge in mlocked mappings, too */
-/*
- * First empty the per-CPU LRU batches, on all CPUs. Once a round is enough. The
- * module does this at most every 20 ms, and once for all calls that wait for it.
- */
+/* First empty the per-CPU LRU batches of all CPUs: at most every 20 ms, once for all callers. */
 #define UKSM_FOLD_DRAIN		(1u << 2)
 #define UKSM_FOLD_FLAGS		((1u << 3) - 1)
 
 /*
  * The request of FOLD.
  *
- * Entries are tried in the order given. Neighbouring entries of one space and
- * one page table (2 MiB) share one lock, one flush and one notifier pair, at most
- * UKSM_LOCK_BATCH entries at a time: send sorted runs.
+ * Entries are tried in the order given. Neighbouring entries of one space and one
+ * page table (2 MiB) share one lock, one flush and one notifier pair: send sorted runs.
  *
- * Memory that is registered with userfaultfd is merged if it is registered for
- * missing pages only. Page-table entries that userfaultfd has write-protected are
- * refused.
+ * Memory registered with userfaultfd is merged if it is registered for missing pages
+ * only. Page-table entries that userfaultfd has write-protected are refused.
  *
  * If lines > 0, the module hashes the lines [0, lines) of a page. If the hash is no
  * longer `hash`, the page is left alone with reason STALE; a page that has this hash
@@ -592,6 +589,9 @@ struct uksm_mappings {
  *		       product(w[i] ^ word_key[i], w[i + 1] ^ word_key[i + 1]),
  *		       0x9FB21C651E98DF25)
  *   hash of [from, to) = sum over i of line(order[i]), modulo 2^64
+ *
+ * With UKSM_POLICY_NODES the module adds a number of its own for each line that is not all
+ * zeros, by the page's node, so that what lies on two nodes has two hashes.
  *
  * The tests of both sides check the values in hash_vectors.txt.
  */

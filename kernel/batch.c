@@ -28,24 +28,6 @@ void uksm_set_outcome(struct uksm_fold_call *call,
 }
 
 /**
- * uksm_set_outcomes() - give neighbouring entries the same outcome
- * @call: the call
- * @entries: the first of them; none has an outcome
- * @count: how many
- * @status: the outcome
- * @reason: why
- */
-void uksm_set_outcomes(struct uksm_fold_call *call,
-		       struct uksm_fold_entry *entries, unsigned int count,
-		       enum uksm_status status, enum uksm_reason reason)
-{
-	unsigned int i;
-
-	for (i = 0; i < count; i++)
-		uksm_set_outcome(call, &entries[i], status, reason);
-}
-
-/**
  * uksm_set_remaining() - give all entries of the batch without an outcome
  *			  the same one
  * @call: the call

@@ -52,6 +52,7 @@ struct uksm_batch {
 	struct page *old[UKSM_LOCK_BATCH];
 	unsigned int nr_old;
 	long zeroed;
+	int node;		/* where pages wait for frames; else NUMA_NO_NODE */
 
 	/* A huge page to be split, with a reference, and the entry that needs it. */
 	struct folio *to_split;
@@ -85,9 +86,6 @@ static_assert(sizeof(struct uksm_fold_call) <= 8 * UKSM_PAGE_SIZE);
 void uksm_set_outcome(struct uksm_fold_call *call,
 		      struct uksm_fold_entry *entry,
 		      enum uksm_status status, enum uksm_reason reason);
-void uksm_set_outcomes(struct uksm_fold_call *call,
-		       struct uksm_fold_entry *entries, unsigned int count,
-		       enum uksm_status status, enum uksm_reason reason);
 void uksm_set_remaining(struct uksm_fold_call *call, enum uksm_status status,
 			enum uksm_reason reason);
 

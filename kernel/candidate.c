@@ -100,7 +100,8 @@ void uksm_find_candidates(struct uksm_fold_call *call)
 					batch->entries[i].address);
 		batch->vma[i] = vma;
 		batch->frame[i] = NULL;
-		check_mapping(call, i);
+		if (is_pending(call, i))
+			check_mapping(call, i);
 		if (is_pending(call, i))
 			find_frame(call, i);
 	}
@@ -211,8 +212,7 @@ bool uksm_hash_matches(const struct uksm_fold_call *call, unsigned int i,
 		       const struct page *page)
 {
 	return !call->lines ||
-	       uksm_hash_lines(&call->domain->key, page_address(page), 0,
-			       call->lines) ==
+	       uksm_hash_page(call->domain, page, 0, call->lines) ==
 	       call->batch.entries[i].hash;
 }
 

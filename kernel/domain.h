@@ -31,6 +31,7 @@
 #include <linux/atomic.h>
 #include <linux/gfp.h>
 #include <linux/list.h>
+#include <linux/mm.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>
 #include <linux/rwsem.h>
@@ -106,5 +107,28 @@ void uksm_add_counters(struct uksm_domain *domain,
 		       const struct uksm_counters *counters);
 long uksm_each_domain(long (*fn)(struct uksm_domain *domain, long argument),
 		      long argument);
+
+/* Do pages of this domain share only frames of their own node? */
+static inline bool uksm_keeps_nodes(const struct uksm_domain *domain)
+{
+	return domain->policy & UKSM_POLICY_NODES;
+}
+
+/*
+ * The hash of the lines [from, to) of a page, as userspace sees it. Where nodes are kept, the
+ * page's node is part of it: userspace never finds pages of two nodes equal.
+ */
+static inline u64 uksm_hash_page(const struct uksm_domain *domain,
+				 const struct page *page,
+				 unsigned int from, unsigned int to)
+{
+	const void *contents = page_address(page);
+	u64 hash = uksm_hash_lines(&domain->key, contents, from, to);
+
+	if (uksm_keeps_nodes(domain))
+		hash += uksm_hash_node(&domain->key, contents, from, to,
+				       page_to_nid(page));
+	return hash;
+}
 
 #endif /* UKSM_DOMAIN_H */

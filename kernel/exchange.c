@@ -136,17 +136,36 @@ static bool is_zero(const struct page *page)
 }
 
 /*
- * The page differs from what it was to be merged with. Did it change since
+ * The page differs from what it was to be merged with, by @reason. Did it change since
  * userspace saw it? If its hash was checked under this hold of the lock, it is not
  * hashed again.
  */
 static void restore_different(struct uksm_fold_call *call, unsigned int i,
-			      pte_t *ptep)
+			      pte_t *ptep, enum uksm_reason reason)
 {
 	restore_pte(call, i, ptep, UKSM_STATUS_DIFFERED,
 		    test_bit(i, call->batch.hash_checked) ||
 		    uksm_hash_matches(call, i, call->batch.cleared[i]) ?
-		    UKSM_REASON_CONTENT : UKSM_REASON_STALE);
+		    reason : UKSM_REASON_STALE);
+}
+
+/* May the page map the frame, as far as their nodes go? */
+static bool is_node_right(const struct uksm_fold_call *call,
+			  const struct page *page, const struct folio *frame)
+{
+	return !uksm_keeps_nodes(call->domain) ||
+	       page_to_nid(page) == folio_nid(frame);
+}
+
+/*
+ * The page stays as it is until frames on its node are preallocated, see fold.c: those that
+ * are there were asked for on another node.
+ */
+static void wait_for_node(struct uksm_batch *batch, unsigned int i, pte_t *ptep,
+			  int node)
+{
+	set_pte_at(batch->mm, batch->entries[i].address, ptep, batch->pte[i]);
+	batch->node = node;
 }
 
 /* The first page of its set whose entry could be cleared becomes its frame. */
@@ -154,7 +173,9 @@ static void make_set_frame(struct uksm_fold_call *call, unsigned int i,
 			   pte_t *ptep)
 {
 	unsigned int number = call->batch.entries[i].set;
+	int node = page_to_nid(call->batch.cleared[i]);
 	struct uksm_set *set = &call->sets[number];
+	struct uksm_prealloc_frame *new;
 	struct folio *frame;
 
 	if (!uksm_may_found(call, i, call->batch.cleared[i])) {
@@ -162,15 +183,21 @@ static void make_set_frame(struct uksm_fold_call *call, unsigned int i,
 			restore_pte(call, i, ptep, UKSM_STATUS_DIFFERED,
 				    UKSM_REASON_SPACES);
 		else
-			restore_different(call, i, ptep);
+			restore_different(call, i, ptep,
+					  UKSM_REASON_CONTENT);
 		return;
 	}
-	if (!call->prealloc.count) {
+	new = uksm_prealloc_choose(&call->prealloc, node);
+	if (!new) {
+		if (node != call->prealloc.node) {
+			wait_for_node(&call->batch, i, ptep, node);
+			return;
+		}
 		restore_pte(call, i, ptep, UKSM_STATUS_FULL,
 			    call->prealloc.reason);
 		return;
 	}
-	frame = uksm_make_frame(&call->prealloc, call->batch.cleared[i]);
+	frame = uksm_make_frame(&call->prealloc, new, call->batch.cleared[i]);
 	if (!frame) {
 		restore_pte(call, i, ptep, UKSM_STATUS_REFUSED,
 			    UKSM_REASON_POISONED);
@@ -222,13 +249,15 @@ static void compare_and_map(struct uksm_fold_call *call, unsigned int i,
 		if (is_zero(page))
 			map_zero_page(call, i, ptep);
 		else
-			restore_different(call, i, ptep);
+			restore_different(call, i, ptep, UKSM_REASON_CONTENT);
 	} else if (!frame) {
 		make_set_frame(call, i, ptep);
+	} else if (!is_node_right(call, page, frame)) {
+		restore_different(call, i, ptep, UKSM_REASON_NODE);
 	} else if (is_equal(page, frame)) {
 		map_frame(call, i, ptep, frame);
 	} else {
-		restore_different(call, i, ptep);
+		restore_different(call, i, ptep, UKSM_REASON_CONTENT);
 	}
 }
 
@@ -392,36 +421,38 @@ put:
 }
 
 /**
- * uksm_merge_batch() - give each entry of a batch its outcome
- * @call: the call; has the preallocated frames, gets the outcomes
+ * uksm_merge_batch() - give each pending entry of the batch its outcome
+ * @call: the call; has the preallocated frames and the batch, in one page table, no
+ *	  address twice; gets the outcomes
  * @mm: the target, its mmap lock held for reading
- * @entries: entries in one page table, no address twice
- * @count: how many, at most UKSM_LOCK_BATCH
+ *
+ * Return: true; false if entries are left that wait for frames on batch->node.
  */
-void uksm_merge_batch(struct uksm_fold_call *call, struct mm_struct *mm,
-		      struct uksm_fold_entry *entries, unsigned int count)
+bool uksm_merge_batch(struct uksm_fold_call *call, struct mm_struct *mm)
 {
 	struct uksm_batch *batch = &call->batch;
 	unsigned int rounds;
 
 	batch->mm = mm;
-	batch->entries = entries;
-	batch->count = count;
 	batch->unsplittable = NULL;
+	batch->node = NUMA_NO_NODE;
 	uksm_find_candidates(call);
 	/*
 	 * Each round gives an outcome to all entries, except those of a huge page
 	 * that it then splits, and those of one that was split meanwhile.
 	 * Somebody may be making new huge pages just as fast.
 	 */
-	for (rounds = 0; rounds < 2 * count; rounds++) {
+	for (rounds = 0; rounds < 2 * batch->count; rounds++) {
 		struct uksm_fold_entry *entry = first_pending(call);
 
 		if (!entry)
-			return;
+			return true;
 		merge_round(call, entry->address);
 		if (batch->to_split)
 			split_huge(call);
+		if (batch->node != NUMA_NO_NODE)
+			return false;
 	}
 	uksm_set_remaining(call, UKSM_STATUS_BUSY, UKSM_REASON_RACED);
+	return true;
 }

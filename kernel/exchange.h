@@ -5,7 +5,6 @@
 
 #include "batch.h"
 
-void uksm_merge_batch(struct uksm_fold_call *call, struct mm_struct *mm,
-		      struct uksm_fold_entry *entries, unsigned int count);
+bool uksm_merge_batch(struct uksm_fold_call *call, struct mm_struct *mm);
 
 #endif /* UKSM_EXCHANGE_H */

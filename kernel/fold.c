@@ -97,21 +97,20 @@ static bool may_need_frame(struct uksm_fold_call *call,
 }
 
 /*
- * Preallocates as many frames as the batch may need; none if its entries will be
- * refused.
+ * Preallocates as many frames as the pending entries of the batch may need; none if they
+ * will be refused.
  */
-static void fill_prealloc(struct uksm_fold_call *call,
-			  const struct uksm_fold_entry *entries,
-			  unsigned int count)
+static void fill_prealloc(struct uksm_fold_call *call)
 {
 	unsigned int needed = 0, i;
 
 	if (!call->may_map_frames)
 		return;
 	call->batches++;
-	for (i = 0; i < count; i++)
-		needed += may_need_frame(call, &entries[i]);
-	if (needed > call->prealloc.count)
+	for (i = 0; i < call->batch.count; i++)
+		needed += is_pending(call, i) &&
+			  may_need_frame(call, &call->batch.entries[i]);
+	if (needed)
 		uksm_prealloc_fill(call->domain, &call->prealloc, needed);
 }
 
@@ -130,30 +129,44 @@ static bool needs_frames(const struct uksm_fold_entry *entries,
 /*
  * Whether the space is settled is tried once for each batch, without waiting: the target
  * decides how long its mmap lock is held, and all of the domain waits for frames_lock.
+ *
+ * Where nodes are kept, pages of a node for which no frame was preallocated wait for the
+ * next turn, which has some there or finds that there is no memory. Only pages that are
+ * moved between nodes all the time take more turns than there are entries.
  */
 static void handle_batch(struct uksm_fold_call *call,
 			 struct uksm_space_ref *ref,
 			 struct uksm_fold_entry *entries, unsigned int count)
 {
-	bool settled;
+	unsigned int turns;
+	bool through;
 
+	call->batch.entries = entries;
+	call->batch.count = count;
 	/* The domain had all spaces; a DETACH may have come in between. */
 	if (uksm_get_space(ref, entries->space) || !ref->mm) {
-		uksm_set_outcomes(call, entries, count, UKSM_STATUS_GONE,
-				  UKSM_REASON_DEAD);
+		uksm_set_remaining(call, UKSM_STATUS_GONE, UKSM_REASON_DEAD);
 		return;
 	}
-	settled = !call->may_map_frames || !needs_frames(entries, count) ||
-		  uksm_settle_space(ref);
-	if (settled)
-		fill_prealloc(call, entries, count);
-	if (!settled || !mmap_read_trylock(ref->mm)) {
-		uksm_set_outcomes(call, entries, count, UKSM_STATUS_BUSY,
-				  UKSM_REASON_LOCK);
+	if (call->may_map_frames && needs_frames(entries, count) &&
+	    !uksm_settle_space(ref)) {
+		uksm_set_remaining(call, UKSM_STATUS_BUSY, UKSM_REASON_LOCK);
 		return;
 	}
-	uksm_merge_batch(call, ref->mm, entries, count);
-	mmap_read_unlock(ref->mm);
+	for (turns = 0; turns <= count; turns++) {
+		fill_prealloc(call);
+		if (!mmap_read_trylock(ref->mm)) {
+			uksm_set_remaining(call, UKSM_STATUS_BUSY,
+					   UKSM_REASON_LOCK);
+			return;
+		}
+		through = uksm_merge_batch(call, ref->mm);
+		mmap_read_unlock(ref->mm);
+		if (through)
+			return;
+		call->prealloc.node = call->batch.node;
+	}
+	uksm_set_remaining(call, UKSM_STATUS_BUSY, UKSM_REASON_RACED);
 }
 
 /* Returns how many entries were tried. */
@@ -162,7 +175,7 @@ static u32 merge_entries(struct uksm_fold_call *call)
 	struct uksm_space_ref ref = { .domain = call->domain };
 	u32 done = 0;
 
-	uksm_prealloc_init(&call->prealloc);
+	uksm_prealloc_init(&call->prealloc, call->domain);
 	if (call->holdings)
 		uksm_find_witnesses(call);
 	while (done < call->count) {

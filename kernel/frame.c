@@ -64,7 +64,8 @@ static bool copy_safely(struct folio *folio, struct page *source)
 
 /**
  * uksm_make_frame() - make a frame with the contents of a page
- * @prealloc: the call's preallocated frames, at least one; one is used up
+ * @prealloc: the call's preallocated frames
+ * @new: the one that uksm_prealloc_choose() found; it is used up
  * @source: the page to copy
  *
  * Called under the page-table lock with @source unmapped and flushed: nobody
@@ -74,12 +75,11 @@ static bool copy_safely(struct folio *folio, struct page *source)
  * failed, of which the kernel is told. Then none is used up.
  */
 struct folio *uksm_make_frame(struct uksm_prealloc *prealloc,
+			      const struct uksm_prealloc_frame *new,
 			      struct page *source)
 {
-	struct uksm_prealloc_frame *new = &prealloc->frame[prealloc->count - 1];
 	struct folio *folio = new->folio;
 
-	prealloc->node = page_to_nid(source);
 	if (uksm_fault(UKSM_FAULT_FAIL_COPY) || !copy_safely(folio, source)) {
 		memory_failure_queue(page_to_pfn(source), 0);
 		return NULL;

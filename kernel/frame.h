@@ -10,6 +10,7 @@
 #include "prealloc.h"
 
 struct folio *uksm_make_frame(struct uksm_prealloc *prealloc,
+			      const struct uksm_prealloc_frame *new,
 			      struct page *source);
 bool uksm_adopt_frame(struct uksm_domain *domain,
 		      struct uksm_prealloc *prealloc,

@@ -44,10 +44,9 @@ static u32 fill_buffer(struct uksm_domain *domain, struct uksm_frames *request,
 				 (changed ? UKSM_FRAME_CHANGED : 0),
 		};
 		if (!poisoned)
-			frame->hash = uksm_hash_lines(&domain->key,
-						      folio_address(folio),
-						      request->from,
-						      request->to);
+			frame->hash = uksm_hash_page(domain, &folio->page,
+						     request->from,
+						     request->to);
 		if (changed)
 			pr_warn_ratelimited("the frame in page %#lx has changed\n",
 					    folio_pfn(folio));

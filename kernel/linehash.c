@@ -60,6 +60,7 @@ void uksm_hash_key_init(struct uksm_hash_key *key, __u64 seed)
 		key->order[i] = key->order[j];
 		key->order[j] = moved;
 	}
+	key->node_key = next_key(&seed) | 1;
 }
 
 static inline __u64 hash_line(const struct uksm_hash_key *key, const __u64 *w,
@@ -97,4 +98,33 @@ __u64 uksm_hash_lines(const struct uksm_hash_key *key, const void *page,
 		hash += hash_line(key, words + line * WORDS_PER_LINE, line);
 	}
 	return hash;
+}
+
+static inline bool is_zero_line(const __u64 *w)
+{
+	return !(w[0] | w[1] | w[2] | w[3] | w[4] | w[5] | w[6] | w[7]);
+}
+
+/**
+ * uksm_hash_node() - what the node of a page adds to the hash of some of its lines
+ * @key: the domain's keys
+ * @page: the page's contents, 8-byte aligned
+ * @from: first line, in the order of the permutation
+ * @to: one past the last line, at most UKSM_PAGE_LINES
+ * @node: the node, below 2^32 / UKSM_PAGE_LINES
+ *
+ * A number for each line that holds something: so the sum can be converted from one
+ * strength to another like the hash itself, and pages of zeros, which lie on no node when
+ * they are merged, have one hash. The key is odd: contents other than zeros have different
+ * sums on any two nodes.
+ */
+__u64 uksm_hash_node(const struct uksm_hash_key *key, const void *page,
+		     unsigned int from, unsigned int to, unsigned int node)
+{
+	const __u64 *words = page;
+	unsigned int lines = 0, i;
+
+	for (i = from; i < to; i++)
+		lines += !is_zero_line(words + key->order[i] * WORDS_PER_LINE);
+	return (__u64)node * lines * key->node_key;
 }

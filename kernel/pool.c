@@ -58,8 +58,11 @@ bool uksm_pool_put(struct uksm_pool *pool, struct folio *folio)
 	return kept;
 }
 
-/* The first page, or one of the next few that is on the node. */
-static struct folio *choose(struct uksm_pool *pool, int node)
+/*
+ * The first page, or one of the next few that is on the node. With @only_there no other
+ * than that, and next time the search begins at another page.
+ */
+static struct folio *choose(struct uksm_pool *pool, int node, bool only_there)
 {
 	struct folio *folio;
 	int looked_at = 0;
@@ -70,23 +73,28 @@ static struct folio *choose(struct uksm_pool *pool, int node)
 		if (++looked_at == LOOKED_AT)
 			break;
 	}
+	if (only_there) {
+		list_rotate_left(&pool->pages);
+		return NULL;
+	}
 	return list_first_entry_or_null(&pool->pages, struct folio, lru);
 }
 
 /**
  * uksm_pool_get() - take a page out of the pool
  * @pool: the domain's
- * @node: where it should be; it may be elsewhere
+ * @node: where it should be
+ * @only_there: it must be there
  *
  * Return: a page with a reference for the caller; NULL if there is none.
  */
-struct folio *uksm_pool_get(struct uksm_pool *pool, int node)
+struct folio *uksm_pool_get(struct uksm_pool *pool, int node, bool only_there)
 {
 	struct folio *folio;
 
 	for (;;) {
 		spin_lock(&pool->lock);
-		folio = choose(pool, node);
+		folio = choose(pool, node, only_there);
 		if (folio) {
 			list_del_init(&folio->lru);
 			pool->count--;
@@ -110,7 +118,7 @@ long uksm_pool_drain(struct uksm_pool *pool)
 	struct folio *folio;
 	long freed = 0;
 
-	while ((folio = uksm_pool_get(pool, NUMA_NO_NODE))) {
+	while ((folio = uksm_pool_get(pool, NUMA_NO_NODE, false))) {
 		folio_put(folio);
 		freed++;
 	}

@@ -16,7 +16,8 @@ struct uksm_pool {
 
 void uksm_pool_init(struct uksm_pool *pool);
 bool uksm_pool_put(struct uksm_pool *pool, struct folio *folio);
-struct folio *uksm_pool_get(struct uksm_pool *pool, int node);
+struct folio *uksm_pool_get(struct uksm_pool *pool, int node,
+			    bool only_there);
 long uksm_pool_drain(struct uksm_pool *pool);
 
 #endif /* UKSM_POOL_H */

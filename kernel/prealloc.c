@@ -21,9 +21,10 @@
  * pays reclaims its own memory, such as cache, when it is at its limit.
  *
  * A frame should lie on the node of the page that becomes it, which is known only under
- * the lock. So pages are allocated on the node of the page that last became a frame in
- * this call, and lie elsewhere only in a batch in which the node changes. The memory policy
- * of the caller does not count; its cpuset does.
+ * the lock. So pages are allocated on the node of the page that last found none on its own
+ * in this call, and lie elsewhere only in a batch in which the node changes. In a domain
+ * that keeps nodes they never do: see handle_batch() of fold.c. The memory policy of the
+ * caller does not count; its cpuset does.
  */
 #include <linux/gfp.h>
 #include <linux/memcontrol.h>
@@ -40,10 +41,12 @@
 #include "pool.h"
 #include "prealloc.h"
 
-static gfp_t frame_gfp(void)
+static gfp_t frame_gfp(const struct uksm_prealloc *prealloc)
 {
 	gfp_t gfp = UKSM_GFP | GFP_HIGHUSER | __GFP_ACCOUNT | __GFP_NOMEMALLOC;
 
+	if (prealloc->keeps_nodes)
+		gfp |= __GFP_THISNODE;
 	if (uksm_fault(UKSM_FAULT_MOVABLE_FRAMES))
 		gfp |= __GFP_MOVABLE;
 	return gfp;
@@ -138,7 +141,8 @@ static bool prealloc_pooled(struct uksm_domain *domain,
 
 	if (reserve(domain, prealloc, 1))
 		return false;
-	folio = uksm_pool_get(&domain->pool, prealloc->node);
+	folio = uksm_pool_get(&domain->pool, prealloc->node,
+			      prealloc->keeps_nodes);
 	if (folio && !prealloc_page(domain, prealloc, &folio->page))
 		return true;
 	if (folio)
@@ -152,14 +156,15 @@ static bool prealloc_group(struct uksm_domain *domain,
 			   struct uksm_prealloc *prealloc)
 {
 	return !reserve(domain, prealloc, GROUP) &&
-	       !prealloc_pages(domain, prealloc, frame_gfp() & ~__GFP_RECLAIM,
+	       !prealloc_pages(domain, prealloc,
+			       frame_gfp(prealloc) & ~__GFP_RECLAIM,
 			       GROUP_ORDER);
 }
 
 /* Is the machine without memory for one frame, or only the cgroup that pays? */
 static bool machine_is_full(const struct uksm_prealloc *prealloc)
 {
-	gfp_t gfp = frame_gfp() & ~(__GFP_DIRECT_RECLAIM | __GFP_ACCOUNT);
+	gfp_t gfp = frame_gfp(prealloc) & ~(__GFP_DIRECT_RECLAIM | __GFP_ACCOUNT);
 	struct page *page = alloc_pages_node(prealloc->node, gfp, 0);
 
 	if (page)
@@ -171,7 +176,7 @@ static bool machine_is_full(const struct uksm_prealloc *prealloc)
 static enum uksm_reason prealloc_single(struct uksm_domain *domain,
 					struct uksm_prealloc *prealloc)
 {
-	gfp_t gfp = frame_gfp() & ~__GFP_DIRECT_RECLAIM;
+	gfp_t gfp = frame_gfp(prealloc) & ~__GFP_DIRECT_RECLAIM;
 	enum uksm_reason reason;
 
 	reason = reserve(domain, prealloc, 1);
@@ -184,17 +189,45 @@ static enum uksm_reason prealloc_single(struct uksm_domain *domain,
 	reason = reserve(domain, prealloc, 1);
 	if (reason)
 		return reason;
-	if (!prealloc_pages(domain, prealloc, frame_gfp(), 0))
+	if (!prealloc_pages(domain, prealloc, frame_gfp(prealloc), 0))
 		return UKSM_REASON_NONE;
 	return UKSM_REASON_MEMORY;
+}
+
+/* How many can a page on prealloc->node become? */
+static unsigned int usable(const struct uksm_prealloc *prealloc)
+{
+	unsigned int n = 0, i;
+
+	if (!prealloc->keeps_nodes)
+		return prealloc->count;
+	for (i = 0; i < prealloc->count; i++)
+		n += folio_nid(prealloc->frame[i].folio) == prealloc->node;
+	return n;
+}
+
+static void release_frames(struct uksm_domain *domain,
+			   struct uksm_prealloc *prealloc)
+{
+	struct uksm_prealloc_frame *frame;
+
+	while (prealloc->count) {
+		frame = &prealloc->frame[--prealloc->count];
+		uksm_free_slot(frame->chunk, frame->slot);
+		folio_put(frame->folio);
+		uksm_unreserve_frames(domain, 1);
+	}
 }
 
 /**
  * uksm_prealloc_init() - begin a call that may make frames
  * @prealloc: its preallocated frames
+ * @domain: the domain
  */
-void uksm_prealloc_init(struct uksm_prealloc *prealloc)
+void uksm_prealloc_init(struct uksm_prealloc *prealloc,
+			const struct uksm_domain *domain)
 {
+	prealloc->keeps_nodes = uksm_keeps_nodes(domain);
 	prealloc->count = 0;
 	prealloc->reason = UKSM_REASON_SHARERS;
 	prealloc->node = numa_mem_id();
@@ -205,7 +238,7 @@ void uksm_prealloc_init(struct uksm_prealloc *prealloc)
  * uksm_prealloc_fill() - have so many frames, if memory and limit allow
  * @domain: the domain
  * @prealloc: the call's preallocated frames
- * @needed: how many, at most UKSM_LOCK_BATCH
+ * @needed: how many, at most UKSM_LOCK_BATCH; where nodes are kept, of prealloc->node
  *
  * The caller holds no lock except domain->frames_lock. May sleep.
  */
@@ -213,9 +246,18 @@ void uksm_prealloc_fill(struct uksm_domain *domain,
 			struct uksm_prealloc *prealloc,
 			unsigned int needed)
 {
-	struct mem_cgroup *old = set_active_memcg(domain->memcg);
+	unsigned int ready = usable(prealloc);
 	enum uksm_reason reason;
+	struct mem_cgroup *old;
 
+	if (ready >= needed)
+		return;
+	needed += prealloc->count - ready;
+	if (needed > UKSM_LOCK_BATCH) {
+		needed -= prealloc->count - ready;
+		release_frames(domain, prealloc);
+	}
+	old = set_active_memcg(domain->memcg);
 	prealloc->machine_limit = uksm_machine_frame_limit();
 	while (prealloc->count < needed && prealloc_pooled(domain, prealloc))
 		;
@@ -240,6 +282,32 @@ out:
 }
 
 /**
+ * uksm_prealloc_choose() - find the frame for a page
+ * @prealloc: the call's preallocated frames
+ * @node: the node of the page
+ *
+ * Return: the last one, after a frame on that node became it if there is one; NULL if
+ * there is none, or none that may be used.
+ */
+struct uksm_prealloc_frame *
+uksm_prealloc_choose(struct uksm_prealloc *prealloc, int node)
+{
+	struct uksm_prealloc_frame *frames = prealloc->frame;
+	unsigned int last = prealloc->count - 1, i;
+
+	for (i = prealloc->count; i-- > 0;) {
+		if (folio_nid(frames[i].folio) == node) {
+			swap(frames[i], frames[last]);
+			return &frames[last];
+		}
+	}
+	if (prealloc->keeps_nodes)
+		return NULL;
+	prealloc->node = node;
+	return prealloc->count ? &frames[last] : NULL;
+}
+
+/**
  * uksm_prealloc_recycle() - free a page whose preallocated id another page got
  * @domain: the domain
  * @folio: the page
@@ -261,14 +329,8 @@ void uksm_prealloc_release(struct uksm_domain *domain,
 			   struct uksm_prealloc *prealloc)
 {
 	struct uksm_chunk *chunk, *next;
-	struct uksm_prealloc_frame *frame;
 
-	while (prealloc->count) {
-		frame = &prealloc->frame[--prealloc->count];
-		uksm_free_slot(frame->chunk, frame->slot);
-		folio_put(frame->folio);
-		uksm_unreserve_frames(domain, 1);
-	}
+	release_frames(domain, prealloc);
 	list_for_each_entry_safe(chunk, next, &prealloc->chunks, link)
 		uksm_put_chunk(&domain->frame_ids, chunk);
 }

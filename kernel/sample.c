@@ -136,7 +136,7 @@ static void sample_table(struct sampling *s, struct vm_area_struct *vma,
 			 unsigned long start, unsigned long end)
 {
 	struct uksm_page *out = &s->out[s->done];
-	const void *contents[UKSM_LOCK_BATCH];
+	const struct page *read[UKSM_LOCK_BATCH];
 	u16 flags = vma->vm_flags & VM_LOCKED ? UKSM_PAGE_LOCKED : 0;
 	unsigned int first = s->domain->key.order[s->from % UKSM_PAGE_LINES];
 	bool reads = s->from < s->to;
@@ -151,10 +151,11 @@ static void sample_table(struct sampling *s, struct vm_area_struct *vma,
 			struct uksm_page_state seen;
 
 			classify(s, vma, table, address, &seen);
-			contents[n] = NULL;
+			read[n] = NULL;
 			if (seen.page && reads && readable(seen.state)) {
-				contents[n] = page_address(seen.page);
-				prefetch(contents[n] + first * UKSM_LINE_SIZE);
+				read[n] = seen.page;
+				prefetch(page_address(seen.page) +
+					 first * UKSM_LINE_SIZE);
 			}
 			out[n] = (struct uksm_page) {
 				.frame = seen.frame,
@@ -165,10 +166,10 @@ static void sample_table(struct sampling *s, struct vm_area_struct *vma,
 		advance(s, pages);
 	}
 	for (i = 0; i < n; i++) {
-		if (!contents[i])
+		if (!read[i])
 			continue;
-		out[i].hash = uksm_hash_lines(&s->domain->key, contents[i],
-					      s->from, s->to);
+		out[i].hash = uksm_hash_page(s->domain, read[i], s->from,
+					     s->to);
 		s->sampled++;
 	}
 }

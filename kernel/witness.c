@@ -28,7 +28,6 @@
 
 #include "bounds.h"
 #include "candidate.h"
-#include "linehash.h"
 #include "page_state.h"
 #include "space.h"
 #include "walk.h"
@@ -42,14 +41,11 @@ static bool hash_page(const struct uksm_fold_call *call,
 		      const struct uksm_fold_entry *entry,
 		      const struct page *page, u64 *hash)
 {
-	const struct uksm_hash_key *key = &call->domain->key;
-	const void *contents = page_address(page);
-
-	*hash = uksm_hash_lines(key, contents, 0, call->lines);
+	*hash = uksm_hash_page(call->domain, page, 0, call->lines);
 	if (call->lines && *hash != entry->hash)
 		return false;
-	*hash += uksm_hash_lines(key, contents, call->lines,
-				 UKSM_PAGE_LINES);
+	*hash += uksm_hash_page(call->domain, page, call->lines,
+				UKSM_PAGE_LINES);
 	return true;
 }
 
@@ -194,6 +190,6 @@ bool uksm_may_found(const struct uksm_fold_call *call, unsigned int i,
 	if (!call->holdings)
 		return true;
 	return !is_short(call, set) &&
-	       uksm_hash_lines(&call->domain->key, page_address(page), 0,
-			       UKSM_PAGE_LINES) == call->holdings[set].contents;
+	       uksm_hash_page(call->domain, page, 0, UKSM_PAGE_LINES) ==
+	       call->holdings[set].contents;
 }

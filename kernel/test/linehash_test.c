@@ -133,6 +133,30 @@ static void each_bit_counts_where_it_is(void)
 	}
 }
 
+/* What a node adds tells nodes apart, adds up over ranges, and is nothing for zeros. */
+static void nodes_tell_all_contents_but_zeros_apart(void)
+{
+	__u64 page[PAGE_WORDS], zero[PAGE_WORDS] = {};
+	struct uksm_hash_key key;
+	unsigned int node, to;
+
+	uksm_hash_key_init(&key, seed);
+	fill(page, seed + 4);
+	/* One line of zeros among others. */
+	memset((char *)page + key.order[7] * UKSM_LINE_SIZE, 0, UKSM_LINE_SIZE);
+	CHECK(uksm_hash_node(&key, page, 7, 8, 5) == 0);
+	for (to = 1; to <= UKSM_PAGE_LINES; to++) {
+		__u64 one = uksm_hash_node(&key, page, 0, to, 1);
+
+		CHECK(uksm_hash_node(&key, page, 0, to, 0) == 0);
+		for (node = 2; node < 1024; node++)
+			CHECK(uksm_hash_node(&key, page, 0, to, node) != one);
+		CHECK(one && one == uksm_hash_node(&key, page, 0, to / 2, 1) +
+				   uksm_hash_node(&key, page, to / 2, to, 1));
+		CHECK(uksm_hash_node(&key, zero, 0, to, 9) == 0);
+	}
+}
+
 void test_linehash(const char *vectors)
 {
 	unsigned int n = vectors_hold(vectors);
@@ -140,5 +164,6 @@ void test_linehash(const char *vectors)
 	order_is_a_permutation();
 	ranges_add_up();
 	each_bit_counts_where_it_is();
+	nodes_tell_all_contents_but_zeros_apart();
 	printf("linehash: %u vectors hold\n", n);
 }

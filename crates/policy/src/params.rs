@@ -97,6 +97,11 @@ crate::parameters! {
         /// 1 merges what one process alone holds, too.
         merge_spaces: u32 = 1, count(1..=MAX_LEAST_SPACES);
 
+        /// Whether pages that lie on different nodes of memory are merged with each other.
+        ///
+        /// As KSM's setting of this name. With `false` a page never leaves its node by merging.
+        merge_across_nodes: bool = true, switch();
+
         /// Cache lines of a page that are hashed.
         ///
         /// `None` adapts them (UKSM §6.1).

@@ -265,6 +265,7 @@ impl ResolvedSettings {
             sharer_limit: self.params.max_sharers,
             merge: self.params.merge,
             least_spaces: self.params.merge_spaces,
+            keeps_nodes: !self.params.merge_across_nodes,
         }
     }
 }

@@ -7,14 +7,19 @@
 //! # Approach
 //! With balancing at the kernel's highest rate, a peer writes and checks its pages while it changes
 //! CPUs, and is merged all the time. Then all its pages are moved by migrate_pages(2). A mapping
-//! bound to one node gets its copies there when it is broken, or stays merged.
+//! bound to one node gets its copies there when it is broken, or stays merged. A domain that keeps
+//! nodes leaves each page on its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use uksm_linux::module::Configuration;
+use uksm_policy::command::{FoldKind, Frame, FrameId, Lines, Reason, Status};
+
 use super::Context;
 use crate::fixtures::accounting::{SteadyMarks, events, is_real_time, set, usable_pages};
-use crate::fixtures::domain::{Domain, Permit, address};
+use crate::fixtures::contents::WORDS;
+use crate::fixtures::domain::{Domain, Permit, address, entry};
 use crate::fixtures::memory::{BASE, Huge, Memory, answer};
 use crate::fixtures::peer::Peer;
 use crate::fixtures::process::run_on;
@@ -23,14 +28,18 @@ cases! { "numa":
     merging_under_numa_balancing_keeps_contents Normal Numa 90,
     migrating_a_merged_process_keeps_contents Normal Numa 60,
     frames_lie_on_the_node_of_the_pages_that_became_them Normal Numa 60,
+    pages_of_two_nodes_are_merged_only_where_nodes_are_not_kept Normal Numa 60,
+    hashes_differ_between_nodes_that_are_kept_except_of_zeros Normal Numa 60,
+    interleaved_pages_are_merged_on_their_nodes Normal Numa 60,
+    a_full_node_makes_no_frames_elsewhere_where_nodes_are_kept Normal Numa 90,
     breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody Normal Numa 90,
 }
 
-const PAGES: usize = 1024;
+pub(super) const PAGES: usize = 1024;
 const SEED: u64 = 28;
 const BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 
-fn nodes() -> usize {
+pub(super) fn nodes() -> usize {
     let name = |entry: std::io::Result<std::fs::DirEntry>| {
         entry
             .expect("an entry")
@@ -157,7 +166,11 @@ fn migrating_a_merged_process_keeps_contents(_: &mut Context) {
 /// Binds memory of this process to a node; pages that are present stay where they are.
 fn bind(memory: &Memory, node: u32) {
     const MPOL_BIND: i32 = 2;
-    let mask: u64 = 1 << node;
+    set_policy(memory, MPOL_BIND, 1 << node);
+}
+
+/// Sets the policy of memory of this process, for a set of nodes.
+fn set_policy(memory: &Memory, mode: i32, mask: u64) {
     let vector = memory.vector(0..memory.pages());
     // SAFETY: the mask has the length given to the call, the range is this process's own.
     let bound = unsafe {
@@ -165,7 +178,7 @@ fn bind(memory: &Memory, node: u32) {
             libc::SYS_mbind,
             vector.iov_base,
             vector.iov_len,
-            MPOL_BIND,
+            mode,
             &raw const mask,
             64,
             0,
@@ -176,6 +189,12 @@ fn bind(memory: &Memory, node: u32) {
 
 /// The number of the first `pages` pages of a process that lie on a node.
 fn pages_on(pid: i32, pages: usize, node: i32) -> usize {
+    let places = nodes_of(pid, pages).into_iter();
+    places.filter(|&place| place == node).count()
+}
+
+/// The nodes of the first `pages` pages of a process.
+fn nodes_of(pid: i32, pages: usize) -> Vec<i32> {
     let addresses: Vec<u64> = (0..pages).map(address).collect();
     let mut places = vec![-1i32; pages];
     // SAFETY: both arrays have the length given to the call; without nodes nothing moves.
@@ -191,7 +210,178 @@ fn pages_on(pid: i32, pages: usize, node: i32) -> usize {
         )
     };
     assert_eq!(asked, 0, "move_pages: {}", std::io::Error::last_os_error());
-    places.into_iter().filter(|&place| place == node).count()
+    places
+}
+
+fn keeping_nodes() -> Domain {
+    Domain::configured(Configuration {
+        keeps_nodes: true,
+        ..Configuration::default()
+    })
+}
+
+/// Two peers on each node, the first two on node 0; all hold the same.
+pub(super) fn two_peers_on_each_node() -> [Peer; 4] {
+    [0, 0, 1, 1].map(|node| {
+        let mut peer = Peer::new(PAGES);
+        peer.run(move |own| {
+            bind(&own.memory, node);
+            own.memory.fill(SEED, PAGES);
+        });
+        peer
+    })
+}
+
+/// The numbers of pages of each of four peers on node 1.
+fn on_node_1(peers: &[Peer; 4]) -> [usize; 4] {
+    [0, 1, 2, 3].map(|at: usize| pages_on(peers[at].pid(), PAGES, 1))
+}
+
+const APART: [usize; 4] = [0, 0, PAGES, PAGES];
+
+/// Pages of such peers that lie on another node than they did at first.
+pub(super) fn strays(peers: &[Peer; 4]) -> usize {
+    let of = |at: usize, node| pages_on(peers[at].pid(), PAGES, node);
+    of(0, 1) + of(1, 1) + of(2, 0) + of(3, 0)
+}
+
+fn pages_of_two_nodes_are_merged_only_where_nodes_are_not_kept(_: &mut Context) {
+    assert_eq!(nodes(), 2, "the guest should have two nodes");
+    let mut peers = two_peers_on_each_node();
+    assert_eq!(on_node_1(&peers), APART);
+
+    let mut domain = keeping_nodes();
+    let spaces = [0, 1, 2, 3].map(|at: usize| domain.attach(&peers[at]));
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
+    let refused = counts.with(Status::Differed, Reason::Node);
+    assert_eq!(refused, 2 * PAGES, "{counts:?}");
+    // A frame of the other node, named by its id.
+    let frame = domain.sample(spaces[0], 0..1, Lines { from: 0, to: 0 })[0].frame;
+    let named = entry(spaces[2], 0, FoldKind::Frame(FrameId(frame)));
+    let outcome = domain.fold_with_retries(&[named], Permit::default())[0];
+    assert_eq!(
+        (outcome.status, outcome.reason),
+        (Status::Differed, Reason::Node)
+    );
+    let counts = domain.merge(&spaces[2..], 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
+    assert_eq!(on_node_1(&peers), APART);
+    let lying_on_1 = |frame: &Frame| frame.node == 1;
+    let frames = domain.frames(Lines { from: 0, to: 0 }, false);
+    assert_eq!(frames.len(), 2 * PAGES);
+    assert_eq!(frames.iter().filter(|it| lying_on_1(it)).count(), PAGES);
+    for space in spaces {
+        assert_eq!(domain.unmerge(space, 0..PAGES), PAGES as u64);
+    }
+    domain.assert_all_frames_return();
+    drop(domain);
+
+    let mut domain = Domain::open();
+    let spaces = [0, 1, 2, 3].map(|at: usize| domain.attach(&peers[at]));
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 4 * PAGES, "{counts:?}");
+    // Merged pages leave the node that their mapping is bound to, as with KSM.
+    let [.., last] = on_node_1(&peers);
+    assert!(last <= PAGES / 8, "{last} pages are still on node 1");
+    for peer in &mut peers {
+        assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+    }
+}
+
+fn hashes_differ_between_nodes_that_are_kept_except_of_zeros(_: &mut Context) {
+    const ALL: Lines = Lines { from: 0, to: 64 };
+    assert_eq!(nodes(), 2, "the guest should have two nodes");
+    let mut peers = two_peers_on_each_node();
+    for peer in &mut peers {
+        // The last page holds zeros and is in memory.
+        peer.run(|own| {
+            for word in 0..WORDS {
+                own.memory.set_word(PAGES - 1, word, 0);
+            }
+        });
+    }
+    for (mut domain, keeps) in [(keeping_nodes(), true), (Domain::open(), false)] {
+        let spaces = [0, 1, 2, 3].map(|at: usize| domain.attach(&peers[at]));
+        let mut hashes = |space, lines: Lines| -> Vec<u64> {
+            let pages = domain.sample(space, 0..PAGES, lines);
+            pages.iter().map(|page| page.hash).collect()
+        };
+        let [here, too, there, _] = spaces.map(|space| hashes(space, ALL));
+        assert_eq!(here, too, "one node");
+        let differ = here.iter().zip(&there).filter(|(a, b)| a != b).count();
+        assert_eq!(differ, if keeps { PAGES - 1 } else { 0 });
+        assert_eq!(here[PAGES - 1], there[PAGES - 1], "zeros");
+        // A change of strength: the hash of some lines and that of the rest make that of all.
+        let some = hashes(spaces[2], Lines { from: 0, to: 9 });
+        let rest = hashes(spaces[2], Lines { from: 9, to: 64 });
+        let sums = some.iter().zip(&rest).map(|(a, b)| a.wrapping_add(*b));
+        assert!(sums.eq(there), "ranges should add up");
+    }
+    // Zeros of both nodes map the zero page, and a frame has the hash of its pages.
+    let mut domain = keeping_nodes();
+    let spaces = [0, 1, 2, 3].map(|at: usize| domain.attach(&peers[at]));
+    for space in spaces {
+        let counts = domain.merge_zero(space, PAGES - 1..PAGES);
+        assert_eq!(counts.of(Status::Zeroed), 1, "{counts:?}");
+    }
+    let before = domain.sample(spaces[2], 0..1, ALL)[0].hash;
+    let counts = domain.merge(&spaces[2..], 0..1, Permit::default());
+    assert_eq!(counts.merged(), 2, "{counts:?}");
+    assert_eq!(domain.frames(ALL, false)[0].hash, before);
+    assert_eq!(domain.sample(spaces[3], 0..1, ALL)[0].hash, before);
+}
+
+fn interleaved_pages_are_merged_on_their_nodes(context: &mut Context) {
+    const MPOL_INTERLEAVE: i32 = 3;
+    assert_eq!(nodes(), 2, "the guest should have two nodes");
+    let peers = [(); 2].map(|()| {
+        let mut peer = Peer::new(PAGES);
+        peer.run(|own| {
+            set_policy(&own.memory, MPOL_INTERLEAVE, 3);
+            own.memory.fill(SEED, PAGES);
+        });
+        peer
+    });
+    let before = nodes_of(peers[0].pid(), PAGES);
+    assert_eq!(before, nodes_of(peers[1].pid(), PAGES));
+    let changes = before.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    context.note(format!("{changes} changes of the node"));
+    assert!(changes > PAGES / 2, "{changes} changes of the node");
+    let mut domain = keeping_nodes();
+    let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
+    let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+    assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
+    for peer in &peers {
+        assert_eq!(nodes_of(peer.pid(), PAGES), before);
+    }
+    for peer in peers {
+        peer.exit();
+    }
+    domain.assert_all_frames_return();
+}
+
+fn a_full_node_makes_no_frames_elsewhere_where_nodes_are_kept(context: &mut Context) {
+    const ELSEWHERE: u64 = BASE + (1 << 34);
+    assert_eq!(nodes(), 2, "the guest should have two nodes");
+    let _marks = SteadyMarks::set();
+    let peers = two_peers_on_each_node();
+    let mut hog = Peer::new(1);
+    hog.run(|_| fill_node(1, 128, ELSEWHERE));
+    let mut domain = keeping_nodes();
+    let spaces = [0, 1, 2, 3].map(|at: usize| domain.attach(&peers[at]));
+    let there = domain.merge(&spaces[2..], 0..PAGES, Permit::default());
+    let full = there.with(Status::Full, Reason::Memory);
+    context.note(format!("{there:?}"));
+    // The second page of a set whose first one found no memory is alone.
+    let alone = there.with(Status::Differed, Reason::Alone);
+    assert!(full > 0, "{there:?}");
+    assert_eq!(there.merged() + full + alone, 2 * PAGES, "{there:?}");
+    assert_eq!(on_node_1(&peers), APART);
+    let here = domain.merge(&spaces[..2], 0..PAGES, Permit::default());
+    assert_eq!(here.merged(), 2 * PAGES, "{here:?}");
+    assert_eq!(on_node_1(&peers), APART);
+    hog.kill();
 }
 
 fn frames_lie_on_the_node_of_the_pages_that_became_them(context: &mut Context) {

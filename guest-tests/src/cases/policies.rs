@@ -1,5 +1,5 @@
-//! Merges that a domain permits: the zero page only, none within one space, or only contents of
-//! several spaces.
+//! Merges that a domain permits: the zero page only, none within one space, only contents of
+//! several spaces, or none between nodes of memory.
 //!
 //! The program that suggests merges may be compromised. The restrictions set at the creation of a
 //! domain must hold for all its suggestions; and a sound daemon must make all permitted merges.
@@ -23,7 +23,7 @@ use uksm_policy::command::{
 };
 use uksm_policy::params::Contents;
 
-use super::Context;
+use super::{Context, numa};
 use crate::fixtures::contents::Content;
 use crate::fixtures::daemon::{Daemon, status_text};
 use crate::fixtures::domain::{Domain, Permit, entry};
@@ -41,6 +41,7 @@ cases! { "daemon::policies":
     a_policy_can_only_be_narrowed Normal Stock 30,
     a_daemon_merges_only_what_enough_processes_hold Policy Stock 240,
     a_daemon_merges_nothing_within_a_process Policy Stock 240,
+    a_daemon_merges_across_nodes_only_if_it_may Policy Numa 240,
 }
 
 const SEED: u64 = 36;
@@ -331,4 +332,39 @@ fn a_daemon_merges_nothing_within_a_process(_: &mut Context) {
         wait_until(&mut daemon, || saves(&peers, 60), || assert_apart(&peers));
     }
     daemon.stop();
+}
+
+fn a_daemon_merges_across_nodes_only_if_it_may(_: &mut Context) {
+    assert_eq!(numa::nodes(), 2, "the guest should have two nodes");
+    let peers = numa::two_peers_on_each_node();
+    let frames = || {
+        let all = peers
+            .iter()
+            .flat_map(|peer| pfns(peer.pid(), 0..numa::PAGES));
+        all.collect::<BTreeSet<u64>>().len()
+    };
+    let targets = peers.each_ref();
+    for (across, most) in [
+        ("false", numa::PAGES * 21 / 10),
+        ("true", numa::PAGES * 11 / 10),
+    ] {
+        let option = format!("--merge-across-nodes={across}");
+        let mut daemon = Daemon::start_on(&targets, &[&option]);
+        let end = Instant::now() + BOUND;
+        while frames() > most {
+            daemon.assert_running();
+            assert!(Instant::now() < end, "not merged; {}", status_text());
+            if across == "false" {
+                assert_eq!(numa::strays(&peers), 0);
+            }
+            sleep(Duration::from_millis(100));
+        }
+        if across == "false" {
+            sleep(Duration::from_secs(2));
+            assert_eq!(numa::strays(&peers), 0);
+            assert!(frames() >= 2 * numa::PAGES, "{}", status_text());
+            assert!(status_text().contains(" on node 1"), "{}", status_text());
+        }
+        daemon.stop();
+    }
 }

@@ -18,17 +18,25 @@ pub struct Configuration {
     pub merge: Contents,
     /// Minimum number of spaces that must hold a content for a frame; 0: one.
     pub least_spaces: u32,
+    /// Whether pages of different nodes of memory are not merged with each other.
+    pub keeps_nodes: bool,
 }
 
 impl Configuration {
     /// The flags of its policy.
     #[must_use]
     pub fn policy(&self) -> u32 {
-        match self.merge {
+        let contents = match self.merge {
             Contents::All => 0,
             Contents::Between => raw::UKSM_POLICY_BETWEEN,
             Contents::Zero => raw::UKSM_POLICY_ZERO,
-        }
+        };
+        let nodes = if self.keeps_nodes {
+            raw::UKSM_POLICY_NODES
+        } else {
+            0
+        };
+        contents | nodes
     }
 }
 

@@ -71,7 +71,7 @@ impl Engine {
             let is_merge = matches!(outcome.status, Status::Merged | Status::Zeroed);
             weight += if is_merge { MERGE_WEIGHT } else { 1 };
             merged += usize::from(is_merge);
-            let is_false = outcome.reason == Reason::Content && !page.counted.is_proposed();
+            let is_false = is_partner_wrong(outcome.reason) && !page.counted.is_proposed();
             false_matches += u64::from(is_false);
             let place = page.place;
             let is_here = self.regions.find_ranked(place.region, place.page).is_some();
@@ -293,7 +293,7 @@ impl Engine {
             self.stays_indexed(page);
         }
         // If only its partner was wrong, the page waits for the next one.
-        if reason != Reason::Content || !self.tries_another(page) {
+        if !is_partner_wrong(reason) || !self.tries_another(page) {
             let duplication = self.regions[page.place.region].duplication_mut();
             match page.counted {
                 HitKind::Not | HitKind::Guess | HitKind::Extended | HitKind::Expected => {}
@@ -323,6 +323,12 @@ impl Engine {
         let (hash, place) = (page.hash, page.place);
         self.matching().0.waits_again(hash, place);
     }
+}
+
+/// Whether a page has the hash that was given, and its partner other contents, or lies on a node of
+/// memory where it may not be merged: hashes show that only of lines that are not all zeros.
+fn is_partner_wrong(reason: Reason) -> bool {
+    matches!(reason, Reason::Content | Reason::Node)
 }
 
 /// Whether the frame of a page does not exist, or may not be used.

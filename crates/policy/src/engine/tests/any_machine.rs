@@ -281,6 +281,7 @@ impl RandomMachine {
             (Status::Merged, Reason::None),
             (Status::Already, Reason::None),
             (Status::Differed, Reason::Content),
+            (Status::Differed, Reason::Node),
             (Status::Differed, Reason::Stale),
             (Status::Differed, Reason::Alone),
             (Status::Busy, Reason::Pinned),

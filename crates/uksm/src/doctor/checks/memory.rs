@@ -123,7 +123,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         reads: "/sys/devices/system/node",
         worst: Severity::Note,
         cost: "a merged page lies on the node where the daemon runs, or its group's worker: processes of other nodes read it across nodes",
-        mend: "a group for each node, with `book` a control group whose cpuset is that node",
+        mend: "merge_across_nodes = false, where pages shall not leave their node",
         judge: numa,
     },
 ];

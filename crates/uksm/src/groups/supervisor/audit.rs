@@ -14,6 +14,7 @@
 //! | `group` | the group of the domain |
 //! | `policy` | `all`, `between` or `zero` |
 //! | `spaces` | minimum number of spaces that must hold the contents of a frame |
+//! | `across_nodes` | whether pages of different nodes of memory are merged |
 //! | `merged`, `zeroed`, `broken` | pages since the domain was opened |
 //! | `frames` | frames now |
 //!
@@ -22,7 +23,7 @@
 
 use std::os::fd::OwnedFd;
 
-use uksm_linux::module::{Configuration, Device, Info, raw};
+use uksm_linux::module::{Device, Info, raw};
 use uksm_policy::params::Contents;
 
 use crate::config::plan::Plan;
@@ -32,12 +33,8 @@ const MAX_FRAME_LIMIT: u64 = i32::MAX as u64;
 
 /// Whether the domain has the plan's policy of merging.
 pub(super) fn keeps(plan: &Plan, info: &Info) -> bool {
-    let Configuration {
-        merge,
-        least_spaces,
-        ..
-    } = plan.resolved.configuration(0);
-    (policy(info), info.least_spaces) == (merge, least_spaces.max(1))
+    let wanted = plan.resolved.configuration(0);
+    (info.policy, info.least_spaces) == (wanted.policy(), wanted.least_spaces.max(1))
 }
 
 /// Whether the domain has the plan's limits. A limit that the plan leaves open must be that of a
@@ -81,6 +78,7 @@ pub(super) fn log(what: &str, group: &str, domain: &Device) {
             group,
             policy = policy(&info).name(),
             spaces = info.least_spaces,
+            across_nodes = info.policy & raw::UKSM_POLICY_NODES == 0,
             merged = info.merged,
             zeroed = info.zeroed,
             broken = info.broken,
@@ -95,7 +93,8 @@ pub(super) fn log(what: &str, group: &str, domain: &Device) {
 pub(super) fn changed(old: &Plan, new: &Plan) {
     let rule = |plan: &Plan| {
         let params = &plan.resolved.params;
-        (params.merge.name(), params.merge_spaces)
+        let spaces = params.merge_spaces;
+        (params.merge.name(), spaces, params.merge_across_nodes)
     };
     let (before, after) = (rule(old), rule(new));
     if before != after {
@@ -103,8 +102,10 @@ pub(super) fn changed(old: &Plan, new: &Plan) {
             group = new.name,
             policy = after.0,
             spaces = after.1,
+            across_nodes = after.2,
             policy_before = before.0,
             spaces_before = before.1,
+            across_nodes_before = before.2,
             "audit: another policy"
         );
     }
@@ -133,6 +134,7 @@ mod tests {
             ("", 0, 1),
             ("merge = \"zero\"", raw::UKSM_POLICY_ZERO, 1),
             ("merge_spaces = 4", 0, 4),
+            ("merge_across_nodes = false", raw::UKSM_POLICY_NODES, 1),
         ];
         for (at, (text, ..)) in cases.iter().enumerate() {
             let text = format!("[group.a]\ncomm = \"nginx\"\n{text}");

@@ -103,7 +103,7 @@ fn fit(device: &Device, plan: &Plan, seed: u64, fresh: Option<&Info>) -> Result<
         return Err("it has another seed".to_owned());
     }
     if !audit::keeps(plan, &info) {
-        return Err("it has another merge or merge_spaces".to_owned());
+        return Err("it has another merge, merge_spaces or merge_across_nodes".to_owned());
     }
     if !audit::has_limits(plan, &info, fresh) {
         return Err("it has another max_frames or max_sharers".to_owned());

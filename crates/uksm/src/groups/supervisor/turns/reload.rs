@@ -29,7 +29,14 @@ use crate::groups::supervisor::worker_process::WorkerProcess;
 use crate::setting;
 
 /// Settings that are a domain's, fixed when it is made.
-const DOMAINS: [&str; 5] = ["max_frames", "max_sharers", "seed", "merge", "merge_spaces"];
+const DOMAINS: [&str; 6] = [
+    "max_frames",
+    "max_sharers",
+    "seed",
+    "merge",
+    "merge_spaces",
+    "merge_across_nodes",
+];
 
 /// The kind of change to a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,19 +283,15 @@ impl Supervisor<'_> {
 
 /// Whether some merged contents may no longer be merged.
 fn shares_less(old: &Plan, new: &Plan) -> bool {
-    let params = |plan: &Plan| {
-        (
-            plan.resolved.params.merge,
-            plan.resolved.params.merge_spaces,
-        )
-    };
-    let ((before, held_by), (after, must_hold)) = (params(old), params(new));
-    let is_narrower = match before {
-        Contents::All => after != Contents::All,
-        Contents::Between => after == Contents::Zero,
+    let (old, new) = (&old.resolved.params, &new.resolved.params);
+    let is_narrower = match old.merge {
+        Contents::All => new.merge != Contents::All,
+        Contents::Between => new.merge == Contents::Zero,
         Contents::Zero => return false,
     };
-    is_narrower || must_hold > held_by
+    is_narrower
+        || new.merge_spaces > old.merge_spaces
+        || (old.merge_across_nodes && !new.merge_across_nodes)
 }
 
 #[cfg(test)]
@@ -310,6 +313,7 @@ mod tests {
             ("governor = \"low\"", PlanChange::Settings),
             ("merge = \"zero\"", PlanChange::Domain),
             ("merge_spaces = 2", PlanChange::Domain),
+            ("merge_across_nodes = false", PlanChange::Domain),
             ("max_frames = 7", PlanChange::Domain),
             ("seed = 7", PlanChange::Domain),
             ("book = \"/x\"", PlanChange::Domain),
