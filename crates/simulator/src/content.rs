@@ -25,6 +25,9 @@ const ALIKE_BITS: u32 = 7;
 const FAMILY_SHIFT: u32 = 40;
 const FAMILY_BITS: u32 = 16;
 
+/// Odd, so that no two nodes add the same.
+const NODE_KEY: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// The contents of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Content(u64);
@@ -93,18 +96,37 @@ impl Content {
             .wrapping_sub(self.prefix(lines.from, hash))
     }
 
+    /// The same on a node of memory, where pages of different nodes are kept apart: lines of zeros
+    /// show no node.
+    #[must_use]
+    pub fn hash_on(self, node: u32, lines: Lines, hash: &LineHash) -> u64 {
+        let part = |lines: u16| {
+            let shown = if self.begins_with_zeros(lines) {
+                0
+            } else {
+                lines
+            };
+            (u64::from(node) * u64::from(shown)).wrapping_mul(NODE_KEY)
+        };
+        self.hash(lines, hash)
+            .wrapping_add(part(lines.to))
+            .wrapping_sub(part(lines.from))
+    }
+
+    fn begins_with_zeros(self, lines: u16) -> bool {
+        let (alike, family) = self.family();
+        self == Content::ZERO || family == ZEROS && u64::from(lines) <= alike
+    }
+
     fn prefix(self, lines: u16, hash: &LineHash) -> u64 {
         if lines == 0 {
             return 0;
         }
-        if self == Content::ZERO {
+        if self.begins_with_zeros(lines) {
             return hash.zero(lines);
         }
         let (alike, family) = self.family();
         let is_alike = u64::from(lines) <= alike;
-        if is_alike && family == ZEROS {
-            return hash.zero(lines);
-        }
         let id = if is_alike { family << 32 } else { self.0 };
         mix(mix(id) ^ u64::from(lines) << 1 ^ u64::from(is_alike))
     }
@@ -126,6 +148,24 @@ mod tests {
             assert_eq!(whole, parts);
         }
         assert_eq!(hash(Content::ZERO, 0, 5), LineHash::new(1).zero(5));
+    }
+
+    #[test]
+    fn nodes_distinguish_what_is_not_zeros_and_add_up() {
+        let of = |content: Content, node, from, to| {
+            content.hash_on(node, Lines { from, to }, &LineHash::new(1))
+        };
+        for content in [Content::new(7), Content::nearly_zero(7, 9)] {
+            assert_eq!(of(content, 0, 0, 64), hash(content, 0, 64));
+            assert_ne!(of(content, 1, 0, 64), of(content, 2, 0, 64));
+            let sum = of(content, 1, 0, 8).wrapping_add(of(content, 1, 8, 64));
+            assert_eq!(of(content, 1, 0, 64), sum);
+        }
+        assert_eq!(
+            of(Content::nearly_zero(7, 9), 1, 0, 9),
+            hash(Content::ZERO, 0, 9)
+        );
+        assert_eq!(of(Content::ZERO, 1, 0, 64), hash(Content::ZERO, 0, 64));
     }
 
     #[test]

@@ -185,6 +185,8 @@ pub enum Canary {
     Hoard,
     /// The number of spaces behind a new frame is not counted.
     FewSpaces,
+    /// Pages of different nodes of memory are merged.
+    AcrossNodes,
     /// The engine merges pages within one space, too.
     SelfSharing,
 }

@@ -14,6 +14,8 @@ pub struct FrameView {
     pub sharers: u32,
     /// The domain whose spaces may map it.
     pub domain: u16,
+    /// The node of memory that it lies on.
+    pub node: u32,
     /// Its memory has failed: nothing can be merged into it any more.
     pub is_poisoned: bool,
     /// A check noted its contents.
@@ -43,7 +45,7 @@ impl Frames {
     }
 
     /// Adds a frame without mappings; returns its id.
-    pub(crate) fn hold(&mut self, content: Content, domain: u16) -> u32 {
+    pub(crate) fn hold(&mut self, content: Content, domain: u16, node: u32) -> u32 {
         while self.get(self.next).is_some() {
             self.next += 1;
         }
@@ -55,6 +57,7 @@ impl Frames {
             content,
             sharers: 0,
             domain,
+            node,
             is_poisoned: false,
             is_noted: false,
             is_changed: false,

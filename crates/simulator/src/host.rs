@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uksm_policy::command::{Command, EventSource, Mapping, Nanos, Observation, PageState, SpaceId};
 use uksm_policy::hash::LineHash;
+use uksm_policy::mix::mix;
 use uksm_policy::params::MAX_SHARERS;
 
 use crate::fault::{Canary, Fault, Faults};
@@ -65,6 +66,8 @@ pub struct Host {
     pub sharer_limit: u32,
     /// A frame needs pages of this many spaces.
     pub least_spaces: u32,
+    /// Pages lie on two nodes of memory, and are merged with pages of their own only.
+    pub keeps_nodes: bool,
     /// Limit of the frames.
     pub frame_limit: usize,
     /// Limit of the frames of all domains together.
@@ -125,6 +128,7 @@ impl Host {
             zero_pages: 0,
             sharer_limit: MAX_SHARERS,
             least_spaces: 1,
+            keeps_nodes: false,
             frame_limit: usize::MAX,
             machine_frame_limit: usize::MAX,
             copies: u64::MAX,
@@ -207,6 +211,26 @@ impl Host {
     pub fn frame_of(&self, space: SpaceId, address: u64) -> Option<u32> {
         let slot = self.processes.get(space)?.slot(address)?;
         (slot.state == PageState::Frame).then_some(slot.frame)
+    }
+
+    /// The node of memory of a page at this address, if pages lie on several. Pages of different
+    /// processes at one address lie on one node, as after a fork.
+    #[must_use]
+    pub fn node(&self, address: u64) -> u32 {
+        // 16 neighbouring pages lie on one node.
+        u32::from(self.keeps_nodes && mix(address >> 16) & 1 == 1)
+    }
+
+    /// The node that the hash of a page shows.
+    fn node_of(&self, slot: &Slot, address: u64) -> u32 {
+        if self.canary == Some(Canary::AcrossNodes) {
+            return 0;
+        }
+        let frame = self.frames.get(slot.frame);
+        match frame.filter(|_| slot.state == PageState::Frame) {
+            Some(frame) => frame.node,
+            None => self.node(address),
+        }
     }
 
     /// The page at an address.

@@ -231,6 +231,7 @@ impl Run {
     /// The parameters are not accepted.
     pub fn new(params: Params, seed: u64, mut host: Host) -> Result<Run, ParamError> {
         host.least_spaces = params.merge_spaces;
+        host.keeps_nodes = !params.merge_across_nodes;
         Ok(Run {
             engine: Engine::new(params, seed)?,
             driver: Driver::new(0),

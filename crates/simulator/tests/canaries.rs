@@ -96,6 +96,12 @@ fn a_frame_of_what_too_few_spaces_hold_is_caught() {
 }
 
 #[test]
+fn a_page_merged_with_a_frame_of_another_node_is_caught() {
+    let kept = |plan: &mut Plan| plan.params.merge_across_nodes = false;
+    assert_eq!(caught(Canary::AcrossNodes, kept), ["policy"; 2]);
+}
+
+#[test]
 fn two_pages_of_one_space_in_one_frame_are_caught() {
     let between = |plan: &mut Plan| plan.params.merge = Contents::Between;
     assert_eq!(caught(Canary::SelfSharing, between), ["policy"; 2]);

@@ -1,8 +1,8 @@
 //! No merge violates the policy.
 //!
 //! # Problem
-//! Two pages of one space on one frame, or a frame made of pages of too few spaces, show in no
-//! count and in no byte.
+//! Two pages of one space on one frame, a frame made of pages of too few spaces, or a page on a
+//! frame of another node of memory, show in no count and in no byte.
 //!
 //! # Approach
 //! After each FOLD and for each page that it merged: does another merged page of its space still
@@ -39,6 +39,9 @@ impl Policy {
         for (entry, outcome) in merged {
             if params.merge == Contents::Between {
                 self.is_alone(host, entry, outcome.frame)?;
+            }
+            if !params.merge_across_nodes {
+                stays_on_its_node(host, entry, outcome.frame)?;
             }
             new.entry(outcome.frame).or_insert((0, entry.kind)).0 += 1;
         }
@@ -80,5 +83,19 @@ impl Policy {
         }
         pages.push(address);
         Ok(())
+    }
+}
+
+fn stays_on_its_node(host: &Host, entry: &FoldEntry, frame: u32) -> Result<(), Violation> {
+    let (address, node) = (entry.address, host.node(entry.address));
+    match host.frame(frame).filter(|frame| frame.node != node) {
+        Some(frame) => violated(
+            "policy",
+            format!(
+                "page {address:#x} of node {node} maps a frame of {}",
+                frame.node
+            ),
+        ),
+        None => Ok(()),
     }
 }

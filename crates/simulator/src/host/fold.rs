@@ -24,8 +24,8 @@ use crate::fault::{Canary, Fault};
 use crate::memory::Slot;
 use crate::{Content, FrameView};
 
-/// Contents of each set, and the spaces that hold them.
-type Witnesses = HashMap<u16, (Content, Vec<SpaceId>)>;
+/// Contents of each set with their node of memory, and the spaces that hold them there.
+type Witnesses = HashMap<u16, ((Content, u32), Vec<SpaceId>)>;
 
 fn convert(number: u32) -> usize {
     usize::try_from(number).expect("a small number")
@@ -77,6 +77,7 @@ impl Host {
                 }
             };
             let mut is_founded = false;
+            let held = (slot.content, self.node(entry.address));
             let outcome = match entry.kind {
                 FoldKind::Zero if self.has_no_zero(entry) => {
                     Self::outcome(Status::Refused, Reason::Zero)
@@ -90,14 +91,14 @@ impl Host {
                 FoldKind::Frame(frame) => self.share_frame(domain, entry, slot, frame.0),
                 FoldKind::Set(set) => match made.get(&set).filter(|&&frame| self.has_room(frame)) {
                     Some(&frame) => self.share_frame(domain, entry, slot, frame),
-                    None if let Some(reason) = self.is_short(&witnesses, set, slot) => {
+                    None if let Some(reason) = self.is_short(&witnesses, set, held) => {
                         Self::outcome(Status::Differed, reason)
                     }
                     None if left[&set] == 0 => Self::outcome(Status::Differed, Reason::Alone),
                     None => match self.limit_reached() {
                         Some(reason) => Self::outcome(Status::Full, reason),
                         None => {
-                            let frame = self.founded(slot.content, domain);
+                            let frame = self.founded(held, domain);
                             made.insert(set, frame);
                             is_founded = true;
                             self.share_frame(domain, entry, slot, frame)
@@ -149,11 +150,13 @@ impl Host {
             let Some(slot) = self.seen(entry).filter(|slot| is_ours && slot.is_there()) else {
                 continue;
             };
-            if batch.lines > 0 && slot.content.hash(lines, &self.hash) != entry.hash {
+            let node = self.node_of(&slot, entry.address);
+            if batch.lines > 0 && slot.content.hash_on(node, lines, &self.hash) != entry.hash {
                 continue;
             }
-            let (content, spaces) = witnesses.entry(set).or_insert((slot.content, vec![]));
-            if *content == slot.content && !spaces.contains(&entry.space) {
+            let held = (slot.content, node);
+            let (first, spaces) = witnesses.entry(set).or_insert((held, vec![]));
+            if *first == held && !spaces.contains(&entry.space) {
                 spaces.push(entry.space);
             }
         }
@@ -162,10 +165,10 @@ impl Host {
 
     /// Why the page may not become a frame, if too few spaces hold what its set does, or it holds
     /// something else.
-    fn is_short(&self, witnesses: &Witnesses, set: u16, slot: Slot) -> Option<Reason> {
-        let (content, spaces) = witnesses.get(&set)?;
+    fn is_short(&self, witnesses: &Witnesses, set: u16, held: (Content, u32)) -> Option<Reason> {
+        let (first, spaces) = witnesses.get(&set)?;
         let is_short = spaces.len() < convert(self.least_spaces);
-        let is_witness = *content == slot.content;
+        let is_witness = *first == held;
         match (is_witness, is_short) {
             _ if self.canary == Some(Canary::FewSpaces) => None,
             (false, _) => Some(Reason::Content),
@@ -182,13 +185,16 @@ impl Host {
         batch: &FoldBatch,
     ) -> Result<Slot, FoldOutcome> {
         let out = Self::outcome;
-        let process = self.processes.get_mut(entry.space);
+        let process = self.processes.get(entry.space);
         let Some(process) = process.filter(|process| process.domain == domain) else {
             return Err(out(Status::Gone, Reason::Dead));
         };
         let Some(at) = process.area(entry.address) else {
             return Err(out(Status::Gone, Reason::Unmapped));
         };
+        let slot = process.areas[at].get(process.areas[at].page(entry.address));
+        let node = self.node_of(&slot, entry.address);
+        let process = self.processes.get_mut(entry.space).expect("it is here");
         let area = &mut process.areas[at];
         if area.refused {
             return Err(out(Status::Refused, Reason::Mapping));
@@ -197,7 +203,6 @@ impl Host {
             return Err(out(Status::Refused, Reason::Locked));
         }
         let page = area.page(entry.address);
-        let slot = area.get(page);
         if slot.state == PageState::Anon && self.faults.strikes(Fault::Gone) {
             area.set(page, Slot::NONE);
             return Err(out(Status::Gone, Reason::Unmapped));
@@ -227,7 +232,7 @@ impl Host {
             from: 0,
             to: batch.lines,
         };
-        if batch.lines > 0 && slot.content.hash(lines, &self.hash) != entry.hash {
+        if batch.lines > 0 && slot.content.hash_on(node, lines, &self.hash) != entry.hash {
             return Err(out(Status::Differed, Reason::Stale));
         }
         if let Some(folio) = area.large_at(entry.address) {
@@ -252,7 +257,7 @@ impl Host {
     }
 
     /// The frame that a new set shares: a new one, unless something is wrong with this host.
-    fn founded(&mut self, content: Content, domain: u16) -> u32 {
+    fn founded(&mut self, (content, node): (Content, u32), domain: u16) -> u32 {
         if self.canary == Some(Canary::ForeignFrame) {
             let mut frames = self.frames.from(1);
             let twin = frames.find(|(_, f)| f.content == content && f.domain != domain);
@@ -260,7 +265,7 @@ impl Host {
                 return frame;
             }
         }
-        self.frames.hold(content, domain)
+        self.frames.hold(content, domain, node)
     }
 
     fn has_room(&self, frame: u32) -> bool {
@@ -287,6 +292,10 @@ impl Host {
         }
         if frame.sharers >= self.sharer_limit {
             return Self::outcome(Status::Full, Reason::Sharers);
+        }
+        let is_near = frame.node == self.node(entry.address);
+        if !is_near && self.canary != Some(Canary::AcrossNodes) {
+            return Self::outcome(Status::Differed, Reason::Node);
         }
         if frame.content != slot.content && self.canary != Some(Canary::UnequalMerge) {
             return Self::outcome(Status::Differed, Reason::Content);

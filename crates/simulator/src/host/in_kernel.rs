@@ -52,7 +52,7 @@ impl Host {
     /// Makes a frame of two equal pages.
     pub(crate) fn merge_pair(&mut self, pages: [PageAddress; 2]) -> u32 {
         let slot = self.look(pages[0]).expect("it was looked at");
-        let frame = self.frames.hold(slot.content, 0);
+        let frame = self.frames.hold(slot.content, 0, 0);
         for page in pages {
             self.merge_with(page, frame);
         }

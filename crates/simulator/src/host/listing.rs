@@ -181,10 +181,10 @@ impl Host {
         let frames: Vec<Frame> = listed
             .iter()
             .map(|&(id, frame)| Frame {
-                hash: frame.content.hash(lines, &self.hash),
+                hash: frame.content.hash_on(frame.node, lines, &self.hash),
                 frame: FrameId(id),
                 sharers: if frame.is_poisoned { 0 } else { frame.sharers },
-                node: 0,
+                node: frame.node,
             })
             .collect();
         if reap {

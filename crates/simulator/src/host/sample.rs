@@ -110,7 +110,9 @@ impl Host {
         ];
         let flags = flags.iter().filter(|(is_set, _)| *is_set);
         Page {
-            hash: slot.content.hash(lines, &self.hash),
+            hash: slot
+                .content
+                .hash_on(self.node_of(&slot, address), lines, &self.hash),
             frame: slot.frame,
             state: slot.state,
             flags: PageFlags(flags.fold(0, |all, (_, flag)| all | flag)),

@@ -84,8 +84,9 @@ impl Host {
         saved + again.count() as u64
     }
 
-    /// Pages that are not merged though another page of their domain has the same contents and both
-    /// may be merged: their domain, space, address and contents.
+    /// Pages that are not merged though another page of their domain, and of their node if nodes
+    /// are kept, has the same contents and both may be merged: their domain, space, address and
+    /// contents.
     #[must_use]
     pub fn duplicates(&self) -> Vec<(u16, Content, SpaceId, u64)> {
         let mut pages = vec![];
@@ -99,23 +100,28 @@ impl Host {
                         continue;
                     }
                     let is_huge = area.large_at(address).is_some();
-                    let key = (process.domain, slot.content, space, address);
+                    let alike = (process.domain, slot.content, self.node(address));
+                    let key = (alike, space, address);
                     pages.push((key, is_single, is_huge, area.no_zero));
                 }
             }
         }
         pages.sort_unstable();
         let is_equal = |a: usize, b: usize| {
-            let [a, b] = [a, b].map(|at| pages.get(at).map(|((d, c, ..), ..)| (*d, *c)));
+            let [a, b] = [a, b].map(|at| pages.get(at).map(|((alike, ..), ..)| *alike));
             a.is_some() && a == b
         };
         let left = (0..pages.len()).filter(|&at| {
-            let ((_, content, ..), is_single, is_huge, no_zero) = pages[at];
+            let (((_, content, _), ..), is_single, is_huge, no_zero) = pages[at];
             let has_twin = is_equal(at, at + 1) || at > 0 && is_equal(at - 1, at);
             let is_zero = content == Content::ZERO && !no_zero;
             is_single && !is_huge && (has_twin || is_zero)
         });
-        left.map(|at| pages[at].0).collect()
+        left.map(|at| {
+            let (((domain, content, _), space, address), ..) = pages[at];
+            (domain, content, space, address)
+        })
+        .collect()
     }
 
     /// All frames that are held.

@@ -91,6 +91,7 @@ impl Plan {
         if random.below(4) == 0 {
             plan.params.merge_spaces = 2 + u32::from(random.below(2) == 0);
         }
+        plan.params.merge_across_nodes = random.below(4) > 0;
         plan
     }
 

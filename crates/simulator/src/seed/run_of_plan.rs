@@ -110,6 +110,7 @@ impl PlanRun {
         host.faults = faults;
         host.canary = plan.canary;
         host.least_spaces = plan.params.merge_spaces;
+        host.keeps_nodes = !plan.params.merge_across_nodes;
         let members = (0..plan.domains).map(|domain| {
             let mut given = plan.params.clone();
             if plan.canary == Some(Canary::Hoard) {
