@@ -9,7 +9,7 @@
  *
  * So before each batch of faults as many pages are allocated as the faults need, and
  * UKSM_BREAK_MARGIN more. They are charged to the target's cgroup as the fault
- * charges them, and allocated under its memory policy, but in a way that fails
+ * charges them, and allocated where the fault will, but in a way that fails
  * instead. Then they are freed, and the faults, on the same processor, find their
  * memory and leave the margin. If this trial fails, BREAK stops. Somebody else can
  * take the memory in between; the margin is for that, too. The trial may reclaim, which
@@ -25,6 +25,11 @@
  * as long as that entry's lock is held: while another entry is being made or cleared, the
  * count is too high, never too low. Once the lock is dropped, a fork or a FOLD may add
  * one. Then a page is broken that has just got a sharer: that costs a page, no contents.
+ *
+ * The fault runs in the caller, so that without a policy of the mapping it would place the
+ * copy by the caller's processor and policy. It is shown one that prefers the node of the
+ * frame, where the page lay before it was merged, or an equal one did. That policy lives
+ * on the stack: nobody takes a reference to one that is not shared (mpol_cond_put()).
  *
  * The target can take a page away between that check and the fault, which then is one of
  * a missing page. It must not come to a file: who mapped that one may also be its FUSE
@@ -71,19 +76,29 @@ struct breaking {
 	int node;
 	gfp_t gfp;
 	unsigned int proven;
+	int frame_node;			/* of the merged page that was found last */
 };
+
+static bool is_chosen(const struct breaking *b,
+		      const struct uksm_page_state *seen)
+{
+	if (b->foreign)
+		return seen->state == UKSM_STATE_FOREIGN;
+	if (b->single && seen->flags & UKSM_PAGE_SHARED)
+		return false;
+	return seen->state == UKSM_STATE_FRAME ||
+	       seen->state == UKSM_STATE_ORPHAN;
+}
 
 static bool is_merged(struct breaking *b, pte_t pte)
 {
 	struct uksm_page_state seen;
 
 	uksm_classify_pte(b->domain, pte, &seen);
-	if (b->foreign)
-		return seen.state == UKSM_STATE_FOREIGN;
-	if (b->single && seen.flags & UKSM_PAGE_SHARED)
+	if (!is_chosen(b, &seen))
 		return false;
-	return seen.state == UKSM_STATE_FRAME ||
-	       seen.state == UKSM_STATE_ORPHAN;
+	b->frame_node = page_to_nid(pte_page(pte));
+	return true;
 }
 
 /* Which of [start, end), at most BATCH pages in one page table, are merged? */
@@ -151,8 +166,9 @@ static bool is_bound(const struct vm_area_struct *vma)
 #endif
 
 /*
- * Notes for how many copies memory is to be tried, and where: a mapping with a policy is
- * asked for the node by taking one page without reclaim. Returns false if that fails.
+ * Notes for how many copies memory is to be tried, and where: preferably on the node of a
+ * frame. A mapping with a policy is asked for the node by taking one page without reclaim.
+ * Returns false if that fails.
  */
 static bool want_copies(struct breaking *b, struct vm_area_struct *vma,
 			unsigned long address, unsigned int copies)
@@ -161,7 +177,7 @@ static bool want_copies(struct breaking *b, struct vm_area_struct *vma,
 
 	b->wanted = copies;
 	b->wanted_at = address;
-	b->node = NUMA_NO_NODE;
+	b->node = b->frame_node;
 	b->gfp = COPY_GFP;
 	if (!has_policy(vma))
 		return true;
@@ -173,14 +189,6 @@ static bool want_copies(struct breaking *b, struct vm_area_struct *vma,
 		b->gfp |= __GFP_THISNODE;
 	folio_put(folio);
 	return true;
-}
-
-static struct folio *alloc_copy(const struct breaking *b)
-{
-	/* Without a policy of the mapping, that of the caller: as the fault does it. */
-	if (b->node == NUMA_NO_NODE)
-		return folio_alloc(b->gfp, 0);
-	return __folio_alloc_node(b->gfp, 0, b->node);
 }
 
 /*
@@ -198,7 +206,7 @@ static bool enough_memory(const struct breaking *b)
 	if (si_mem_available() < 2 * needed)
 		return false;
 	for (n = 0; n < needed; n++) {
-		folio = alloc_copy(b);
+		folio = __folio_alloc_node(b->gfp, 0, b->node);
 		if (!folio)
 			break;
 		list_add(&folio->lru, &trial);
@@ -219,31 +227,40 @@ static bool enough_memory(const struct breaking *b)
  * Where the page is missing by now, a mapping of a file would read the file. So such a
  * mapping is shown to the fault without its operations: do_fault() answers SIGBUS to us
  * and leaves the entry as it is. Nothing else that an unshare does asks them, but for
- * the memory policy. The copy of the mapping is good while the mmap lock is held, and
- * the fault writes nothing to it that must last.
+ * the memory policy, which is ours if the mapping has none. The copy of the mapping is
+ * good while the mmap lock is held, and the fault writes nothing to it that must last.
  *
  * With RETRY_NOWAIT a page that is locked, or that userfaultfd would hand in, ends the
  * fault, with the mmap lock still held. Without USER no OOM is left pending for this
  * task.
  */
-static vm_fault_t unshare(struct vm_area_struct *vma, unsigned long address)
+static vm_fault_t unshare(const struct breaking *b, struct vm_area_struct *vma,
+			  unsigned long address)
 {
 	const unsigned int flags = FAULT_FLAG_UNSHARE | FAULT_FLAG_REMOTE |
 				   FAULT_FLAG_ALLOW_RETRY |
 				   FAULT_FLAG_RETRY_NOWAIT;
-
-	if (vma->vm_ops && !uksm_fault(UKSM_FAULT_BREAK_READS)) {
-		const struct vm_operations_struct without_file = {
+	const struct vm_operations_struct without_file = {
 #ifdef CONFIG_NUMA
-			.get_policy = vma->vm_ops->get_policy,
+		.get_policy = vma->vm_ops ? vma->vm_ops->get_policy : NULL,
 #endif
-		};
-		struct vm_area_struct mapping = *vma;
+	};
+	struct vm_area_struct mapping = *vma;
+#ifdef CONFIG_NUMA
+	struct mempolicy near_frame = {
+		.refcnt = ATOMIC_INIT(1),
+		.mode = MPOL_PREFERRED,
+		.nodes = nodemask_of_node(b->frame_node),
+	};
 
+	if (!has_policy(vma))
+		mapping.vm_policy = &near_frame;
+#endif
+	if (uksm_fault(UKSM_FAULT_BREAK_READS))
+		return handle_mm_fault(vma, address, flags, NULL);
+	if (vma->vm_ops)
 		mapping.vm_ops = &without_file;
-		return handle_mm_fault(&mapping, address, flags, NULL);
-	}
-	return handle_mm_fault(vma, address, flags, NULL);
+	return handle_mm_fault(&mapping, address, flags, NULL);
 }
 
 /* Returns false if there is no memory to go on. */
@@ -264,7 +281,7 @@ static bool break_page(struct breaking *b, struct vm_area_struct *vma,
 			break;
 		if (uksm_fault(UKSM_FAULT_SLOW_BREAK))
 			msleep(100);
-		if (unshare(vma, address) & VM_FAULT_OOM)
+		if (unshare(b, vma, address) & VM_FAULT_OOM)
 			return false;
 	}
 	return true;

@@ -13,6 +13,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use uksm_linux::domain::BreakChoice;
 use uksm_linux::module::Configuration;
 use uksm_policy::command::{FoldKind, Frame, FrameId, Lines, Reason, Status};
 
@@ -31,6 +32,7 @@ cases! { "numa":
     pages_of_two_nodes_are_merged_only_where_nodes_are_not_kept Normal Numa 60,
     hashes_differ_between_nodes_that_are_kept_except_of_zeros Normal Numa 60,
     interleaved_pages_are_merged_on_their_nodes Normal Numa 60,
+    copies_lie_on_the_nodes_of_the_frames Normal Numa 60,
     a_full_node_makes_no_frames_elsewhere_where_nodes_are_kept Normal Numa 90,
     breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody Normal Numa 90,
 }
@@ -359,6 +361,43 @@ fn interleaved_pages_are_merged_on_their_nodes(context: &mut Context) {
         peer.exit();
     }
     domain.assert_all_frames_return();
+}
+
+fn copies_lie_on_the_nodes_of_the_frames(_: &mut Context) {
+    const MPOL_DEFAULT: i32 = 0;
+    assert_eq!(nodes(), 2, "the guest should have two nodes");
+    // It would move pages whose mapping has no policy.
+    if std::fs::metadata(BALANCING).is_ok() {
+        set(BALANCING, "0");
+    }
+    for choice in [BreakChoice::Own, BreakChoice::Single] {
+        for node in [1, 0] {
+            let mut peers = [(); 2].map(|()| Peer::new(PAGES));
+            for peer in &mut peers {
+                peer.run(move |own| {
+                    bind(&own.memory, node);
+                    own.memory.fill(SEED, PAGES);
+                    set_policy(&own.memory, MPOL_DEFAULT, 0);
+                });
+            }
+            let place = i32::try_from(node).expect("0 or 1");
+            let mut domain = keeping_nodes();
+            let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
+            let counts = domain.merge(&spaces, 0..PAGES, Permit::default());
+            assert_eq!(counts.merged(), 2 * PAGES, "{counts:?}");
+            if choice == BreakChoice::Single {
+                peers[1].run(|own| own.memory.flip(0..PAGES));
+            }
+            // The call is made on the other node.
+            run_on(0, 1 << (1 - node));
+            let broken = domain.break_pages(spaces[0], 0..PAGES, choice);
+            run_on(0, 3);
+            assert_eq!(broken, PAGES as u64);
+            assert_eq!(pages_on(peers[0].pid(), PAGES, place), PAGES);
+            let wrong = peers[0].run(|own| own.memory.changed(SEED, PAGES, 0..PAGES));
+            assert_eq!(wrong, 0);
+        }
+    }
 }
 
 fn a_full_node_makes_no_frames_elsewhere_where_nodes_are_kept(context: &mut Context) {
