@@ -4,15 +4,15 @@
 //! contents with few copies or many, a quarter is equal in six machines that start one after the
 //! other, and a quarter is its own. In each round one of them, drawn, ends and another one starts,
 //! three others write 6 % of their pages at random places, and files of 8 MiB are written. A page
-//! cache has all memory but an eighth, with every system, so that saved memory becomes cache. Time
+//! cache has all memory but a quarter, with every system, so that saved memory becomes cache. Time
 //! is counted in rounds (case `240-rounds`: of half a second of rest each, as few as a host has in
 //! hours).
 //!
 //! Figures:
 //!
 //! - `mean_saved_mib` of all looks, one every five rounds; `mergeable_mib` at the end.
-//! - `huge_faults_percent`: huge pages that the kernel gave at once to a process that touched half
-//!   of the free memory, every five rounds in the second half.
+//! - `huge_faults_percent`: huge pages that the kernel gave at once to a process that touched a
+//!   quarter of the free memory, every five rounds in the second half.
 //! - `free_blocks_percent`: free memory in free blocks of 2 MiB, before that.
 //! - `compactions` and `compactions_percent`: compactions for an allocation, and those that made
 //!   room, over all rounds.
@@ -282,7 +282,9 @@ impl HugeLooks {
     fn add(&mut self) -> Result<()> {
         let free = free_kib()?;
         let in_blocks = free_blocks()? * BLOCK_KIB;
-        let attempts = usize::try_from(free / 2 / BLOCK_KIB)?;
+        // The kernel compacts nothing when less than its watermarks is left, which
+        // khugepaged raises.
+        let attempts = usize::try_from(free / 4 / BLOCK_KIB)?;
         let given = huge_faults(attempts)?;
         self.free_blocks_percent
             .push(percent(in_blocks as f64, free as f64));
@@ -306,7 +308,7 @@ fn mean(values: &[f64]) -> f64 {
 
 /// All rounds with one system.
 fn churn(trial: &Trial, count: usize, setup: &Setup) -> Result<(TrialResult, FrameBlocks)> {
-    let left_kib = kernel_file::number("/proc/meminfo", "MemTotal")? / 8;
+    let left_kib = kernel_file::number("/proc/meminfo", "MemTotal")? / 4;
     let mut cache = FileCache::create(setup.round_seed())?;
     let mut machines = LiveMachines::start(trial, setup)?;
     let mut counter = Counter::new()?;

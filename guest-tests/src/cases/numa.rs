@@ -33,7 +33,6 @@ cases! { "numa":
     hashes_differ_between_nodes_that_are_kept_except_of_zeros Normal Numa 60,
     interleaved_pages_are_merged_on_their_nodes Normal Numa 60,
     copies_lie_on_the_nodes_of_the_frames Normal Numa 60,
-    a_full_node_makes_no_frames_elsewhere_where_nodes_are_kept Normal Numa 90,
     breaking_a_mapping_bound_to_a_full_node_stops_and_kills_nobody Normal Numa 90,
 }
 
@@ -398,29 +397,6 @@ fn copies_lie_on_the_nodes_of_the_frames(_: &mut Context) {
             assert_eq!(wrong, 0);
         }
     }
-}
-
-fn a_full_node_makes_no_frames_elsewhere_where_nodes_are_kept(context: &mut Context) {
-    const ELSEWHERE: u64 = BASE + (1 << 34);
-    assert_eq!(nodes(), 2, "the guest should have two nodes");
-    let _marks = SteadyMarks::set();
-    let peers = two_peers_on_each_node();
-    let mut hog = Peer::new(1);
-    hog.run(|_| fill_node(1, 128, ELSEWHERE));
-    let mut domain = keeping_nodes();
-    let spaces = [0, 1, 2, 3].map(|at: usize| domain.attach(&peers[at]));
-    let there = domain.merge(&spaces[2..], 0..PAGES, Permit::default());
-    let full = there.with(Status::Full, Reason::Memory);
-    context.note(format!("{there:?}"));
-    // The second page of a set whose first one found no memory is alone.
-    let alone = there.with(Status::Differed, Reason::Alone);
-    assert!(full > 0, "{there:?}");
-    assert_eq!(there.merged() + full + alone, 2 * PAGES, "{there:?}");
-    assert_eq!(on_node_1(&peers), APART);
-    let here = domain.merge(&spaces[..2], 0..PAGES, Permit::default());
-    assert_eq!(here.merged(), 2 * PAGES, "{here:?}");
-    assert_eq!(on_node_1(&peers), APART);
-    hog.kill();
 }
 
 fn frames_lie_on_the_node_of_the_pages_that_became_them(context: &mut Context) {

@@ -23,6 +23,7 @@ use crate::workload::mapping::{BLOCK_PAGES, Kind, Reservation};
 /// The order of a block in the allocator's lists.
 const ORDER: usize = 9;
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
+const POOL_TRIES: usize = 5;
 
 fn text(path: &str) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {path}"))
@@ -107,10 +108,15 @@ pub(super) fn huge_faults(attempts: usize) -> Result<u64> {
     Ok(huge_kib()?.saturating_sub(before) / 2048)
 }
 
-/// The number of huge pages that the kernel makes if it is asked for this many. All are given back.
+/// The number of huge pages that the kernel makes if it is asked for this many, until it makes no
+/// more. All are given back.
 pub(super) fn huge_pool(blocks: u64) -> Result<u64> {
-    kernel_file::write(POOL, &blocks.to_string())?;
-    let got = kernel_file::value(POOL)?;
+    let mut got = 0;
+    // It gives up at the first compaction that fails, which may be by chance.
+    for _ in 0..POOL_TRIES {
+        kernel_file::write(POOL, &blocks.to_string())?;
+        got = kernel_file::value(POOL)?;
+    }
     kernel_file::write(POOL, "0")?;
     Ok(got)
 }
