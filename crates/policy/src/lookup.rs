@@ -526,6 +526,15 @@ mod tests {
     use super::*;
     use crate::params::Governor;
 
+    fn listed(number: u32, sharers: u32) -> Frame {
+        Frame {
+            hash: 0,
+            frame: FrameId(number),
+            sharers,
+            node: 0,
+        }
+    }
+
     fn lookup() -> Lookup {
         Lookup::new(&Params::governor(Governor::Full), 8)
     }
@@ -533,13 +542,7 @@ mod tests {
     #[test]
     fn a_frame_that_was_listed_and_then_seen_counts_as_it_was_listed() {
         let mut lookup = lookup();
-        let listed = Frame {
-            hash: 0,
-            frame: FrameId(1),
-            sharers: 3,
-            node: 0,
-        };
-        lookup.reaped(&[listed], 0, 0);
+        lookup.reaped(&[listed(1, 3)], 0, 0);
         lookup.saw_frame(FrameId(1), 77, SpaceId(1));
         assert_eq!(lookup.newest_frame(77), Some(FrameId(1)));
         assert_eq!(lookup.report_frames().saved, 2);
@@ -557,18 +560,12 @@ mod tests {
         assert_eq!(known(&lookup), [Some(one), Some(one)]);
         lookup.close(one);
         assert_eq!(known(&lookup), [None, None]);
-        let few = Frame {
-            hash: 0,
-            frame: one,
-            sharers: 0,
-            node: 0,
-        };
         lookup.frame_made(one, 77, SpaceId(1));
         assert_eq!(known(&lookup), [Some(one), None], "the id is another's");
         lookup.know_in_full(one, 1077);
         lookup.shift_hash(one, 3);
         assert_eq!(lookup.newest_frame(1077), Some(one));
-        lookup.reaped(&[few], 0, 0);
+        lookup.reaped(&[listed(1, 0)], 0, 0);
         assert_eq!(known(&lookup), [None, None]);
     }
 
@@ -587,13 +584,7 @@ mod tests {
     fn a_listing_wakes_nobody_unless_something_may_be_freed_or_it_is_long_due() {
         let mut lookup = lookup();
         assert_eq!(lookup.reap_wakes_at(0), None, "there are no frames");
-        let listed = |number| Frame {
-            hash: 0,
-            frame: FrameId(number),
-            sharers: 2,
-            node: 0,
-        };
-        lookup.reaped(&[listed(1), listed(2)], 0, 0);
+        lookup.reaped(&[listed(1, 2), listed(2, 2)], 0, 0);
         let due = lookup.pass_due();
         assert_eq!(lookup.reap_wakes_at(0), Some(due + MAX_WAIT));
         assert!(lookup.is_reap_due(due), "whoever is awake lists them");
@@ -602,7 +593,7 @@ mod tests {
         let due = lookup.pass_due();
         assert_eq!(lookup.reap_wakes_at(0), Some(due));
         // A listing that has begun goes on.
-        lookup.reaped(&[listed(1)], 2, due);
+        lookup.reaped(&[listed(1, 2)], 2, due);
         assert_eq!(lookup.reap_wakes_at(due), Some(due));
     }
 }
