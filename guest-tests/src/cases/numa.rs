@@ -284,7 +284,8 @@ fn pages_of_two_nodes_are_merged_only_where_nodes_are_not_kept(_: &mut Context) 
     assert_eq!(counts.merged(), 4 * PAGES, "{counts:?}");
     // Merged pages leave the node that their mapping is bound to, as with KSM.
     let [.., last] = on_node_1(&peers);
-    assert!(last <= PAGES / 8, "{last} pages are still on node 1");
+    // A batch of the caller's node in each call: 64 of the 128 frames that a call makes.
+    assert!(last <= PAGES / 2, "{last} pages are still on node 1");
     for peer in &mut peers {
         assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
     }
