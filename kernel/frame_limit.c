@@ -76,16 +76,36 @@ static unsigned int percent(void)
 	return READ_ONCE(frame_percent) ?: usual;
 }
 
-/* CMA in the zones of a node from which frames come. */
-static unsigned long cma_pages(int node)
+/* Sums up pages of the zones from which frames come. */
+static long sum_of_zones(long (*pages_of)(struct zone *zone))
 {
-	struct zone *zones = NODE_DATA(node)->node_zones;
-	unsigned long pages = 0;
-	int i;
+	struct zone *zones;
+	long sum = 0;
+	int node, i;
 
-	for (i = 0; i <= ZONE_NORMAL; i++)
-		pages += zone_cma_pages(&zones[i]);
-	return pages;
+	for_each_online_node(node) {
+		zones = NODE_DATA(node)->node_zones;
+		for (i = 0; i <= ZONE_NORMAL; i++)
+			sum += pages_of(&zones[i]);
+	}
+	return sum;
+}
+
+static long cma_of(struct zone *zone)
+{
+	return zone_cma_pages(zone);
+}
+
+/* Pages that a zone has, or can soon have, above its high mark. */
+static long room_of(struct zone *zone)
+{
+	long room = zone_page_state(zone, NR_FREE_PAGES);
+
+	room -= zone_page_state(zone, NR_FREE_CMA_PAGES);
+	room += zone_page_state(zone, NR_ZONE_INACTIVE_FILE);
+	room += zone_page_state(zone, NR_ZONE_ACTIVE_FILE);
+	room -= high_wmark_pages(zone);
+	return max(room, 0L);
 }
 
 /**
@@ -107,11 +127,8 @@ unsigned long uksm_machine_frame_limit(void)
 {
 	/* What the zones manage, without their high watermarks. */
 	long pages = nr_free_buffer_pages(), taken = uksm_hugetlb_pages();
-	int node;
 
-	for_each_online_node(node)
-		pages -= cma_pages(node);
-	pages = max(pages, 0L);
+	pages = max(pages - sum_of_zones(cma_of), 0L);
 	pages -= min(taken, pages - pages / 4);
 	return mult_frac(pages, percent(), 100);
 }
@@ -127,34 +144,14 @@ static bool has_movable_zone(void)
 	return false;
 }
 
-/* Pages that a zone has, or can soon have, above its high mark. */
-static long room_of(struct zone *zone)
-{
-	return (long)zone_page_state(zone, NR_FREE_PAGES) -
-	       (long)zone_page_state(zone, NR_FREE_CMA_PAGES) +
-	       (long)zone_page_state(zone, NR_ZONE_INACTIVE_FILE) +
-	       (long)zone_page_state(zone, NR_ZONE_ACTIVE_FILE) -
-	       (long)high_wmark_pages(zone);
-}
-
 /**
  * uksm_kernel_has_room() - do frames leave the kernel enough of its own memory?
  * @frames: how many more
  */
 bool uksm_kernel_has_room(unsigned int frames)
 {
-	struct zone *zones;
-	long room = 0;
-	int node, i;
-
-	if (!has_movable_zone())
-		return true;
-	for_each_online_node(node) {
-		zones = NODE_DATA(node)->node_zones;
-		for (i = 0; i <= ZONE_NORMAL; i++)
-			room += max(room_of(&zones[i]), 0L);
-	}
-	return room >= (long)frames + UKSM_FRAME_MARGIN;
+	return !has_movable_zone() ||
+	       sum_of_zones(room_of) >= (long)frames + UKSM_FRAME_MARGIN;
 }
 
 /**

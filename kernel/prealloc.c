@@ -172,26 +172,28 @@ static bool machine_is_full(const struct uksm_prealloc *prealloc)
 	return !page;
 }
 
+static enum uksm_reason prealloc_one(struct uksm_domain *domain,
+				     struct uksm_prealloc *prealloc, gfp_t gfp)
+{
+	enum uksm_reason reason = reserve(domain, prealloc, 1);
+
+	if (reason == UKSM_REASON_NONE &&
+	    prealloc_pages(domain, prealloc, gfp, 0))
+		reason = UKSM_REASON_MEMORY;
+	return reason;
+}
+
 /* Adds one page; the cgroup that pays reclaims at most once. */
 static enum uksm_reason prealloc_single(struct uksm_domain *domain,
 					struct uksm_prealloc *prealloc)
 {
-	gfp_t gfp = frame_gfp(prealloc) & ~__GFP_DIRECT_RECLAIM;
+	gfp_t gfp = frame_gfp(prealloc);
 	enum uksm_reason reason;
 
-	reason = reserve(domain, prealloc, 1);
-	if (reason)
-		return reason;
-	if (!prealloc_pages(domain, prealloc, gfp, 0))
-		return UKSM_REASON_NONE;
-	if (machine_is_full(prealloc))
-		return UKSM_REASON_MEMORY;
-	reason = reserve(domain, prealloc, 1);
-	if (reason)
-		return reason;
-	if (!prealloc_pages(domain, prealloc, frame_gfp(prealloc), 0))
-		return UKSM_REASON_NONE;
-	return UKSM_REASON_MEMORY;
+	reason = prealloc_one(domain, prealloc, gfp & ~__GFP_DIRECT_RECLAIM);
+	if (reason == UKSM_REASON_MEMORY && !machine_is_full(prealloc))
+		reason = prealloc_one(domain, prealloc, gfp);
+	return reason;
 }
 
 /* How many can a page on prealloc->node become? */
@@ -286,8 +288,8 @@ out:
  * @prealloc: the call's preallocated frames
  * @node: the node of the page
  *
- * Return: the last one, after a frame on that node became it if there is one; NULL if
- * there is none, or none that may be used.
+ * Return: the last one, which is now one on that node if there is any; NULL if there is
+ * none that may be used.
  */
 struct uksm_prealloc_frame *
 uksm_prealloc_choose(struct uksm_prealloc *prealloc, int node)

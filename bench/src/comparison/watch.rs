@@ -34,6 +34,16 @@ const fn interval(clock: Clock) -> Duration {
     }
 }
 
+/// A look of a run that began then, at what a count has just seen.
+pub(crate) fn look_now(begin: Instant, system: &dyn System, seen: &Count) -> Result<Look> {
+    Ok(Look {
+        seconds: begin.elapsed().as_secs_f64(),
+        cpu_seconds: system.cpu()?.as_secs_f64(),
+        saved_mib: mib(seen.saved()),
+        mapped_mib: mib(seen.mapped),
+    })
+}
+
 /// The parts of these processes that have equal pages by plan, half-open byte ranges by process.
 fn ranges_with_partners(specs: &[Spec], pids: &[u32]) -> Result<BTreeMap<u32, Vec<(u64, u64)>>> {
     let partners = parts_with_partners(specs);

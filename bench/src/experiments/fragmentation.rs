@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result, ensure};
 use uksm_results::interval::{Interval, bounds};
 use uksm_results::report::Report;
-use uksm_results::timeline::{Look, Timeline};
+use uksm_results::timeline::Timeline;
 use uksm_testkit::kernel_file;
 
 use self::blocks::{
@@ -45,6 +45,7 @@ use self::blocks::{
 use self::file_cache::FileCache;
 use crate::comparison::rounds::rounds;
 use crate::comparison::trial::{Trial, TrialResult, start_workload};
+use crate::comparison::watch::look_now;
 use crate::measure::machine::free_kib;
 use crate::measure::pagemap::Counter;
 use crate::rng::Rng;
@@ -327,12 +328,7 @@ fn churn(trial: &Trial, count: usize, setup: &Setup) -> Result<(TrialResult, Fra
         }
         let seen = counter.count(&machines.pids())?;
         saved.push(mib(seen.saved()));
-        looks.0.push(Look {
-            seconds: begin.elapsed().as_secs_f64(),
-            cpu_seconds: system.cpu()?.as_secs_f64(),
-            saved_mib: mib(seen.saved()),
-            mapped_mib: mib(seen.mapped),
-        });
+        looks.0.push(look_now(begin, system.as_ref(), &seen)?);
         own_mib = own_mib.max(system.own_mib());
         if round > count / 2 {
             huge.add()?;

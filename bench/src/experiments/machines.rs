@@ -23,12 +23,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, bail, ensure};
 use uksm_results::report::Report;
-use uksm_results::timeline::{Look, Timeline};
+use uksm_results::timeline::Timeline;
 use uksm_testkit::kernel_file;
 
 use crate::comparison::rounds::interleave_by;
 use crate::comparison::trial::{Trial, TrialResult};
-use crate::comparison::watch::Watch;
+use crate::comparison::watch::{Watch, look_now};
 use crate::guests::{self, Guest, GuestSpec, again_if_lost};
 use crate::low_memory::{OccupiedMemory, swap_on};
 use crate::measure::duplicates::mergeable_pages_of;
@@ -177,12 +177,7 @@ fn one_by_one(count: usize, trial: &Trial, setup: &Setup) -> Result<TrialResult>
         }
         system.adjust()?;
         let seen = counter.count(&machines.pids())?;
-        looks.0.push(Look {
-            seconds: begin.elapsed().as_secs_f64(),
-            cpu_seconds: system.cpu()?.as_secs_f64(),
-            saved_mib: mib(seen.saved()),
-            mapped_mib: mib(seen.mapped),
-        });
+        looks.0.push(look_now(begin, system.as_ref(), &seen)?);
         own_mib = own_mib.max(system.own_mib());
         least_kib = least_kib.min(kernel_file::number("/proc/meminfo", "MemAvailable")?);
         std::thread::sleep(LOOK);

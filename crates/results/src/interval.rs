@@ -62,8 +62,8 @@ impl Interval {
     }
 }
 
-/// The mean of these values and, of several positive ones, the bounds of its interval, each with the
-/// end of its figure's name.
+/// The mean of these values and, of several positive ones, the bounds of its interval. Each comes
+/// with the end of its figure's name.
 #[must_use]
 pub fn bounds(values: &[f64]) -> Vec<(&'static str, f64)> {
     match Interval::of(values) {

@@ -223,14 +223,17 @@ fn keeping_nodes() -> Domain {
 
 /// Two peers on each node, the first two on node 0; all hold the same.
 pub(super) fn two_peers_on_each_node() -> [Peer; 4] {
-    [0, 0, 1, 1].map(|node| {
-        let mut peer = Peer::new(PAGES);
-        peer.run(move |own| {
-            bind(&own.memory, node);
-            own.memory.fill(SEED, PAGES);
-        });
-        peer
-    })
+    [0, 0, 1, 1].map(peer_on)
+}
+
+/// A peer whose pages are bound to the node and lie there.
+fn peer_on(node: u32) -> Peer {
+    let mut peer = Peer::new(PAGES);
+    peer.run(move |own| {
+        bind(&own.memory, node);
+        own.memory.fill(SEED, PAGES);
+    });
+    peer
 }
 
 /// The numbers of pages of each of four peers on node 1.
@@ -372,13 +375,9 @@ fn copies_lie_on_the_nodes_of_the_frames(_: &mut Context) {
     }
     for choice in [BreakChoice::Own, BreakChoice::Single] {
         for node in [1, 0] {
-            let mut peers = [(); 2].map(|()| Peer::new(PAGES));
+            let mut peers = [node; 2].map(peer_on);
             for peer in &mut peers {
-                peer.run(move |own| {
-                    bind(&own.memory, node);
-                    own.memory.fill(SEED, PAGES);
-                    set_policy(&own.memory, MPOL_DEFAULT, 0);
-                });
+                peer.run(|own| set_policy(&own.memory, MPOL_DEFAULT, 0));
             }
             let place = i32::try_from(node).expect("0 or 1");
             let mut domain = keeping_nodes();
@@ -405,13 +404,7 @@ fn frames_lie_on_the_node_of_the_pages_that_became_them(context: &mut Context) {
     const WRONG: usize = PAGES / 8;
     assert_eq!(nodes(), 2, "the guest should have two nodes");
     for node in [1, 0] {
-        let mut peers = [(); 2].map(|()| Peer::new(PAGES));
-        for peer in &mut peers {
-            peer.run(move |own| {
-                bind(&own.memory, node);
-                own.memory.fill(SEED, PAGES);
-            });
-        }
+        let peers = [node; 2].map(peer_on);
         let mut domain = Domain::open();
         let spaces = [domain.attach(&peers[0]), domain.attach(&peers[1])];
         let counts = domain.merge(&spaces, 0..PAGES, Permit::default());

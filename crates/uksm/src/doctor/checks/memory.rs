@@ -122,7 +122,7 @@ pub(in crate::doctor) const CHECKS: &[Check] = &[
         finds: "the host has several nodes of memory",
         reads: "/sys/devices/system/node",
         worst: Severity::Note,
-        cost: "a merged page lies on the node where the daemon runs, or its group's worker: processes of other nodes read it across nodes",
+        cost: "a merged page lies on the node of the first page that became it: processes of other nodes read it across nodes",
         mend: "merge_across_nodes = false, where pages shall not leave their node",
         judge: numa,
     },
