@@ -45,6 +45,7 @@
 #include <linux/preempt.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/swap.h>
 
 #include "verbs.h"
 #include "domain.h"
@@ -199,11 +200,15 @@ static bool want_copies(struct breaking *b, struct vm_area_struct *vma,
 static bool enough_memory(const struct breaking *b)
 {
 	unsigned int needed = b->wanted + UKSM_BREAK_MARGIN, n;
+	long available = si_mem_available();
 	struct folio *folio, *next;
 	LIST_HEAD(trial);
 
+	/* A page that is given back frees a frame, and is no harder to swap than others. */
+	if (b->single)
+		available += get_nr_swap_pages();
 	/* What the machine can give without reclaim's last resorts. */
-	if (si_mem_available() < 2 * needed)
+	if (available < 2 * needed)
 		return false;
 	for (n = 0; n < needed; n++) {
 		folio = __folio_alloc_node(b->gfp, 0, b->node);

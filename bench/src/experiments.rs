@@ -204,7 +204,15 @@ pub(crate) const EXPERIMENTS: [Experiment; 30] = [
         name: "machines",
         question: "QEMU guests with the same system, idle, booting, over-committed (UKSM §8.2.1)",
         needs: Needs::memory(1280)
-            .packed(&["--nested", "--kernel-module", "zram"])
+            .packed(&[
+                "--nested",
+                "--kernel-module",
+                "zram",
+                "--kernel-module",
+                "virtio_blk",
+                "--disk",
+                "1024",
+            ])
             .random_addresses(),
         is_profiled: false,
         run: machines::run,

@@ -4,26 +4,47 @@
 //! Shortage of memory depends on the machine, and a disk's speed on its host.
 //!
 //! # Approach
-//! Swap is compressed memory (zram), so that a lack costs processor time. Memory is taken away as
-//! unused huge pages: these are not scanned, merged or swapped.
+//! Swap is compressed memory (zram), so that a lack costs processor time, or a disk whose requests
+//! are limited, so that it costs time. Memory is taken away as unused huge pages: these are not
+//! scanned, merged or swapped.
 
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use uksm_testkit::kernel_file;
-use uksm_testkit::zram::ZramSwap;
+use uksm_testkit::zram::{Swap, ZramSwap};
 
 const HUGE: &str = "/proc/sys/vm/nr_hugepages";
 /// KiB of a huge page.
 const HUGE_KIB: u64 = 2048;
 
-/// Turns compressed memory into swap of this size, once in a boot.
-///
-/// # Errors
-/// There is no such device, or it is in use.
-pub(crate) fn swap_on(mib: usize) -> Result<()> {
-    ZramSwap::enable(mib as u64)?.keep();
-    Ok(())
+/// The disk of a guest that is started with one.
+const DISK: &str = "/dev/vda";
+
+/// Swap, until it is dropped.
+pub(crate) enum SwapSpace {
+    Compressed { _swap: ZramSwap },
+    OnDisk { _swap: Swap },
+}
+
+impl SwapSpace {
+    /// Compressed memory of this size.
+    ///
+    /// # Errors
+    /// There is no such device, or it is in use.
+    pub(crate) fn compressed(mib: usize) -> Result<SwapSpace> {
+        let _swap = ZramSwap::enable(mib as u64)?;
+        Ok(SwapSpace::Compressed { _swap })
+    }
+
+    /// The guest's disk, of this size.
+    ///
+    /// # Errors
+    /// It has none.
+    pub(crate) fn on_disk(mib: usize) -> Result<SwapSpace> {
+        let _swap = Swap::enable(DISK, mib as u64).context(DISK)?;
+        Ok(SwapSpace::OnDisk { _swap })
+    }
 }
 
 /// Memory that is taken away, until this is dropped.

@@ -96,6 +96,7 @@ mod remote_writes;
 mod reported_workloads;
 mod requests;
 mod sandbox;
+mod shortage;
 mod sizes;
 mod sleep;
 mod stopped_workers;
@@ -113,6 +114,7 @@ pub fn all() -> Vec<TestCase> {
         batch_requests::cases,
         attaching::cases,
         held_locks::cases,
+        shortage::cases,
         sizes::cases,
         mapping_lists::cases,
         sandbox::cases,

@@ -54,6 +54,8 @@ pub struct Boot<'a> {
     pub cpus: u32,
     /// Whether QEMU takes all memory before the guest starts.
     pub preallocate: bool,
+    /// Size of an empty disk in MiB.
+    pub disk_mib: Option<u64>,
     /// The work.
     pub work: Work,
     /// The module's variant to pack; none for a machine without it.
@@ -179,6 +181,8 @@ fn once(boot: &Boot, initramfs: &Path, place: &Path, outputs: Outputs) -> Result
         Work::Tests { names } => u64::try_from(names.len())?,
         _ => 0,
     };
+    let disk = boot.disk_mib.map(|mib| empty_disk(place, mib));
+    let disk = disk.transpose()?;
     let hardware = qemu::Hardware {
         kernel: &boot.kernel.image,
         initramfs,
@@ -186,6 +190,7 @@ fn once(boot: &Boot, initramfs: &Path, place: &Path, outputs: Outputs) -> Result
         memory_mib: boot.memory_mib,
         cpus: boot.cpus,
         preallocate: boot.preallocate,
+        disk: disk.as_deref(),
         machine: boot.machine,
         parameters: &boot.parameters,
         plugin: boot.plugin.as_deref(),
@@ -245,6 +250,15 @@ pub fn console_tail(log: &Path) -> String {
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         .unwrap_or_default();
     crate::tool::last_lines(&text, CONSOLE_TAIL_LINES)
+}
+
+/// A file of this size with nothing in it, which takes no room of this machine yet.
+fn empty_disk(place: &Path, mib: u64) -> Result<PathBuf> {
+    let path = place.join("disk");
+    let file = File::create(&path).with_context(|| path.display().to_string())?;
+    file.set_len(mib << 20)
+        .with_context(|| path.display().to_string())?;
+    Ok(path)
 }
 
 fn log_path(boot: &Boot) -> Result<PathBuf> {

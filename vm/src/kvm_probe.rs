@@ -97,6 +97,7 @@ fn probe(kernel: &Kernel, accel: Accel, bound: Duration) -> Result<Ending> {
         memory_mib: 256,
         cpus: 1,
         preallocate: false,
+        disk_mib: None,
         work: Work::Probe,
         variant: None,
         load: false,

@@ -61,6 +61,8 @@ pub struct Request {
     pub clock: Clock,
     /// Whether QEMU takes all memory before the guest starts.
     pub preallocate: bool,
+    /// Size of an empty disk in MiB.
+    pub disk_mib: Option<u64>,
     /// More kernel parameters.
     pub parameters: Vec<String>,
     /// Folder for result files.
@@ -203,6 +205,7 @@ fn boot(
         memory_mib: request.memory_mib,
         cpus: request.cpus,
         preallocate: request.preallocate,
+        disk_mib: request.disk_mib,
         work,
         variant: request.variant,
         load: true,

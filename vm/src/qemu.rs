@@ -37,6 +37,8 @@ pub struct Hardware<'a> {
     /// Whether QEMU takes all memory before the guest starts, so that no page of the
     /// guest costs more the first time it is used. Not with [`Machine::Numa`].
     pub preallocate: bool,
+    /// File of a disk.
+    pub disk: Option<&'a Path>,
     /// CPUs.
     pub cpus: u32,
     /// Kind of machine.
@@ -57,6 +59,10 @@ const SLOW_WATCHDOGS: &str = "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=
 /// Each instruction takes 2⁰ nanoseconds of the guest's clock. While all CPUs are idle, QEMU does
 /// not sleep: the clock jumps to the next timer, so that waiting takes no real time.
 const COUNTED: &str = "shift=0,sleep=off";
+
+/// A disk that loses everything when the machine ends. Its speed depends on a limit, and hardly on
+/// this machine.
+const DISK: &str = "if=none,id=disk,format=raw,cache=unsafe,throttling.iops-total=1000,file=";
 
 /// The command that starts the machine.
 #[must_use]
@@ -90,6 +96,12 @@ pub fn command(hardware: &Hardware, sockets: &Sockets) -> Command {
     if has_spare_blocks(hardware) {
         let size = format!("memory-backend-ram,id=spare,size={SPARE_MIB}M,merge=off");
         command.args(["-object", &size, "-device", "pc-dimm,memdev=spare"]);
+    }
+    if let Some(file) = hardware.disk {
+        let mut drive = OsString::from(DISK);
+        drive.push(file);
+        command.arg("-drive").arg(drive);
+        command.args(["-device", "virtio-blk-pci,drive=disk"]);
     }
     let mut machine = "q35,mem-merge=off".to_owned();
     if hardware.machine == Machine::Numa {
@@ -220,6 +232,7 @@ mod tests {
             accel,
             memory_mib: 512,
             preallocate: false,
+            disk: None,
             cpus: 1,
             machine: Machine::Stock,
             parameters: &[],

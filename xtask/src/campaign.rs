@@ -261,6 +261,7 @@ fn boot(
         memory_mib: shape.memory_mib,
         cpus: shape.cpus,
         preallocate: false,
+        disk_mib: None,
         work: Work::Tests {
             names: cases.iter().map(|case| case.name.to_owned()).collect(),
         },

@@ -32,6 +32,7 @@ use serde_json::Value;
 use uksm_results::report::{Measured, Report};
 use uksm_results::timeline::{Look, Timeline, median};
 
+use crate::low_memory::SwapSpace;
 use crate::rng::{Rng, shuffle};
 use crate::setup::Setup;
 use crate::variants::System as _;
@@ -122,7 +123,7 @@ struct PolicyRun {
 /// Runs all policies in all cases.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("groups")?;
-    crate::low_memory::swap_on(SWAP_MIB)?;
+    let _swap = SwapSpace::compressed(SWAP_MIB)?;
     let cases: Vec<LowMemoryGroup> = setup.cases_or(&["FIOlow", "MRlow"])?;
     let wanted = |policy: &Policy| setup.wants(&policy.name());
     let policies: Vec<Policy> = Policy::ALL.into_iter().filter(wanted).collect();

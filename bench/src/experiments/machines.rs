@@ -10,6 +10,7 @@
 //!   the possible saving is counted at the end.
 //! - `overcommitted`: the same, of eight, where the host has five eighths of their promised
 //!   memory, and swap on compressed memory; without a merging system, too.
+//! - `overcommitted-disk`: the same with swap on a disk of 1,000 requests a second.
 //!
 //! An emulator whose guests run guests now and then loses one. Before a system has started the
 //! machine boots again, alone (`booted_again`); afterwards the run does not count, and is made
@@ -30,7 +31,7 @@ use crate::comparison::rounds::interleave_by;
 use crate::comparison::trial::{Trial, TrialResult};
 use crate::comparison::watch::{Watch, look_now};
 use crate::guests::{self, Guest, GuestSpec, again_if_lost};
-use crate::low_memory::{OccupiedMemory, swap_on};
+use crate::low_memory::{OccupiedMemory, SwapSpace};
 use crate::measure::duplicates::mergeable_pages_of;
 use crate::measure::machine::MachineCounters;
 use crate::measure::pagemap::{Counter, mapping_of};
@@ -54,7 +55,7 @@ const SETTLE_TIME: Duration = Duration::from_secs(1);
 /// there.
 const APART: Duration = Duration::from_secs(8);
 const LOOK: Duration = Duration::from_millis(500);
-/// Swap, where memory is short.
+/// Swap, where memory is short. The disk has this size, too.
 const SWAP_MIB: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +63,7 @@ enum MachinesCase {
     Idle,
     Booting,
     Overcommitted,
+    OvercommittedDisk,
 }
 
 impl FromStr for MachinesCase {
@@ -72,7 +74,10 @@ impl FromStr for MachinesCase {
             "idle" => Ok(MachinesCase::Idle),
             "booting" => Ok(MachinesCase::Booting),
             "overcommitted" => Ok(MachinesCase::Overcommitted),
-            _ => bail!("no case '{name}'; there are idle, booting, overcommitted"),
+            "overcommitted-disk" => Ok(MachinesCase::OvercommittedDisk),
+            _ => bail!(
+                "no case '{name}'; there are idle, booting, overcommitted, overcommitted-disk"
+            ),
         }
     }
 }
@@ -81,22 +86,28 @@ impl FromStr for MachinesCase {
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("machines")?;
     guests::huge_pages(setup.huge)?;
-    let cases: Vec<MachinesCase> = setup.cases_or(&["idle", "booting", "overcommitted"])?;
-    if cases.contains(&MachinesCase::Overcommitted) {
-        swap_on(SWAP_MIB)?;
-    }
-    for case in cases {
+    let all = ["idle", "booting", "overcommitted", "overcommitted-disk"];
+    for case in setup.cases_or(&all)? {
         let (name, seconds, once) = match case {
             MachinesCase::Idle => ("idle", 40, idle as TrialFunction),
             MachinesCase::Booting => ("booting", 60, booting as TrialFunction),
             MachinesCase::Overcommitted => ("overcommitted", 120, overcommitted as TrialFunction),
+            MachinesCase::OvercommittedDisk => {
+                ("overcommitted-disk", 120, overcommitted as TrialFunction)
+            }
+        };
+        let _swap = match case {
+            MachinesCase::Idle | MachinesCase::Booting => None,
+            MachinesCase::Overcommitted => Some(SwapSpace::compressed(SWAP_MIB)?),
+            MachinesCase::OvercommittedDisk => Some(SwapSpace::on_disk(SWAP_MIB)?),
         };
         let mut settings = vec![
             (Variant::uksm_governor("full"), usize::MAX),
             (Variant::ksm_unlimited(), usize::MAX),
             (Variant::ksm_shipped(), 1),
         ];
-        if case == MachinesCase::Overcommitted {
+        if name.starts_with("overcommitted") {
+            settings.push((Variant::uksm_governor("low"), usize::MAX));
             settings.push((Variant::no_dedup(), usize::MAX));
         }
         let trials = settings.into_iter().map(|(variant, max_runs)| Trial {

@@ -45,6 +45,7 @@ pub mod pidfd;
 pub mod proc;
 pub mod processes;
 pub mod selection;
+mod short_memory;
 pub mod sleeper;
 pub mod smaps;
 pub mod socket_file;

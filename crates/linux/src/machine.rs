@@ -35,6 +35,7 @@ use crate::module::{self, raw};
 use crate::patrol::{Finding, Sharer, sharers_of};
 use crate::processes::Processes;
 use crate::selection::Selectors;
+use crate::short_memory::ShortMemory;
 use crate::sleeper::Sleeper;
 use crate::supervised_spaces::{SupervisedSpaces, Supervisor};
 use crate::unmerge::{UnmergeSummary, unmerge_spaces};
@@ -82,6 +83,7 @@ pub struct LinuxMachine<D, P = Processes> {
     shortages: u64,
     /// Spaces whose processes hold their own locks.
     locked: LockWaits<SpaceId>,
+    short_memory: ShortMemory,
 }
 
 impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
@@ -99,6 +101,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
             withheld: 0,
             shortages: 0,
             locked: LockWaits::default(),
+            short_memory: ShortMemory::of_host(),
         }
     }
 

@@ -366,6 +366,8 @@ pub enum Observation {
     },
     /// Answer to [`Command::Sleep`].
     Woke,
+    /// The same, where the machine has looked and found that memory is short.
+    MemoryIsShort,
     /// Answer to [`Command::Sleep`] if process events arrived, which the next process list covers.
     EventsArrived,
     /// Answer to [`Command::Sleep`] if hints wait.

@@ -210,7 +210,7 @@ impl Engine {
     /// The payer for the command of this turn.
     fn payer_of(&self, turn: Turn) -> Payer {
         match turn {
-            Turn::Nothing | Turn::Rehash => Payer::Nobody,
+            Turn::Nothing | Turn::Rehash | Turn::GiveBack(_) => Payer::Nobody,
             Turn::Sleep => Payer::Next,
             Turn::Discover(_) => self.discovery.payer(),
             Turn::Hints => Payer::Hints,
@@ -218,7 +218,7 @@ impl Engine {
             Turn::Extend => self.extension_payer(),
             Turn::ReadInFull(finder) | Turn::HashInFull(finder, ..) => self.colliding_payer(finder),
             Turn::Fold | Turn::Undo => Payer::Batch,
-            Turn::Reap(payer) | Turn::GiveBack(_, payer) => payer,
+            Turn::Reap(payer) => payer,
         }
     }
 
@@ -228,6 +228,7 @@ impl Engine {
             observation,
             Observation::NoMemory(_)
                 | Observation::Woke
+                | Observation::MemoryIsShort
                 | Observation::EventsArrived
                 | Observation::HintsArrived
                 | Observation::Hints { .. }
@@ -251,6 +252,10 @@ impl Engine {
                 .later(turn.requests(command), now, self.params.sleep),
             (Turn::Nothing, Observation::Started) => {}
             (Turn::Sleep, Observation::Woke) => self.hints.woken(false, now),
+            (Turn::Sleep, Observation::MemoryIsShort) => {
+                self.hints.woken(false, now);
+                self.lookup.memory_is_short(now);
+            }
             (Turn::Sleep, Observation::HintsArrived) => self.hints.woken(true, now),
             (Turn::Sleep, Observation::EventsArrived) => self.discovery.events_arrived(now),
             (
@@ -304,7 +309,7 @@ impl Engine {
             }
             (Turn::Fold, Observation::Folded(outcomes)) => self.on_folded(outcomes, cost),
             (
-                Turn::GiveBack(region, _),
+                Turn::GiveBack(region),
                 answer @ (Observation::GivenBack { .. } | Observation::NoMemory(_)),
             ) => self.on_given_back(region, &answer),
             (Turn::Undo, answer @ (Observation::GivenBack { .. } | Observation::NoMemory(_))) => {
@@ -361,13 +366,13 @@ impl Engine {
         if let Some(list) = self.discovery.next(now) {
             return self.discover(list);
         }
-        if let Some(payer) = self.lookup.payer(now) {
-            if let Some(next) = self.sweep_singles(payer) {
-                return next;
-            }
-            if self.lookup.is_reap_due(now) {
-                return Turn::Reap(payer).requests(self.lookup.reap(now));
-            }
+        if let Some(next) = self.sweep_singles() {
+            return next;
+        }
+        if let Some(payer) = self.lookup.payer(now)
+            && self.lookup.is_reap_due(now)
+        {
+            return Turn::Reap(payer).requests(self.lookup.reap(now));
         }
         if self.hints.is_take_due(now) {
             self.hints.taking();

@@ -429,6 +429,14 @@ impl Lookup {
         self.giving_back.frames_refused(self.frames.singles(), now);
     }
 
+    /// Memory is short: frames that save nothing are to be found and given back soon.
+    pub(crate) fn memory_is_short(&mut self, now: Nanos) {
+        if !self.giving_back.is_short(now) {
+            self.frames.expect_freed(0, now);
+        }
+        self.giving_back.memory_is_short(now);
+    }
+
     /// `pages` pages have their own copy again.
     pub(crate) fn given_back(&mut self, pages: u64) {
         self.giving_back.given(pages);
@@ -444,7 +452,7 @@ impl Lookup {
 
 /// Freeing frames without mappings.
 impl Lookup {
-    /// The budget for it, and for giving frames back, to be charged.
+    /// The budget for it, to be charged.
     pub(crate) fn reap_budget(&mut self) -> &mut CpuBudget {
         &mut self.reap
     }
@@ -456,9 +464,9 @@ impl Lookup {
         checks.map_or(due, |checks| due.min(checks))
     }
 
-    /// The payer for looking after frames now; none if that has to wait for its share.
+    /// The payer for listing frames now; none if that has to wait for its share.
     pub(crate) fn payer(&mut self, now: Nanos) -> Option<Payer> {
-        if self.giving_back.is_urgent() {
+        if self.giving_back.is_open() || self.giving_back.is_short(now) {
             return Some(Payer::Nobody);
         }
         self.reap.is_ready(now).then_some(Payer::Reap)
@@ -481,14 +489,12 @@ impl Lookup {
     /// wake-up, its most expensive part.
     pub(crate) fn reap_wakes_at(&self, now: Nanos) -> Option<Nanos> {
         let any = !self.merged.is_empty() || self.frames.cursor() != 0 || self.frames.len() > 0;
-        let is_urgent = self.giving_back.is_urgent();
         let at = if self.giving_back.sweep_at().is_some() {
-            if is_urgent {
-                now
-            } else {
-                self.reap.ready_at(now)
-            }
-        } else if is_urgent || self.frames.is_listing_worthwhile() {
+            now
+        } else if self.giving_back.is_open()
+            || self.giving_back.is_short(now)
+            || self.frames.is_listing_worthwhile()
+        {
             self.pass_due()
         } else if self.frames.cursor() != 0 {
             self.pass_due().max(self.reap.ready_at(now))

@@ -57,11 +57,13 @@ pub enum Fault {
     WrongHint,
     /// A hint is lost.
     LostHint,
+    /// The machine reports that memory is short.
+    ShortMemory,
 }
 
 impl Fault {
     /// All kinds, with their names.
-    pub const ALL: [(Fault, &'static str); 20] = [
+    pub const ALL: [(Fault, &'static str); 21] = [
         (Fault::StaleSample, "stale-sample"),
         (Fault::Collision, "collision"),
         (Fault::Busy, "busy"),
@@ -82,6 +84,7 @@ impl Fault {
         (Fault::Shrunk, "shrunk"),
         (Fault::WrongHint, "wrong-hint"),
         (Fault::LostHint, "lost-hint"),
+        (Fault::ShortMemory, "short-memory"),
     ];
 
     /// Its name.

@@ -81,6 +81,8 @@ pub struct Host {
     pub event_source: EventSource,
     /// Mappings cannot be read.
     pub unreadable: bool,
+    /// The machine reports at each wake that memory is short.
+    pub is_short_of_memory: bool,
     /// There is no memory for calls before this time.
     pub no_memory_until: Nanos,
     /// Calls that failed for lack of memory.
@@ -131,6 +133,7 @@ impl Host {
             keeps_nodes: false,
             frame_limit: usize::MAX,
             machine_frame_limit: usize::MAX,
+            is_short_of_memory: false,
             copies: u64::MAX,
             given_back: 0,
             report_pins: true,
@@ -301,7 +304,11 @@ impl Host {
             }
             &Command::GiveBack { space, start, end } => self.give_back(domain, space, (start, end)),
             Command::TakeHints => self.take_hints(domain),
-            Command::Sleep { .. } => (Observation::Woke, self.costs.wake),
+            Command::Sleep { .. } => {
+                let is_short = self.is_short_of_memory || self.faults.strikes(Fault::ShortMemory);
+                let woke = [Observation::Woke, Observation::MemoryIsShort];
+                (woke[usize::from(is_short)].clone(), self.costs.wake)
+            }
         }
     }
 

@@ -56,7 +56,7 @@ impl Driver {
     /// Gives the engine the last answer; returns its next command and the cost of deciding.
     fn decide(&mut self, engine: &mut Engine, host: &Host, now: Nanos) -> (Command, Nanos) {
         let (mut observation, spent) = self.next.take().expect("there is always an answer");
-        if observation == Observation::Woke {
+        if matches!(observation, Observation::Woke | Observation::MemoryIsShort) {
             if host.events_at(self.domain).is_some_and(|at| at <= now) {
                 observation = Observation::EventsArrived;
             } else if host.is_hinted(self.domain) {

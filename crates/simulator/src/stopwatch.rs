@@ -148,7 +148,10 @@ pub(crate) fn name(observation: &Observation) -> &'static str {
         Observation::GivenBack { .. } => "pages given back",
         Observation::NoMemory(_) => "no memory",
         Observation::Hints { .. } => "hints",
-        Observation::Woke | Observation::EventsArrived | Observation::HintsArrived => "waking",
+        Observation::Woke
+        | Observation::MemoryIsShort
+        | Observation::EventsArrived
+        | Observation::HintsArrived => "waking",
     }
 }
 

@@ -207,6 +207,35 @@ fn where_frames_are_refused_those_with_one_mapping_make_room_soon() {
 }
 
 #[test]
+fn where_memory_is_short_frames_with_one_mapping_go_soon_and_few_listings_are_made() {
+    let mut times = vec![];
+    for is_short in [false, true] {
+        let mut run = run(Params::governor(Governor::Low), clones(64 * MIB, 0));
+        merge(&mut run, 99, 60 * S);
+        run.quietly_until(600 * S);
+        for page in 0..64 * MIB {
+            let address = base(1) + page * PAGE_SIZE;
+            run.host.write(SpaceId(1), address, unique(2)(page));
+        }
+        run.host.is_short_of_memory = is_short;
+        let begun = run.now();
+        let done = |host: &Host| host.given_back >= 64 * MIB * 9 / 10;
+        times.push(run.until_done(begun + 900 * S, done).unwrap() / MS);
+        run.commands = Some(vec![]);
+        let end = run.now() + 3600 * S;
+        run.quietly_until(end);
+        let commands = run.commands.take().unwrap();
+        let listings = commands
+            .iter()
+            .filter(|command| matches!(command, uksm_policy::Command::Frames { .. }));
+        let listings = listings.count();
+        eprintln!("{is_short}: {times:?} ms, {listings} pieces of listings in the next hour");
+        assert!(listings < 200, "{listings}");
+    }
+    assert!(times[1] < 10_000 && times[1] < times[0], "{times:?}");
+}
+
+#[test]
 fn without_memory_nothing_is_given_back_until_there_is_some() {
     let mut run = run(full(), clones(4 * MIB, 0));
     merge(&mut run, 99, 20 * S);

@@ -49,8 +49,39 @@ impl Drop for Zram {
 
 /// A device that is used as swap, until dropped.
 #[derive(Debug)]
+pub struct Swap(CString);
+
+impl Swap {
+    /// Uses all of a device of this size; what it held is lost.
+    ///
+    /// # Errors
+    /// The device is not there, or the kernel does not swap to it.
+    pub fn enable(path: &str, mebibytes: u64) -> io::Result<Swap> {
+        write_header(path, mebibytes)?;
+        let path = CString::new(path)?;
+        // SAFETY: swapon reads the path only.
+        if unsafe { libc::swapon(path.as_ptr(), 0) } != 0 {
+            let error = io::Error::last_os_error();
+            return Err(io::Error::new(error.kind(), format!("swapon: {error}")));
+        }
+        Ok(Swap(path))
+    }
+}
+
+impl Drop for Swap {
+    fn drop(&mut self) {
+        // SAFETY: swapoff reads the path only.
+        if unsafe { libc::swapoff(self.0.as_ptr()) } != 0 {
+            let error = io::Error::last_os_error();
+            eprintln!("{:?} stays in use as swap: {error}", self.0);
+        }
+    }
+}
+
+/// Swap on compressed memory, until dropped.
+#[derive(Debug)]
 pub struct ZramSwap {
-    path: CString,
+    _swap: Swap,
     /// Removed after it was taken out of use.
     _device: Zram,
 }
@@ -59,35 +90,13 @@ impl ZramSwap {
     /// Makes and uses a swap device of this size.
     ///
     /// # Errors
-    /// As [`Zram::create`], or the kernel does not swap to it.
+    /// As [`Zram::create`] and [`Swap::enable`].
     pub fn enable(mebibytes: u64) -> io::Result<ZramSwap> {
-        let zram = Zram::create(mebibytes)?;
-        write_header(zram.path(), mebibytes)?;
-        let path = CString::new(zram.path())?;
-        // SAFETY: swapon reads the path only.
-        if unsafe { libc::swapon(path.as_ptr(), 0) } != 0 {
-            let error = io::Error::last_os_error();
-            return Err(io::Error::new(error.kind(), format!("swapon: {error}")));
-        }
+        let device = Zram::create(mebibytes)?;
         Ok(ZramSwap {
-            path,
-            _device: zram,
+            _swap: Swap::enable(device.path(), mebibytes)?,
+            _device: device,
         })
-    }
-
-    /// Leaves it in use until the machine is powered off.
-    pub fn keep(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for ZramSwap {
-    fn drop(&mut self) {
-        // SAFETY: swapoff reads the path only.
-        if unsafe { libc::swapoff(self.path.as_ptr()) } != 0 {
-            let error = io::Error::last_os_error();
-            eprintln!("{:?} stays in use as swap: {error}", self.path);
-        }
     }
 }
 

@@ -166,6 +166,7 @@ fn boot(
         memory_mib: MEMORY_MIB,
         cpus: PROCESSORS,
         preallocate: false,
+        disk_mib: None,
         work: Work::Program {
             path: RUNNER_PATH.into(),
             arguments: Vec::new(),

@@ -71,7 +71,12 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
                 WakeCause::Called => return Observation::Woke,
                 WakeCause::Readable(0) if events.is_some() => return Observation::EventsArrived,
                 WakeCause::Readable(_) => return Observation::HintsArrived,
-                WakeCause::InTime if end >= until => return Observation::Woke,
+                WakeCause::InTime if end >= until => {
+                    return match self.short_memory.is_found(clock::now()) {
+                        true => Observation::MemoryIsShort,
+                        false => Observation::Woke,
+                    };
+                }
                 WakeCause::InTime => {}
             }
         }

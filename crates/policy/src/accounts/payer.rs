@@ -32,7 +32,7 @@ pub(crate) enum Payer {
     Spare,
     /// Following hints.
     Hints,
-    /// Looking after frames.
+    /// Listing frames.
     Reap,
     /// The payers of the pages of the last batch.
     Batch,

@@ -4,8 +4,7 @@
 //! [`crate::lookup::giving_back`] decides when. A *sweep* passes over the spaces by id, and in each
 //! over the stretches of its regions that begin with a page believed to be merged. Where a process
 //! holds its locks, or its cgroup or node has no memory for copies, the sweep goes on with the next
-//! space; after several spaces without memory it ends. It is paid from the share of the listings of
-//! frames, or, where the machine refuses frames, from that of the governor alone.
+//! space; after several spaces without memory it ends. The governor's share alone pays for it.
 //!
 //! A *false match* leaves a page alone in a new frame: the other pages of its set turned out to be
 //! different. The engine treats such a page as if it had not been merged, and gives it back before
@@ -23,7 +22,6 @@
 
 use super::Engine;
 use super::turn::{Action, Turn};
-use crate::accounts::payer::Payer;
 use crate::command::{
     Command, FoldKind, FoldOutcome, FrameId, Nanos, Observation, PAGE_SIZE, Reason, SpaceId, Status,
 };
@@ -35,7 +33,7 @@ const STRETCH_PAGES: u32 = 2048;
 
 impl Engine {
     /// The next call of the sweep under way, if there is one that is not through.
-    pub(super) fn sweep_singles(&mut self, payer: Payer) -> Option<Action> {
+    pub(super) fn sweep_singles(&mut self) -> Option<Action> {
         let from = self.lookup.giving_back().sweep_at()?;
         let Some((region, space, (start, end))) = self.next_stretch(from) else {
             self.lookup.end_sweep(self.clock.now());
@@ -43,7 +41,7 @@ impl Engine {
         };
         self.lookup.giving_back().sweep_from((space, start));
         let command = Command::GiveBack { space, start, end };
-        Some(Turn::GiveBack(region, payer).requests(command))
+        Some(Turn::GiveBack(region).requests(command))
     }
 
     /// The first stretch with merged pages, from an address of a space on.

@@ -32,9 +32,8 @@ pub(super) enum Turn {
     Fold,
     /// Frames without mappings are to be freed, paid by this payer.
     Reap(Payer),
-    /// Pages of this region whose frames nothing else maps are to be given back, paid by this
-    /// payer.
-    GiveBack(RegionId, Payer),
+    /// Pages of this region whose frames nothing else maps are to be given back.
+    GiveBack(RegionId),
     /// A page that a false match has made a frame of is to be given back.
     Undo,
     /// The frames' hashes are to be learned or shifted.

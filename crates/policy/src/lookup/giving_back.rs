@@ -15,7 +15,8 @@
 //! given back would be the first.
 //!
 //! Where the machine refuses frames, any frame with one mapping counts: each takes the place of one
-//! that would save something.
+//! that would save something. So it does where memory is short, since it cannot be swapped; then
+//! listings do not wait for their share either.
 //!
 //! A sweep that gave back less than half of the frames that it was made for has met pages that
 //! cannot be given back now, or spaces that are not followed: the next one waits for twice as long.
@@ -34,6 +35,8 @@ use crate::params::SECOND;
 const WORTH_DIVISOR: u64 = 64;
 /// Fewest frames for which a sweep begins where frames are not refused.
 const MIN_LASTING: u64 = 64;
+/// Time for which memory counts as short after it was: longer than between two looks.
+const SHORT_TIME: Nanos = 30 * SECOND;
 /// The shortest and the longest wait between two sweeps.
 const MIN_WAIT: Nanos = 10 * SECOND;
 const MAX_WAIT: Nanos = 640 * SECOND;
@@ -62,7 +65,9 @@ pub(crate) struct GivingBack {
     /// A sweep began, and no listing has freed its frames yet.
     is_open: bool,
     /// Frames were refused since the last listing.
-    is_urgent: bool,
+    are_refused: bool,
+    /// Until then memory counts as short.
+    short_until: Nanos,
     /// No sweep begins before this time; and the wait after the last one.
     earliest: Nanos,
     wait: Nanos,
@@ -76,8 +81,18 @@ pub(crate) struct GivingBack {
 impl GivingBack {
     /// The machine refuses new frames.
     pub(super) fn frames_refused(&mut self, singles: Singles, now: Nanos) {
-        self.is_urgent = true;
+        self.are_refused = true;
         self.consider(singles, now);
+    }
+
+    /// Memory is short just now.
+    pub(super) fn memory_is_short(&mut self, now: Nanos) {
+        self.short_until = now + SHORT_TIME;
+    }
+
+    /// Whether memory was short a moment ago.
+    pub(super) fn is_short(&self, now: Nanos) -> bool {
+        now < self.short_until
     }
 
     /// A listing of all frames is complete.
@@ -85,13 +100,13 @@ impl GivingBack {
         if self.sweep.is_none() {
             self.is_open = false;
             self.consider(singles, now);
-            self.is_urgent &= self.sweep.is_some();
+            self.are_refused &= self.sweep.is_some();
         }
     }
 
     /// Begins a sweep if it is worth its cost.
     fn consider(&mut self, singles: Singles, now: Nanos) {
-        let (expected, least) = if self.is_urgent {
+        let (expected, least) = if self.are_refused || self.is_short(now) {
             (singles.now, 1)
         } else {
             (singles.lasting, MIN_LASTING)
@@ -143,13 +158,8 @@ impl GivingBack {
         sweep.given
     }
 
-    /// Whether the sweep under way, or the listing that frees its frames, cannot wait: the machine
-    /// refuses frames.
-    pub(crate) fn is_urgent(&self) -> bool {
-        self.is_open && self.is_urgent
-    }
-
-    /// Whether pages may not join frames with one mapping.
+    /// Whether a sweep began, and no listing has freed its frames yet: pages may not join frames
+    /// with one mapping.
     pub(super) fn is_open(&self) -> bool {
         self.is_open
     }
@@ -214,12 +224,23 @@ mod tests {
         giving.frames_refused(singles(640, 9, 0), 0);
         assert!(giving.sweep_at().is_none());
         giving.frames_refused(singles(640, 10, 0), 0);
-        assert!(giving.sweep_at().is_some() && giving.is_urgent());
+        assert!(giving.sweep_at().is_some());
         assert_eq!(giving.end_sweep(0), 0);
-        // The listing that frees the frames is as urgent.
-        assert!(giving.is_urgent());
+        assert!(giving.is_open());
         giving.listed(singles(640, 10, 0), SECOND);
-        assert!(!giving.is_urgent() && !giving.is_open());
+        assert!(!giving.is_open());
+    }
+
+    #[test]
+    fn where_memory_is_short_any_frame_with_one_mapping_counts_for_a_while() {
+        let mut giving = GivingBack::default();
+        giving.memory_is_short(SECOND);
+        giving.listed(singles(640, 9, 0), 2 * SECOND);
+        assert!(giving.sweep_at().is_none());
+        giving.listed(singles(640, 10, 0), SECOND + SHORT_TIME);
+        assert!(giving.sweep_at().is_none());
+        giving.listed(singles(640, 10, 0), SHORT_TIME);
+        assert!(giving.sweep_at().is_some());
     }
 
     #[test]

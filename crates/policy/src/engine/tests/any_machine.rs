@@ -171,7 +171,10 @@ impl RandomMachine {
                     Observation::EventsArrived
                 } else {
                     self.now = *until;
-                    Observation::Woke
+                    match self.one_in(4) {
+                        true => Observation::MemoryIsShort,
+                        false => Observation::Woke,
+                    }
                 }
             }
         };

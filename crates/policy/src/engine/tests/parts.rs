@@ -192,10 +192,8 @@ fn with_a_sweep() -> Engine {
 
 /// The next region of a sweep, and the pages of the command.
 fn next_of_sweep(engine: &mut Engine) -> Option<(RegionId, u64, u64)> {
-    let Action { turn, command } = engine.sweep_singles(Payer::Reap)?;
-    let (Turn::GiveBack(region, Payer::Reap), Command::GiveBack { space, start, end }) =
-        (turn, command)
-    else {
+    let Action { turn, command } = engine.sweep_singles()?;
+    let (Turn::GiveBack(region), Command::GiveBack { space, start, end }) = (turn, command) else {
         panic!("{turn:?}")
     };
     assert_eq!((space, end - start), (SpaceId(1), PAGE_SIZE));

@@ -1,0 +1,98 @@
+//! Where memory is short, frames that save nothing become pages that can be swapped.
+//!
+//! # Problem
+//! When one of two processes has written its merged pages, the other one keeps frames that save
+//! nothing, and that the kernel cannot swap out. Memory is short then: the written pages took it.
+//!
+//! # Approach
+//! A daemon merges two processes; then one writes all its pages, and a third process takes more
+//! memory than is left, and goes on using it. While the daemon is stopped no page of the second
+//! process can be swapped. Once it runs again it gives the frames back, and the kernel swaps the
+//! pages, which nobody uses, by itself.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::Context;
+use crate::fixtures::accounting::{events, number};
+use crate::fixtures::daemon::Daemon;
+use crate::fixtures::memory::{BASE, Huge, Memory};
+use crate::fixtures::peer::{Peer, pages_shared_by};
+use crate::fixtures::process::{fork_alone, signal, wait};
+use crate::fixtures::swapping::swapped;
+use crate::fixtures::zram;
+
+cases! { "daemon::shortage":
+    where_memory_is_short_frames_with_one_mapping_are_given_back_and_swapped Normal Stock 240,
+}
+
+const PAGES: usize = 8192;
+const SEED: u64 = 89;
+/// Swap, in MiB.
+const SWAP: u64 = 256;
+/// Pages by which the third process exceeds what is available, at first and in the end, and by
+/// which it grows each time.
+const EXCESS: usize = PAGES;
+const MAX_EXCESS: usize = 4 * PAGES;
+const STEP: usize = PAGES / 16;
+/// Time for which the daemon is stopped.
+const STOPPED: Duration = Duration::from_secs(8);
+/// Limit of the time until all pages are merged, and of that until three quarters are swapped, which
+/// takes 4 to 6 s.
+const MAX_TIME: Duration = Duration::from_secs(40);
+
+/// Takes more than is available, and uses it again and again.
+fn take_too_much() -> ! {
+    let available = number("/proc/meminfo", "MemAvailable") / 4;
+    let available = usize::try_from(available).expect("few pages");
+    let (mut pages, most) = (available + EXCESS, available + MAX_EXCESS);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let mut memory = Memory::at(BASE, most, flags, -1);
+    memory.advise_huge(Huge::Never);
+    for turn in 1_u64.. {
+        (0..pages).for_each(|page| memory.set_word(page, 0, turn));
+        sleep(Duration::from_millis(200));
+        pages = most.min(pages + STEP);
+    }
+    unreachable!("it is killed")
+}
+
+fn where_memory_is_short_frames_with_one_mapping_are_given_back_and_swapped(context: &mut Context) {
+    let _swap = zram::swap(context, SWAP);
+    let mut peers = [(); 2].map(|()| Peer::filled(PAGES, SEED, PAGES));
+    let daemon = Daemon::start(&[&peers[0], &peers[1]]);
+    let begun = Instant::now();
+    while pages_shared_by(&peers, PAGES) < PAGES {
+        assert!(begun.elapsed() < MAX_TIME, "the pages should be merged");
+        sleep(Duration::from_millis(200));
+    }
+    signal(daemon.pid(), libc::SIGSTOP);
+    peers[0].run(|own| own.memory.flip(0..PAGES));
+    let kills = events("oom_kill");
+    let taker = fork_alone(|| take_too_much());
+    sleep(STOPPED);
+    let before = swapped(&peers[1], 0..PAGES);
+    let out_before = events("pswpout");
+    signal(daemon.pid(), libc::SIGCONT);
+    let continued = Instant::now();
+    let mut most = 0;
+    while most < PAGES * 3 / 4 && continued.elapsed() < MAX_TIME {
+        sleep(Duration::from_millis(500));
+        most = swapped(&peers[1], 0..PAGES);
+    }
+    context.note(format!(
+        "{most} of {PAGES} pages were swapped after {:?}; {out_before} pages of all processes before",
+        continued.elapsed()
+    ));
+    signal(taker, libc::SIGKILL);
+    wait(taker);
+    daemon.stop();
+    assert!(out_before > 0, "memory should be short");
+    assert_eq!(before, 0, "frames cannot be swapped");
+    assert!(most >= PAGES * 3 / 4, "only {most} pages");
+    assert_eq!(events("oom_kill"), kills, "nobody should be killed");
+    peers[0].run(|own| own.memory.flip(0..PAGES));
+    for peer in &mut peers {
+        assert_eq!(peer.run(|own| own.memory.changed(SEED, PAGES, 0..PAGES)), 0);
+    }
+}
