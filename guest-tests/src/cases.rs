@@ -69,6 +69,7 @@ mod isolation;
 mod khugepaged;
 mod ksm_backend;
 mod large_churn;
+mod large_day;
 mod large_folios;
 mod large_groups;
 mod large_overcommit;
@@ -169,6 +170,7 @@ pub fn all() -> Vec<TestCase> {
         group_accounts::cases,
         group_timing::cases,
         large_churn::cases,
+        large_day::cases,
         large_groups::cases,
         precedence::cases,
         rates::cases,
