@@ -12,6 +12,7 @@ mod fragmentation;
 pub(crate) mod groups;
 mod hints;
 mod idle;
+mod installed;
 mod jvm;
 mod ksm_settings;
 mod machines;
@@ -80,7 +81,7 @@ impl Needs {
 }
 
 /// All experiments.
-pub(crate) const EXPERIMENTS: [Experiment; 30] = [
+pub(crate) const EXPERIMENTS: [Experiment; 31] = [
     Experiment {
         name: "static-mixed",
         question: "identical and random pages, 1:1 (UKSM §8.1.1)",
@@ -260,6 +261,13 @@ pub(crate) const EXPERIMENTS: [Experiment; 30] = [
         needs: Needs::memory(1536).packed(&["--java"]).random_addresses(),
         is_profiled: false,
         run: jvm::run,
+    },
+    Experiment {
+        name: "installed",
+        question: "what a user gets with the defaults, beside KSM as hosts set it",
+        needs: Needs::memory(1024),
+        is_profiled: false,
+        run: installed::run,
     },
     Experiment {
         name: "fragmentation",

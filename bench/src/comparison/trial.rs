@@ -20,6 +20,14 @@ use crate::workload::{Process, Spec, mergeable_mib};
 /// A variant stays watched for this long after 95 %, to see its further progress.
 const AFTERWARDS: Duration = Duration::from_millis(1500);
 
+/// A look that saw nothing.
+const NOTHING: Look = Look {
+    seconds: 0.0,
+    cpu_seconds: 0.0,
+    saved_mib: 0.0,
+    mapped_mib: 0.0,
+};
+
 /// A variant and its workload.
 #[derive(Debug, Clone)]
 pub(crate) struct Trial {
@@ -62,6 +70,11 @@ impl TrialResult {
             .filter(|_| self.mergeable_mib > 0.0)
     }
 
+    /// The last look.
+    pub(crate) fn judged_at_end(&self) -> Look {
+        self.looks.last().unwrap_or(NOTHING)
+    }
+
     /// Adds the CPU and the time of merging half of the mergeable memory, if it came so far.
     pub(crate) fn add_half(&mut self) {
         if let Some(half) = self.looks.reaches(self.mergeable_mib / 2.0) {
@@ -86,15 +99,7 @@ impl TrialResult {
 
     /// The same, or the end.
     pub(crate) fn judged(&self) -> Look {
-        let nothing = Look {
-            seconds: 0.0,
-            cpu_seconds: 0.0,
-            saved_mib: 0.0,
-            mapped_mib: 0.0,
-        };
-        self.at_95()
-            .or_else(|| self.looks.last())
-            .unwrap_or(nothing)
+        self.at_95().unwrap_or_else(|| self.judged_at_end())
     }
 }
 

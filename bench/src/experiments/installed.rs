@@ -1,0 +1,327 @@
+//! installed: what a user gets with the defaults, beside KSM as hosts set it.
+//!
+//! Every system has the same window, which begins when it starts (`--seconds`, by default 30): the
+//! start of the daemon and the loading of its programs are in it, and so is what a system does when
+//! it is done. Huge pages are allowed, as Debian allows them, and no filter of uksm is off. Nobody's
+//! window ends sooner because it is done.
+//!
+//! Cases, of at least 256 MiB (`--size`) in all: `clone` (two equal processes), `mixed` (one process,
+//! random pages first, as many equal ones), the captured memory of `redis`, `python`, `node`,
+//! `guests`, `desktop`, as often as that takes, each time with other contents, and `zeros`: a machine
+//! that zeroes its free memory; 70 % are zeros, of which 5 % are written a minute, and are zero
+//! again. There uksm has `merge = "zero"`, and KSM `use_zero_pages`.
+//!
+//! Figures, the means of all runs with their intervals:
+//!
+//! - `net_mib`: saved at the end, less the memory of the system itself: of the daemon's process what
+//!   is resident; of KSM what the kernel subtracts in `general_profit`. A frame with one mapping
+//!   saves nothing, and is not counted as saved.
+//! - `cpu`: seconds of CPU in the window; `once`: the same beside one process of 1 MiB without equal
+//!   pages; `page`: microseconds of the difference for a page that is saved at the end.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use anyhow::{Error, Result, bail};
+use uksm_results::interval::bounds;
+use uksm_results::report::Report;
+
+use super::replay;
+use crate::comparison::rounds::rounds;
+use crate::comparison::trial::{Trial, TrialResult, end, start_workload};
+use crate::comparison::watch::Watch;
+use crate::guests::huge_pages;
+use crate::setup::Setup;
+use crate::units::MIB_PAGES;
+use crate::variants::ksm::{KsmSwitch, ScanRate, Settings};
+use crate::variants::{Setting, Variant};
+use crate::workload::{Behaviour, Contents, Order, Part, Process, Spec};
+
+/// The window, in seconds.
+const WINDOW: u64 = 30;
+/// Least MiB of a case in all.
+const LEAST_MIB: usize = 256;
+/// KSM as Proxmox VE and OpenShift run it (ksmtuned) while memory is short.
+const KSMTUNED: ScanRate = ScanRate {
+    pages_to_scan: 1000,
+    sleep_millisecs: 50,
+};
+const ZEROS_FAMILY: u64 = 31;
+/// Pages are written in steps of this length; and their number in a minute.
+const STEP_MS: u64 = 50;
+const STEPS: usize = 1200;
+
+/// A workload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum InstalledCase {
+    Once,
+    Clone,
+    Mixed,
+    Zeros,
+    Trace(String),
+}
+
+/// All cases, the one that others are compared with first.
+const CASES: [&str; 9] = [
+    "once", "clone", "mixed", "redis", "python", "node", "guests", "desktop", "zeros",
+];
+
+impl FromStr for InstalledCase {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<InstalledCase> {
+        Ok(match name {
+            "once" => InstalledCase::Once,
+            "clone" => InstalledCase::Clone,
+            "mixed" => InstalledCase::Mixed,
+            "zeros" => InstalledCase::Zeros,
+            trace if CASES.contains(&trace) => InstalledCase::Trace(trace.to_owned()),
+            _ => bail!("no case '{name}'; there are {}", CASES.join(", ")),
+        })
+    }
+}
+
+impl InstalledCase {
+    fn name(&self) -> &str {
+        match self {
+            InstalledCase::Once => "once",
+            InstalledCase::Clone => "clone",
+            InstalledCase::Mixed => "mixed",
+            InstalledCase::Zeros => "zeros",
+            InstalledCase::Trace(name) => name,
+        }
+    }
+
+    fn specs(&self, setup: &Setup) -> Result<Vec<Spec>> {
+        let mib = setup.size_or(LEAST_MIB);
+        let one = |parts| Spec {
+            seed: setup.seed,
+            parts,
+            huge: true,
+            mergeable: false,
+        };
+        Ok(match self {
+            InstalledCase::Once => vec![one(vec![Part::still(Contents::Distinct, 3, 1)])],
+            InstalledCase::Clone => {
+                vec![one(vec![Part::still(Contents::Distinct, 3, mib / 2)]); 2]
+            }
+            InstalledCase::Mixed => vec![Spec::mixed(setup.seed, mib / 2, mib / 2, true)],
+            InstalledCase::Zeros => vec![one(zeros(mib))],
+            InstalledCase::Trace(name) => repeated(name, mib, setup)?,
+        })
+    }
+
+    /// The same systems for all cases but zeros, where each has its setting for zeros.
+    fn variants(&self, share: Option<f64>) -> Vec<Variant> {
+        let mut variants = vec![
+            Variant::uksm_governor("low"),
+            Variant::uksm_governor("full"),
+            Variant::ksm("ksm-1000-50ms", Settings::at(KSMTUNED)),
+            Variant::ksm_advisor(),
+            Variant::ksm_unlimited(),
+        ];
+        variants.extend(share.map(|share| Variant {
+            name: "ksm-held".to_owned(),
+            ..Variant::ksm_at(share)
+        }));
+        if *self == InstalledCase::Zeros {
+            for variant in &mut variants {
+                match &mut variant.setting {
+                    Setting::Uksm(options) => {
+                        options.extend(["--merge", "zero"].map(str::to_owned));
+                    }
+                    Setting::Ksm(settings) => {
+                        settings.switches = vec![(KsmSwitch::ZeroPages, true)];
+                    }
+                    Setting::NoDedup => {}
+                }
+            }
+        }
+        variants
+    }
+}
+
+/// The memory of a machine that zeroes what is free: what is used, what stays zero, and what is
+/// used now and then.
+fn zeros(mib: usize) -> Vec<Part> {
+    let zero = mib * MIB_PAGES * 7 / 10;
+    let written = zero / 20;
+    let part = |contents, family, pages, behaviour| Part {
+        contents,
+        family,
+        pages,
+        behaviour,
+    };
+    let rewritten = Behaviour::Rewritten {
+        order: Order::Random,
+        pages_per_step: written.div_ceil(STEPS),
+        step_ms: STEP_MS,
+    };
+    let used = mib * MIB_PAGES - zero;
+    vec![
+        part(Contents::Distinct, ZEROS_FAMILY, used, Behaviour::Still),
+        part(
+            Contents::Zero,
+            ZEROS_FAMILY,
+            zero - written,
+            Behaviour::Still,
+        ),
+        part(Contents::Zero, ZEROS_FAMILY, written, rewritten),
+    ]
+}
+
+/// The processes of a trace, with other contents each time, until they have so many MiB.
+fn repeated(trace: &str, mib: usize, setup: &Setup) -> Result<Vec<Spec>> {
+    let mut specs = Vec::new();
+    let mut pages = 0;
+    for number in 0.. {
+        if pages >= mib * MIB_PAGES {
+            break;
+        }
+        // Rounds add to the seed: these are far apart.
+        let more = replay::still(trace, setup.seed + (number << 32))?;
+        let parts = more.iter().flat_map(|spec| &spec.parts);
+        pages += parts.map(|part| part.pages).sum::<usize>();
+        specs.extend(more);
+    }
+    Ok(specs)
+}
+
+/// Runs the experiment.
+pub(super) fn run(setup: &Setup) -> Result<Report> {
+    let mut report = setup.report("installed")?;
+    huge_pages(true)?;
+    let setup = &Setup {
+        huge: true,
+        ..setup.clone()
+    };
+    // The CPU of each system beside next to nothing.
+    let mut once = BTreeMap::new();
+    for case in setup.cases_or::<InstalledCase>(&CASES)? {
+        let specs = case.specs(setup)?;
+        let mut share = None;
+        // KSM is held at what uksm used at governor low.
+        for is_held in [false, true] {
+            let variants = case.variants(share.filter(|_| is_held)).into_iter();
+            let variants = variants.filter(|variant| (variant.name == "ksm-held") == is_held);
+            let trials: Vec<Trial> = variants
+                .map(|variant| Trial {
+                    variant,
+                    case: case.name().to_owned(),
+                    specs: specs.clone(),
+                    limit: setup.limit_or(WINDOW),
+                    max_runs: usize::MAX,
+                })
+                .collect();
+            for (trial, runs) in rounds(&one_window, &trials, setup.repeats, setup)? {
+                let name = &trial.variant.name;
+                let cpu: Vec<f64> = runs.iter().map(|run| run.figures["cpu"]).collect();
+                let mean = cpu.iter().sum::<f64>() / cpu.len() as f64;
+                if name == "uksm-low" {
+                    share = Some(mean / trial.limit.as_secs_f64());
+                }
+                if case == InstalledCase::Once {
+                    once.insert(name.clone(), mean);
+                }
+                let figures = means(&runs, once.get(name).copied());
+                println!("{name} {}: {figures:.2?}", case.name());
+                let mut measured = trial.measured(runs);
+                measured.figures.extend(figures);
+                report.variants.push(measured);
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// One system for the whole window.
+fn one_window(trial: &Trial, setup: &Setup) -> Result<TrialResult> {
+    let target = crate::workload::mergeable_mib(&trial.specs)?;
+    let processes = start_workload(&trial.specs, &trial.variant, setup)?;
+    let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
+    let mut watch = Watch::new(&pids, setup)?.every(trial.limit / 60);
+    watch.begin()?;
+    let mut system = trial.variant.start(setup, &pids)?;
+    while watch.elapsed() < trial.limit {
+        watch.look(system.as_mut())?;
+    }
+    let own_mib = system.own_mib();
+    let mut run = end(trial, system, watch, processes, target)?;
+    let last = run.judged_at_end();
+    let own_mib = own_mib + ksm_mib(&run);
+    let more = [
+        ("cpu", last.cpu_seconds),
+        ("saved_mib", last.saved_mib),
+        ("own_mib", own_mib),
+        ("net_mib", last.saved_mib - own_mib),
+    ];
+    let more = more.map(|(name, value)| (name.to_owned(), value));
+    run.figures = more.into_iter().collect();
+    Ok(run)
+}
+
+/// Memory in which KSM keeps what it knows, as the kernel counts it; 0 for others, and where the
+/// kernel does not say.
+fn ksm_mib(run: &TrialResult) -> f64 {
+    let counter = |name: &str| run.counters.as_ref()?.get(name)?.as_f64();
+    let gain =
+        counter("pages_sharing").map(|pages| pages + counter("ksm_zero_pages").unwrap_or(0.0));
+    match gain.zip(counter("general_profit")) {
+        Some((pages, profit)) => (pages * 4096.0 - profit) / f64::from(1 << 20),
+        None => 0.0,
+    }
+}
+
+/// The mean of each figure, with its bounds; and of what a saved page took beyond `once`.
+fn means(runs: &[TrialResult], once: Option<f64>) -> BTreeMap<String, f64> {
+    let values = |name: &str| -> Vec<f64> { runs.iter().map(|run| run.figures[name]).collect() };
+    let mut columns: Vec<(&str, Vec<f64>)> = ["cpu", "saved_mib", "own_mib", "net_mib"]
+        .map(|name| (name, values(name)))
+        .into();
+    if let Some(once) = once {
+        columns.push(("once", vec![once]));
+        let pages = |mib: f64| mib * MIB_PAGES as f64;
+        let each = values("cpu").into_iter().zip(values("saved_mib"));
+        let each = each.filter(|&(_, saved)| saved >= 1.0);
+        let each = each.map(|(cpu, saved)| (cpu - once) * 1e6 / pages(saved));
+        columns.push(("page", each.collect()));
+    }
+    let named = columns.into_iter().flat_map(|(name, values)| {
+        let ends = bounds(&values).into_iter();
+        ends.map(move |(end, value)| (format!("{name}{end}"), value))
+    });
+    named.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_is_known_by_its_name() {
+        for name in CASES {
+            assert_eq!(name.parse::<InstalledCase>().unwrap().name(), name);
+        }
+        let error = "cloud".parse::<InstalledCase>().unwrap_err().to_string();
+        assert!(
+            error.starts_with("no case 'cloud'; there are once, clone"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_machine_of_zeros_writes_five_percent_of_them_a_minute() {
+        let parts = zeros(256);
+        let zero: usize = parts[1..].iter().map(|part| part.pages).sum();
+        assert_eq!(parts[0].pages + zero, 256 * MIB_PAGES);
+        let Behaviour::Rewritten { pages_per_step, .. } = parts[2].behaviour else {
+            panic!("{parts:?}")
+        };
+        let a_minute = pages_per_step * STEPS;
+        assert_eq!(STEPS as u64 * STEP_MS, 60_000);
+        assert!(
+            (zero / 20..zero / 14).contains(&a_minute),
+            "{a_minute} of {zero}"
+        );
+    }
+}
