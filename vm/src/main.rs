@@ -121,8 +121,8 @@ struct GuestArgs {
     /// Two NUMA nodes.
     #[arg(long)]
     numa: bool,
-    /// Size of an empty disk in MiB: /dev/vda, with 1,000 requests a second; it needs --kernel-module
-    /// virtio_blk.
+    /// Size of an empty disk in MiB: /dev/vda, with 1,000 requests a second; it needs
+    /// --kernel-module virtio_blk.
     #[arg(long, value_name = "MIB")]
     disk: Option<u64>,
     /// More kernel parameters, repeatable.

@@ -37,8 +37,8 @@ const MAX_EXCESS: usize = 4 * PAGES;
 const STEP: usize = PAGES / 16;
 /// Time for which the daemon is stopped.
 const STOPPED: Duration = Duration::from_secs(8);
-/// Limit of the time until all pages are merged, and of that until three quarters are swapped, which
-/// takes 4 to 6 s.
+/// Limit of the time until all pages are merged, and of that until three quarters are swapped: 4 to
+/// 6 s.
 const MAX_TIME: Duration = Duration::from_secs(40);
 
 /// Takes more than is available, and uses it again and again.
