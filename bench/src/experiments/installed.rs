@@ -16,8 +16,9 @@
 //! - `net_mib`: saved at the end, less the memory of the system itself: of the daemon's process what
 //!   is resident; of KSM what the kernel subtracts in `general_profit`. A frame with one mapping
 //!   saves nothing, and is not counted as saved.
-//! - `cpu`: seconds of CPU in the window; `once`: the same beside one process of 1 MiB without equal
-//!   pages; `page`: microseconds of the difference for a page that is saved at the end.
+//! - `cpu`: seconds of CPU in the window; `once`, of uksm: the same beside one process of 1 MiB
+//!   without equal pages; KSM has no start. `page`: microseconds of the difference for a page that
+//!   is saved at the end.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -220,10 +221,10 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
                 if name == "uksm-low" {
                     share = Some(mean / trial.limit.as_secs_f64());
                 }
-                if case == InstalledCase::Once {
+                if case == InstalledCase::Once && name.starts_with("uksm-") {
                     once.insert(name.clone(), mean);
                 }
-                let figures = means(&runs, once.get(name).copied());
+                let figures = means(&runs, once.get(name).copied().unwrap_or_default());
                 println!("{name} {}: {figures:.2?}", case.name());
                 let mut measured = trial.measured(runs);
                 measured.figures.extend(figures);
@@ -273,19 +274,17 @@ fn ksm_mib(run: &TrialResult) -> f64 {
 }
 
 /// The mean of each figure, with its bounds; and of what a saved page took beyond `once`.
-fn means(runs: &[TrialResult], once: Option<f64>) -> BTreeMap<String, f64> {
+fn means(runs: &[TrialResult], once: f64) -> BTreeMap<String, f64> {
     let values = |name: &str| -> Vec<f64> { runs.iter().map(|run| run.figures[name]).collect() };
     let mut columns: Vec<(&str, Vec<f64>)> = ["cpu", "saved_mib", "own_mib", "net_mib"]
         .map(|name| (name, values(name)))
         .into();
-    if let Some(once) = once {
-        columns.push(("once", vec![once]));
-        let pages = |mib: f64| mib * MIB_PAGES as f64;
-        let each = values("cpu").into_iter().zip(values("saved_mib"));
-        let each = each.filter(|&(_, saved)| saved >= 1.0);
-        let each = each.map(|(cpu, saved)| (cpu - once) * 1e6 / pages(saved));
-        columns.push(("page", each.collect()));
-    }
+    let pages = |mib: f64| mib * MIB_PAGES as f64;
+    let each = values("cpu").into_iter().zip(values("saved_mib"));
+    let each = each.filter(|&(_, saved)| saved >= 1.0);
+    let each = each.map(|(cpu, saved)| (cpu - once) * 1e6 / pages(saved));
+    columns.push(("once", vec![once]));
+    columns.push(("page", each.collect()));
     let named = columns.into_iter().flat_map(|(name, values)| {
         let ends = bounds(&values).into_iter();
         ends.map(move |(end, value)| (format!("{name}{end}"), value))
