@@ -251,7 +251,7 @@ impl Hints {
         followed: u64,
         now: Nanos,
     ) {
-        self.pull_schedule.end(more, self.part, now);
+        self.pull_schedule.end(more, now);
         self.counts.lost += lost;
         let affordable = self.governed * convert::float(FULL_STACK_TIME) / self.page_cost.each();
         let room = convert::count(affordable);
