@@ -24,7 +24,7 @@
 //! a 2 MiB block whose hints do not pay only some are followed ([`block_yield`]); while there are
 //! too many, those of files that do not pay give way ([`file_yield`]); and while hints as a whole
 //! pay less than a least yield, or far less than scanning, their part is halved, down to a
-//! sixteenth.
+//! sixteenth. Without that, hints that never pay could take half of the governor's share for ever.
 //!
 //! # Units
 //! Pages unless stated otherwise. A full stack is worked off in [`FULL_STACK_TIME`].
@@ -251,7 +251,7 @@ impl Hints {
         followed: u64,
         now: Nanos,
     ) {
-        self.pull_schedule.end(more, self.part, now);
+        self.pull_schedule.end(more, now);
         self.counts.lost += lost;
         let affordable = self.governed * convert::float(FULL_STACK_TIME) / self.page_cost.each();
         let room = convert::count(affordable);

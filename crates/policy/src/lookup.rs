@@ -34,8 +34,7 @@ use sharers::Sharers;
 pub use unmerged::{Layout, Match, Query, RegionPage, UnmergedIndex};
 use write_count::WriteCount;
 
-/// The longest time for which a listing that is due waits for the engine to be awake for another
-/// reason.
+/// The longest time for which a due listing waits for the engine to be awake.
 const MAX_WAIT: Nanos = 3600 * SECOND;
 /// Initial bytes of the index of unmerged pages; it grows as pages are entered.
 const FIRST_INDEX: usize = 1 << 16;
@@ -118,8 +117,7 @@ impl Lookup {
         self.unmerged.len()
     }
 
-    /// Number of unmerged pages per page that is entered in their index: 1 if the index has room
-    /// for all.
+    /// Unmerged pages per page that is entered in their index: 1 if the index has room for all.
     pub(crate) fn pages_per_entry(&self) -> u32 {
         self.unmerged.pages_per_entry()
     }
@@ -141,8 +139,7 @@ impl Lookup {
         }
     }
 
-    /// Sets the number of unmerged pages that may be indexed: the index may grow to hold them, up
-    /// to its bound. It grows in the lookups that enter pages.
+    /// Sets the number of unmerged pages that may be indexed, up to the bound of the index.
     pub(crate) fn fit_index(&mut self, pages: u64) {
         self.unmerged.fit(pages, self.most_bytes);
     }
@@ -477,16 +474,14 @@ impl Lookup {
         now >= self.pass_due()
     }
 
-    /// Whether a listing is due that is expected to free enough memory to start before its budget
-    /// allows it.
+    /// Whether a listing is due that need not wait for its budget.
     pub(crate) fn is_reap_worthwhile(&self, now: Nanos) -> bool {
         now >= self.frames.due() && self.frames.is_listing_worthwhile()
     }
 
     /// When a listing wakes the engine, if there are frames. A due listing waits until the engine
-    /// is awake for another reason, which is nearly always soon enough. Where the engine rarely
-    /// wakes, as in one of hundreds of small groups, a listing that may free nothing would cost a
-    /// wake-up, its most expensive part.
+    /// is awake for another reason: one that may free nothing would cost a wake-up, its most
+    /// expensive part.
     pub(crate) fn reap_wakes_at(&self, now: Nanos) -> Option<Nanos> {
         let any = !self.merged.is_empty() || self.frames.cursor() != 0 || self.frames.len() > 0;
         let at = if self.giving_back.sweep_at().is_some() {

@@ -15,6 +15,9 @@
 //! Places are direct-mapped: two places of one slot replace each other. When there is room for more
 //! slots all are forgotten, which happens while a host fills.
 //!
+//! Without it: beside a storm of 20 processes, on a machine 16 times slower, two processes that
+//! read the same are not merged within 27 s, instead of 6.9.
+//!
 //! # Units
 //! A slot takes 12 bytes.
 

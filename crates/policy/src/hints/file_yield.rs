@@ -14,6 +14,9 @@
 //! that yields no more: large disks that are read in different orders have few equal pages at
 //! first.
 //!
+//! Without it: of pages that two guests read beside a backup under quiet 65 % are shared instead of
+//! 68.
+//!
 //! # Source
 //! XLH §5.2: its mixed benchmark lost as much by hints that did not pay as it gained by others.
 

@@ -5,11 +5,13 @@
 //! room is full; and at a small share, taking them alone could use it up.
 //!
 //! # Approach
-//! Hints are taken at most once per interval, and so rarely that taking them, with its wake-ups,
-//! uses one part in [`TAKING_SHARE_DIVISOR`] of their time. If more are left than one call takes,
-//! the next call follows at once, while taking uses no larger part of the time for hints than this:
-//! a second of following on a slow machine has earned many calls. A machine that slept and did not
-//! report any hint, although it could, has none.
+//! Hints are taken at most once per interval. While some wait to be followed, taking more uses one
+//! part in [`TAKING_SHARE_DIVISOR`] of the time for hints: a second of following on a slow machine
+//! has earned many calls. If more are left than one call takes, the next call follows at once.
+//! Without it: hints of two guests at 0.27 % of a core save 11 % of the equal pages instead of 14.
+//!
+//! A machine that slept and did not report any hint, although it could, has none. Without it: small
+//! groups take 3 % of a core in calm instead of 0.25.
 
 use crate::command::Nanos;
 use crate::convert;
@@ -26,8 +28,6 @@ pub(super) struct PullSchedule {
     interval: Nanos,
     due: Nanos,
     is_under_way: bool,
-    /// Cost of the last taking.
-    cost: Nanos,
     /// Time earned by following, less the cost of taking; below 0 if taking has to wait.
     balance: i64,
     /// Whether hints would have ended the last sleep.
@@ -41,7 +41,6 @@ impl PullSchedule {
             interval,
             due: 0,
             is_under_way: false,
-            cost: 0,
             balance: 0,
             is_watched: false,
         }
@@ -65,7 +64,6 @@ impl PullSchedule {
     /// A call for hints has cost this much: to take some, or to follow them.
     pub(super) fn charge(&mut self, cost: Nanos) {
         if std::mem::take(&mut self.is_under_way) {
-            self.cost = cost;
             // If no hint waits, they are taken all the same.
             self.balance = self.balance.max(0) - convert::signed(cost);
         } else {
@@ -74,16 +72,9 @@ impl PullSchedule {
         }
     }
 
-    /// Hints were taken; `more` if others wait in the machine. Hints may use this share of a core.
-    pub(super) fn end(&mut self, more: bool, share: f64, now: Nanos) {
-        let seldom = convert::nanos(
-            convert::float(self.cost) / share * convert::float(TAKING_SHARE_DIVISOR),
-        );
-        self.due = if more {
-            now
-        } else {
-            now + seldom.max(self.interval)
-        };
+    /// Hints were taken; `more` if others wait in the machine.
+    pub(super) fn end(&mut self, more: bool, now: Nanos) {
+        self.due = if more { now } else { now + self.interval };
     }
 
     /// A sleep until `until` begins, which hints may end from `hints_wake_from` on.
@@ -110,7 +101,7 @@ mod tests {
     #[test]
     fn hints_that_could_not_end_a_sleep_are_taken_after_it() {
         let mut schedule = PullSchedule::new(20 * MILLISECOND);
-        schedule.end(false, 0.5, SECOND);
+        schedule.end(false, SECOND);
         assert!(!schedule.is_due(true, SECOND + MILLISECOND));
         // A pull was due in the sleep, which ended before hints could have ended it.
         schedule.sleeps(2 * SECOND, 2 * SECOND);
@@ -131,7 +122,7 @@ mod tests {
         let take = |schedule: &mut PullSchedule| {
             schedule.begin();
             schedule.charge(MILLISECOND);
-            schedule.end(true, 0.5, SECOND);
+            schedule.end(true, SECOND);
         };
         take(&mut schedule);
         assert!(!schedule.is_due(false, SECOND));
@@ -146,15 +137,5 @@ mod tests {
             times += 1;
         }
         assert_eq!(times, 11);
-    }
-
-    #[test]
-    fn where_taking_is_dear_it_is_done_seldom() {
-        let mut schedule = PullSchedule::new(20 * MILLISECOND);
-        schedule.begin();
-        schedule.charge(60_000);
-        schedule.charge(9 * SECOND); // that was for following
-        schedule.end(false, 0.001, SECOND);
-        assert_eq!(schedule.due_at(), SECOND + 240 * MILLISECOND);
     }
 }

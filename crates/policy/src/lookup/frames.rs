@@ -8,11 +8,10 @@
 //! # Approach
 //! A listing passes over all frames in pieces of [`PIECE`], freeing those without mappings: at the
 //! start, to learn; then at intervals that double while nothing is freed, at a share of the bottom
-//! level's time. Where enough mappings are known to be gone that the expected freed frames are
-//! worth a listing, as after the end of a large process, the listing does not wait for its share.
-//! Between listings, outcomes of merges are counted. For each frame its maker is kept, the space
-//! whose page became the frame, to distinguish pages merged within a process from those merged
-//! across processes.
+//! level's time. Where a sixteenth of the frames may be gone, as after the end of a large process,
+//! the listing does not wait for its share. Between listings, outcomes of merges are counted. For
+//! each frame its maker is kept, the space whose page became the frame, to distinguish pages merged
+//! within a process from those merged across processes.
 //!
 //! Frames that had one mapping in a listing are marked, and those that have still only one in a
 //! listing that began at least [`STAY`] later are *lasting* singles (`giving_back.rs`).
@@ -28,7 +27,6 @@
 //! Mappings; nanoseconds. Eight bytes a frame, and a quarter.
 
 use crate::command::{Frame, FrameId, Nanos, SpaceId};
-use crate::convert;
 use crate::lookup::frame_table::FrameTable;
 use crate::params::{MAX_SHARERS, SECOND};
 use crate::report::FrameReport;
@@ -37,11 +35,9 @@ use crate::report::FrameReport;
 pub(crate) const PIECE: u32 = 2048;
 const FIRST_INTERVAL: Nanos = 4 * SECOND;
 const LAST_INTERVAL: Nanos = 256 * SECOND;
-/// Frames that may be listed per freed frame: listing them takes about as long as merging a page.
-const LISTED_A_FREED: f64 = 16.0;
-/// Frames freed per mapping that goes: the initial estimate, and the minimum.
-const FIRST_YIELD: f64 = 0.5;
-const MIN_YIELD: f64 = 1.0 / 64.0;
+/// A listing does not wait where one frame in this number may be gone: listing as many takes about
+/// as long as merging a page.
+const GONE_DIVISOR: u64 = 16;
 /// Time for which a frame has one mapping before it counts as a lasting single: others may join it
 /// soon.
 pub(crate) const STAY: Nanos = 30 * SECOND;
@@ -91,8 +87,6 @@ pub(crate) struct Frames {
     /// the listing under way.
     gone: u64,
     gone_before: u64,
-    /// Frames freed per mapping that went, learnt from the last listings.
-    freed_a_gone: f64,
     /// When the last listing that marks singles began, whether the last listing does, and the
     /// lasting singles that it met.
     marked_at: Option<Nanos>,
@@ -117,7 +111,6 @@ impl Frames {
             freed_before: 0,
             gone: 0,
             gone_before: 0,
-            freed_a_gone: FIRST_YIELD,
             marked_at: None,
             marks: false,
             lasting: 0,
@@ -136,10 +129,9 @@ impl Frames {
         self.cursor
     }
 
-    /// Whether a listing is expected to free enough frames to be worth its cost.
+    /// Whether enough mappings have gone for a listing not to wait.
     pub(crate) fn is_listing_worthwhile(&self) -> bool {
-        let freed = convert::float(self.gone) * self.freed_a_gone;
-        self.gone > 0 && freed * LISTED_A_FREED >= convert::float(self.known.len() as u64)
+        self.gone > 0 && self.gone * GONE_DIVISOR >= self.known.len() as u64
     }
 
     /// Number of frames.
@@ -280,7 +272,7 @@ impl Frames {
         } else {
             (self.interval * 2).min(LAST_INTERVAL)
         };
-        self.learn_yield();
+        self.gone -= std::mem::take(&mut self.gone_before);
         self.by_node = std::mem::take(&mut self.listed_by_node);
         self.freed_before = self.freed;
         self.due = now + self.interval;
@@ -292,16 +284,6 @@ impl Frames {
             frames: self.known.len() as u64,
             now: self.unshared,
             lasting: self.lasting,
-        }
-    }
-
-    /// A listing has ended: learns the number of freed frames per mapping that went.
-    fn learn_yield(&mut self) {
-        let gone = std::mem::take(&mut self.gone_before);
-        self.gone -= gone;
-        if gone > 0 {
-            let freed = convert::ratio(self.freed - self.freed_before, gone).min(1.0);
-            self.freed_a_gone = f64::midpoint(self.freed_a_gone, freed).max(MIN_YIELD);
         }
     }
 

@@ -14,6 +14,9 @@
 //! Matches are extended only when the index has no room for all pages: else a page that met nothing
 //! has no twin. Deduplication of files extends matches in this way.
 //!
+//! Without it: with an index for a sixth of the pages, of runs of 64 pages 16 % are merged after a
+//! minute, instead of 90 % after half a second.
+//!
 //! # Units
 //! A proposal that fails costs a comparison that ends at the first difference.
 

@@ -17,6 +17,9 @@
 //! be new. Any other sweep of the region reads all, and so does each sweep after the space became
 //! smaller. A region that was found full forgets its settled pages.
 //!
+//! Without it: memory that fills within 40 s is read 1.3 to 3.7 times as often; if it is swept at
+//! half more instead of a sixteenth, 1.4 to 1.9 times.
+//!
 //! # Units
 //! Pages. One bit each, once a page is settled; a region of one block has no such bits.
 
