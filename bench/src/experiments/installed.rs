@@ -1,24 +1,23 @@
 //! installed: what a user gets with the defaults, beside KSM as hosts set it.
 //!
 //! Every system has the same window, which begins when it starts (`--seconds`, by default 30): the
-//! start of the daemon and the loading of its programs are in it, and so is what a system does when
-//! it is done. Huge pages are allowed, as Debian allows them, and no filter of uksm is off. Nobody's
-//! window ends sooner because it is done.
+//! start of the daemon and the loading of its programs are in it, and so is what a system does
+//! when it is done. Huge pages are allowed, as Debian allows them, and no filter of uksm is off.
 //!
-//! Cases, of at least 256 MiB (`--size`) in all: `clone` (two equal processes), `mixed` (one process,
-//! random pages first, as many equal ones), the captured memory of `redis`, `python`, `node`,
-//! `guests`, `desktop`, as often as that takes, each time with other contents, and `zeros`: a machine
-//! that zeroes its free memory; 70 % are zeros, of which 5 % are written a minute, and are zero
-//! again. There uksm has `merge = "zero"`, and KSM `use_zero_pages`.
+//! Cases, of at least 256 MiB (`--size`) in all: `clone` (two equal processes), `mixed` (one
+//! process, random pages first, as many equal ones), the captured memory of `redis`, `python`,
+//! `node`, `guests`, `desktop`, as often as that takes, each time with other contents, and
+//! `zeros`: a machine that zeroes its free memory; 70 % are zeros, of which 5 % are written a
+//! minute, and are zero again. There uksm has `merge = "zero"`, and KSM `use_zero_pages`.
 //!
 //! Figures, the means of all runs with their intervals:
 //!
-//! - `net_mib`: saved at the end, less the memory of the system itself: of the daemon's process what
-//!   is resident; of KSM what the kernel subtracts in `general_profit`. A frame with one mapping
-//!   saves nothing, and is not counted as saved.
+//! - `net_mib`: saved at the end, less the memory of the system itself: of the daemon's process
+//!   what is resident; of KSM what the kernel subtracts in `general_profit`. A frame with one
+//!   mapping saves nothing, and is not counted as saved.
 //! - `cpu`: seconds of CPU in the window; `once`, of uksm: the same beside one process of 1 MiB
-//!   without equal pages; KSM has no start. `page`: microseconds of the difference for a page that
-//!   is saved at the end.
+//!   without equal pages; KSM has no start. `page`: microseconds of the difference for a page
+//!   that is saved at the end.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -171,7 +170,7 @@ fn zeros(mib: usize) -> Vec<Part> {
     ]
 }
 
-/// The processes of a trace, with other contents each time, until they have so many MiB.
+/// The processes of a trace, with other contents each time, until they have this many MiB.
 fn repeated(trace: &str, mib: usize, setup: &Setup) -> Result<Vec<Spec>> {
     let mut specs = Vec::new();
     let mut pages = 0;
