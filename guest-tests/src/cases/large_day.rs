@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use super::Context;
 use crate::fixtures::contents::Random;
 use crate::fixtures::daemon::Daemon;
-use crate::fixtures::pagemap::{kernel_flags, pfns};
+use crate::fixtures::pagemap::{is_merged, pfns};
 use crate::fixtures::peer::{Peer, pages_shared_by};
 
 cases! { "daemon::large_day":
@@ -32,20 +32,17 @@ const BETWEEN: Duration = Duration::from_secs(10);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Writes between two looks.
 const LOOK: u32 = 60;
-/// Bit of `/proc/kpageflags`.
-const KSM: u64 = 1 << 21;
 
 /// Frames of a pair of processes with the same pages at the same places, and those that only one
 /// of them maps.
 fn frames(peers: &[Peer; 2]) -> (usize, usize) {
     let [one, two] = peers.each_ref().map(|peer| pfns(peer.pid(), 0..PAGES));
     let mut counts = (0, 0);
-    let is_frame = |&pfn: &u64| kernel_flags(pfn) & KSM != 0;
     for (one, two) in one.into_iter().zip(two) {
         if one == two {
             counts.0 += 1;
         } else {
-            let single = [one, two].iter().filter(|pfn| is_frame(pfn)).count();
+            let single = [one, two].into_iter().filter(|&pfn| is_merged(pfn)).count();
             counts.0 += single;
             counts.1 += single;
         }
