@@ -68,12 +68,12 @@ impl SampleCosts {
 
 /// A walk of a search, away from the best strength.
 #[derive(Debug, Clone, Copy)]
-struct StrengthWalk {
+struct Walk {
     is_upward: bool,
     step: u16,
 }
 
-impl StrengthWalk {
+impl Walk {
     /// The next strength; none at either end.
     fn next(&mut self, strength: u16) -> Option<u16> {
         let next = if self.is_upward {
@@ -92,7 +92,7 @@ pub struct StrengthControl {
     strength: u16,
     window: SampleCosts,
     /// The walk of a search; none while the strength is stable.
-    walk: Option<StrengthWalk>,
+    walk: Option<Walk>,
     /// The best strength of the search and its benefit; while stable, the benefit of the first
     /// window.
     best: (u16, f64),
@@ -173,7 +173,7 @@ impl StrengthControl {
                 (2 * self.wait).min(MAX_STABLE)
             };
             self.best = (self.strength, benefit);
-            self.go_on(StrengthWalk {
+            self.go_on(Walk {
                 is_upward: false,
                 step: 1,
             });
@@ -181,7 +181,7 @@ impl StrengthControl {
     }
 
     /// Tries the next strength of the walk.
-    fn go_on(&mut self, mut walk: StrengthWalk) {
+    fn go_on(&mut self, mut walk: Walk) {
         match walk.next(self.strength) {
             Some(next) => {
                 self.strength = next;
@@ -192,12 +192,12 @@ impl StrengthControl {
     }
 
     /// The walk is over: the other one begins, or the best strength becomes stable.
-    fn turn_round(&mut self, walk: StrengthWalk) {
+    fn turn_round(&mut self, walk: Walk) {
         self.strength = self.best.0;
         if walk.is_upward {
             (self.windows, self.quiet) = (0, 0);
         } else {
-            self.go_on(StrengthWalk {
+            self.go_on(Walk {
                 is_upward: true,
                 step: 1,
             });
