@@ -82,6 +82,7 @@ impl Ladder {
         if level == 0 && !region.may_promote(at.params.v_dup, at.now, at.round) {
             return;
         }
+        self.last_promotion = at.now;
         self.counts.promoted += 1;
         self.counts.leapt += u64::from(to > level + 1);
         region.set_standing(Standing::Rising);
