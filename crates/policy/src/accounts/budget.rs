@@ -12,12 +12,13 @@
 //!
 //! A machine that stands still for seconds, or has to find memory for a call, books that time on
 //! the running activity. At a small share its repayment would be minutes to hours of silence: 8 s
-//! at 4.75 % are three minutes. So at most [`MAX_OWED`] of a step has to be repaid. Calls are made
-//! to take 5 ms. Without it: 7,992 s of rest after a step of 8 s at 0.1 %, instead of 100 s.
+//! at 4.75 % are three minutes. So a step longer than [`MAX_STEP`] and [`OUTLIER_FACTOR`] times the
+//! usual step of this activity is an outlier: only that much of it has to be repaid. The usual
+//! length follows, so that an activity with one long step after another pays for all of them.
 //!
 //! # Units
-//! Nanoseconds; shares of one core. Over any time `w` in which no step takes more than
-//! [`MAX_OWED`], used ≤ `p · (w + T_s + saving)` + one batch.
+//! Nanoseconds; shares of one core. Over any time `w` without an outlier, used ≤ `p · (w + T_s +
+//! saving)` + one batch.
 //!
 //! # Source
 //! UKSM §5.3; the debt is that of the generic cell rate algorithm (ITU-T I.371).
@@ -30,8 +31,14 @@ use crate::convert;
 /// to sleep again.
 const NEARLY_PAID: Nanos = 4;
 
-/// The most that has to be repaid of one step: 0.1 s.
-const MAX_OWED: Nanos = 100_000_000;
+/// Steps up to this length are never outliers.
+const MAX_STEP: Nanos = 100_000_000;
+/// A step this many times longer than usual is an outlier: the machine stood still.
+const OUTLIER_FACTOR: Nanos = 16;
+/// The usual length of a step at the start, and its lower bound later.
+const MIN_USUAL_STEP: Nanos = MAX_STEP / OUTLIER_FACTOR;
+/// The usual length of a step where no step counts as an outlier.
+const UNBOUNDED_STEP: Nanos = Nanos::MAX / (4 * OUTLIER_FACTOR);
 
 /// The clock of one activity.
 #[derive(Debug, Clone)]
@@ -41,8 +48,9 @@ pub(crate) struct CpuBudget {
     paid_at: Nanos,
     resting: bool,
     used: Nanos,
-    /// The most that has to be repaid of one step.
-    max_owed: Nanos,
+    /// The usual length of a step, and its lower bound.
+    usual: Nanos,
+    least: Nanos,
     /// Time whose unused budget may be used later.
     saving: Nanos,
 }
@@ -57,7 +65,8 @@ impl CpuBudget {
             paid_at: 0,
             resting: false,
             used: 0,
-            max_owed: MAX_OWED,
+            usual: MIN_USUAL_STEP,
+            least: MIN_USUAL_STEP,
             saving: 0,
         }
     }
@@ -74,7 +83,8 @@ impl CpuBudget {
     /// Each step is repaid in full: for an activity with few and long steps.
     pub(crate) fn in_full(self) -> CpuBudget {
         CpuBudget {
-            max_owed: Nanos::MAX,
+            usual: UNBOUNDED_STEP,
+            least: UNBOUNDED_STEP,
             ..self
         }
     }
@@ -125,7 +135,10 @@ impl CpuBudget {
         if begun >= self.paid_at {
             self.resting = false;
         }
-        let owed = cost.min(self.max_owed);
+        let owed = cost.min(self.usual * OUTLIER_FACTOR);
+        // One outlier raises the usual length by a quarter at most.
+        let usual = (3 * self.usual + cost.min(2 * self.usual)) / 4;
+        self.usual = usual.max(self.least);
         let price = convert::nanos((convert::float(owed) / self.share).ceil());
         let earliest = begun.saturating_sub(self.saving);
         self.paid_at = self.paid_at.max(earliest).saturating_add(price);
@@ -266,7 +279,25 @@ mod tests {
             let silence = (budget.ready_at(now) - now) as f64;
             assert!(silence * share <= 100.1 * MS as f64, "{silence} at {share}");
             assert_eq!(budget.used(), 8003 * MS, "it is counted all the same");
+            // An outlier soon after is excused as well, and the usual length is the same as before.
+            for _ in 0..20 {
+                now = budget.ready_at(now) + MS;
+                budget.charge(now, MS);
+            }
+            assert_eq!(budget.usual, MIN_USUAL_STEP);
         }
+    }
+
+    #[test]
+    fn who_takes_long_again_and_again_pays_for_all_of_it() {
+        let mut budget = CpuBudget::new(0.1, MS);
+        let (mut now, mut excused) = (1000 * MS, 0);
+        for _ in 0..100 {
+            now = budget.ready_at(now) + 1000 * MS;
+            budget.charge(now, 1000 * MS);
+            excused += u32::from(budget.ready_at(now) - now < 8999 * MS);
+        }
+        assert!(excused <= 12, "{excused} of 100");
     }
 
     proptest! {
