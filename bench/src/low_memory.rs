@@ -12,7 +12,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use uksm_testkit::kernel_file;
-use uksm_testkit::zram::{Swap, ZramSwap};
+use uksm_testkit::zram::Swap;
 
 const HUGE: &str = "/proc/sys/vm/nr_hugepages";
 /// KiB of a huge page.
@@ -21,30 +21,12 @@ const HUGE_KIB: u64 = 2048;
 /// The disk of a guest that is started with one.
 const DISK: &str = "/dev/vda";
 
-/// Swap, until it is dropped.
-pub(crate) enum SwapSpace {
-    Compressed { _swap: ZramSwap },
-    OnDisk { _swap: Swap },
-}
-
-impl SwapSpace {
-    /// Compressed memory of this size.
-    ///
-    /// # Errors
-    /// There is no such device, or it is in use.
-    pub(crate) fn compressed(mib: usize) -> Result<SwapSpace> {
-        let _swap = ZramSwap::enable(mib as u64)?;
-        Ok(SwapSpace::Compressed { _swap })
-    }
-
-    /// The guest's disk, of this size.
-    ///
-    /// # Errors
-    /// It has none.
-    pub(crate) fn on_disk(mib: usize) -> Result<SwapSpace> {
-        let _swap = Swap::enable(DISK, mib as u64).context(DISK)?;
-        Ok(SwapSpace::OnDisk { _swap })
-    }
+/// Swap on the guest's disk, of this size.
+///
+/// # Errors
+/// It has none.
+pub(crate) fn swap_on_disk(mib: u64) -> Result<Swap> {
+    Swap::on(DISK, mib).context(DISK)
 }
 
 /// Memory that is taken away, until this is dropped.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use uksm_results::Outcome;
+use uksm_results::interval::bounds;
 use uksm_results::report::{Measured, Window};
 use uksm_results::timeline::{Look, Timeline, nearest_median};
 
@@ -71,7 +72,7 @@ impl TrialResult {
     }
 
     /// The last look.
-    pub(crate) fn judged_at_end(&self) -> Look {
+    pub(crate) fn last_look(&self) -> Look {
         self.looks.last().unwrap_or(NOTHING)
     }
 
@@ -99,8 +100,20 @@ impl TrialResult {
 
     /// The same, or the end.
     pub(crate) fn judged(&self) -> Look {
-        self.at_95().unwrap_or_else(|| self.judged_at_end())
+        self.at_95().unwrap_or_else(|| self.last_look())
     }
+}
+
+/// The mean of each figure of these runs, with the bounds of its interval.
+pub(crate) fn mean_figures(runs: &[TrialResult]) -> BTreeMap<String, f64> {
+    let mut means = BTreeMap::new();
+    for name in runs.first().into_iter().flat_map(|run| run.figures.keys()) {
+        let values = runs.iter().filter_map(|run| run.figures.get(name).copied());
+        let values: Vec<f64> = values.collect();
+        let ends = bounds(&values).into_iter();
+        means.extend(ends.map(|(end, value)| (format!("{name}{end}"), value)));
+    }
+    means
 }
 
 /// Starts the processes of a workload, in order, and waits until they are filled.

@@ -44,7 +44,7 @@ use self::blocks::{
 };
 use self::file_cache::FileCache;
 use crate::comparison::rounds::rounds;
-use crate::comparison::trial::{Trial, TrialResult, start_workload};
+use crate::comparison::trial::{Trial, TrialResult, mean_figures, start_workload};
 use crate::comparison::watch::look_now;
 use crate::measure::machine::free_kib;
 use crate::measure::pagemap::Counter;
@@ -129,7 +129,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
         compare(&mut report, &runs, &case);
         let mut histograms = histograms.into_inner();
         for (trial, runs) in runs {
-            let figures = means(&runs);
+            let figures = mean_figures(&runs);
             let mut measured = trial.measured(runs);
             measured.figures.extend(figures);
             if let Some(counts) = histograms.remove(&measured.name) {
@@ -139,18 +139,6 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
         }
     }
     Ok(report)
-}
-
-/// The mean of each figure of these runs, with the bounds of its interval.
-fn means(runs: &[TrialResult]) -> BTreeMap<String, f64> {
-    let mut means = BTreeMap::new();
-    for name in runs.first().into_iter().flat_map(|run| run.figures.keys()) {
-        let values = runs.iter().filter_map(|run| run.figures.get(name).copied());
-        let values: Vec<f64> = values.collect();
-        let ends = bounds(&values).into_iter();
-        means.extend(ends.map(|(end, value)| (format!("{name}{end}"), value)));
-    }
-    means
 }
 
 /// The figures of which there are ratios: more of them is better.
@@ -424,7 +412,7 @@ mod tests {
 
     #[test]
     fn a_figure_of_several_runs_is_their_mean_with_an_interval() {
-        let figures = means(&[run(10.0), run(40.0)]);
+        let figures = mean_figures(&[run(10.0), run(40.0)]);
         assert!((figures["huge"] - 20.0).abs() < 1e-9, "{figures:?}");
         assert!(figures["huge_low"] < 20.0 && figures["huge_high"] > 20.0);
         assert_eq!(figures["frames"], 0.0);

@@ -31,8 +31,8 @@ use anyhow::{Context, Error, Result, ensure};
 use serde_json::Value;
 use uksm_results::report::{Measured, Report};
 use uksm_results::timeline::{Look, Timeline, median};
+use uksm_testkit::zram::Swap;
 
-use crate::low_memory::SwapSpace;
 use crate::rng::{Rng, shuffle};
 use crate::setup::Setup;
 use crate::variants::System as _;
@@ -48,7 +48,7 @@ const SECONDS: u64 = 15;
 /// Seconds of the warm-up, which is no run of a policy and has no figures.
 const WARM_UP: u64 = 5;
 /// Swap for the memory that members lack, MiB.
-const SWAP_MIB: usize = 96;
+const SWAP_MIB: u64 = 96;
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A new daemon may leave its first query unanswered for this many seconds.
@@ -123,7 +123,7 @@ struct PolicyRun {
 /// Runs all policies in all cases.
 pub(super) fn run(setup: &Setup) -> Result<Report> {
     let mut report = setup.report("groups")?;
-    let _swap = SwapSpace::compressed(SWAP_MIB)?;
+    let _swap = Swap::compressed(SWAP_MIB)?;
     let cases: Vec<LowMemoryGroup> = setup.cases_or(&["FIOlow", "MRlow"])?;
     let wanted = |policy: &Policy| setup.wants(&policy.name());
     let policies: Vec<Policy> = Policy::ALL.into_iter().filter(wanted).collect();

@@ -22,25 +22,24 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use anyhow::{Error, Result, bail};
-use uksm_results::interval::bounds;
+use anyhow::{Error, Result, ensure};
 use uksm_results::report::Report;
 
 use super::replay;
 use crate::comparison::rounds::rounds;
-use crate::comparison::trial::{Trial, TrialResult, end, start_workload};
+use crate::comparison::trial::{Trial, TrialResult, end, mean_figures, start_workload};
 use crate::comparison::watch::Watch;
 use crate::guests::huge_pages;
 use crate::setup::Setup;
 use crate::units::MIB_PAGES;
 use crate::variants::ksm::{KsmSwitch, ScanRate, Settings};
 use crate::variants::{Setting, Variant};
-use crate::workload::{Behaviour, Contents, Order, Part, Process, Spec};
+use crate::workload::{Behaviour, Contents, Order, Part, Process, Spec, mergeable_mib};
 
 /// The window, in seconds.
 const WINDOW: u64 = 30;
-/// Least MiB of a case in all.
-const LEAST_MIB: usize = 256;
+/// MiB of a case in all, at least.
+const MIN_MIB: usize = 256;
 /// KSM as Proxmox VE and OpenShift run it (ksmtuned) while memory is short.
 const KSMTUNED: ScanRate = ScanRate {
     pages_to_scan: 1000,
@@ -51,93 +50,59 @@ const ZEROS_FAMILY: u64 = 31;
 const STEP_MS: u64 = 50;
 const STEPS: usize = 1200;
 
-/// A workload.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum InstalledCase {
-    Once,
-    Clone,
-    Mixed,
-    Zeros,
-    Trace(String),
-}
-
-/// All cases, the one that others are compared with first.
+/// All cases; the figures of others need those of the first.
 const CASES: [&str; 9] = [
     "once", "clone", "mixed", "redis", "python", "node", "guests", "desktop", "zeros",
 ];
+
+/// A workload, by its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct InstalledCase(String);
 
 impl FromStr for InstalledCase {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<InstalledCase> {
-        Ok(match name {
-            "once" => InstalledCase::Once,
-            "clone" => InstalledCase::Clone,
-            "mixed" => InstalledCase::Mixed,
-            "zeros" => InstalledCase::Zeros,
-            trace if CASES.contains(&trace) => InstalledCase::Trace(trace.to_owned()),
-            _ => bail!("no case '{name}'; there are {}", CASES.join(", ")),
-        })
+        let all = CASES.join(", ");
+        ensure!(CASES.contains(&name), "no case '{name}'; there are {all}");
+        Ok(InstalledCase(name.to_owned()))
     }
 }
 
 impl InstalledCase {
-    fn name(&self) -> &str {
-        match self {
-            InstalledCase::Once => "once",
-            InstalledCase::Clone => "clone",
-            InstalledCase::Mixed => "mixed",
-            InstalledCase::Zeros => "zeros",
-            InstalledCase::Trace(name) => name,
-        }
-    }
-
     fn specs(&self, setup: &Setup) -> Result<Vec<Spec>> {
-        let mib = setup.size_or(LEAST_MIB);
+        let mib = setup.size_or(MIN_MIB);
         let one = |parts| Spec {
             seed: setup.seed,
             parts,
             huge: true,
             mergeable: false,
         };
-        Ok(match self {
-            InstalledCase::Once => vec![one(vec![Part::still(Contents::Distinct, 3, 1)])],
-            InstalledCase::Clone => {
-                vec![one(vec![Part::still(Contents::Distinct, 3, mib / 2)]); 2]
-            }
-            InstalledCase::Mixed => vec![Spec::mixed(setup.seed, mib / 2, mib / 2, true)],
-            InstalledCase::Zeros => vec![one(zeros(mib))],
-            InstalledCase::Trace(name) => repeated(name, mib, setup)?,
+        Ok(match self.0.as_str() {
+            "once" => vec![one(vec![Part::still(Contents::Distinct, 3, 1)])],
+            "clone" => vec![one(vec![Part::still(Contents::Distinct, 3, mib / 2)]); 2],
+            "mixed" => vec![Spec::mixed(setup.seed, mib / 2, mib / 2, true)],
+            "zeros" => vec![one(zeros(mib))],
+            trace => repeated(trace, mib, setup)?,
         })
     }
 
-    /// The same systems for all cases but zeros, where each has its setting for zeros.
-    fn variants(&self, share: Option<f64>) -> Vec<Variant> {
-        let mut variants = vec![
-            Variant::uksm_governor("low"),
-            Variant::uksm_governor("full"),
-            Variant::ksm("ksm-1000-50ms", Settings::at(KSMTUNED)),
-            Variant::ksm_advisor(),
-            Variant::ksm_unlimited(),
-        ];
-        variants.extend(share.map(|share| Variant {
-            name: "ksm-held".to_owned(),
-            ..Variant::ksm_at(share)
-        }));
-        if *self == InstalledCase::Zeros {
-            for variant in &mut variants {
-                match &mut variant.setting {
-                    Setting::Uksm(options) => {
-                        options.extend(["--merge", "zero"].map(str::to_owned));
-                    }
-                    Setting::Ksm(settings) => {
-                        settings.switches = vec![(KsmSwitch::ZeroPages, true)];
-                    }
-                    Setting::NoDedup => {}
-                }
+    /// A run of a system; where the memory is zeros it has its setting for them.
+    fn trial(&self, mut variant: Variant, specs: &[Spec], setup: &Setup) -> Trial {
+        if self.0 == "zeros" {
+            match &mut variant.setting {
+                Setting::Uksm(options) => options.extend(["--merge", "zero"].map(str::to_owned)),
+                Setting::Ksm(settings) => settings.switches = vec![(KsmSwitch::ZeroPages, true)],
+                Setting::NoDedup => {}
             }
         }
-        variants
+        Trial {
+            variant,
+            case: self.0.clone(),
+            specs: specs.to_vec(),
+            limit: setup.limit_or(WINDOW),
+            max_runs: usize::MAX,
+        }
     }
 }
 
@@ -195,40 +160,48 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
         huge: true,
         ..setup.clone()
     };
-    // The CPU of each system beside next to nothing.
+    // The CPU of uksm beside next to nothing, by governor.
     let mut once = BTreeMap::new();
     for case in setup.cases_or::<InstalledCase>(&CASES)? {
         let specs = case.specs(setup)?;
-        let mut share = None;
-        // KSM is held at what uksm used at governor low.
-        for is_held in [false, true] {
-            let variants = case.variants(share.filter(|_| is_held)).into_iter();
-            let variants = variants.filter(|variant| (variant.name == "ksm-held") == is_held);
-            let trials: Vec<Trial> = variants
-                .map(|variant| Trial {
-                    variant,
-                    case: case.name().to_owned(),
-                    specs: specs.clone(),
-                    limit: setup.limit_or(WINDOW),
-                    max_runs: usize::MAX,
-                })
+        let run = |variants: Vec<Variant>| -> Result<Vec<(Variant, Vec<TrialResult>)>> {
+            let trials = variants.into_iter();
+            let trials: Vec<Trial> = trials
+                .map(|variant| case.trial(variant, &specs, setup))
                 .collect();
-            for (trial, runs) in rounds(&one_window, &trials, setup.repeats, setup)? {
-                let name = &trial.variant.name;
-                let cpu: Vec<f64> = runs.iter().map(|run| run.figures["cpu"]).collect();
-                let mean = cpu.iter().sum::<f64>() / cpu.len() as f64;
-                if name == "uksm-low" {
-                    share = Some(mean / trial.limit.as_secs_f64());
-                }
-                if case == InstalledCase::Once && name.starts_with("uksm-") {
-                    once.insert(name.clone(), mean);
-                }
-                let figures = means(&runs, once.get(name).copied().unwrap_or_default());
-                println!("{name} {}: {figures:.2?}", case.name());
-                let mut measured = trial.measured(runs);
-                measured.figures.extend(figures);
-                report.variants.push(measured);
+            let all = rounds(&one_window, &trials, setup.repeats, setup)?.into_iter();
+            Ok(all
+                .map(|(trial, runs)| (trial.variant.clone(), runs))
+                .collect())
+        };
+        let mut all = run(vec![
+            Variant::uksm_governor("low"),
+            Variant::uksm_governor("full"),
+            Variant::ksm("ksm-1000-50ms", Settings::at(KSMTUNED)),
+            Variant::ksm_advisor(),
+            Variant::ksm_unlimited(),
+        ])?;
+        if let Some((_, runs)) = all.iter().find(|(variant, _)| variant.name == "uksm-low") {
+            let share = mean_figures(runs)["cpu"] / setup.limit_or(WINDOW).as_secs_f64();
+            all.extend(run(vec![Variant {
+                name: "ksm-held".to_owned(),
+                ..Variant::ksm_at(share)
+            }])?);
+        }
+        for (variant, mut runs) in all {
+            let name = &variant.name;
+            if case.0 == "once" && name.starts_with("uksm-") {
+                once.insert(name.clone(), mean_figures(&runs)["cpu"]);
             }
+            let once = once.get(name).copied().unwrap_or_default();
+            for run in &mut runs {
+                add_page(run, once);
+            }
+            let figures = mean_figures(&runs);
+            println!("{name} {}: {figures:.2?}", case.0);
+            let mut measured = case.trial(variant, &specs, setup).measured(runs);
+            measured.figures.extend(figures);
+            report.variants.push(measured);
         }
     }
     Ok(report)
@@ -236,7 +209,7 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
 
 /// One system for the whole window.
 fn one_window(trial: &Trial, setup: &Setup) -> Result<TrialResult> {
-    let target = crate::workload::mergeable_mib(&trial.specs)?;
+    let target = mergeable_mib(&trial.specs)?;
     let processes = start_workload(&trial.specs, &trial.variant, setup)?;
     let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
     let mut watch = Watch::new(&pids, setup)?.every(trial.limit / 60);
@@ -247,7 +220,7 @@ fn one_window(trial: &Trial, setup: &Setup) -> Result<TrialResult> {
     }
     let own_mib = system.own_mib();
     let mut run = end(trial, system, watch, processes, target)?;
-    let last = run.judged_at_end();
+    let last = run.last_look();
     let own_mib = own_mib + ksm_mib(&run);
     let more = [
         ("cpu", last.cpu_seconds),
@@ -272,23 +245,14 @@ fn ksm_mib(run: &TrialResult) -> f64 {
     }
 }
 
-/// The mean of each figure, with its bounds; and of what a saved page took beyond `once`.
-fn means(runs: &[TrialResult], once: f64) -> BTreeMap<String, f64> {
-    let values = |name: &str| -> Vec<f64> { runs.iter().map(|run| run.figures[name]).collect() };
-    let mut columns: Vec<(&str, Vec<f64>)> = ["cpu", "saved_mib", "own_mib", "net_mib"]
-        .map(|name| (name, values(name)))
-        .into();
-    let pages = |mib: f64| mib * MIB_PAGES as f64;
-    let each = values("cpu").into_iter().zip(values("saved_mib"));
-    let each = each.filter(|&(_, saved)| saved >= 1.0);
-    let each = each.map(|(cpu, saved)| (cpu - once) * 1e6 / pages(saved));
-    columns.push(("once", vec![once]));
-    columns.push(("page", each.collect()));
-    let named = columns.into_iter().flat_map(|(name, values)| {
-        let ends = bounds(&values).into_iter();
-        ends.map(move |(end, value)| (format!("{name}{end}"), value))
-    });
-    named.collect()
+/// Adds what a saved page took beyond `once`, where a MiB was saved.
+fn add_page(run: &mut TrialResult, once: f64) {
+    let pages = run.figures["saved_mib"] * MIB_PAGES as f64;
+    let page = (run.figures["cpu"] - once) * 1e6 / pages;
+    run.figures.insert("once".to_owned(), once);
+    if pages >= MIB_PAGES as f64 {
+        run.figures.insert("page".to_owned(), page);
+    }
 }
 
 #[cfg(test)]
@@ -298,7 +262,7 @@ mod tests {
     #[test]
     fn every_case_is_known_by_its_name() {
         for name in CASES {
-            assert_eq!(name.parse::<InstalledCase>().unwrap().name(), name);
+            assert_eq!(name.parse::<InstalledCase>().unwrap().0, name);
         }
         let error = "cloud".parse::<InstalledCase>().unwrap_err().to_string();
         assert!(

@@ -26,12 +26,13 @@ use anyhow::{Context, Error, Result, bail, ensure};
 use uksm_results::report::Report;
 use uksm_results::timeline::Timeline;
 use uksm_testkit::kernel_file;
+use uksm_testkit::zram::Swap;
 
 use crate::comparison::rounds::interleave_by;
 use crate::comparison::trial::{Trial, TrialResult};
 use crate::comparison::watch::{Watch, look_now};
 use crate::guests::{self, Guest, GuestSpec, again_if_lost};
-use crate::low_memory::{OccupiedMemory, SwapSpace};
+use crate::low_memory::{OccupiedMemory, swap_on_disk};
 use crate::measure::duplicates::mergeable_pages_of;
 use crate::measure::machine::MachineCounters;
 use crate::measure::pagemap::{Counter, mapping_of};
@@ -56,7 +57,7 @@ const SETTLE_TIME: Duration = Duration::from_secs(1);
 const APART: Duration = Duration::from_secs(8);
 const LOOK: Duration = Duration::from_millis(500);
 /// Swap, where memory is short. The disk has this size, too.
-const SWAP_MIB: usize = 1024;
+const SWAP_MIB: u64 = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MachinesCase {
@@ -98,8 +99,8 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
         };
         let _swap = match case {
             MachinesCase::Idle | MachinesCase::Booting => None,
-            MachinesCase::Overcommitted => Some(SwapSpace::compressed(SWAP_MIB)?),
-            MachinesCase::OvercommittedDisk => Some(SwapSpace::on_disk(SWAP_MIB)?),
+            MachinesCase::Overcommitted => Some(Swap::compressed(SWAP_MIB)?),
+            MachinesCase::OvercommittedDisk => Some(swap_on_disk(SWAP_MIB)?),
         };
         let mut settings = vec![
             (Variant::uksm_governor("full"), usize::MAX),

@@ -3,7 +3,7 @@
 mod scene;
 
 use scene::*;
-use uksm_policy::command::{Nanos, PAGE_SIZE, Reason, SpaceId};
+use uksm_policy::command::{Command, Nanos, PAGE_SIZE, Reason, SpaceId};
 use uksm_policy::mix::SplitMix64;
 use uksm_policy::params::{Contents, Governor, Params};
 use uksm_simulator::{Content, Fill, Host, Run, check};
@@ -207,6 +207,14 @@ fn where_frames_are_refused_those_with_one_mapping_make_room_soon() {
     }
 }
 
+/// The number of commands of a kind until then.
+fn commands_until(run: &mut Run, end: Nanos, is_one: fn(&Command) -> bool) -> usize {
+    run.commands = Some(vec![]);
+    run.quietly_until(end);
+    let commands = run.commands.take().unwrap();
+    commands.into_iter().filter(is_one).count()
+}
+
 #[test]
 fn where_memory_is_short_frames_with_one_mapping_go_soon_and_few_listings_are_made() {
     let mut times = vec![];
@@ -222,14 +230,9 @@ fn where_memory_is_short_frames_with_one_mapping_go_soon_and_few_listings_are_ma
         let begun = run.now();
         let done = |host: &Host| host.given_back >= 64 * MIB * 9 / 10;
         times.push(run.until_done(begun + 900 * S, done).unwrap() / MS);
-        run.commands = Some(vec![]);
         let end = run.now() + 3600 * S;
-        run.quietly_until(end);
-        let commands = run.commands.take().unwrap();
-        let listings = commands
-            .iter()
-            .filter(|command| matches!(command, uksm_policy::Command::Frames { .. }));
-        let listings = listings.count();
+        let is_listing = |command: &Command| matches!(command, Command::Frames { .. });
+        let listings = commands_until(&mut run, end, is_listing);
         eprintln!("{is_short}: {times:?} ms, {listings} pieces of listings in the next hour");
         assert!(listings < 200, "{listings}");
     }
@@ -242,14 +245,9 @@ fn without_memory_nothing_is_given_back_until_there_is_some() {
     merge(&mut run, 99, 20 * S);
     run.host.copies = 100;
     run.host.exit(SpaceId(1));
-    run.commands = Some(vec![]);
-    run.quietly_until(3600 * S);
+    let is_try = |command: &Command| matches!(command, Command::GiveBack { .. });
+    let tries = commands_until(&mut run, 3600 * S, is_try);
     assert_eq!(run.host.given_back, 100);
-    let commands = run.commands.take().unwrap();
-    let tries = commands
-        .iter()
-        .filter(|command| matches!(command, uksm_policy::Command::GiveBack { .. }));
-    let tries = tries.count();
     eprintln!("{tries} tries in an hour");
     assert!((2..40).contains(&tries), "{tries}");
     run.host.copies = u64::MAX;

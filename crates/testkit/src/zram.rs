@@ -49,14 +49,29 @@ impl Drop for Zram {
 
 /// A device that is used as swap, until dropped.
 #[derive(Debug)]
-pub struct Swap(CString);
+pub struct Swap {
+    path: CString,
+    /// Removed after it was taken out of use.
+    device: Option<Zram>,
+}
 
 impl Swap {
+    /// Makes and uses compressed memory of this size.
+    ///
+    /// # Errors
+    /// As [`Zram::create`] and [`Swap::on`].
+    pub fn compressed(mebibytes: u64) -> io::Result<Swap> {
+        let device = Zram::create(mebibytes)?;
+        let mut swap = Swap::on(device.path(), mebibytes)?;
+        swap.device = Some(device);
+        Ok(swap)
+    }
+
     /// Uses all of a device of this size; what it held is lost.
     ///
     /// # Errors
     /// The device is not there, or the kernel does not swap to it.
-    pub fn enable(path: &str, mebibytes: u64) -> io::Result<Swap> {
+    pub fn on(path: &str, mebibytes: u64) -> io::Result<Swap> {
         write_header(path, mebibytes)?;
         let path = CString::new(path)?;
         // SAFETY: swapon reads the path only.
@@ -64,39 +79,17 @@ impl Swap {
             let error = io::Error::last_os_error();
             return Err(io::Error::new(error.kind(), format!("swapon: {error}")));
         }
-        Ok(Swap(path))
+        Ok(Swap { path, device: None })
     }
 }
 
 impl Drop for Swap {
     fn drop(&mut self) {
         // SAFETY: swapoff reads the path only.
-        if unsafe { libc::swapoff(self.0.as_ptr()) } != 0 {
+        if unsafe { libc::swapoff(self.path.as_ptr()) } != 0 {
             let error = io::Error::last_os_error();
-            eprintln!("{:?} stays in use as swap: {error}", self.0);
+            eprintln!("{:?} stays in use as swap: {error}", self.path);
         }
-    }
-}
-
-/// Swap on compressed memory, until dropped.
-#[derive(Debug)]
-pub struct ZramSwap {
-    _swap: Swap,
-    /// Removed after it was taken out of use.
-    _device: Zram,
-}
-
-impl ZramSwap {
-    /// Makes and uses a swap device of this size.
-    ///
-    /// # Errors
-    /// As [`Zram::create`] and [`Swap::enable`].
-    pub fn enable(mebibytes: u64) -> io::Result<ZramSwap> {
-        let device = Zram::create(mebibytes)?;
-        Ok(ZramSwap {
-            _swap: Swap::enable(device.path(), mebibytes)?,
-            _device: device,
-        })
     }
 }
 

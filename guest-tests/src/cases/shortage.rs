@@ -41,7 +41,7 @@ const STOPPED: Duration = Duration::from_secs(8);
 /// Limit of the time until all pages are merged, and of that until half of them are given back,
 /// which takes 4 to 30 s. When the kernel swaps an eighth of them depends on the third process.
 const MAX_TIME: Duration = Duration::from_secs(60);
-const MOST_LEFT: usize = PAGES / 2;
+const MAX_LEFT: usize = PAGES / 2;
 
 /// Pages of the peer that are frames.
 fn frames(peer: &Peer) -> usize {
@@ -85,7 +85,7 @@ fn where_memory_is_short_frames_with_one_mapping_are_given_back_and_swapped(cont
     signal(daemon.pid(), libc::SIGCONT);
     let continued = Instant::now();
     let mut left = PAGES;
-    while left > MOST_LEFT && continued.elapsed() < MAX_TIME {
+    while left > MAX_LEFT && continued.elapsed() < MAX_TIME {
         sleep(Duration::from_millis(500));
         left = frames(&peers[1]);
     }
@@ -104,7 +104,7 @@ fn where_memory_is_short_frames_with_one_mapping_are_given_back_and_swapped(cont
     daemon.stop();
     assert!(out_before > 0, "memory should be short");
     assert_eq!(before, 0, "frames cannot be swapped");
-    assert!(left <= MOST_LEFT, "{left} frames are left");
+    assert!(left <= MAX_LEFT, "{left} frames are left");
     assert!(most >= PAGES / 8, "only {most} pages are swapped");
     assert_eq!(events("oom_kill"), kills, "nobody should be killed");
     peers[0].run(|own| own.memory.flip(0..PAGES));

@@ -95,6 +95,11 @@ impl GivingBack {
         now < self.short_until
     }
 
+    /// Whether listings do not wait for their share.
+    pub(super) fn is_urgent(&self, now: Nanos) -> bool {
+        self.is_open || self.is_short(now)
+    }
+
     /// A listing of all frames is complete.
     pub(super) fn listed(&mut self, singles: Singles, now: Nanos) {
         if self.sweep.is_none() {
