@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use uksm_policy::command::{FoldKind, Lines, PageFlags, PageState, Reason, SpaceId, Status};
 
 use super::Context;
-use crate::fixtures::accounting::{free_pages, set, signed, value};
+use crate::fixtures::accounting::{free_pages, numbers, set, signed, value};
 use crate::fixtures::contents::{HUGE_PAGES, WORDS};
 use crate::fixtures::domain::{Domain, Permit, entry};
 use crate::fixtures::memory::Huge;
@@ -126,7 +126,9 @@ fn huge_pages_are_split_only_with_the_right_to_split(_: &mut Context) {
     let gained = free_pages() - free;
     assert!(
         gained > signed(PAGES) * 9 / 10,
-        "{PAGES} pages should become free, not {gained}"
+        "{PAGES} pages should become free, not {gained}: {:?} {:?}",
+        domain.info(),
+        numbers("/proc/meminfo")
     );
     assert_intact(&mut a);
     assert_intact(&mut b);
