@@ -28,17 +28,15 @@ pub fn of_page(pfn: u64) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(word))
 }
 
-/// Number (PFN) and flags of the frames of all domains, mapped or not, in ascending order. Those of
-/// in-kernel KSM are not among them: they are on the LRU. Compacts all memory.
+/// Whether a page with these flags is a frame of a domain. Those of in-kernel KSM are not: they are
+/// on the LRU.
 ///
 /// Kernels show the mark (`KPF_KSM`) for other anonymous pages too, and the kernel's own pages can
 /// look like it. Frames are anonymous, up to date, off the LRU, not on their way to its active
 /// list, and not exclusive (`PG_anon_exclusive`), unlike a page that was just written. A page that
 /// was used just now may be on its way to the LRU, and look like one.
-///
-/// # Errors
-/// The files cannot be read.
-pub fn frames() -> io::Result<Vec<(u64, u64)>> {
+#[must_use]
+pub fn is_frame(flags: u64) -> bool {
     const KPF_UPTODATE: u64 = 1 << 3;
     const KPF_LRU: u64 = 1 << 5;
     const KPF_ACTIVE: u64 = 1 << 6;
@@ -50,6 +48,15 @@ pub fn frames() -> io::Result<Vec<(u64, u64)>> {
     const KPF_EXCLUSIVE: u64 = 1 << 34;
     const OTHERS: u64 = KPF_LRU | KPF_ACTIVE | KPF_HWPOISON | KPF_EXCLUSIVE;
     const MERGED: u64 = KPF_UPTODATE | KPF_SWAPBACKED | KPF_KSM;
+    flags & (MERGED | OTHERS) == MERGED
+}
+
+/// Number (PFN) and flags of the frames of all domains, mapped or not, in ascending order, as
+/// [`is_frame`] knows them. Compacts all memory.
+///
+/// # Errors
+/// The files cannot be read.
+pub fn frames() -> io::Result<Vec<(u64, u64)>> {
     // Memory is allocated first; then pages on their way to the LRU are moved there. Twice the
     // memory's pages: there are holes between addresses.
     let pages = kernel_file::number("/proc/meminfo", "MemTotal")? / 2;
@@ -65,6 +72,6 @@ pub fn frames() -> io::Result<Vec<(u64, u64)>> {
     let flags = flags.map(|&word| u64::from_ne_bytes(word));
     Ok((0..)
         .zip(flags)
-        .filter(|(_, flags)| flags & (MERGED | OTHERS) == MERGED)
+        .filter(|&(_, flags)| is_frame(flags))
         .collect())
 }
