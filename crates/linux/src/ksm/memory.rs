@@ -40,6 +40,9 @@ const FRAME: u64 = (1 << 55) - 1;
 /// `KPF_KSM` and `KPF_ZERO_PAGE`.
 const MERGED: u64 = 1 << 21;
 const ZEROS: u64 = 1 << 24;
+/// `KPF_MAPPEDTODISK`, later `KPF_OWNER_2`: of an anonymous page, that it is its process's own
+/// (`PG_anon_exclusive`). 6.12 shows `KPF_KSM` for every anonymous page; merged ones are never so.
+const OWN: u64 = 1 << 34;
 
 /// The kernel's flags of all frames; none without the right to read them.
 #[derive(Debug)]
@@ -134,7 +137,7 @@ impl Memory {
         }
         let flags = frames.of_frame(word & FRAME);
         let is_merged = match flags {
-            Some(flags) => flags & MERGED != 0,
+            Some(flags) => flags & (MERGED | OWN) == MERGED,
             None => word & EXCLUSIVE == 0,
         };
         let is_zeros = flags.is_some_and(|flags| flags & ZEROS != 0);
