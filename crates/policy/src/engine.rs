@@ -138,7 +138,6 @@ impl Engine {
         self.discovery.take_shares(&params);
         self.ladder.take_shares(&params);
         self.hints.take_shares(&params);
-        self.hash.take_shares(&params);
         self.params = params;
         Ok(())
     }
@@ -153,8 +152,6 @@ impl Engine {
     pub fn step(&mut self, now: Nanos, spent: Spent, observation: Observation) -> Command {
         if self.clock.advance(now) {
             self.accounts.start(self.clock.now());
-            self.ladder.start(self.clock.now());
-            self.hash.start(self.clock.now());
         }
         self.book(spent);
         self.observe(observation, spent.call);
@@ -196,12 +193,9 @@ impl Engine {
             Payer::Nobody | Payer::Spare | Payer::Next | Payer::Batch => {}
         });
         self.ladder.note_waking(self.accounts.waking());
-        // The cost of a sample, for levels and the strength control, includes this.
         match answered {
-            Payer::Level(_) | Payer::Spare => {
-                self.ladder.worked(answered, spent.step);
-                self.hash.worked(spent.step);
-            }
+            // The cost of a sample includes this.
+            Payer::Level(level) => self.ladder.worked(usize::from(level), spent.step),
             Payer::Batch => self.batch_worked(spent.step),
             _ => {}
         }
@@ -319,8 +313,7 @@ impl Engine {
                 self.lookup.reaped(&frames, cursor, now);
             }
             (Turn::Rehash, Observation::Frames { frames, cursor }) => {
-                self.hash
-                    .rehashed(&mut self.lookup, &frames, cursor, now, cost);
+                self.hash.rehashed(&mut self.lookup, &frames, cursor, now);
             }
             (turn, observation) => panic!("{observation:?} does not answer {turn:?}"),
         }
@@ -430,16 +423,12 @@ impl Engine {
             lifetimes: &self.lifetimes,
             shortest: self.discovery.shortest(),
         };
-        let wanted = self.hash.samples_wanted();
         let may_sample_newcomers = || self.discovery.may_sample_newcomers(at.now);
         let selection = match level {
             Some(level) => self
                 .ladder
-                .select(level, may_sample_newcomers, wanted, &mut from, at),
-            None => {
-                let missing = self.hash.samples_missing(at.now);
-                self.ladder.select_spare(missing, &mut from, at)
-            }
+                .select(level, may_sample_newcomers, &mut from, at),
+            None => self.ladder.select_spare(&mut from, at),
         }?;
         if selection.picks.is_empty() {
             if selection.round_over {

@@ -1,7 +1,6 @@
 //! The hash of a page, and how much of the page is hashed.
 
 pub(crate) mod adaptive;
-mod growth;
 pub mod line;
 mod rehash;
 pub mod strength;

@@ -18,7 +18,6 @@ mod membership;
 mod promotion;
 mod rewrite_checks;
 pub(crate) mod sampling;
-mod strength_samples;
 mod watch_schedule;
 
 use std::collections::VecDeque;
@@ -28,13 +27,11 @@ use crate::accounts::page_cost::PageCost;
 use crate::accounts::payer::Payer;
 use crate::command::Nanos;
 use crate::convert;
-use crate::hash::adaptive::ReadingCost;
 use crate::params::{Params, SECOND};
 use crate::region::{Permutations, Region, Regions, State};
 use crate::report::{LevelReport, PromotionReport, SamplingReport};
 use calendar::{Calendar, Note};
 use level::{Level, Quota};
-use strength_samples::StrengthSamples;
 
 /// Cost of a page, in nanoseconds, assumed until it is measured.
 const FIRST_COST: f64 = 1000.0;
@@ -71,8 +68,6 @@ pub(crate) struct Ladder {
     unswept: Calendar,
     /// Pages read by first sweeps.
     swept_first: u64,
-    /// The progress of a search through the regions.
-    strength_samples: StrengthSamples,
     /// The times of looks at regions that are watched or on trial, and the budget of these looks
     /// beside the bottom level's share.
     watched: Calendar,
@@ -84,13 +79,8 @@ pub(crate) struct Ladder {
     probes_due: Nanos,
     /// Cost of a page in the last calls.
     sample_cost: PageCost,
-    /// Cost of the work on a page of these calls, and the number of pages without a known cost yet.
-    work_cost: PageCost,
-    brought: u64,
     /// Cost of one wake-up.
     waking: Nanos,
-    /// The time of the last promotion, or the start.
-    last_promotion: Nanos,
     counts: PromotionReport,
 }
 
@@ -108,17 +98,13 @@ impl Ladder {
             newcomers: VecDeque::new(),
             unswept: Calendar::default(),
             swept_first: 0,
-            strength_samples: StrengthSamples::default(),
             watched: Calendar::default(),
             looking: CpuBudget::new(params.cpu * LOOKS_SHARE, WATCHED_IN_ADVANCE),
             checks: Calendar::default(),
             checking: CpuBudget::new(params.bottom_cpu * CHECKS_SHARE, WATCHED_IN_ADVANCE),
             probes_due: 0,
             sample_cost: PageCost::new(FIRST_COST, 20.0, 1000.0),
-            work_cost: PageCost::new(FIRST_COST, 20.0, 1000.0),
-            brought: 0,
             waking: 0,
-            last_promotion: 0,
             counts: PromotionReport::default(),
         }
     }
@@ -131,11 +117,6 @@ impl Ladder {
         self.looking.set_share(params.cpu * LOOKS_SHARE);
     }
 
-    /// The run starts.
-    pub(crate) fn start(&mut self, now: Nanos) {
-        self.last_promotion = now;
-    }
-
     /// The top level.
     pub(crate) fn top(&self) -> usize {
         self.levels.len() - 1
@@ -146,24 +127,9 @@ impl Ladder {
         0..self.levels.len()
     }
 
-    /// The time of the last promotion, or the start.
-    pub(crate) fn last_promotion(&self) -> Nanos {
-        self.last_promotion
-    }
-
     /// Pages of the regions on the ladder.
     pub(crate) fn total(&self) -> u64 {
         self.levels.iter().map(Level::total).sum()
-    }
-
-    /// The cost of reading all pages once, and of reading `indexed` pages.
-    pub(crate) fn reading_cost(&self, indexed: u64) -> ReadingCost {
-        let each = self.sample_cost.each() + self.work_cost.each();
-        ReadingCost {
-            pages: self.total(),
-            all: convert::float(self.total()) * each,
-            indexed: convert::float(indexed) * each,
-        }
     }
 
     /// Sets the cost of one wake-up.
@@ -191,18 +157,9 @@ impl Ladder {
         }
     }
 
-    /// Merging the finds of a level has cost this much.
-    pub(crate) fn merged(&mut self, level: usize, cost: Nanos) {
+    /// Work for a level has cost this much: on its samples, or on merging its pages.
+    pub(crate) fn worked(&mut self, level: usize, cost: Nanos) {
         self.levels[level].worked(cost);
-    }
-
-    /// Working through the samples for `payer` has cost this much.
-    pub(crate) fn worked(&mut self, payer: Payer, cost: Nanos) {
-        if let Payer::Level(level) = payer {
-            self.levels[usize::from(level)].worked(cost);
-        }
-        self.work_cost
-            .measured(std::mem::take(&mut self.brought), cost);
     }
 
     /// `samples` pages were sampled for `payer`, for `cost`.
@@ -213,7 +170,6 @@ impl Ladder {
             _ => self.levels[0].measured(samples, cost),
         }
         self.sample_cost.measured(samples, cost);
-        self.brought = samples;
     }
 
     /// The time at which a part of the ladder is due and may run. Newcomers are also paid from a

@@ -37,8 +37,6 @@ pub(crate) struct Merge {
     /// No new frame is asked for before this time; and the number of refusals in a row.
     no_frames_until: Nanos,
     no_frames: u32,
-    /// The last time at which most pages of a batch were merged.
-    fruitful: Nanos,
     outcomes: Outcomes,
     pages: MergedReport,
     huge: HugeReport,
@@ -78,7 +76,6 @@ impl Merge {
             drained: None,
             no_frames_until: 0,
             no_frames: 0,
-            fruitful: 0,
             outcomes: Outcomes::default(),
             pages: MergedReport::default(),
             huge: HugeReport::default(),
@@ -135,18 +132,6 @@ impl Merge {
     /// The pages of the batch under way, in its order.
     pub(crate) fn in_flight(&self) -> &[WaitingPage] {
         &self.in_flight
-    }
-
-    /// A batch of `tried` pages came back, of which `merged` were merged.
-    pub(crate) fn gained(&mut self, merged: usize, tried: usize, now: Nanos) {
-        if 2 * merged > tried {
-            self.fruitful = now;
-        }
-    }
-
-    /// The last time at which most pages of a batch were merged; 0 if never.
-    pub(crate) fn fruitful(&self) -> Nanos {
-        self.fruitful
     }
 
     /// The batch came back.

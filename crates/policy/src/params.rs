@@ -104,8 +104,9 @@ crate::parameters! {
 
         /// Cache lines of a page that are hashed.
         ///
-        /// `None` adapts them (UKSM §6.1).
-        strength: Option<u16> = None, optional("auto", count(1..=PAGE_LINES).of("lines"));
+        /// Pages that they do not distinguish are read in full; with `merge = "zero"` none is, and
+        /// at least 16 lines are hashed. `None` adapts the number to the contents (UKSM §6.1).
+        strength: Option<u16> = Some(4), optional("adaptive", count(1..=PAGE_LINES).of("lines"));
 
         /// Most memory for the index of unmerged pages.
         ///
@@ -154,13 +155,6 @@ impl Params {
             Contents::Between => self.merge_spaces.max(2),
             Contents::All | Contents::Zero => self.merge_spaces,
         }
-    }
-
-    /// Whether pages whose hash collides are read in full (docs/decisions/0040): not where not all
-    /// that is equal may be merged, and a hash has several entries.
-    #[must_use]
-    pub fn reads_in_full(&self) -> bool {
-        self.spaces_needed() <= 1
     }
 }
 

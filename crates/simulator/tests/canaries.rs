@@ -114,7 +114,7 @@ fn duplicates_that_are_never_merged_are_caught() {
         plan.length = SECOND;
         plan.calm = 90 * SECOND;
         plan.faults.clear();
-        plan.params.strength = None;
+        plan.params.strength = Params::governor(Governor::Full).strength;
         plan.wait = Some(60 * SECOND);
     };
     assert_eq!(caught(Canary::WrongHash, bounded), ["progress"; 2]);

@@ -281,11 +281,18 @@ fn frames_that_are_full_sooner_than_believed_get_a_second() {
     assert_balanced(&run);
 }
 
+fn adaptive() -> Params {
+    Params {
+        strength: None,
+        ..full()
+    }
+}
+
 #[test]
-fn similar_pages_raise_the_strength() {
+fn similar_pages_keep_an_adaptive_strength_above_what_they_have_in_common() {
     let mut host = host();
     let space = host.spawn(1);
-    let alike = |page: u64| Content::similar(page + 1, 5, 40);
+    let alike = |page: u64| Content::similar(page + 1, 5, 16);
     host.map(space, base(1), 64 * MIB, HEAP, &Fill::Dense(&alike));
     host.map(
         space,
@@ -294,20 +301,20 @@ fn similar_pages_raise_the_strength() {
         HEAP,
         &Fill::Dense(&|page| unique(1)(page % (32 * MIB))),
     );
-    let mut run = run(full(), host);
+    let mut run = run(adaptive(), host);
     run.quietly_until(600 * S);
     eprintln!(
         "similar: {} false matches, {}",
         run.host.false_matches,
         show(&run)
     );
-    assert!(run.engine.report().strength.lines > 40, "{}", show(&run));
+    assert!(run.engine.report().strength.lines > 16, "{}", show(&run));
     assert!(run.host.saved() > 30 * MIB, "{}", show(&run));
 }
 
 #[test]
-fn distinct_pages_lower_the_strength() {
-    let mut run = run(full(), clones(256 * MIB, 0));
+fn distinct_pages_lower_an_adaptive_strength() {
+    let mut run = run(adaptive(), clones(256 * MIB, 0));
     merge(&mut run, 95, 20 * S);
     run.quietly_until(60 * S);
     assert!(run.engine.report().strength.lines <= 4, "{}", show(&run));

@@ -95,8 +95,7 @@ impl Shape {
     }
 }
 
-/// Calm costs a four-hundredth of a core. In the measured minute, a search for the strength may
-/// read everything once, which is repaid in the minutes after it.
+/// Calm costs a four-hundredth of a core. The measured minute may repay work of the minutes before.
 const CALM: f64 = 0.01;
 
 #[test]

@@ -112,9 +112,9 @@ fn where_zeros_alone_may_be_merged_nobody_shares_a_frame() {
 
 #[test]
 fn zeros_alone_cost_less_than_all() {
-    let all = zeros_among_others(Contents::All, None);
+    let all = zeros_among_others(Contents::All, full().strength);
     assert!(all.host.frames() > 0);
-    let zero = zeros_among_others(Contents::Zero, None);
+    let zero = zeros_among_others(Contents::Zero, full().strength);
     assert!(
         zero.spent() < all.spent(),
         "{} and {} ns",

@@ -148,12 +148,12 @@ fn what_is_filled_slowly_and_anywhere_is_not_read_again_and_again() {
     assert!(most <= 12, "{most} reads of a page");
 }
 
-/// Two processes fill their memory in order, with the same contents, while the daemon scans: large
-/// folios are read about as often as small pages.
+/// Two processes fill their memory in order, with the same contents, while the daemon scans: pages
+/// are read some times each, in large folios too.
 #[test]
 fn what_is_filled_with_large_folios_is_not_read_again_and_again() {
     for takes in [2 * S, 8 * S] {
-        let mut reads = vec![];
+        let mut most = 0;
         for folio in [1, 16, 512] {
             let mut run = run(Params::governor(Governor::Full), host());
             let mut filling = Filling {
@@ -174,9 +174,10 @@ fn what_is_filled_with_large_folios_is_not_read_again_and_again() {
                 "{}",
                 show(&run)
             );
-            reads.push(run.host.reads);
+            let (reads, pages) = (run.host.reads, 2 * filling.pages);
+            eprintln!("folios of {folio}: {reads} reads of {pages} pages");
+            most = most.max(reads.div_ceil(pages));
         }
-        let most = reads.iter().max().unwrap();
-        assert!(*most <= 2 * reads[0], "{reads:?}");
+        assert!(most <= 6, "{most} reads of a page");
     }
 }

@@ -62,9 +62,7 @@ impl Engine {
     /// Whether pages that may equal another region are to be read before any others are looked up.
     pub(super) fn is_extension_due(&mut self) -> bool {
         let (now, top) = (self.clock.now(), self.ladder.top());
-        self.extension.waits()
-            && self.hash.samples_wanted().is_none()
-            && self.ladder.budget(top).is_ready(now)
+        self.extension.waits() && self.ladder.budget(top).is_ready(now)
     }
 
     /// The payer for reading them.
@@ -78,7 +76,7 @@ impl Engine {
             return None;
         }
         let mut stretches = vec![];
-        let limit = self.ladder.call_limit(self.ladder.top(), None);
+        let limit = self.ladder.call_limit(self.ladder.top());
         let mut pages = 0;
         while pages < limit
             && stretches.len() + MAX_PARTS <= MAX_RUNS
@@ -139,7 +137,7 @@ impl Engine {
     pub(super) fn on_extension_read(&mut self, pages: Vec<Page>, cost: Nanos) {
         let count = pages.len() as u64;
         self.ladder.measured(self.extension_payer(), count, cost);
-        self.hash.sampled(count, cost, true);
+        self.hash.sampled(count, cost);
         let runs = self.extension.reading();
         cost_by_space::divide(&self.regions, &mut self.spaces, runs, pages.len(), cost);
         self.extension.receive(pages);

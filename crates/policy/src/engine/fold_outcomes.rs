@@ -64,13 +64,11 @@ impl Engine {
         let mut set_frames = SetFrames::default();
         let mut weight = 0;
         let mut false_matches = 0;
-        let mut merged = 0;
         let page_cost = cost.checked_div(outcomes.len() as u64).unwrap_or(0);
         for (page, outcome) in waiting.iter().zip(outcomes) {
             self.tried_for(page.place, page_cost);
             let is_merge = matches!(outcome.status, Status::Merged | Status::Zeroed);
             weight += if is_merge { MERGE_WEIGHT } else { 1 };
-            merged += usize::from(is_merge);
             let is_false = is_partner_wrong(outcome.reason) && !page.counted.is_proposed();
             false_matches += u64::from(is_false);
             let place = page.place;
@@ -102,7 +100,6 @@ impl Engine {
         for page in waiting.iter().skip(outcomes.len()) {
             self.release_room(page, None);
         }
-        self.merge.gained(merged, outcomes.len(), self.clock.now());
         self.batch_worked(cost);
         let false_cost = (cost * false_matches).checked_div(weight).unwrap_or(0);
         self.hash.matched_falsely(false_matches, false_cost);
@@ -137,7 +134,7 @@ impl Engine {
     pub(super) fn batch_worked(&mut self, cost: Nanos) {
         for (payer, part) in self.accounts.batch_parts(cost) {
             if let Payer::Level(level) = payer {
-                self.ladder.merged(usize::from(level), part);
+                self.ladder.worked(usize::from(level), part);
             }
         }
     }

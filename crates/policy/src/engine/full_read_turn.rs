@@ -8,10 +8,7 @@
 //! collides from then on, and the page and its partner wait to be read. That happens when some
 //! hundred wait, or no other work is left. The frames of the hash are hashed in full before. The
 //! share of the bottom level pays for the finds of that level, and that of the top for all others;
-//! for the control of the strength the cost is the price of false matches.
-//!
-//! While strengths are tried, no hash collides: a strength is judged by the frequency of false
-//! matches. Nor does one where not all equal pages may be merged, and a hash has several entries.
+//! for a control of the strength the cost is the price of false matches.
 
 use super::turn::{Action, Turn};
 use super::{Engine, cost_by_space};
@@ -25,8 +22,7 @@ use crate::merge::queue::WaitingPage;
 impl Engine {
     /// A page differed from its partner, and there is no other to try.
     pub(super) fn gave_up(&mut self, page: &WaitingPage) {
-        let is_settled = !self.hash.is_searching() && self.hash.strength() < PAGE_LINES;
-        if page.is_read_in_full() || !is_settled || !self.params.reads_in_full() {
+        if page.is_read_in_full() || self.hash.strength() == PAGE_LINES {
             return;
         }
         let partial = page.entry.hash;

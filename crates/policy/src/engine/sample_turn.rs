@@ -18,7 +18,6 @@ use std::ops::Range;
 
 use super::Engine;
 use crate::accounts::payer::Payer;
-use crate::clock::Moment;
 use crate::command::{FrameId, Nanos, Page, PageFlags, PageState};
 use crate::convert;
 use crate::ids::{RegionId, SpaceSlot};
@@ -30,11 +29,6 @@ use crate::params::Contents;
 use crate::region::cow::Permission;
 use crate::region::duplication::{self, Scale};
 
-/// Rounds without a promotion after which any false matches may be reason for another strength.
-const LONG_CALM_ROUNDS: u64 = 8;
-/// Rounds after a promotion in which continued merging keeps the host from counting as calm.
-const MERGING_ROUNDS: u64 = 32;
-
 /// Whether we merged the page.
 fn is_merged(page: &Page) -> bool {
     matches!(page.state, PageState::Zero | PageState::Frame)
@@ -42,43 +36,14 @@ fn is_merged(page: &Page) -> bool {
 
 impl Engine {
     pub(super) fn on_sampled(&mut self, pages: Vec<Page>, cost: Nanos) {
-        let at = self.clock.moment(&self.params);
         let count = pages.len() as u64;
-        let payer = self.answer.payer();
-        // First sweeps bring the samples that a search waits for. They are no reason for a search:
-        // each strength that it tries would make them begin again.
-        let is_search = payer == Payer::Spare && self.hash.samples_missing(at.now).is_some();
-        let is_work = is_search || self.answer.level() > 0;
-        match payer {
+        match self.answer.payer() {
             Payer::Hints => self.hints.sampled(count),
-            _ => self.ladder.measured(payer, count, cost),
+            payer => self.ladder.measured(payer, count, cost),
         }
-        self.hash.sampled(count, cost, is_work);
-        if is_search {
-            self.hash.searched(cost);
-        }
-        let calm = self.calm(at);
-        let is_calm = calm > at.round;
-        self.hash.set_calm(is_calm);
-        if is_calm {
-            let calm_and_long = (calm, LONG_CALM_ROUNDS * at.round);
-            let reading = self.reading_cost();
-            self.hash
-                .search_in_calm(&self.lookup, at.now, calm_and_long, reading);
-        }
+        self.hash.sampled(count, cost);
         self.worked_for_answer(pages.len(), cost);
         self.answer.receive(pages);
-    }
-
-    /// The time since the last promotion, and since more than a few of the tried pages merged.
-    /// Where pages are merged for ever, only promotions count, once the last one is long ago.
-    fn calm(&self, at: Moment<'_>) -> Nanos {
-        let promoted = self.ladder.last_promotion();
-        let merging = self
-            .merge
-            .fruitful()
-            .min(promoted + MERGING_ROUNDS * at.round);
-        at.now.saturating_sub(promoted.max(merging))
     }
 
     /// Works through the answer as far as the merge queue has room; when through, moves regions.
@@ -114,11 +79,7 @@ impl Engine {
             matching.look_up(candidates, &scale);
         }
         // Verify the finds before moving regions by them, unless a sweep will bring more.
-        let has_news = self.regions.merged() > 0 || self.hash.has_matched_falsely();
-        let can_decide = has_news
-            && self
-                .hash
-                .can_decide(&self.lookup, self.clock.now(), self.reading_cost());
+        let can_decide = self.hash.can_decide(&self.lookup);
         let is_below_top =
             self.answer.level() < self.ladder.top() && self.answer.payer() != Payer::Spare;
         if self.merge.len() > 0 && (is_below_top || self.answer.ends_something() || can_decide) {

@@ -18,9 +18,7 @@
 //! # Source
 //! UKSM §5.3 (shares are bounds); design: a ladder that conserves work.
 
-use super::sampling::{
-    MAX_RUNS, Purpose, Selection, Sources, has_room_for_block, push_block, push_page,
-};
+use super::sampling::{Selection, Sources, has_room_for_block, push_block};
 use super::{Ladder, MAX_IN_STEP};
 use crate::accounts::payer::Payer;
 use crate::clock::Moment;
@@ -34,34 +32,18 @@ impl Ladder {
         self.unswept.insert(0, id);
     }
 
-    /// Adds at most `wanted` single pages, spread over all regions.
-    fn pick_spread(&mut self, selection: &mut Selection, wanted: u64, from: &mut Sources<'_>) {
-        let most = wanted.min(MAX_RUNS as u64);
-        for (id, pages) in self.strength_samples.next(&self.levels, MAX_IN_STEP, most) {
-            for _ in 0..pages {
-                let page = from.regions[id].next_page(&self.permutations);
-                push_page(&mut selection.picks, from, id, page, Purpose::Page);
-            }
-        }
-    }
-
     /// The pages of a call in unused time: waiting anchors, then blocks of regions without a first
-    /// sweep. `wanted` is the number of samples that the strength control waits for, if it does.
+    /// sweep.
     pub(crate) fn select_spare(
         &mut self,
-        wanted: Option<u64>,
         from: &mut Sources<'_>,
         at: Moment<'_>,
     ) -> Option<Selection> {
-        let limit = self.call_limit(self.top(), wanted);
+        let limit = self.call_limit(self.top());
         let mut selection = Selection::new(0, Payer::Spare);
         self.pick_anchors(&mut selection.picks, limit, from, at.now);
         if !selection.picks.is_empty() {
             // The results of anchors decide about sweeps of the top level.
-            return selection.finish();
-        }
-        if let Some(wanted) = wanted {
-            self.pick_spread(&mut selection, wanted.min(limit), from);
             return selection.finish();
         }
         if let Some(watched) = self.select_watched(from, at) {
@@ -133,7 +115,7 @@ mod tests {
             let clock = Clock::new(params.global_round());
             assert!(
                 ladder
-                    .select_spare(None, &mut from, clock.moment(&params))
+                    .select_spare(&mut from, clock.moment(&params))
                     .is_none()
             );
             ladder.unswept.len()

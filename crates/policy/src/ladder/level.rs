@@ -170,17 +170,6 @@ impl Level {
         self.total
     }
 
-    /// Members and slots of struck ones.
-    pub(crate) fn slots(&self) -> usize {
-        self.members.len()
-    }
-
-    /// The member of a slot with its weight, or none if it was struck; none at all behind the last.
-    pub(crate) fn member(&self, slot: usize) -> Option<Option<(RegionId, u32)>> {
-        let member = self.members.get(slot)?;
-        Some((member.region != NO_REGION).then_some((member.region, member.weight)))
-    }
-
     /// Its members, in the order of their arrival.
     pub(crate) fn members(&self) -> impl Iterator<Item = RegionId> + '_ {
         self.members

@@ -98,30 +98,11 @@ impl Ladder {
         self.newcomers.push_back(Note::new(self.arrivals, id));
     }
 
-    /// A new era of the hash: all regions, given by `ids`, are to be read again. First the anchors
-    /// of one in `apart` of the regions that are not small, and of those whose anchors wait
-    /// already; then, without anchors, the others.
-    pub(crate) fn read_all_again(
-        &mut self,
-        ids: impl Iterator<Item = RegionId>,
-        apart: usize,
-        regions: &Regions,
-    ) {
-        let mut awaited: Vec<RegionId> = self.newcomers.drain(..).map(Note::id).collect();
-        awaited.sort_unstable();
-        let mut others = vec![];
-        for (number, id) in ids.enumerate() {
-            let is_chosen = number % apart == 0 && !regions[id].is_small();
-            if is_chosen || awaited.binary_search(&id).is_ok() {
-                self.read_anchors(id);
-            } else {
-                self.arrivals += 1;
-                others.push((self.arrivals, id));
-            }
-        }
-        if !others.is_empty() {
-            self.unswept = others.into_iter().collect();
-        }
+    /// A new era of the hash: all regions are to be read again, their anchors first.
+    pub(crate) fn read_all_again(&mut self, ids: impl Iterator<Item = RegionId>) {
+        self.newcomers.clear();
+        self.unswept = super::calendar::Calendar::default();
+        ids.for_each(|id| self.read_anchors(id));
     }
 
     /// All sweeps and rounds above the bottom start over.
@@ -199,32 +180,7 @@ impl Ladder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::SpaceSlot;
     use crate::params::{Governor, Params};
-    use crate::region::{NewRegion, Region};
-
-    #[test]
-    fn a_new_era_reads_the_anchors_that_are_chosen_or_wait_and_sweeps_the_others() {
-        let mut ladder = Ladder::new(&Params::governor(Governor::Full), 1);
-        let mut regions = Regions::default();
-        let sizes = [512, 8, 512, 512, 512, 8];
-        let ids = sizes.map(|pages| {
-            regions.insert(Region::new(NewRegion {
-                start: 0,
-                pages,
-                space: SpaceSlot(0),
-                mapping_kind: 0,
-                lifetime_class: 0,
-                born: 0,
-            }))
-        });
-        ladder.read_anchors(ids[5]);
-        ladder.read_all_again(ids.into_iter(), 2, &regions);
-        let anchored: Vec<_> = ladder.newcomers.iter().map(|note| note.id()).collect();
-        assert_eq!(anchored, [ids[0], ids[2], ids[4], ids[5]]);
-        let swept: Vec<_> = ladder.unswept.ids().collect();
-        assert_eq!(swept, [ids[1], ids[3]]);
-    }
 
     #[test]
     fn what_is_due_together_is_acted_on_in_several_steps() {

@@ -82,7 +82,6 @@ impl Ladder {
         if level == 0 && !region.may_promote(at.params.v_dup, at.now, at.round) {
             return;
         }
-        self.last_promotion = at.now;
         self.counts.promoted += 1;
         self.counts.leapt += u64::from(to > level + 1);
         region.set_standing(Standing::Rising);
@@ -106,12 +105,10 @@ impl Ladder {
         let is_first = region.level() == 0;
         let end = region.end_sweep(at.now, at.round, at.params.v_dup, at.params.v_cow.is_none());
         match end {
-            SweepEnd::Again { .. } if is_first => self.sweep_again(id),
-            SweepEnd::Again { at_once } => {
-                if at_once {
-                    let level = region.level();
-                    self.levels[level].hasten();
-                }
+            SweepEnd::Again if is_first => self.sweep_again(id),
+            SweepEnd::Again => {
+                let level = region.level();
+                self.levels[level].hasten();
                 return;
             }
             SweepEnd::Unfilled => self.await_filling(id, regions, at.now, shortest),

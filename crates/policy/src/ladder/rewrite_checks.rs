@@ -72,6 +72,10 @@ impl Ladder {
             if !is_here || !from.regions[id].is_check_due(due) {
                 continue;
             }
+            if from.regions[id].try_busy_again() {
+                self.sweep_again(id);
+                continue;
+            }
             let pages = from.regions[id].begin_check(at.now);
             for _ in 0..pages {
                 let page = from.regions[id].next_page(&self.permutations);

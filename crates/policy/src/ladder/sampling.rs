@@ -160,16 +160,14 @@ pub(crate) struct Sources<'a> {
 impl Ladder {
     /// The pages of the next call for a level, if it may make one; a call without pages only ends
     /// its round. `may_sample_newcomers` returns whether the share of newcomers allows a call.
-    /// `wanted` is the number of samples that the strength control waits for, if it does.
     pub(crate) fn select(
         &mut self,
         level: usize,
         may_sample_newcomers: impl FnOnce() -> bool,
-        wanted: Option<u64>,
         from: &mut Sources<'_>,
         at: Moment<'_>,
     ) -> Option<Selection> {
-        let limit = self.call_limit(level, wanted);
+        let limit = self.call_limit(level);
         let mut selection = Selection::new(level, Payer::Newcomers);
         if level == 0 && may_sample_newcomers() {
             self.pick_anchors(&mut selection.picks, limit, from, at.now);
@@ -186,15 +184,11 @@ impl Ladder {
     }
 
     /// Limit of the pages of a call for this level.
-    pub(crate) fn call_limit(&self, level: usize, wanted: Option<u64>) -> u64 {
+    pub(crate) fn call_limit(&self, level: usize) -> u64 {
         let affordable = convert::count(convert::float(MAX_CALL_COST) / self.sample_cost.each());
-        let limit = affordable
+        affordable
             .clamp(MIN_PAGES, MAX_PAGES)
-            .min(self.levels[level].stretch().max(MIN_PAGES));
-        match wanted {
-            Some(wanted) if level > 0 => limit.min(wanted.max(u64::from(BLOCK_PAGES))),
-            _ => limit,
-        }
+            .min(self.levels[level].stretch().max(MIN_PAGES))
     }
 
     /// Adds pages of the level's round up to `limit`, and the extra pages of the bottom level.

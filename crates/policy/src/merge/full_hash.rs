@@ -48,6 +48,9 @@ impl Matching<'_> {
 
     /// No set waits for the page and no frame has room: it meets another page, or is entered.
     fn meet_in_full(&mut self, page: &QueuedPage) {
+        if self.is_limited() {
+            return self.join_enough(page, HitKind::Sure);
+        }
         let QueuedPage { place, hash, .. } = *page;
         let round = self.at.round_number;
         let Match::Partner { place: twin, .. } = self.lookup.unmerged().look_up(hash, place, round)

@@ -154,7 +154,17 @@ impl Matching<'_> {
             place,
             partial: hash,
         };
-        self.collisions.wait(page, Finder::of(self.payer));
+        // A check of a swept region takes its time from the bottom level.
+        let is_check = self.payer == Payer::Spare
+            && !candidate.in_block
+            && candidate.ticket.is_none()
+            && self.region(place).was_swept();
+        let finder = if is_check {
+            Finder::Bottom
+        } else {
+            Finder::of(self.payer)
+        };
+        self.collisions.wait(page, finder);
         true
     }
 

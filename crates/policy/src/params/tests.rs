@@ -74,7 +74,7 @@ fn a_row_says_its_default_and_bounds() {
         ),
         (
             "strength",
-            "lines: Cache lines of a page that are hashed (auto, or 1 to 64) [auto]",
+            "lines: Cache lines of a page that are hashed (adaptive, or 1 to 64) [4]",
         ),
         (
             "thp",

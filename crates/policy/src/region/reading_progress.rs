@@ -240,6 +240,11 @@ impl Region {
         self.is_at_rest() && self.rewrites.is_check_due(due)
     }
 
+    /// Whether it is swept again instead of being checked, because a part of its pages was busy.
+    pub(crate) fn try_busy_again(&mut self) -> bool {
+        self.rewrites.try_busy_again()
+    }
+
     /// Begins a check; returns its number of pages.
     pub(crate) fn begin_check(&mut self, now: Nanos) -> u8 {
         let samples = (self.pages / CHECKED_DIVISOR).clamp(MIN_CHECKED, MAX_CHECKED);
@@ -407,16 +412,17 @@ impl Region {
         let since = now - std::mem::replace(&mut self.swept_at, now);
         let known = self.blocks_mut();
         let found = known.merges_before.take().map(|before| merges - before);
+        let busy = known.sweep.failures();
         let (end, was_busy) = known.sweep.end(since, round, v_dup, is_cow_off);
         let has_large_holes = self.sweep().has_holes(self.pages);
-        self.rewrites.end(found, self.pages, now);
+        self.rewrites.end(found, busy, self.pages, now);
         self.set_busy(was_busy);
         if was_busy || !self.met_holes() {
             self.forget_settled();
         } else if !has_large_holes {
             self.blocks_mut().settled.expire();
         }
-        if let SweepEnd::Again { .. } = end {
+        if end == SweepEnd::Again {
             self.standing = Standing::Swept;
             return end;
         }

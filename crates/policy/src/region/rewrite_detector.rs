@@ -70,6 +70,8 @@ pub(super) struct RewriteDetector {
     waits: u8,
     /// Checks in a row without a change.
     calm: u8,
+    /// A part of its pages could not be merged when it was swept: it is swept again.
+    was_busy: bool,
     /// It is to be read again.
     is_due: bool,
     /// It was written, and is not to be read again before the writes end, or for long.
@@ -172,15 +174,18 @@ impl RewriteDetector {
         std::mem::take(&mut self.is_due)
     }
 
-    /// A sweep of `pages` pages has ended. `found` of them were merged, if the sweep is judged.
-    pub(super) fn end(&mut self, found: Option<u64>, pages: u32, now: Nanos) {
+    /// A sweep of `pages` pages has ended, of which `busy` could not be merged just now. `found` of
+    /// them were merged, if the sweep is judged.
+    pub(super) fn end(&mut self, found: Option<u64>, busy: u32, pages: u32, now: Nanos) {
         self.checked_at = now;
         (self.sampled, self.changed, self.merged) = (0, 0, 0);
         (self.awaited, self.calm, self.is_doubted) = (0, 0, false);
+        let busy = u64::from(busy);
+        self.was_busy = busy * MIN_YIELD_DIVISOR >= u64::from(pages);
         let Some(found) = found else {
             return;
         };
-        self.waits = if found * MIN_YIELD_DIVISOR >= u64::from(pages) {
+        self.waits = if found.saturating_sub(busy) * MIN_YIELD_DIVISOR >= u64::from(pages) {
             0
         } else {
             (self.waits + 1).min(MAX_WAITS)
@@ -197,6 +202,8 @@ impl RewriteDetector {
         let is_enough = self.calm >= MAX_CALM;
         self.check_at = if is_enough || self.is_known_to_be_written() {
             0
+        } else if self.was_busy {
+            self.due_after(now)
         } else {
             now + (FIRST_WAIT << self.calm)
         };
@@ -224,6 +231,12 @@ impl RewriteDetector {
     /// Whether it is checked at this time.
     pub(super) fn is_check_due(&self, due: Nanos) -> bool {
         self.check_at == due
+    }
+
+    /// Whether it is read again instead of being checked.
+    pub(super) fn try_busy_again(&mut self) -> bool {
+        self.is_due |= self.was_busy;
+        std::mem::take(&mut self.was_busy)
     }
 
     /// Begins a check of `samples` pages.
@@ -274,7 +287,7 @@ mod tests {
             now += SECOND;
             if sample(&mut rewritten, 1, swept_at, now) {
                 rewritten.begin();
-                rewritten.end(Some(5), 1000, now);
+                rewritten.end(Some(5), 0, 1000, now);
                 swept_at = now;
                 reads += 1;
             }
@@ -282,7 +295,7 @@ mod tests {
         assert!((9..=11).contains(&reads), "{reads}");
         assert!(sample(&mut rewritten, 1, swept_at, now + 512 * SECOND));
         rewritten.begin();
-        rewritten.end(Some(100), 1000, now);
+        rewritten.end(Some(100), 0, 1000, now);
         assert!(!sample(&mut rewritten, 1, now, now + SECOND));
         assert!(sample(&mut rewritten, 1, now, now + 2 * SECOND), "it paid");
     }

@@ -4,17 +4,11 @@ use super::residency::has_holes;
 use crate::command::Nanos;
 use crate::convert;
 
-/// Limit of sweeps in a row of one region.
-const MAX_SWEEPS: u32 = 2;
-
 /// The next step for a region that was swept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SweepEnd {
-    /// It is swept again, `at_once` or in the level's next round.
-    Again {
-        /// Without waiting for the round.
-        at_once: bool,
-    },
+    /// It is swept again at once.
+    Again,
     /// It is done, and was not full: more pages may appear.
     Unfilled,
     /// It is done.
@@ -32,8 +26,6 @@ pub(super) struct Sweep {
     failed: u32,
     /// Pages that had been merged and no longer were.
     broken: u32,
-    /// Sweeps completed at this level.
-    completed: u32,
     /// Whether the last of its blocks was chosen.
     is_over: bool,
 }
@@ -46,7 +38,6 @@ impl Sweep {
         self.is_over = is_last;
         if is_last {
             self.blocks = 0;
-            self.completed += 1;
         }
         is_last
     }
@@ -88,6 +79,11 @@ impl Sweep {
         self.failed += 1;
     }
 
+    /// Pages that could not be merged just now.
+    pub(super) fn failures(&self) -> u32 {
+        self.failed
+    }
+
     /// A page had been merged and no longer was.
     pub(super) fn broken(&mut self) {
         self.broken += 1;
@@ -99,9 +95,9 @@ impl Sweep {
     }
 
     /// The sweep is over, `since` after the one before. Returns the next step, and whether more
-    /// than `v_dup` of the pages was busy. A busy region is swept again, [`MAX_SWEEPS`] times in
-    /// all. With the COW filter off, a region of which more than `v_dup` is broken a round is swept
-    /// again and again: an operator who turns the filter off wants such pages merged.
+    /// than `v_dup` of the pages was busy. With the COW filter off, a region of which more than
+    /// `v_dup` is broken a round is swept again and again: an operator who turns the filter off
+    /// wants such pages merged.
     pub(super) fn end(
         &mut self,
         since: Nanos,
@@ -115,13 +111,9 @@ impl Sweep {
         let rewritten = share(self.broken) * convert::float(round) / convert::float(since.max(1));
         let is_rewritten = is_cow_off && rewritten > v_dup;
         let was_busy = share(self.failed) > v_dup;
-        if is_rewritten || (was_busy && self.completed < MAX_SWEEPS) {
-            *self = Sweep {
-                completed: self.completed,
-                ..Sweep::default()
-            };
-            let at_once = is_rewritten;
-            return (SweepEnd::Again { at_once }, was_busy);
+        if is_rewritten {
+            self.reset();
+            return (SweepEnd::Again, was_busy);
         }
         (SweepEnd::Done, was_busy)
     }

@@ -61,7 +61,7 @@ impl Plan {
             params.index_bytes = Some(1 << (16 + random.below(5)));
         }
         if random.below(4) == 0 {
-            params.strength = Some([1, 2, 8, 64][choice(random, 4)]);
+            params.strength = [Some(1), Some(2), None, Some(64)][choice(random, 4)];
         }
         let faults = Fault::ALL.iter().filter_map(|&(fault, _)| {
             let rate = rates(fault)[choice(random, 3)];

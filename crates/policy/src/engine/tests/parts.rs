@@ -134,7 +134,7 @@ fn on_trial(engine: &mut Engine) -> BTreeSet<u32> {
         lifetimes: &engine.lifetimes,
         shortest: engine.discovery.shortest(),
     };
-    let selection = engine.ladder.select(0, || false, None, &mut from, at);
+    let selection = engine.ladder.select(0, || false, &mut from, at);
     let picks = selection.expect("the level may read").picks;
     let regions = picks.iter().filter_map(|(_, pick)| match pick {
         Pick::Region(pick) if pick.purpose == Purpose::Trial => Some(pick.region.0),
