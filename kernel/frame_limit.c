@@ -17,14 +17,15 @@
  * hibernation on which this module has seen free swap. Who knows better, as with zram
  * alone, sets frame_percent.
  *
- * Pools of 2 MiB pages can lie in ZONE_MOVABLE, and those of hugetlb_cma lie in CMA. They
- * are subtracted all the same, up to three quarters of what is left: the limit can be
- * too low, but never 0.
+ * Where there is ZONE_MOVABLE or CMA, pools of huge pages can lie in it. They are
+ * subtracted all the same, but at most three quarters of what is left then: the limit can
+ * be too low, but not 0.
  *
- * Where there is ZONE_MOVABLE, merging can free memory there and take frames from zones
- * that are short, which then are without memory for the kernel itself. So frames leave
- * UKSM_FRAME_MARGIN pages of these zones above the marks at which reclaim ends. Cache
- * counts as free. Elsewhere frames take no more than merging frees.
+ * There, too, merging can free memory that only what can be moved may take, and take
+ * frames from zones that are short, which then are without memory for the kernel itself.
+ * So frames leave UKSM_FRAME_MARGIN pages of these zones above the marks at which reclaim
+ * ends. Cache counts as free; what a zone keeps from allocations that could lie in a
+ * higher one does not. Elsewhere frames take no more than merging frees.
  */
 #include <linux/atomic.h>
 #include <linux/minmax.h>
@@ -96,7 +97,7 @@ static long cma_of(struct zone *zone)
 	return zone_cma_pages(zone);
 }
 
-/* Pages that a zone has, or can soon have, above its high mark. */
+/* Pages for frames that a zone has, or can soon have, above its high mark. */
 static long room_of(struct zone *zone)
 {
 	long room = zone_page_state(zone, NR_FREE_PAGES);
@@ -104,7 +105,7 @@ static long room_of(struct zone *zone)
 	room -= zone_page_state(zone, NR_FREE_CMA_PAGES);
 	room += zone_page_state(zone, NR_ZONE_INACTIVE_FILE);
 	room += zone_page_state(zone, NR_ZONE_ACTIVE_FILE);
-	room -= high_wmark_pages(zone);
+	room -= high_wmark_pages(zone) + zone->lowmem_reserve[ZONE_NORMAL];
 	return max(room, 0L);
 }
 
@@ -118,6 +119,18 @@ unsigned long uksm_machine_frames(void)
 	return atomic_long_read(&machine_frames);
 }
 
+/* Is there memory that frames cannot come from, but the pages that they replace can? */
+static bool has_movable_memory(void)
+{
+	int node;
+
+	for_each_online_node(node) {
+		if (managed_zone(&NODE_DATA(node)->node_zones[ZONE_MOVABLE]))
+			return true;
+	}
+	return sum_of_zones(cma_of) > 0;
+}
+
 /**
  * uksm_machine_frame_limit() - how many may they have?
  *
@@ -129,19 +142,8 @@ unsigned long uksm_machine_frame_limit(void)
 	long pages = nr_free_buffer_pages(), taken = uksm_hugetlb_pages();
 
 	pages = max(pages - sum_of_zones(cma_of), 0L);
-	pages -= min(taken, pages - pages / 4);
+	pages -= min(taken, has_movable_memory() ? pages - pages / 4 : pages);
 	return mult_frac(pages, percent(), 100);
-}
-
-static bool has_movable_zone(void)
-{
-	int node;
-
-	for_each_online_node(node) {
-		if (managed_zone(&NODE_DATA(node)->node_zones[ZONE_MOVABLE]))
-			return true;
-	}
-	return false;
 }
 
 /**
@@ -150,7 +152,7 @@ static bool has_movable_zone(void)
  */
 bool uksm_kernel_has_room(unsigned int frames)
 {
-	return !has_movable_zone() ||
+	return !has_movable_memory() ||
 	       sum_of_zones(room_of) >= (long)frames + UKSM_FRAME_MARGIN;
 }
 

@@ -56,6 +56,8 @@ const STATES: Lines = Lines { from: 0, to: 0 };
 pub struct FrameTotals {
     /// Frames with at least one mapping.
     pub mapped: u64,
+    /// Those with just one: they save nothing.
+    pub single: u64,
     /// Frames without, not freed yet.
     pub unmapped: u64,
     /// Mappings.
@@ -227,6 +229,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
             for frame in &listing.frames {
                 let mapped = frame.sharers > 0;
                 totals.mapped += u64::from(mapped);
+                totals.single += u64::from(frame.sharers == 1);
                 totals.unmapped += u64::from(!mapped);
                 totals.sharers += u64::from(frame.sharers);
                 frame.count_on_node(&mut totals.by_node);

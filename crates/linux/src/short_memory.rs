@@ -5,7 +5,7 @@
 //! confined worker opens no files, and one that sleeps most of the time must not wake for this.
 //!
 //! # Approach
-//! The kernel's own estimate of available memory is read at the end of a sleep, at most every
+//! The kernel's own estimate of available memory is read before a sleep, at most every
 //! [`INTERVAL`]. The file is opened at the start.
 //!
 //! # Source

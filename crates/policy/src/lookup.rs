@@ -463,7 +463,7 @@ impl Lookup {
 
     /// The payer for listing frames now; none if that has to wait for its share.
     pub(crate) fn payer(&mut self, now: Nanos) -> Option<Payer> {
-        if self.giving_back.is_urgent(now) {
+        if self.giving_back.is_urgent() {
             return Some(Payer::Nobody);
         }
         self.reap.is_ready(now).then_some(Payer::Reap)
@@ -486,7 +486,7 @@ impl Lookup {
         let any = !self.merged.is_empty() || self.frames.cursor() != 0 || self.frames.len() > 0;
         let at = if self.giving_back.sweep_at().is_some() {
             now
-        } else if self.giving_back.is_urgent(now) || self.frames.is_listing_worthwhile() {
+        } else if self.giving_back.is_urgent() || self.frames.is_listing_worthwhile() {
             self.pass_due()
         } else if self.frames.cursor() != 0 {
             self.pass_due().max(self.reap.ready_at(now))

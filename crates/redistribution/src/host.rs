@@ -45,8 +45,7 @@ pub(crate) fn observe(proc_root: &Path) -> Result<Observation, Error> {
 }
 
 /// Bytes of merged pages that were written, since the host started; none where the kernel does not
-/// count them (before 5.19, or without KSM). Copies that uksm makes itself are among them: they
-/// take memory too.
+/// count them (before 5.19, or without KSM). Copies that uksm makes itself are among them.
 fn copied(path: &Path) -> Result<Option<u64>, Error> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use crate::cgroup_tree::CgroupTree;
 use crate::contribution::contributions;
 use crate::event::Event;
-use crate::guard::{Guard, Marks, Nanos, Phase};
+use crate::guard::{Guard, Marks, Nanos, Observation, Phase};
 use crate::host;
 use crate::member_thread::{MemberReport, MemberThread};
 use crate::restore_journal::RestoreJournal;
@@ -56,6 +56,8 @@ pub struct FreedBy {
     pub bytes: u64,
     /// The part of each process, in any unit: only the proportion counts.
     pub by_process: BTreeMap<u32, u64>,
+    /// Bytes of pages to which uksm gave their own copies so far, since the group began.
+    pub copied: u64,
 }
 
 /// The locations of files.
@@ -82,6 +84,9 @@ pub struct Redistribution {
     /// Events to return from the next turn.
     pending: Vec<Event>,
     available: u64,
+    /// [`FreedBy::copied`] of each group at the last turn, and the sum of its growth.
+    copied: BTreeMap<String, u64>,
+    copied_by_us: u64,
 }
 
 /// One group.
@@ -136,6 +141,8 @@ impl Redistribution {
             guard: Guard::new(marks),
             roots,
             available: 0,
+            copied: BTreeMap::new(),
+            copied_by_us: 0,
         }
     }
 
@@ -199,6 +206,7 @@ impl Redistribution {
             return events;
         }
         let seen = host::observe(&self.roots.proc).map_err(|error| error.to_string());
+        let seen = seen.map(|seen| self.without_our_copies(seen, freed));
         self.available = seen.as_ref().map_or(0, |seen| seen.available);
         let moved = self
             .guard
@@ -211,6 +219,17 @@ impl Redistribution {
             self.decide(&pool, &mut events);
         }
         events
+    }
+
+    /// What was observed, without the copies that uksm makes when it gives frames back: they take
+    /// the place of the frames.
+    fn without_our_copies(&mut self, seen: Observation, freed: &Freed) -> Observation {
+        for (name, by) in freed {
+            let before = self.copied.insert(name.clone(), by.copied);
+            self.copied_by_us += by.copied.saturating_sub(before.unwrap_or(by.copied));
+        }
+        let copied = seen.copied.map(|all| all.saturating_sub(self.copied_by_us));
+        Observation { copied, ..seen }
     }
 
     /// Groups, by index, that divide their freed memory together.

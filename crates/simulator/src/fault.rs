@@ -59,11 +59,13 @@ pub enum Fault {
     LostHint,
     /// The machine reports that memory is short.
     ShortMemory,
+    /// A space has no memory for copies of pages that are given back.
+    NoCopies,
 }
 
 impl Fault {
     /// All kinds, with their names.
-    pub const ALL: [(Fault, &'static str); 21] = [
+    pub const ALL: [(Fault, &'static str); 22] = [
         (Fault::StaleSample, "stale-sample"),
         (Fault::Collision, "collision"),
         (Fault::Busy, "busy"),
@@ -85,6 +87,7 @@ impl Fault {
         (Fault::WrongHint, "wrong-hint"),
         (Fault::LostHint, "lost-hint"),
         (Fault::ShortMemory, "short-memory"),
+        (Fault::NoCopies, "no-copies"),
     ];
 
     /// Its name.

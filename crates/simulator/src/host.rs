@@ -89,6 +89,8 @@ pub struct Host {
     pub shortages: u64,
     /// Pages for whose copies there is memory.
     pub copies: u64,
+    /// Spaces whose cgroup has no memory for copies.
+    pub full_cgroups: BTreeSet<SpaceId>,
     /// Pages given back: copies of frames that nothing else mapped.
     pub given_back: u64,
     /// Pages merged, frames made of them included.
@@ -135,6 +137,7 @@ impl Host {
             machine_frame_limit: usize::MAX,
             is_short_of_memory: false,
             copies: u64::MAX,
+            full_cgroups: BTreeSet::new(),
             given_back: 0,
             report_pins: true,
             mapping_list_life: 0,

@@ -240,6 +240,69 @@ fn where_memory_is_short_frames_with_one_mapping_go_soon_and_few_listings_are_ma
 }
 
 #[test]
+fn where_memory_is_short_writes_do_not_cause_listings_beyond_their_share() {
+    let mut listings = vec![];
+    for is_short in [false, true] {
+        let mut run = run(Params::governor(Governor::Low), clones(64 * MIB, 0));
+        merge(&mut run, 99, 60 * S);
+        run.host.is_short_of_memory = is_short;
+        let (begun, mut written) = (run.now(), 0);
+        run.commands = Some(vec![]);
+        run.until(begun + 600 * S, |host, now| {
+            let due = (now - begun) / S;
+            for page in written..due {
+                for space in [1, 2] {
+                    let address = base(1) + page * PAGE_SIZE;
+                    host.write(SpaceId(space), address, unique(2)(page));
+                }
+            }
+            written = due;
+        });
+        let commands = run.commands.take().unwrap();
+        let of_frames = |command: &&Command| matches!(command, Command::Frames { .. });
+        listings.push(commands.iter().filter(of_frames).count());
+    }
+    eprintln!("{listings:?} pieces of listings in ten minutes, with memory and without");
+    assert!(listings[1] <= 2 * listings[0], "{listings:?}");
+}
+
+/// Each of several processes is at the limit of its cgroup, and keeps frames.
+#[test]
+fn processes_without_memory_for_copies_do_not_keep_others_from_giving_back() {
+    const HOARDERS: u64 = 12;
+    const KEPT: u64 = 256;
+    let mut host = host();
+    let mut pair = |number: u64, pages: u64| {
+        [0, 1].map(|_| {
+            let space = host.spawn(number);
+            let same = unique(number);
+            host.map(space, base(1), pages, HEAP, &Fill::Dense(&same));
+            space
+        })
+    };
+    let hoarders: Vec<_> = (1..=HOARDERS).map(|number| pair(number, KEPT)).collect();
+    let others = [98, 99].map(|number| pair(number, 4 * MIB));
+    host.full_cgroups = hoarders.iter().map(|pair| pair[0]).collect();
+    let mut run = run(full(), host);
+    merge(&mut run, 99, 60 * S);
+    hoarders.iter().for_each(|pair| run.host.exit(pair[1]));
+    let mut times = vec![];
+    for (pair, is_short) in others.iter().zip([false, true]) {
+        run.host.exit(pair[1]);
+        run.host.is_short_of_memory = is_short;
+        let wanted = run.host.given_back + 4 * MIB;
+        let end = run.now() + 900 * S;
+        let time = run.until_done(end, |host| host.given_back >= wanted);
+        times.push(time.unwrap_or_else(|| panic!("{}", show(&run))) / MS);
+        // Sweeps for what is kept become rare.
+        run.quietly_until(end + 3600 * S);
+    }
+    eprintln!("given back after {times:?} ms; without and with memory short");
+    assert!(times[0] < 150_000 && times[1] < 20_000, "{times:?}");
+    assert_eq!(run.host.held().count() as u64, HOARDERS * KEPT);
+}
+
+#[test]
 fn without_memory_nothing_is_given_back_until_there_is_some() {
     let mut run = run(full(), clones(4 * MIB, 0));
     merge(&mut run, 99, 20 * S);

@@ -153,7 +153,7 @@ uksm_policy::counters! {
     }
 
     /// Frames of the domain, counted by the module for this status. Of more than 30,000, mappings
-    /// are those that the policy knows of, from its last listing and its own merges.
+    /// and frames by mappings are those that the policy knows of, from its last listing and its own merges.
     pub(crate) struct FrameStatus {
         /// Frames held.
         held: u64 = "held",
@@ -161,6 +161,8 @@ uksm_policy::counters! {
         limit: u64 = "at most",
         /// Their mappings.
         sharers: u64 = "mappings" or "mapping",
+        /// Frames with one mapping, which save nothing, not given back yet.
+        single: u64 = "with one mapping",
         /// Frames without mappings, not freed yet.
         unmapped: u64 = "unmapped",
         /// Frames on each node of memory, from node 0; of more than 30,000, as the policy listed

@@ -352,6 +352,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         } else {
             FrameTotals {
                 mapped: report.frames.frames,
+                single: report.frames.unshared,
                 unmapped: info.frames.saturating_sub(report.frames.frames),
                 sharers: report.frames.sharers,
                 by_node: report.frames_by_node.clone(),
@@ -364,6 +365,7 @@ impl<D: Domain, P: Discovery> Worker<D, P> {
         });
         let frames = FrameStatus {
             held: info.frames,
+            single: totals.single,
             unmapped: totals.unmapped,
             sharers: totals.sharers,
             by_node: totals.by_node,

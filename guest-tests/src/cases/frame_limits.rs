@@ -13,6 +13,8 @@
 //! # Source
 //! `interface/uksm_ioctl.h`, INFO and `UKSM_REASON_MACHINE`.
 
+use std::{fs, iter};
+
 use uksm_linux::module::Info;
 use uksm_policy::command::{Reason, Status};
 use uksm_testkit::kernel_file;
@@ -33,7 +35,11 @@ cases! { "frame_limits":
 
 const SEED: u64 = 62;
 const PERCENT: &str = "/sys/module/uksm/parameters/frame_percent";
+/// For each zone, the part of the memory of higher ones that is kept from their allocations.
+const KEPT: &str = "/proc/sys/vm/lowmem_reserve_ratio";
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
+/// `UKSM_FRAME_MARGIN`.
+const MARGIN: u64 = 1024;
 /// Domains, each with two processes whose pages are equal.
 const DOMAINS: usize = 5;
 
@@ -51,6 +57,28 @@ impl Percentage {
 impl Drop for Percentage {
     fn drop(&mut self) {
         set(PERCENT, "0");
+    }
+}
+
+/// All of ZONE_DMA is kept for devices, as where there is much memory, until this is dropped.
+#[derive(Debug)]
+struct KeptZone {
+    before: String,
+}
+
+impl KeptZone {
+    fn set() -> KeptZone {
+        let before = fs::read_to_string(KEPT).expect(KEPT);
+        let others = before.split_whitespace().skip(1);
+        let ratios: Vec<&str> = iter::once("1").chain(others).collect();
+        set(KEPT, &ratios.join(" "));
+        KeptZone { before }
+    }
+}
+
+impl Drop for KeptZone {
+    fn drop(&mut self) {
+        set(KEPT, self.before.trim());
     }
 }
 
@@ -131,6 +159,16 @@ fn pools_of_huge_pages_lower_the_limit(context: &mut Context) {
     let lower = before - limit;
     assert!(lower.abs_diff(huge / 2) <= 8, "by {lower}");
     assert!(info().machine_frame_limit.abs_diff(before) <= 8);
+
+    // Nearly all memory.
+    set(POOL, "100000");
+    let huge = value(POOL) * 512;
+    let limit = info().machine_frame_limit;
+    set(POOL, "0");
+    context.note(format!("{huge} pages in pools, a limit of {limit}"));
+    assert!(huge > before, "more than half of memory");
+    let lower = before - limit;
+    assert!(lower.abs_diff(huge / 2) <= 8, "by {lower}");
 }
 
 fn a_percentage_out_of_bounds_is_refused(_: &mut Context) {
@@ -209,6 +247,9 @@ fn memory_for_movable_pages_neither_counts_nor_has_frames(context: &mut Context)
 fn where_the_kernels_memory_is_used_up_merging_stops_and_does_not_reclaim(context: &mut Context) {
     const BEYOND: usize = 64;
     let _marks = SteadyMarks::set();
+    let _kept = KeptZone::set();
+    // Cache counts as free.
+    set("/proc/sys/vm/drop_caches", "1");
     let _percentage = Percentage::set(90);
     let before = info();
     let left = before.machine_frame_limit - before.machine_frames;
@@ -224,11 +265,16 @@ fn where_the_kernels_memory_is_used_up_merging_stops_and_does_not_reclaim(contex
     let (kills, stalled) = (events("oom_kill"), stalls());
     let counts = domain.merge(&spaces, 0..pages, Permit::default());
     let stalled = stalls() - stalled;
-    let free = sum(&Zone::all(), false, |zone| zone.free);
-    context.note(format!("{counts:?}; {stalled} stalls, {free} pages free"));
+    let mut zones = Zone::all();
+    zones.retain(|zone| !zone.is_for_devices());
+    let room = sum(&zones, false, |zone| zone.free.saturating_sub(zone.high));
+    context.note(format!(
+        "{counts:?}; {stalled} stalls, {room} pages above the marks"
+    ));
     assert!(counts.with(Status::Full, Reason::Memory) > 0, "{counts:?}");
     assert_eq!(counts.with(Status::Full, Reason::Machine), 0, "{counts:?}");
     assert_eq!(stalled, 0, "nobody should reclaim for frames");
+    assert!(room >= MARGIN / 2, "{zones:?}");
     assert_eq!(events("oom_kill"), kills, "nobody should be killed");
     for peer in &mut peers {
         assert_eq!(

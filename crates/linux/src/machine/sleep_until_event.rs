@@ -51,7 +51,11 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
         events_wake_from: Nanos,
         hints_wake_from: Nanos,
     ) -> Observation {
-        let until = until.min(clock::now().saturating_add(self.longest_sleep));
+        let now = clock::now();
+        if self.short_memory.is_found(now) {
+            return Observation::MemoryIsShort;
+        }
+        let until = until.min(now.saturating_add(self.longest_sleep));
         let ready_at = self.processes.ready_at().unwrap_or(Nanos::MAX);
         let ready_at = ready_at.max(events_wake_from);
         loop {
@@ -71,12 +75,7 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
                 WakeCause::Called => return Observation::Woke,
                 WakeCause::Readable(0) if events.is_some() => return Observation::EventsArrived,
                 WakeCause::Readable(_) => return Observation::HintsArrived,
-                WakeCause::InTime if end >= until => {
-                    return match self.short_memory.is_found(clock::now()) {
-                        true => Observation::MemoryIsShort,
-                        false => Observation::Woke,
-                    };
-                }
+                WakeCause::InTime if end >= until => return Observation::Woke,
                 WakeCause::InTime => {}
             }
         }

@@ -247,12 +247,11 @@ impl Engine {
                         self.regions[place.region].count_failed();
                     }
                 }
-                (Reason::Frames | Reason::Machine, _) => {
+                (Reason::Frames | Reason::Machine | Reason::Memory, _) => {
                     self.merge.frames_refused(now);
                     self.lookup.frames_refused(now);
                 }
-                // To give frames back takes memory, too.
-                (Reason::Memory | Reason::Guard, _) => self.merge.frames_refused(now),
+                (Reason::Guard, _) => self.merge.frames_refused(now),
                 _ => {}
             },
             Status::Refused => match outcome.reason {

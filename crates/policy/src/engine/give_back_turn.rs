@@ -4,7 +4,7 @@
 //! [`crate::lookup::giving_back`] decides when. A *sweep* passes over the spaces by id, and in each
 //! over the stretches of its regions that begin with a page believed to be merged. Where a process
 //! holds its locks, or its cgroup or node has no memory for copies, the sweep goes on with the next
-//! space; after several spaces without memory it ends. The governor's share alone pays for it.
+//! space: a call for each if there is no memory at all. The governor's share alone pays for it.
 //!
 //! A *false match* leaves a page alone in a new frame: the other pages of its set turned out to be
 //! different. The engine treats such a page as if it had not been merged, and gives it back before
@@ -84,9 +84,6 @@ impl Engine {
         }
         let others = SpaceId(space.0.saturating_add(1));
         self.lookup.giving_back().sweep_from((others, 0));
-        if stopped && self.lookup.giving_back().note_stop() {
-            self.lookup.end_sweep(now);
-        }
     }
 
     /// The call that gives back a page of a false match, if there is one.

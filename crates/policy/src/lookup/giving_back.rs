@@ -15,17 +15,17 @@
 //! given back would be the first.
 //!
 //! Where the machine refuses frames, any frame with one mapping counts: each takes the place of one
-//! that would save something. So it does where memory is short, since it cannot be swapped; then
-//! listings do not wait for their share either.
+//! that would save something. So it does where memory is short, since it cannot be swapped. When
+//! memory becomes short, a listing does not wait for its share.
 //!
-//! A sweep that gave back less than half of the frames that it was made for has met pages that
-//! cannot be given back now, or spaces that are not followed: the next one waits for twice as long.
+//! Pages that a sweep could not give back are in spaces without memory for copies, or in spaces
+//! that are not followed. They are no reason for a sweep for some time, which doubles while sweeps
+//! give back less than half; but each sweep tries them, too.
 //!
 //! A frame that a false match has made is known with its page, and is given back at once.
 //!
 //! # Units
-//! Frames; nanoseconds. [`WORTH_DIVISOR`], [`MIN_LASTING`] and the waits are chosen, not measured:
-//! see decision 58.
+//! Frames; nanoseconds. [`WORTH_DIVISOR`] and the waits are chosen, not measured: see decision 58.
 
 use crate::command::{Nanos, SpaceId};
 use crate::lookup::frames::Singles;
@@ -33,17 +33,11 @@ use crate::params::SECOND;
 
 /// A sweep is worth its cost for one frame in this many.
 const WORTH_DIVISOR: u64 = 64;
-/// Fewest frames for which a sweep begins where frames are not refused.
-const MIN_LASTING: u64 = 64;
 /// Time for which memory counts as short after it was: longer than between two looks.
 const SHORT_TIME: Nanos = 30 * SECOND;
-/// The shortest and the longest wait between two sweeps.
+/// The shortest time between two sweeps, and the longest until one for what the last one left.
 const MIN_WAIT: Nanos = 10 * SECOND;
 const MAX_WAIT: Nanos = 640 * SECOND;
-
-/// After this many spaces without memory for copies the machine is taken to have none. A process
-/// can fill its own cgroup, which must not keep others from giving back.
-const MAX_STOPS: u32 = 8;
 
 /// The pass over all merged pages that is under way.
 #[derive(Debug, Clone, Copy)]
@@ -54,8 +48,6 @@ struct SinglesSweep {
     /// Frames for which it was made, and pages given back so far.
     expected: u64,
     given: u64,
-    /// Spaces without memory for copies.
-    stops: u32,
 }
 
 /// The schedule.
@@ -68,8 +60,14 @@ pub(crate) struct GivingBack {
     are_refused: bool,
     /// Until then memory counts as short.
     short_until: Nanos,
-    /// No sweep begins before this time; and the wait after the last one.
+    /// Memory became short, and the frames were not listed since.
+    is_newly_short: bool,
+    /// No sweep begins before this time.
     earliest: Nanos,
+    /// Frames that the last sweep did not give back. They are no reason for another one before
+    /// `retry`, which is `wait` after it.
+    left: u64,
+    retry: Nanos,
     wait: Nanos,
     /// Pages that false matches have made frames of. A batch has at most 256 sets, and they are
     /// given back before the next batch.
@@ -87,6 +85,10 @@ impl GivingBack {
 
     /// Memory is short just now.
     pub(super) fn memory_is_short(&mut self, now: Nanos) {
+        if !self.is_short(now) {
+            self.is_newly_short = true;
+            (self.earliest, self.retry) = (now, now);
+        }
         self.short_until = now + SHORT_TIME;
     }
 
@@ -96,12 +98,13 @@ impl GivingBack {
     }
 
     /// Whether listings do not wait for their share.
-    pub(super) fn is_urgent(&self, now: Nanos) -> bool {
-        self.is_open || self.is_short(now)
+    pub(super) fn is_urgent(&self) -> bool {
+        self.is_open || self.is_newly_short
     }
 
     /// A listing of all frames is complete.
     pub(super) fn listed(&mut self, singles: Singles, now: Nanos) {
+        self.is_newly_short = false;
         if self.sweep.is_none() {
             self.is_open = false;
             self.consider(singles, now);
@@ -111,12 +114,18 @@ impl GivingBack {
 
     /// Begins a sweep if it is worth its cost.
     fn consider(&mut self, singles: Singles, now: Nanos) {
-        let (expected, least) = if self.are_refused || self.is_short(now) {
-            (singles.now, 1)
+        let expected = if self.are_refused || self.is_short(now) {
+            singles.now
         } else {
-            (singles.lasting, MIN_LASTING)
+            singles.lasting
         };
-        let is_worth = expected >= least && expected * WORTH_DIVISOR >= singles.frames;
+        self.left = self.left.min(singles.now);
+        let new = if now >= self.retry {
+            expected
+        } else {
+            expected.saturating_sub(self.left)
+        };
+        let is_worth = new > 0 && new * WORTH_DIVISOR >= singles.frames;
         if is_worth && self.sweep.is_none() && now >= self.earliest {
             self.is_open = true;
             self.sweep = Some(SinglesSweep {
@@ -124,7 +133,6 @@ impl GivingBack {
                 address: 0,
                 expected,
                 given: 0,
-                stops: 0,
             });
         }
     }
@@ -141,14 +149,6 @@ impl GivingBack {
         }
     }
 
-    /// A space had no memory for copies; returns whether the machine is taken to have none.
-    pub(crate) fn note_stop(&mut self) -> bool {
-        self.sweep.as_mut().is_some_and(|sweep| {
-            sweep.stops += 1;
-            sweep.stops >= MAX_STOPS
-        })
-    }
-
     /// The sweep is through, or has to stop. Returns the number of pages that it gave back.
     pub(super) fn end_sweep(&mut self, now: Nanos) -> u64 {
         let Some(sweep) = self.sweep.take() else {
@@ -159,7 +159,9 @@ impl GivingBack {
         } else {
             MIN_WAIT
         };
-        self.earliest = now + self.wait;
+        self.earliest = now + MIN_WAIT;
+        self.retry = now + self.wait;
+        self.left = sweep.expected.saturating_sub(sweep.given);
         sweep.given
     }
 
@@ -215,8 +217,8 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_begins_for_a_sixty_fourth_of_the_frames_and_not_for_a_few() {
-        for (frames, lasting, does) in [(6400, 99, false), (6400, 100, true), (640, 63, false)] {
+    fn a_sweep_begins_for_a_sixty_fourth_of_the_frames() {
+        for (frames, lasting, does) in [(6400, 99, false), (6400, 100, true), (0, 0, false)] {
             let mut giving = GivingBack::default();
             giving.listed(singles(frames, frames, lasting), 0);
             assert_eq!(giving.sweep_at().is_some(), does, "{lasting} of {frames}");
@@ -262,11 +264,43 @@ mod tests {
     }
 
     #[test]
-    fn several_spaces_without_memory_end_a_sweep() {
+    fn what_a_sweep_left_does_not_delay_the_next_one_for_others() {
         let mut giving = GivingBack::default();
-        giving.listed(singles(100, 100, 100), 0);
-        let stops = (1..=MAX_STOPS).map(|_| giving.note_stop());
-        assert_eq!(stops.filter(|&ends| ends).count(), 1);
+        let mut now = 0;
+        for _ in 0..10 {
+            giving.listed(singles(6400, 5000, 5000), now);
+            giving.end_sweep(now);
+            now += MAX_WAIT;
+        }
+        giving.listed(singles(6400, 5000, 5000), now);
+        giving.end_sweep(now);
+        for (lasting, does) in [(5099, false), (5100, true)] {
+            giving.listed(singles(6400, lasting, lasting), now + MIN_WAIT);
+            assert_eq!(giving.sweep_at().is_some(), does, "{lasting}");
+        }
+        // Those that were left have gone, and others have come.
+        giving.given(5100);
+        giving.end_sweep(now);
+        giving.listed(singles(6400, 0, 0), now + MIN_WAIT);
+        giving.listed(singles(6400, 100, 100), now + MIN_WAIT);
+        assert!(giving.sweep_at().is_some());
+    }
+
+    #[test]
+    fn when_memory_becomes_short_what_was_left_is_tried_again_once() {
+        let mut giving = GivingBack::default();
+        giving.listed(singles(6400, 5000, 5000), 0);
+        giving.end_sweep(0);
+        giving.memory_is_short(SECOND);
+        assert!(giving.is_urgent());
+        giving.listed(singles(6400, 5000, 5000), SECOND);
+        assert!(giving.sweep_at().is_some());
+        giving.end_sweep(SECOND);
+        giving.listed(singles(6400, 5000, 5000), 2 * SECOND);
+        giving.memory_is_short(5 * SECOND);
+        assert!(!giving.is_urgent());
+        giving.listed(singles(6400, 5000, 5000), SECOND + MIN_WAIT);
+        assert!(giving.sweep_at().is_none());
     }
 
     #[test]

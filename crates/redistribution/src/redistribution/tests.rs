@@ -101,6 +101,7 @@ impl Host {
                 bytes: mib * MIB,
                 // Each process as much as any other.
                 by_process: (10..20).map(|pid| (pid, 1)).collect(),
+                copied: 0,
             };
             (name.to_owned(), freed)
         });
@@ -473,4 +474,32 @@ fn nothing_is_changed_that_cannot_be_written_down() {
     let error = host.member_status("one").error.unwrap();
     assert!(error.contains("/none/before: "), "{error}");
     assert_eq!(host.limit("one"), None);
+}
+
+#[test]
+fn copies_of_frames_that_are_given_back_are_no_writes() {
+    let root = tempfile::tempdir().unwrap();
+    let mut redistribution = Redistribution::new(roots(&root), Marks::standard());
+    let mut written = |on_host: u64, ours: u64| {
+        let seen = Observation {
+            total: 1000 * MIB,
+            available: 500 * MIB,
+            pressure: None,
+            copied: Some(on_host),
+        };
+        let by = FreedBy {
+            copied: ours,
+            ..FreedBy::default()
+        };
+        let freed = [("group".to_owned(), by)].into();
+        redistribution
+            .without_our_copies(seen, &freed)
+            .copied
+            .unwrap()
+    };
+    assert_eq!(written(1000, 300), 1000, "those before the first look");
+    assert_eq!(written(1100, 380), 1020);
+    // The domain is a new one.
+    assert_eq!(written(1100, 0), 1020);
+    assert_eq!(written(1150, 50), 1020);
 }

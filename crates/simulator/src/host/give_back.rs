@@ -48,7 +48,8 @@ impl Host {
             if !is_single {
                 continue;
             }
-            if self.copies == 0 {
+            let is_full = self.full_cgroups.contains(&space);
+            if self.copies == 0 || is_full || self.faults.strikes(Fault::NoCopies) {
                 return (given_back(address, pages, true), cost);
             }
             self.copies -= 1;

@@ -140,6 +140,8 @@ fn rates(fault: Fault) -> [u64; 3] {
         Fault::FullDomain => [1000, 5000, 20_000],
         Fault::ModuleGone => [200, 1000, 3000],
         Fault::Shrunk => [10_000, 50_000, 200_000],
-        Fault::WrongHint | Fault::LostHint | Fault::ShortMemory => [10_000, 100_000, 500_000],
+        Fault::WrongHint | Fault::LostHint | Fault::ShortMemory | Fault::NoCopies => {
+            [10_000, 100_000, 500_000]
+        }
     }
 }

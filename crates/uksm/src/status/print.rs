@@ -247,7 +247,8 @@ mod tests {
         for line in [
             "saved      1.5 MiB net = 0.0 by frames + 0.0 by zero pages - 0.0 daemon",
             "merged     0 zero, 0 same process, 0 cross process, 0 now, 0 written again, 0 left",
-            "frames     0 held, 0 at most, 0 mappings, 0 unmapped, 0 on the machine, 0 at most there",
+            "frames     0 held, 0 at most, 0 mappings, 0 with one mapping, 0 unmapped, \
+             0 on the machine, 0 at most there",
             "cpu        0.00 % on average, 2.00 % lately, 0.00 % allowed, 0.00 s used, \
              0.00 s for discovery",
             "memory     3.0 MiB resident, 0.0 MiB for indexes, 0 index entries, 0.0 MiB for regions",

@@ -299,7 +299,10 @@ fn swap(host: &Host) -> Verdict {
     match &host.memory.swaps {
         FileContent::Unread(why) => Verdict::unknown(why),
         _ if host.memory.swaps().next().is_none() => Verdict::note("there is no swap"),
-        _ => Verdict::ok("there is swap"),
+        _ => Verdict::ok(
+            "there is swap: if the kernel can hibernate, frames take at most 25 % of memory instead \
+             of 40 % (frame_percent of the module uksm decides otherwise)",
+        ),
     }
 }
 

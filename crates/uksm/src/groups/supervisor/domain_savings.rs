@@ -48,6 +48,8 @@ pub(super) struct Savings {
     pub(super) saved_pages: u64,
     /// The part of the saved pages that each process contributed.
     pub(super) by_process: BTreeMap<u32, u64>,
+    /// Pages that were given back or broken so far.
+    pub(super) broken_pages: u64,
 }
 
 /// The counts of one group.
@@ -69,6 +71,7 @@ impl DomainSavings {
         Savings {
             saved_pages: by_frames + zeros,
             by_process: self.spaces.by_process(processes, by_frames, zeros),
+            broken_pages: info.broken,
         }
     }
 }

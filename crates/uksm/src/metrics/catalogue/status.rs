@@ -103,6 +103,11 @@ fn savings() -> Vec<StatusRow> {
             one(status.frames.sharers)
         }),
         StatusRow::gauge(
+            "frames_with_one_mapping",
+            "Frames with one mapping, which save nothing, not given back yet",
+            |status| one(status.frames.single),
+        ),
+        StatusRow::gauge(
             "frames_unmapped",
             "Frames without mappings, not freed yet",
             |status| one(status.frames.unmapped),

@@ -326,10 +326,11 @@ fn unmerge(_buffers: &mut Buffers, mut call: Call<'_>) -> Sent {
     let space = some_space(call.random, call.material, call.spoil);
     let live = call.material.spaces.contains(&space);
     let end = end.min(start + 16 * PAGE as u64);
-    let foreign = call.random.chance(1, 3);
+    let choices = [0, 0, raw::UKSM_BREAK_FOREIGN, raw::UKSM_BREAK_SINGLE];
+    let flags = choices[call.random.page(choices.len())];
     let mut request = raw::uksm_break {
         space,
-        flags: if foreign { raw::UKSM_BREAK_FOREIGN } else { 0 },
+        flags,
         start,
         end: beyond.unwrap_or(end),
         ..Default::default()

@@ -122,6 +122,7 @@ fn freed(reading: &Savings) -> FreedBy {
     FreedBy {
         bytes: reading.saved_pages * PAGE_SIZE,
         by_process: reading.by_process.clone(),
+        copied: reading.broken_pages * PAGE_SIZE,
     }
 }
 
