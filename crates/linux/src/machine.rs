@@ -227,10 +227,9 @@ impl<D: Domain, P: Discovery> LinuxMachine<D, P> {
                 answer => answer?,
             };
             for frame in &listing.frames {
-                let mapped = frame.sharers > 0;
-                totals.mapped += u64::from(mapped);
+                totals.mapped += u64::from(frame.sharers > 0);
                 totals.single += u64::from(frame.sharers == 1);
-                totals.unmapped += u64::from(!mapped);
+                totals.unmapped += u64::from(frame.sharers == 0);
                 totals.sharers += u64::from(frame.sharers);
                 frame.count_on_node(&mut totals.by_node);
             }

@@ -153,7 +153,8 @@ uksm_policy::counters! {
     }
 
     /// Frames of the domain, counted by the module for this status. Of more than 30,000, mappings
-    /// and frames by mappings are those that the policy knows of, from its last listing and its own merges.
+    /// and frames by mappings are those that the policy knows of, from its last listing and its own
+    /// merges.
     pub(crate) struct FrameStatus {
         /// Frames held.
         held: u64 = "held",
