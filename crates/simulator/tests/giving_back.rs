@@ -285,7 +285,9 @@ fn processes_without_memory_for_copies_do_not_keep_others_from_giving_back() {
     host.full_cgroups = hoarders.iter().map(|pair| pair[0]).collect();
     let mut run = run(full(), host);
     merge(&mut run, 99, 60 * S);
-    hoarders.iter().for_each(|pair| run.host.exit(pair[1]));
+    for pair in &hoarders {
+        run.host.exit(pair[1]);
+    }
     let mut times = vec![];
     for (pair, is_short) in others.iter().zip([false, true]) {
         run.host.exit(pair[1]);

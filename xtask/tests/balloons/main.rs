@@ -117,7 +117,12 @@ impl Host {
         let pids = self.machines.iter().map(Machine::pid);
         let by_process: BTreeMap<u32, u64> = pids.zip(freed).collect();
         let bytes = freed.iter().sum::<u64>() * MIB;
-        let freed = Freed::from([("machines".to_owned(), FreedBy { bytes, by_process })]);
+        let by = FreedBy {
+            bytes,
+            by_process,
+            copied: 0,
+        };
+        let freed = Freed::from([("machines".to_owned(), by)]);
         let begin = Instant::now();
         self.events
             .extend(self.redistribution.turn(self.now, &freed));
