@@ -15,8 +15,8 @@
 //! Places are direct-mapped: two places of one slot replace each other. When there is room for more
 //! slots all are forgotten, which happens while a host fills.
 //!
-//! Without it: beside a storm of 20 processes, on a machine 16 times slower, two processes that
-//! read the same are not merged within 27 s, instead of 6.9.
+//! Without it: at governor quiet, beside a backup, 72 % of what two guests read is shared over a
+//! minute instead of 84; with more time it costs a twentieth of the processor time more.
 //!
 //! # Units
 //! A slot takes 12 bytes.
