@@ -14,7 +14,8 @@
 //!
 //! - `net_mib`: saved at the end, less the memory of the system itself: of the daemon's process
 //!   what is resident; of KSM what the kernel subtracts in `general_profit`. A frame with one
-//!   mapping saves nothing, and is not counted as saved.
+//!   mapping saves nothing, and is not counted as saved. Zeros that the kernel frees when a
+//!   system has it split a huge page are: of `redis` that is nearly all.
 //! - `cpu`: seconds of CPU in the window; `once`, of uksm: the same beside one process of 1 MiB
 //!   without equal pages; KSM has no start. `page`: microseconds of the difference for a page
 //!   that is saved at the end.

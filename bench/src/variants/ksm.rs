@@ -219,9 +219,11 @@ impl System for Ksm {
             LIMIT,
             "merge_across_nodes",
         ];
+        // A profit can be negative.
+        let number = |name| self.sysfs.text(name).ok()?.parse::<i64>().ok();
         let counters: Map<String, Value> = names
             .iter()
-            .filter_map(|&name| Some((name.to_owned(), Value::from(self.sysfs.read(name).ok()?))))
+            .filter_map(|&name| Some((name.to_owned(), Value::from(number(name)?))))
             .collect();
         Some(Value::Object(counters))
     }
