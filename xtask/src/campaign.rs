@@ -156,6 +156,18 @@ pub fn selected(selection: &TestSelection) -> Vec<TestCase> {
     cases
 }
 
+/// The tests of a selection, if there are any.
+///
+/// # Errors
+/// There are none.
+pub fn some_selected(selection: &TestSelection) -> Result<Vec<TestCase>> {
+    let cases = selected(selection);
+    if cases.is_empty() {
+        bail!("no test has a name with {}", selection.filters.join(" or "));
+    }
+    Ok(cases)
+}
+
 /// Whether a filter names large tests, or this one by its whole name, instead of all of an area.
 fn is_named(case: &TestCase, selection: &TestSelection) -> bool {
     let mut filters = selection.filters.iter();
@@ -170,10 +182,7 @@ fn is_named(case: &TestCase, selection: &TestSelection) -> bool {
 /// No test is selected, none of those selected can run on this kernel though any machine was asked
 /// for, or a machine could not be started at all.
 pub fn run(kernel: &Kernel, selection: &TestSelection) -> Result<TestResults> {
-    let cases = selected(selection);
-    if cases.is_empty() {
-        bail!("no test has a name with {}", selection.filters.join(" or "));
-    }
+    let cases = some_selected(selection)?;
     let accel = kvm_probe::detect(kernel, Clock::Time)?;
     println!(
         "kernel {} ({}), {accel}, seed {}",

@@ -102,7 +102,7 @@ fn carry_out(verb: Verb) -> Result<u8> {
                 fuzz_calls,
             };
             if list {
-                for case in campaign::selected(&selection) {
+                for case in campaign::some_selected(&selection)? {
                     println!(
                         "{:?} {:?} {} s  {}",
                         case.machine, case.kind, case.bound, case.name
