@@ -10,11 +10,10 @@
 //! double, until nothing has changed for a minute or so; and when its space grows or shrinks, or
 //! hints of it were lost. The region judges the results (`region/rewrite_detector.rs`), and is
 //! swept again if enough has changed. In place of its next check it is swept again if many of its
-//! pages were busy. Checks are few pages each, are done when nothing is new, and
-//! together take at most a part of the bottom level's share, which has less for its own samples
-//! then. Nothing else would have woken the daemon for a check, so it pays for a wake, too: where
-//! the share is small, as that of one of hundreds of groups, one wake reads all regions that are
-//! due meanwhile.
+//! pages were busy. Checks are few pages each, are done when nothing is new, and together take at
+//! most a part of the bottom level's share, which has less for its own samples then. Nothing else
+//! would have woken the daemon for a check, so it pays for a wake, too: where the share is small,
+//! as that of one of hundreds of groups, one wake reads all regions that are due meanwhile.
 //!
 //! # Source
 //! design: a ladder that conserves work. In-kernel KSM reads all pages again and again instead.
