@@ -11,6 +11,8 @@
 //! ([`YieldCount::pays`]) has one in [`FOLLOWED_DIVISOR`] of its hints followed, so that it can
 //! become better. Every merge in a block counts, also that of a partner: the pages that a first
 //! guest reads are merged only when a second one has read them.
+//!
+//! Without it: hints of one process that are never worth anything take 3.7 s of CPU instead of 1.8.
 
 use super::yield_count::YieldCount;
 use crate::command::{Nanos, SpaceId};
