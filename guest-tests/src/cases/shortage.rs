@@ -14,8 +14,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use crate::fixtures::accounting::{events, number};
-use crate::fixtures::daemon::Daemon;
+use crate::fixtures::accounting::{events, number, numbers};
+use crate::fixtures::daemon::{Daemon, status_text};
 use crate::fixtures::memory::{BASE, Huge, Memory};
 use crate::fixtures::pagemap::{entries, is_merged};
 use crate::fixtures::peer::{Peer, pages_shared_by};
@@ -99,12 +99,13 @@ fn where_memory_is_short_frames_with_one_mapping_are_given_back_and_swapped(cont
         "{left} of {PAGES} frames were left after {given_back:?}, {most} pages swapped after {:?}",
         continued.elapsed()
     ));
+    let state = format!("{} {:?}", status_text(), numbers("/proc/meminfo"));
     signal(taker, libc::SIGKILL);
     wait(taker);
     daemon.stop();
     assert!(out_before > 0, "memory should be short");
     assert_eq!(before, 0, "frames cannot be swapped");
-    assert!(left <= MAX_LEFT, "{left} frames are left");
+    assert!(left <= MAX_LEFT, "{left} frames are left: {state}");
     assert!(most >= PAGES / 8, "only {most} pages are swapped");
     assert_eq!(events("oom_kill"), kills, "nobody should be killed");
     peers[0].run(|own| own.memory.flip(0..PAGES));

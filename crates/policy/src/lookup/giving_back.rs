@@ -18,9 +18,10 @@
 //! that would save something. So it does where memory is short, since it cannot be swapped. When
 //! memory becomes short, a listing does not wait for its share.
 //!
-//! Pages that a sweep could not give back are in spaces without memory for copies, or in spaces
-//! that are not followed. They are no reason for a sweep for some time, which doubles while sweeps
-//! give back less than half; but each sweep tries them, too.
+//! A sweep that was worth its cost is followed by another one after the next listing: it may have
+//! ended for want of memory, which pages that were given back yield where they can be swapped. What
+//! another sweep left is in spaces without memory for copies, or in spaces that are not followed.
+//! It is no reason for a sweep for some time, which doubles; but each sweep tries it, too.
 //!
 //! A frame that a false match has made is known with its page, and is given back at once.
 //!
@@ -35,7 +36,8 @@ use crate::params::SECOND;
 const WORTH_DIVISOR: u64 = 64;
 /// Time for which memory counts as short after it was: longer than between two looks.
 const SHORT_TIME: Nanos = 30 * SECOND;
-/// The shortest time between two sweeps, and the longest until one for what the last one left.
+/// The shortest and the longest wait for a sweep for what the last one left. One for others comes
+/// after the shortest.
 const MIN_WAIT: Nanos = 10 * SECOND;
 const MAX_WAIT: Nanos = 640 * SECOND;
 
@@ -154,14 +156,14 @@ impl GivingBack {
         let Some(sweep) = self.sweep.take() else {
             return 0;
         };
-        self.wait = if sweep.given * 2 < sweep.expected {
-            (self.wait * 2).clamp(MIN_WAIT, MAX_WAIT)
+        if sweep.given > 0 && sweep.given * WORTH_DIVISOR >= sweep.expected {
+            (self.left, self.wait) = (0, 0);
         } else {
-            MIN_WAIT
-        };
-        self.earliest = now + MIN_WAIT;
+            self.left = sweep.expected.saturating_sub(sweep.given);
+            self.wait = (self.wait * 2).clamp(MIN_WAIT, MAX_WAIT);
+        }
+        self.earliest = now + self.wait.min(MIN_WAIT);
         self.retry = now + self.wait;
-        self.left = sweep.expected.saturating_sub(sweep.given);
         sweep.given
     }
 
@@ -255,12 +257,12 @@ mod tests {
         let mut giving = GivingBack::default();
         let mut now = 0;
         for wait in [10, 20, 40, 80, 160, 320, 640, 640] {
-            assert!(sweeps(&mut giving, 49, now));
-            assert!(!sweeps(&mut giving, 49, now + wait * SECOND - 1));
+            assert!(sweeps(&mut giving, 1, now));
+            assert!(!sweeps(&mut giving, 1, now + wait * SECOND - 1));
             now += wait * SECOND;
         }
-        assert!(sweeps(&mut giving, 50, now));
-        assert!(sweeps(&mut giving, 50, now + MIN_WAIT));
+        assert!(sweeps(&mut giving, 2, now));
+        assert!(sweeps(&mut giving, 2, now));
     }
 
     #[test]
