@@ -21,7 +21,8 @@
 //! A sweep that was worth its cost is followed by another one after the next listing: it may have
 //! ended for want of memory, which pages that were given back yield where they can be swapped. What
 //! another sweep left is in spaces without memory for copies, or in spaces that are not followed.
-//! It is no reason for a sweep for some time, which doubles; but each sweep tries it, too.
+//! It is no reason for a sweep for some time, which doubles where memory is not short; but each
+//! sweep tries it, too.
 //!
 //! A frame that a false match has made is known with its page, and is given back at once.
 //!
@@ -160,7 +161,12 @@ impl GivingBack {
             (self.left, self.wait) = (0, 0);
         } else {
             self.left = sweep.expected.saturating_sub(sweep.given);
-            self.wait = (self.wait * 2).clamp(MIN_WAIT, MAX_WAIT);
+            let longest = if self.is_short(now) {
+                MIN_WAIT
+            } else {
+                MAX_WAIT
+            };
+            self.wait = (self.wait * 2).clamp(MIN_WAIT, longest);
         }
         self.earliest = now + self.wait.min(MIN_WAIT);
         self.retry = now + self.wait;
@@ -289,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn when_memory_becomes_short_what_was_left_is_tried_again_once() {
+    fn where_memory_is_short_what_was_left_is_tried_at_once_and_then_every_ten_seconds() {
         let mut giving = GivingBack::default();
         giving.listed(singles(6400, 5000, 5000), 0);
         giving.end_sweep(0);
@@ -301,8 +307,13 @@ mod tests {
         giving.listed(singles(6400, 5000, 5000), 2 * SECOND);
         giving.memory_is_short(5 * SECOND);
         assert!(!giving.is_urgent());
-        giving.listed(singles(6400, 5000, 5000), SECOND + MIN_WAIT);
-        assert!(giving.sweep_at().is_none());
+        for at in (SECOND..20 * SECOND).step_by(10_000_000_000).skip(1) {
+            giving.listed(singles(6400, 5000, 5000), at - 1);
+            assert!(giving.sweep_at().is_none());
+            giving.listed(singles(6400, 5000, 5000), at);
+            assert!(giving.sweep_at().is_some());
+            giving.end_sweep(at);
+        }
     }
 
     #[test]
