@@ -207,12 +207,16 @@ fn where_frames_are_refused_those_with_one_mapping_make_room_soon() {
     }
 }
 
-/// The number of commands of a kind until then.
-fn commands_until(run: &mut Run, end: Nanos, is_one: fn(&Command) -> bool) -> usize {
+/// The number of commands of a kind that a part of a run makes.
+fn commands_in(run: &mut Run, is_one: fn(&Command) -> bool, part: impl FnOnce(&mut Run)) -> usize {
     run.commands = Some(vec![]);
-    run.quietly_until(end);
+    part(run);
     let commands = run.commands.take().unwrap();
     commands.into_iter().filter(is_one).count()
+}
+
+fn is_listing(command: &Command) -> bool {
+    matches!(command, Command::Frames { .. })
 }
 
 #[test]
@@ -231,8 +235,7 @@ fn where_memory_is_short_frames_with_one_mapping_go_soon_and_few_listings_are_ma
         let done = |host: &Host| host.given_back >= 64 * MIB * 9 / 10;
         times.push(run.until_done(begun + 900 * S, done).unwrap() / MS);
         let end = run.now() + 3600 * S;
-        let is_listing = |command: &Command| matches!(command, Command::Frames { .. });
-        let listings = commands_until(&mut run, end, is_listing);
+        let listings = commands_in(&mut run, is_listing, |run| run.quietly_until(end));
         eprintln!("{is_short}: {times:?} ms, {listings} pieces of listings in the next hour");
         assert!(listings < 200, "{listings}");
     }
@@ -247,8 +250,7 @@ fn where_memory_is_short_writes_do_not_cause_listings_beyond_their_share() {
         merge(&mut run, 99, 60 * S);
         run.host.is_short_of_memory = is_short;
         let (begun, mut written) = (run.now(), 0);
-        run.commands = Some(vec![]);
-        run.until(begun + 600 * S, |host, now| {
+        let write = |host: &mut Host, now| {
             let due = (now - begun) / S;
             for page in written..due {
                 for space in [1, 2] {
@@ -257,10 +259,10 @@ fn where_memory_is_short_writes_do_not_cause_listings_beyond_their_share() {
                 }
             }
             written = due;
-        });
-        let commands = run.commands.take().unwrap();
-        let of_frames = |command: &&Command| matches!(command, Command::Frames { .. });
-        listings.push(commands.iter().filter(of_frames).count());
+        };
+        listings.push(commands_in(&mut run, is_listing, |run| {
+            run.until(begun + 600 * S, write);
+        }));
     }
     eprintln!("{listings:?} pieces of listings in ten minutes, with memory and without");
     assert!(listings[1] <= 2 * listings[0], "{listings:?}");
@@ -311,7 +313,7 @@ fn without_memory_nothing_is_given_back_until_there_is_some() {
     run.host.copies = 100;
     run.host.exit(SpaceId(1));
     let is_try = |command: &Command| matches!(command, Command::GiveBack { .. });
-    let tries = commands_until(&mut run, 3600 * S, is_try);
+    let tries = commands_in(&mut run, is_try, |run| run.quietly_until(3600 * S));
     assert_eq!(run.host.given_back, 100);
     eprintln!("{tries} tries in an hour");
     assert!((2..40).contains(&tries), "{tries}");

@@ -39,7 +39,7 @@ const STEP: usize = PAGES / 16;
 /// Time for which the daemon is stopped, or longer, until something else is swapped.
 const STOPPED: Duration = Duration::from_secs(8);
 /// Limit of the time until all pages are merged, and of that until half of them are given back,
-/// which takes 4 to 30 s. When the kernel swaps an eighth of them depends on the third process.
+/// which takes 1 to 5 s. When the kernel swaps an eighth of them depends on the third process.
 const MAX_TIME: Duration = Duration::from_secs(60);
 const MAX_LEFT: usize = PAGES / 2;
 

@@ -19,10 +19,10 @@
 //! memory becomes short, a listing does not wait for its share.
 //!
 //! A sweep that was worth its cost is followed by another one after the next listing: it may have
-//! ended for want of memory, which pages that were given back yield where they can be swapped. What
-//! another sweep left is in spaces without memory for copies, or in spaces that are not followed.
-//! It is no reason for a sweep for some time, which doubles where memory is not short; but each
-//! sweep tries it, too.
+//! ended for want of memory, and pages that were given back can be swapped. What a sweep leaves
+//! that was not worth it is in spaces without memory for copies, or in spaces that are not
+//! followed. Such frames are no reason for a sweep for some time, which doubles where memory is not
+//! short; but each sweep tries them, too.
 //!
 //! A frame that a false match has made is known with its page, and is given back at once.
 //!
@@ -37,8 +37,8 @@ use crate::params::SECOND;
 const WORTH_DIVISOR: u64 = 64;
 /// Time for which memory counts as short after it was: longer than between two looks.
 const SHORT_TIME: Nanos = 30 * SECOND;
-/// The shortest and the longest wait for a sweep for what the last one left. One for others comes
-/// after the shortest.
+/// The shortest and the longest wait for a sweep because of frames that the last one left. One
+/// because of others waits for the shortest.
 const MIN_WAIT: Nanos = 10 * SECOND;
 const MAX_WAIT: Nanos = 640 * SECOND;
 
