@@ -27,14 +27,14 @@
 //! A frame that a false match has made is known with its page, and is given back at once.
 //!
 //! # Units
-//! Frames; nanoseconds. [`WORTH_DIVISOR`] and the waits are chosen, not measured: see decision 58.
+//! Frames; nanoseconds. Decision 58 has what other [`WORTH_DIVISOR`]s cost; the waits are chosen.
 
 use crate::command::{Nanos, SpaceId};
 use crate::lookup::frames::Singles;
 use crate::params::SECOND;
 
 /// A sweep is worth its cost for one frame in this many.
-const WORTH_DIVISOR: u64 = 64;
+const WORTH_DIVISOR: u64 = 128;
 /// Time for which memory counts as short after it was: longer than between two looks.
 const SHORT_TIME: Nanos = 30 * SECOND;
 /// The shortest and the longest wait for a sweep because of frames that the last one left. One
@@ -217,7 +217,7 @@ mod tests {
 
     /// A sweep begins now if it may, and gives back this number of pages. Returns whether it began.
     fn sweeps(giving: &mut GivingBack, pages: u64, now: Nanos) -> bool {
-        giving.listed(singles(6400, 100, 100), now);
+        giving.listed(singles(25600, 200, 200), now);
         let does = giving.sweep_at().is_some();
         giving.given(pages);
         giving.end_sweep(now);
@@ -225,8 +225,8 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_begins_for_a_sixty_fourth_of_the_frames() {
-        for (frames, lasting, does) in [(6400, 99, false), (6400, 100, true), (0, 0, false)] {
+    fn a_sweep_begins_for_one_in_128_frames() {
+        for (frames, lasting, does) in [(12800, 99, false), (12800, 100, true), (0, 0, false)] {
             let mut giving = GivingBack::default();
             giving.listed(singles(frames, frames, lasting), 0);
             assert_eq!(giving.sweep_at().is_some(), does, "{lasting} of {frames}");
@@ -236,13 +236,13 @@ mod tests {
     #[test]
     fn where_frames_are_refused_any_frame_with_one_mapping_counts() {
         let mut giving = GivingBack::default();
-        giving.frames_refused(singles(640, 9, 0), 0);
+        giving.frames_refused(singles(1280, 9, 0), 0);
         assert!(giving.sweep_at().is_none());
-        giving.frames_refused(singles(640, 10, 0), 0);
+        giving.frames_refused(singles(1280, 10, 0), 0);
         assert!(giving.sweep_at().is_some());
         assert_eq!(giving.end_sweep(0), 0);
         assert!(giving.is_open());
-        giving.listed(singles(640, 10, 0), SECOND);
+        giving.listed(singles(1280, 10, 0), SECOND);
         assert!(!giving.is_open());
     }
 
@@ -250,11 +250,11 @@ mod tests {
     fn where_memory_is_short_any_frame_with_one_mapping_counts_for_a_while() {
         let mut giving = GivingBack::default();
         giving.memory_is_short(SECOND);
-        giving.listed(singles(640, 9, 0), 2 * SECOND);
+        giving.listed(singles(1280, 9, 0), 2 * SECOND);
         assert!(giving.sweep_at().is_none());
-        giving.listed(singles(640, 10, 0), SECOND + SHORT_TIME);
+        giving.listed(singles(1280, 10, 0), SECOND + SHORT_TIME);
         assert!(giving.sweep_at().is_none());
-        giving.listed(singles(640, 10, 0), SHORT_TIME);
+        giving.listed(singles(1280, 10, 0), SHORT_TIME);
         assert!(giving.sweep_at().is_some());
     }
 
@@ -276,41 +276,41 @@ mod tests {
         let mut giving = GivingBack::default();
         let mut now = 0;
         for _ in 0..10 {
-            giving.listed(singles(6400, 5000, 5000), now);
+            giving.listed(singles(12800, 5000, 5000), now);
             giving.end_sweep(now);
             now += MAX_WAIT;
         }
-        giving.listed(singles(6400, 5000, 5000), now);
+        giving.listed(singles(12800, 5000, 5000), now);
         giving.end_sweep(now);
         for (lasting, does) in [(5099, false), (5100, true)] {
-            giving.listed(singles(6400, lasting, lasting), now + MIN_WAIT);
+            giving.listed(singles(12800, lasting, lasting), now + MIN_WAIT);
             assert_eq!(giving.sweep_at().is_some(), does, "{lasting}");
         }
         // Those that were left have gone, and others have come.
         giving.given(5100);
         giving.end_sweep(now);
-        giving.listed(singles(6400, 0, 0), now + MIN_WAIT);
-        giving.listed(singles(6400, 100, 100), now + MIN_WAIT);
+        giving.listed(singles(12800, 0, 0), now + MIN_WAIT);
+        giving.listed(singles(12800, 100, 100), now + MIN_WAIT);
         assert!(giving.sweep_at().is_some());
     }
 
     #[test]
     fn where_memory_is_short_what_was_left_is_tried_at_once_and_then_every_ten_seconds() {
         let mut giving = GivingBack::default();
-        giving.listed(singles(6400, 5000, 5000), 0);
+        giving.listed(singles(12800, 5000, 5000), 0);
         giving.end_sweep(0);
         giving.memory_is_short(SECOND);
         assert!(giving.is_urgent());
-        giving.listed(singles(6400, 5000, 5000), SECOND);
+        giving.listed(singles(12800, 5000, 5000), SECOND);
         assert!(giving.sweep_at().is_some());
         giving.end_sweep(SECOND);
-        giving.listed(singles(6400, 5000, 5000), 2 * SECOND);
+        giving.listed(singles(12800, 5000, 5000), 2 * SECOND);
         giving.memory_is_short(5 * SECOND);
         assert!(!giving.is_urgent());
         for at in (SECOND..20 * SECOND).step_by(10_000_000_000).skip(1) {
-            giving.listed(singles(6400, 5000, 5000), at - 1);
+            giving.listed(singles(12800, 5000, 5000), at - 1);
             assert!(giving.sweep_at().is_none());
-            giving.listed(singles(6400, 5000, 5000), at);
+            giving.listed(singles(12800, 5000, 5000), at);
             assert!(giving.sweep_at().is_some());
             giving.end_sweep(at);
         }
