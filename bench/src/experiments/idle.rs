@@ -22,7 +22,11 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
     let size = setup.size_or(64);
     let specs = [Spec::mixed(setup.seed, size, size, true)];
     let watched = setup.limit_or(600);
-    for variant in [Variant::uksm_governor("full"), Variant::ksm_shipped()] {
+    for variant in [
+        Variant::uksm_governor("low"),
+        Variant::uksm_governor("full"),
+        Variant::ksm_shipped(),
+    ] {
         if !setup.wants(&variant.name) {
             continue;
         }

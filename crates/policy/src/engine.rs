@@ -433,9 +433,8 @@ impl Engine {
         if selection.picks.is_empty() {
             if selection.round_over {
                 let scale = self.scale();
-                let (level, v_dup) = (selection.level, self.params.v_dup);
                 self.ladder
-                    .end_round(level, &mut self.regions, &scale, v_dup);
+                    .end_round(selection.level, &mut self.regions, &scale, &self.params);
             }
             return None;
         }

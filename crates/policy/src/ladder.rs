@@ -44,6 +44,10 @@ const WATCHING_SHARE: f64 = 0.75;
 const CHECKS_SHARE: f64 = 0.5;
 /// The part of the governor's share for looks at regions that are watched or on trial.
 const LOOKS_SHARE: f64 = 1.0 / 32.0;
+/// Rounds of the bottom level without news after which the host counts as calm, and the part of its
+/// share that the level uses then.
+const CALM_ROUNDS: u32 = 16;
+const CALM_PART: f64 = 0.2;
 /// Lists of a large host come in bursts: their time is given this long ahead at once.
 const WATCHED_IN_ADVANCE: Nanos = 2 * SECOND;
 
@@ -82,6 +86,10 @@ pub(crate) struct Ladder {
     /// Cost of one wake-up.
     waking: Nanos,
     counts: PromotionReport,
+    /// Whether there was a newcomer, a promotion or a reason for a sweep in this round of the
+    /// bottom level, and the number of rounds without any before it.
+    has_news: bool,
+    calm_rounds: u32,
 }
 
 impl Ladder {
@@ -106,6 +114,22 @@ impl Ladder {
             sample_cost: PageCost::new(FIRST_COST, 20.0, 1000.0),
             waking: 0,
             counts: PromotionReport::default(),
+            has_news: false,
+            calm_rounds: 0,
+        }
+    }
+
+    /// A round of the bottom level is over. After some without news the level uses a part of its
+    /// share only, until there are news.
+    fn adjust_bottom(&mut self, params: &Params) {
+        self.calm_rounds = match std::mem::take(&mut self.has_news) {
+            true => 0,
+            false => self.calm_rounds.saturating_add(1),
+        };
+        let is_calm = self.calm_rounds >= CALM_ROUNDS;
+        let part = if is_calm { CALM_PART } else { 1.0 };
+        if let Some(share) = params.shares().first() {
+            self.levels[0].budget().set_share(share * part);
         }
     }
 

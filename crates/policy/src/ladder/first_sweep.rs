@@ -30,6 +30,7 @@ impl Ladder {
     /// Queues the region for another sweep behind all new ones, if it is due then.
     pub(crate) fn sweep_again(&mut self, id: RegionId) {
         self.unswept.insert(0, id);
+        self.has_news = true;
     }
 
     /// The pages of a call in unused time: waiting anchors, then blocks of regions without a first

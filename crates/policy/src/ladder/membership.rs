@@ -95,6 +95,7 @@ impl Ladder {
     /// Queues the region's anchors to be read.
     pub(crate) fn read_anchors(&mut self, id: RegionId) {
         self.arrivals += 1;
+        self.has_news = true;
         self.newcomers.push_back(Note::new(self.arrivals, id));
     }
 

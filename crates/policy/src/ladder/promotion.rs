@@ -22,6 +22,7 @@ use super::Ladder;
 use crate::clock::Moment;
 use crate::command::Nanos;
 use crate::ids::RegionId;
+use crate::params::Params;
 use crate::region::cow::{Permission, Ruling};
 use crate::region::duplication::{Scale, Verdict};
 use crate::region::{Region, Regions, State, SweepEnd};
@@ -83,6 +84,7 @@ impl Ladder {
             return;
         }
         self.counts.promoted += 1;
+        self.has_news = true;
         self.counts.leapt += u64::from(to > level + 1);
         region.set_standing(Standing::Rising);
         self.move_to(id, to, regions);
@@ -125,8 +127,11 @@ impl Ladder {
         level: usize,
         regions: &mut Regions,
         scale: &Scale,
-        v_dup: f64,
+        params: &Params,
     ) {
+        if level == 0 {
+            self.adjust_bottom(params);
+        }
         if level == 0 || level == self.top() {
             return;
         }
@@ -134,7 +139,8 @@ impl Ladder {
         for id in members {
             let duplication = regions[id].duplication();
             if duplication.verdict(scale) == Verdict::Below
-                || (duplication.samples() >= MIN_SAMPLES && duplication.estimate(scale) < v_dup)
+                || (duplication.samples() >= MIN_SAMPLES
+                    && duplication.estimate(scale) < params.v_dup)
             {
                 self.counts.demoted += 1;
                 regions[id].set_standing(if level == 1 {

@@ -84,7 +84,7 @@ impl Ladder {
                 }
                 Look::Trial(pages) => {
                     // If these pages decide nothing, a sweep looks for others.
-                    self.unswept.insert(0, id);
+                    self.sweep_again(id);
                     (pages, Purpose::Trial)
                 }
             };

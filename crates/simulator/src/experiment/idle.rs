@@ -10,6 +10,7 @@ pub(super) fn cases(seed: u64) -> Vec<Case> {
         .map(|idle| Case {
             variants: vec![
                 Variant::Uksm(Governor::Full),
+                Variant::Uksm(Governor::Low),
                 Variant::Uksm(Governor::Quiet),
             ],
             // By then all of them are known.
