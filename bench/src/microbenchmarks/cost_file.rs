@@ -9,43 +9,20 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result, anyhow};
 use uksm_results::report::Report;
 
-/// The source of a cost.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Source {
-    /// Measured: the method.
-    Measured(&'static str),
-    /// Derived from others: their names, and the formula.
-    Derived(&'static str, fn(&BTreeMap<&str, f64>) -> f64),
-}
-
-/// One cost; a dot separates its section.
+/// One cost.
 pub(crate) struct Cost {
-    /// Its name.
+    /// Its name; a dot separates its section.
     pub name: &'static str,
-    /// Its source.
-    pub source: Source,
+    /// What measures it.
+    pub source: &'static str,
 }
 
-const fn measured(name: &'static str, what: &'static str) -> Cost {
-    Cost {
-        name,
-        source: Source::Measured(what),
-    }
-}
-
-const fn derived(
-    name: &'static str,
-    what: &'static str,
-    how: fn(&BTreeMap<&str, f64>) -> f64,
-) -> Cost {
-    Cost {
-        name,
-        source: Source::Derived(what, how),
-    }
+const fn measured(name: &'static str, source: &'static str) -> Cost {
+    Cost { name, source }
 }
 
 /// All costs, in the order of the file.
-pub(crate) const COSTS: [Cost; 45] = [
+pub(crate) const COSTS: [Cost; 39] = [
     measured(
         "start",
         "the daemon with nobody to serve, 60 ms after its exec",
@@ -124,24 +101,6 @@ pub(crate) const COSTS: [Cost; 45] = [
     ),
     measured("ksm.pair", "ksmd's second scan of pairs, less the search"),
     measured("ksm.revisit", "ksmd's third scan of equal pages"),
-    derived("published.wake", "as for the daemon", |costs| costs["wake"]),
-    derived("published.sample", "page and run", |costs| {
-        costs["page"] + costs["run"]
-    }),
-    derived("published.word", "an eighth of a line", |costs| {
-        costs["line"] / 8.0
-    }),
-    derived("published.compare", "as FOLD's", |costs| costs["compare"]),
-    derived(
-        "published.merge",
-        "merge and table: page by page",
-        |costs| costs["merge"] + costs["table"],
-    ),
-    derived(
-        "published.tree_step",
-        "assumed: a hundredth of ksmd's",
-        |costs| costs["ksm.tree_step"] / 100.0,
-    ),
 ];
 
 /// The file that a result of `calibrate` makes.
@@ -169,18 +128,10 @@ pub(crate) fn text(report: &Report) -> Result<String> {
             section = of;
             let _ = writeln!(text, "\n[{section}]");
         }
-        let (value, what) = match cost.source {
-            Source::Measured(what) => {
-                let value = costs.get(cost.name).copied();
-                (
-                    value.with_context(|| format!("{} was not measured", cost.name))?,
-                    what,
-                )
-            }
-            Source::Derived(what, how) => (how(&costs), what),
-        };
+        let value = costs.get(cost.name);
+        let value = value.with_context(|| format!("{} was not measured", cost.name))?;
         let given = format!("{name} = {value:.0}");
-        let _ = writeln!(text, "{given:<24} # {what}");
+        let _ = writeln!(text, "{given:<24} # {}", cost.source);
     }
     uksm_simulator::Costs::read(&text).map_err(|error| anyhow!(error))?;
     Ok(text)
@@ -212,7 +163,6 @@ mod tests {
         let costs = uksm_simulator::Costs::read(&text).unwrap();
         assert_eq!(costs.start, 100);
         assert_eq!(costs.call, 200);
-        assert_eq!(costs.published.wake, costs.wake);
     }
 
     #[test]

@@ -92,8 +92,6 @@ pub struct Costs {
     pub step_join: Nanos,
     /// In-kernel KSM.
     pub ksm: KsmCosts,
-    /// UKSM as published.
-    pub published: PaperCosts,
 }
 
 /// Costs of in-kernel KSM.
@@ -118,24 +116,6 @@ pub struct KsmCosts {
     pub pair: Nanos,
     /// A page passed: already merged, or left out of a scan.
     pub revisit: Nanos,
-}
-
-/// Costs of UKSM as published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PaperCosts {
-    /// Waking the scanner.
-    pub wake: Nanos,
-    /// Finding a page.
-    pub sample: Nanos,
-    /// A word hashed.
-    pub word: Nanos,
-    /// A compared page that differed.
-    pub compare: Nanos,
-    /// A page merged.
-    pub merge: Nanos,
-    /// A step down a tree ordered by hashes.
-    pub tree_step: Nanos,
 }
 
 impl Costs {
@@ -216,12 +196,6 @@ impl Costs {
             ("ksm.merge", costs.ksm.merge, 0),
             ("ksm.pair", costs.ksm.pair, 0),
             ("ksm.revisit", costs.ksm.revisit, 1),
-            ("published.wake", costs.published.wake, 1),
-            ("published.sample", costs.published.sample, 1),
-            ("published.word", costs.published.word, 0),
-            ("published.compare", costs.published.compare, 0),
-            ("published.merge", costs.published.merge, 0),
-            ("published.tree_step", costs.published.tree_step, 0),
         ];
         for (name, cost, least) in parts {
             if cost < least || cost > DEAREST {

@@ -36,7 +36,7 @@ pub mod workload;
 mod world;
 
 pub use content::Content;
-pub use cost::{Costs, KsmCosts, PaperCosts};
+pub use cost::{Costs, KsmCosts};
 pub use frames::FrameView;
 pub use host::Host;
 pub use host::sharing_chances::SharingChances;

@@ -7,13 +7,11 @@ mod advisor;
 mod capped_ksm;
 mod ksm;
 pub(crate) mod tree;
-mod uksm_paper;
 mod unstable;
 mod xlh;
 
 pub use advisor::Advisor;
 pub use ksm::{Ksm, KsmSettings};
 pub use tree::Reachability;
-pub use uksm_paper::PaperUksm;
 pub use unstable::levels;
 pub use xlh::{Entered, Xlh, XlhSettings};

@@ -34,7 +34,7 @@ fn run(folder: &Path, experiment: &str, rest: &[&str], threads: &str) -> [String
 #[test]
 fn each_experiment_gives_the_same_bytes_each_time_and_a_table_and_a_plot() {
     let folder = folder("twice");
-    let peers = "uksm-full,ksm-advisor,published-full";
+    let peers = "uksm-full,ksm-advisor";
     for (experiment, rest) in [
         ("crowd", &["--cases", "10 idle"][..]),
         ("scatter", &["--layout", "3,32,40,guest"]),

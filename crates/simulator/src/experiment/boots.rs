@@ -30,7 +30,6 @@ pub(super) fn cases(seed: u64) -> Vec<Case> {
                 KSM_UNLIMITED,
                 KSM_SHIPPED,
                 KSM_ADVISOR,
-                Variant::Published(Governor::Full),
             ],
             limit: guests * interval + AFTER,
             ..Case::new(name.to_owned(), move || {

@@ -66,8 +66,6 @@ pub(super) enum Variant {
     KsmTree(&'static str, KsmSettings),
     /// KSM advised by I/O, as published.
     Xlh(&'static str, XlhSettings),
-    /// UKSM as published.
-    Published(Governor),
     /// All that can be merged, at each moment.
     Oracle,
     /// An index of pages, without a host.
@@ -129,7 +127,6 @@ impl Variant {
             | Variant::Xlh(name, _) => name.to_owned(),
             Variant::Oracle => "oracle".to_owned(),
             Variant::Indexed(what) => what.name().to_owned(),
-            Variant::Published(governor) => format!("published-{}", governor.name()),
         }
     }
 }

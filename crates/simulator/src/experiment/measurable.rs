@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use uksm_policy::command::Nanos;
 
-use crate::peer::{Ksm, PaperUksm, Reachability, Xlh};
+use crate::peer::{Ksm, Reachability, Xlh};
 use crate::run::Driven;
 use crate::stopwatch::Steps;
 use crate::world::{Deduplicator, Turn};
@@ -87,20 +87,6 @@ impl Measurable for Ksm {
             ("scanned_pages", self.scanned() as f64),
         ];
         named(figures.into_iter().chain(found(self.reachability())))
-    }
-}
-
-impl Measurable for PaperUksm {
-    fn bytes(&self) -> u64 {
-        PaperUksm::bytes(self)
-    }
-
-    fn figures(&self) -> BTreeMap<String, f64> {
-        let figures = [
-            ("global_rounds", self.rounds() as f64),
-            ("strength_words", self.strength() as f64),
-        ];
-        named(figures)
     }
 }
 

@@ -10,7 +10,7 @@ use super::case::{Case, MIB, Variant};
 use super::measurable::{Measurable, Oracle, mergeable_pages};
 use super::setup::Setup;
 use super::{hints, reachability};
-use crate::peer::{Ksm, PaperUksm, Xlh};
+use crate::peer::{Ksm, Xlh};
 use crate::run::Driven;
 use crate::stopwatch::{self, Real};
 use crate::world::{Alone, World};
@@ -67,10 +67,6 @@ pub(super) fn measure(setup: &Setup, case: &Case, variant: Variant) -> Result<Ca
         Variant::Ksm(_, settings) => {
             let ksm = Ksm::new(settings, setup.costs.ksm);
             Ok(course(case, variant, Alone::new(world, ksm)))
-        }
-        Variant::Published(governor) => {
-            let published = PaperUksm::new(governor, setup.seed, setup.costs.published);
-            Ok(course(case, variant, Alone::new(world, published)))
         }
     }
 }

@@ -74,7 +74,6 @@ fn for_a_while(
             KSM_UNLIMITED,
             KSM_SHIPPED,
             KSM_ADVISOR,
-            Variant::Published(Governor::Full),
         ],
         limit: seconds * SECOND,
         ..Case::new(name.to_owned(), move || vec![workload()])

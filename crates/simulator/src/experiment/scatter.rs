@@ -12,11 +12,7 @@ use crate::workload::{SECOND, Scatter};
 const PAGES: u64 = 256 * MIB;
 
 /// The deduplicators.
-const VARIANTS: [Variant; 3] = [
-    Variant::Uksm(Governor::Full),
-    KSM_UNLIMITED,
-    Variant::Published(Governor::Full),
-];
+const VARIANTS: [Variant; 2] = [Variant::Uksm(Governor::Full), KSM_UNLIMITED];
 
 pub(super) fn cases(seed: u64) -> Vec<Case> {
     let mut cases = vec![];
