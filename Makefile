@@ -9,6 +9,7 @@
 #   make bench EXPERIMENT=x COUNT=instructions PROFILE=1   and where they go, by owner
 #                              and by function, also a saved page; with CACHES=1 also what
 #                              a processor's caches would add, by a model
+#   make figure               memory saved over its cost, each setting: docs/savings.svg
 #   make traces [TRACES="redis node"]   capture them anew from real things that are started
 #                              for it, for EXPERIMENT=replay
 #   make simulate EXPERIMENT=x [SEED=1] [OPTIONS=..]   one experiment on a simulated host;
@@ -79,7 +80,7 @@ SIMULATE := $(OUTPUT)/uksm-simulate
 XTASK := $(or $(CARGO_TARGET_DIR),target)/debug/xtask
 kernels = $(foreach kernel,$(KERNEL),--kernel $(kernel))
 
-.PHONY: build test demo bench calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed native-ksm vm vm-test long-test large-test fuzz module-test debug-kernel-test kasan-kernel-test clang-kernel-test cfi-kernel-test foreign-test \
+.PHONY: build test demo bench figure calibrate calibrate-caches realism simulator simulate simulate-seeds simulate-seed native-ksm vm vm-test long-test large-test fuzz module-test debug-kernel-test kasan-kernel-test clang-kernel-test cfi-kernel-test foreign-test \
 	setup setup-test programs xtask program crates install uninstall deb deb-test deb-guest recording metrics-check board-check helm-check clean
 
 build: programs
@@ -112,6 +113,11 @@ bench: programs
 		$(OUTPUT)/uksm-bench list >&2; exit 2; }
 	$(OUTPUT)/uksm-bench bench $(EXPERIMENT) $(if $(KERNEL),--kernel $(KERNEL)) \
 		$(if $(COUNT),--count '$(COUNT)') $(if $(PROFILE),--profile) $(if $(CACHES),--caches) $(OPTIONS)
+
+figure: programs
+	$(OUTPUT)/uksm-bench bench installed --count instructions --results results/figure \
+		-- --repeats 1 --cases once,guests
+	$(OUTPUT)/uksm-bench figure results/figure/installed.json --case guests --output docs/savings.svg
 
 traces: programs
 	@python3 -B bench/traces/capture.py $(abspath $(OUTPUT))/uksm-bench $(TRACES)

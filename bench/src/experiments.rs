@@ -265,7 +265,7 @@ pub(crate) const EXPERIMENTS: [Experiment; 31] = [
     Experiment {
         name: "installed",
         question: "what a user gets with the defaults, beside KSM as hosts set it",
-        needs: Needs::memory(1024),
+        needs: Needs::memory(2432),
         is_profiled: false,
         run: installed::run,
     },

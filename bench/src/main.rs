@@ -31,7 +31,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use uksm_results::clock::Clock;
 use uksm_results::report::Report;
-use uksm_results::{exit_status, pictures};
+use uksm_results::{cost_figure, exit_status, pictures};
 
 use crate::calibration::{by_function, cpu_parts, realism};
 use crate::microbenchmarks::cost_file;
@@ -94,6 +94,17 @@ enum Command {
         /// Results
         #[arg(required = true)]
         files: Vec<PathBuf>,
+    },
+    /// Draw one case of a result of `installed` as SVG: net memory saved over the share of a core
+    Figure {
+        /// The result
+        file: PathBuf,
+        /// The case
+        #[arg(long)]
+        case: String,
+        /// Where it is written
+        #[arg(long)]
+        output: PathBuf,
     },
     /// Print results, and profiles, as tables
     Table {
@@ -197,6 +208,11 @@ fn run(command: Command) -> Result<()> {
             for file in files.iter().filter(|file| !by_function::is_profile(file)) {
                 println!("{}", pictures::draw_beside(file)?.display());
             }
+        }
+        Command::Figure { file, case, output } => {
+            let text = cost_figure::svg(&Report::read(&file)?, &case)?;
+            let written = std::fs::write(&output, text);
+            written.with_context(|| format!("cannot write {}", output.display()))?;
         }
         Command::Table { files, shown } => {
             for file in files {

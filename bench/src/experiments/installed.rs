@@ -176,8 +176,11 @@ pub(super) fn run(setup: &Setup) -> Result<Report> {
                 .collect())
         };
         let mut all = run(vec![
+            Variant::uksm_governor("quiet"),
             Variant::uksm_governor("low"),
+            Variant::uksm_governor("medium"),
             Variant::uksm_governor("full"),
+            Variant::ksm_shipped(),
             Variant::ksm("ksm-1000-50ms", Settings::at(KSMTUNED)),
             Variant::ksm_advisor(),
             Variant::ksm_unlimited(),

@@ -145,7 +145,7 @@ impl System for Uksm {
     }
 
     fn own_mib(&self) -> f64 {
-        status_mib(self.pid(), "RssAnon").unwrap_or(0.0)
+        status_mib(self.pid(), "VmRSS").unwrap_or(0.0)
     }
 
     fn figures(&self) -> BTreeMap<String, f64> {

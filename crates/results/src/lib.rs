@@ -11,6 +11,7 @@
 
 pub mod agreement;
 pub mod clock;
+pub mod cost_figure;
 pub mod exit_status;
 pub mod interval;
 pub mod over_time;

@@ -66,6 +66,71 @@ pub(crate) struct Bars<'a> {
     pub(crate) histograms: Vec<Histogram<'a>>,
 }
 
+/// The settings of a system in a figure of costs.
+#[derive(Debug, Clone)]
+pub(crate) struct CostLine<'a> {
+    /// The system.
+    pub(crate) system: &'a str,
+    /// Percent of a core, net MiB saved, and the name of each setting, the cheapest first.
+    pub(crate) points: Vec<(f64, f64, &'a str)>,
+}
+
+/// Draws what is saved over its cost as SVG; `all_equal` MiB could be saved.
+pub(crate) fn costs(
+    title: &str,
+    lines: &[CostLine<'_>],
+    all_equal: f64,
+) -> Result<String, Box<dyn Error>> {
+    below_each_other(&[(title, lines)], 480, |&(title, lines), area| {
+        let points = || lines.iter().flat_map(|line| &line.points);
+        let (least, most) = points().fold((100.0_f64, 0.0_f64), |(least, most), point| {
+            (least.min(point.0), most.max(point.0))
+        });
+        let bottom = points().fold(0.0_f64, |bottom, point| bottom.min(point.1));
+        let top = points().fold(all_equal, |top, point| top.max(point.1)) * 1.12;
+        let (left, right) = (least / 2.0, most * 2.5);
+        let mut chart = ChartBuilder::on(area)
+            .caption(title, ("sans-serif", 20))
+            .margin(12)
+            .x_label_area_size(40)
+            .y_label_area_size(60)
+            .build_cartesian_2d((left..right).log_scale(), bottom..top)?;
+        chart
+            .configure_mesh()
+            .x_desc("percent of a core")
+            .y_desc("MiB saved, net of the system's own memory")
+            .light_line_style(WHITE)
+            .draw()?;
+        let equal = [(left, all_equal), (right, all_equal)];
+        chart.draw_series(DashedLineSeries::new(equal, 2, 4, BLACK.mix(0.6).into()))?;
+        let text = |words: &str, place| Text::new(words.to_owned(), place, ("sans-serif", 14));
+        chart.draw_series([text(
+            "all equal memory",
+            (left * 1.05, all_equal + top * 0.035),
+        )])?;
+        for (line, colour) in lines.iter().zip(COLOURS.iter().rev()) {
+            let places = || line.points.iter().map(|&(share, net, _)| (share, net));
+            chart
+                .draw_series(LineSeries::new(places(), colour.stroke_width(2)))?
+                .label(line.system)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour));
+            chart.draw_series(places().map(|place| Circle::new(place, 4, colour.filled())))?;
+            chart.draw_series(
+                line.points
+                    .iter()
+                    .map(|&(share, net, setting)| text(setting, (share * 1.06, net - top * 0.012))),
+            )?;
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerRight)
+            .background_style(WHITE.mix(0.85))
+            .border_style(BLACK.mix(0.3))
+            .draw()?;
+        Ok(())
+    })
+}
+
 /// Draws histograms, one picture below the other, as SVG.
 pub(crate) fn bars(
     pictures: &[Bars<'_>],
