@@ -7,7 +7,6 @@
 //! running: the time until its common contents are shared, too, is measured.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
@@ -22,7 +21,7 @@ use crate::comparison::trial::{Trial, TrialResult, start_workload};
 use crate::comparison::watch::Watch;
 use crate::measure::duplicates::mergeable_pages;
 use crate::measure::pagemap::Counter;
-use crate::programs::redis::{Installation, Server, WriteLoad, Writes, fill, p99, write_all};
+use crate::programs::redis::{Installation, Server, WriteLoad, fill, write_all};
 use crate::setup::Setup;
 use crate::units::mib;
 use crate::variants::{System, Variant, ksm};
@@ -30,8 +29,6 @@ use crate::workload::{Process, Spec};
 
 /// Time watched after 95 %: to see the further progress, and that it stays.
 const AFTERWARDS: Duration = Duration::from_secs(2);
-/// Servers answer for this long before anything merges.
-const ALONE: Duration = Duration::from_secs(2);
 /// Longest wait until a newcomer is shared.
 const NEWCOMER: Duration = Duration::from_secs(10);
 /// Time between two looks at it.
@@ -63,8 +60,9 @@ pub(crate) fn run(setup: &Setup, sizes: &Sizes) -> Result<()> {
     let place = Installation::of(sizes.redis.clone())?;
     let settings = [
         (Variant::uksm_governor("full"), 25, sizes.rounds),
+        (Variant::uksm_governor("low"), 25, 1),
         (Variant::ksm_unlimited(), 40, sizes.rounds),
-        (Variant::ksm_shipped(), 10, 1),
+        (Variant::ksm_shipped(), 60, 1),
     ];
     let trials = settings.map(|(variant, seconds, max_runs)| Trial {
         variant,
@@ -208,21 +206,17 @@ fn merge(trial: &Trial, setup: &Setup, place: &Installation, sizes: &Sizes) -> R
     let pids = demo.pids();
     let target = mib(mergeable_pages(&pids)?);
     let load = demo.load()?;
-    let alone = Instant::now();
-    std::thread::sleep(ALONE);
     let available = kernel_file::number("/proc/meminfo", "MemAvailable")?;
 
     let mut watch = Watch::new(&pids, setup)?;
     watch.begin()?;
-    let begun = Instant::now();
     // The system serves all present and future processes: later ones are served, too.
     let mut system = trial.variant.start(setup, &[])?;
     look(trial, &mut watch, system.as_mut(), target)?;
-    let ended = Instant::now();
     let gained =
         (kernel_file::number("/proc/meminfo", "MemAvailable")? as f64 - available as f64) / 1024.0;
-    let mut figures = answers(&load.finish()?, alone..begun, begun..ended);
-    figures.insert("mem_available_mib".to_owned(), gained);
+    load.finish()?;
+    let mut figures = BTreeMap::from([("mem_available_mib".to_owned(), gained)]);
 
     stage(format!("{name}: one more redis-server"));
     let mut newcomer = Server::start(place, "newcomer", trial.variant.needs_mergeable())?;
@@ -276,20 +270,6 @@ fn look(trial: &Trial, watch: &mut Watch, system: &mut dyn System, target: f64) 
         }
     }
     Ok(())
-}
-
-/// The 99th percentile of the answers' times, before merging and during it.
-fn answers(
-    writes: &Writes,
-    before: Range<Instant>,
-    during: Range<Instant>,
-) -> BTreeMap<String, f64> {
-    let times = [("p99_ms_alone", before), ("p99_ms", during)];
-    let found = times.into_iter().filter_map(|(name, time)| {
-        let took = p99(writes, time)?;
-        Some((name.to_owned(), took.as_secs_f64() * 1e3))
-    });
-    found.collect()
 }
 
 /// The seconds until 95 % of the possible saving of all of them is reached; none if that takes too

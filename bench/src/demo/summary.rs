@@ -32,11 +32,6 @@ fn line(measured: &Measured) -> String {
     if let Some(gained) = figure("mem_available_mib") {
         parts.push(format!("MemAvailable {gained:+.0} MiB"));
     }
-    if let (Some(alone), Some(during)) = (figure("p99_ms_alone"), figure("p99_ms")) {
-        parts.push(format!(
-            "99 % of redis' writes answered in {during:.1} ms ({alone:.1} alone)"
-        ));
-    }
     parts.push(match figure("newcomer_seconds") {
         Some(seconds) => format!("one more server shared {seconds:.1} s after it was filled"),
         None => "one more server not shared in time".to_owned(),
@@ -91,17 +86,9 @@ mod tests {
         measured.cpu_seconds_of_runs = vec![0.5];
         assert!(line(&measured).contains("CPU 0.50 s (once);"));
         measured.seconds_to_95_percent = Some(2.0);
-        let times = [
-            ("newcomer_seconds", 0.5),
-            ("p99_ms", 3.0),
-            ("p99_ms_alone", 2.0),
-        ];
-        measured.figures = times.map(|(name, value)| (name.to_owned(), value)).into();
+        measured.figures = [("newcomer_seconds".to_owned(), 0.5)].into();
         let text = line(&measured);
-        assert!(
-            text.contains("95 % after 2.0 s") && text.contains("3.0 ms (2.0 alone)"),
-            "{text}"
-        );
+        assert!(text.contains("95 % after 2.0 s"), "{text}");
         assert!(text.contains("shared 0.5 s after"), "{text}");
     }
 }

@@ -13,7 +13,7 @@ mod server;
 mod values;
 
 pub(crate) use filling::fill;
-pub(crate) use load::{WriteLoad, Writes, p99, request_in_turn, write_all};
+pub(crate) use load::{WriteLoad, request_in_turn, write_all};
 pub(crate) use server::{Installation, Server};
 
 use anyhow::{Context, Result};

@@ -4,7 +4,6 @@
 //! server holds the same as after the one before, independent of other writes, so digests can be
 //! compared.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -23,19 +22,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Writes going on in a thread of their own.
 pub(crate) struct WriteLoad {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<Writes>>,
-}
-
-/// Completed writes: the start of each, and the time of its answer.
-pub(crate) type Writes = Vec<(Instant, Duration)>;
-
-/// The 99th percentile of the answers' times, for writes that began in this time.
-pub(crate) fn p99(writes: &Writes, within: Range<Instant>) -> Option<Duration> {
-    let began_in = writes.iter().filter(|(begun, _)| within.contains(begun));
-    let mut took: Vec<Duration> = began_in.map(|&(_, took)| took).collect();
-    took.sort_unstable();
-    took.get((took.len() * 99 / 100).min(took.len().checked_sub(1)?))
-        .copied()
+    thread: JoinHandle<Result<()>>,
 }
 
 impl WriteLoad {
@@ -45,23 +32,20 @@ impl WriteLoad {
         let is_stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let mut number = 0;
-            let mut writes = Vec::new();
             while !is_stopped.load(Ordering::Relaxed) {
                 for connection in &mut connections {
-                    let begun = Instant::now();
                     write(connection, seed, number)?;
-                    writes.push((begun, begun.elapsed()));
                 }
                 number += 1;
                 std::thread::sleep(PAUSE);
             }
-            Ok(writes)
+            Ok(())
         });
         WriteLoad { stop, thread }
     }
 
-    /// Ends it; returns the writes. Follow with [`write_all`].
-    pub(crate) fn finish(self) -> Result<Writes> {
+    /// Ends it. Follow with [`write_all`].
+    pub(crate) fn finish(self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.join() {
             Ok(result) => result,
@@ -105,27 +89,4 @@ pub(crate) fn request_in_turn(
         took.push(begun.elapsed());
     }
     Ok(took)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_answer_in_a_hundred_may_be_slower_and_only_those_of_the_time_count() {
-        let begin = Instant::now();
-        let at = |second| begin + Duration::from_secs(second);
-        let writes: Writes = (0..200)
-            .map(|n| (at(n), Duration::from_millis(n)))
-            .collect();
-        assert_eq!(
-            p99(&writes, at(0)..at(100)),
-            Some(Duration::from_millis(99))
-        );
-        assert_eq!(
-            p99(&writes, at(100)..at(200)),
-            Some(Duration::from_millis(199))
-        );
-        assert_eq!(p99(&writes, at(300)..at(400)), None);
-    }
 }
