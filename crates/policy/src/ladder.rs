@@ -119,13 +119,18 @@ impl Ladder {
         }
     }
 
-    /// A round of the bottom level is over. After some without news the level uses a part of its
-    /// share only, until there are news.
-    fn adjust_bottom(&mut self, params: &Params) {
+    /// A round of the bottom level is over.
+    fn end_bottom_round(&mut self, params: &Params) {
         self.calm_rounds = match std::mem::take(&mut self.has_news) {
             true => 0,
             false => self.calm_rounds.saturating_add(1),
         };
+        self.adjust_bottom(params);
+    }
+
+    /// After some rounds without news the bottom level uses a part of its share only, until there
+    /// are news.
+    fn adjust_bottom(&mut self, params: &Params) {
         let is_calm = self.calm_rounds >= CALM_ROUNDS;
         let part = if is_calm { CALM_PART } else { 1.0 };
         if let Some(share) = params.shares().first() {
@@ -138,6 +143,7 @@ impl Ladder {
         for (level, share) in self.levels.iter_mut().zip(params.shares()) {
             level.budget().set_share(share);
         }
+        self.adjust_bottom(params);
         self.looking.set_share(params.cpu * LOOKS_SHARE);
     }
 

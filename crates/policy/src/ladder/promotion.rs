@@ -130,7 +130,7 @@ impl Ladder {
         params: &Params,
     ) {
         if level == 0 {
-            self.adjust_bottom(params);
+            self.end_bottom_round(params);
         }
         if level == 0 || level == self.top() {
             return;
