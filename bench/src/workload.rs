@@ -318,7 +318,7 @@ pub(crate) fn mergeable_mib(specs: &[Spec]) -> Result<f64> {
             for held in held {
                 total += 1;
                 if held != PageContent::ZEROS {
-                    kept.insert((part.family, held.number));
+                    kept.insert((spec.seed, part.family, held.number));
                 }
             }
         }
@@ -336,6 +336,18 @@ mod tests {
             parts,
             huge: false,
             mergeable: false,
+        }
+    }
+
+    #[test]
+    fn contents_of_two_seeds_are_not_equal() {
+        let clone = spec(vec![Part::still(Contents::Distinct, 7, 1)]);
+        let other = Spec {
+            seed: 2,
+            ..clone.clone()
+        };
+        for (specs, equal) in [([&clone, &clone], 1.0), ([&clone, &other], 0.0)] {
+            assert!((mergeable_mib(&specs.map(Spec::clone)).unwrap() - equal).abs() < 1e-9);
         }
     }
 

@@ -4,11 +4,11 @@
 //! start of the daemon and the loading of its programs are in it, and so is what a system does
 //! when it is done. Huge pages are allowed, as Debian allows them, and no filter of uksm is off.
 //!
-//! Cases, of at least 256 MiB (`--size`) in all: `clone` (two equal processes), `mixed` (one
-//! process, random pages first, as many equal ones), the captured memory of `redis`, `python`,
-//! `node`, `guests`, `desktop`, as often as that takes, each time with other contents, and
-//! `zeros`: a machine that zeroes its free memory; 70 % are zeros, of which 5 % are written a
-//! minute, and are zero again. There uksm has `merge = "zero"`, and KSM `use_zero_pages`.
+//! Cases, of mappings of at least 256 MiB (`--size`) in all: `clone` (two equal processes), `mixed`
+//! (one process, random pages first, as many equal ones), the captured memory of `redis`, `python`,
+//! `node`, `guests`, `desktop`, as often as that takes, each time with other contents, and `zeros`:
+//! a machine that zeroes its free memory; 70 % are zeros, of which 5 % are written a minute, and
+//! are zero again. There uksm has `merge = "zero"`, and KSM `use_zero_pages`.
 //!
 //! Figures, the means of all runs with their intervals:
 //!

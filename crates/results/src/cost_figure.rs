@@ -2,7 +2,8 @@
 //! took, a line for the settings of each system.
 //!
 //! It takes a result whose variants ran for the same time, and have the figures `cpu` and
-//! `net_mib`. A dotted line shows what merging everything would save.
+//! `net_mib`. A dotted line shows what merging all pages that programs wrote would save; zeros that
+//! the kernel frees when huge pages are split come on top.
 
 use anyhow::{Result, anyhow, ensure};
 
@@ -21,14 +22,15 @@ pub fn svg(report: &Report, case: &str) -> Result<String> {
         else {
             return Err(anyhow!("{} {case}: no figures cpu and net_mib", one.name));
         };
+        let window = one.looks.0.last().map_or(0.0, |look| look.seconds);
         ensure!(
-            *cpu > 0.0 && one.wall_seconds > 0.0,
+            *cpu > 0.0 && window > 0.0,
             "{} {case}: it took no time",
             one.name
         );
         all_equal = all_equal.max(one.mergeable_mib);
         let (system, setting) = one.name.split_once('-').unwrap_or((&one.name, ""));
-        let point = (100.0 * cpu / one.wall_seconds, net_mib, setting);
+        let point = (100.0 * cpu / window, net_mib, setting.to_owned());
         match lines.iter_mut().find(|line| line.system == system) {
             Some(line) => line.points.push(point),
             None => lines.push(CostLine {
@@ -40,21 +42,42 @@ pub fn svg(report: &Report, case: &str) -> Result<String> {
     ensure!(!lines.is_empty(), "the result has no case '{case}'");
     for line in &mut lines {
         line.points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        join_names(&mut line.points, all_equal);
     }
     let title = format!("{case}, Linux {} ({})", report.kernel, report.machine());
     plot::costs(&title, &lines, all_equal).map_err(|error| anyhow!("cannot draw: {error}"))
+}
+
+/// Points that lie on each other have their names at the first of them.
+fn join_names(points: &mut [(f64, f64, String)], all_equal: f64) {
+    let mut first = 0;
+    for number in 1..points.len() {
+        let (before, here) = points.split_at_mut(number);
+        let (named, point) = (&mut before[first], &mut here[0]);
+        let is_near = point.0 < named.0 * 1.2 && (point.1 - named.1).abs() < all_equal * 0.05;
+        if is_near {
+            named.2 += ", ";
+            named.2 += &std::mem::take(&mut point.2);
+        } else {
+            first = number;
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::Measured;
+    use crate::timeline::{Look, Timeline};
 
     fn measured(name: &str, figures: &[(&str, f64)]) -> Measured {
         Measured {
             name: name.to_owned(),
             case: "guests".to_owned(),
-            wall_seconds: 30.0,
+            looks: Timeline(vec![Look {
+                seconds: 30.0,
+                ..Look::default()
+            }]),
             mergeable_mib: 50.0,
             figures: figures
                 .iter()
@@ -62,6 +85,20 @@ mod tests {
                 .collect(),
             ..Measured::default()
         }
+    }
+
+    #[test]
+    fn names_of_points_on_each_other_are_joined() {
+        let named = |name: &str| name.to_owned();
+        let mut points = [
+            (2.0, 10.0, named("quiet")),
+            (9.5, 620.0, named("full")),
+            (9.6, 614.0, named("low")),
+            (9.7, 300.0, named("half")),
+        ];
+        join_names(&mut points, 544.0);
+        let names = points.map(|point| point.2);
+        assert_eq!(names, ["quiet", "full, low", "", "half"]);
     }
 
     #[test]

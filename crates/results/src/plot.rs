@@ -72,7 +72,7 @@ pub(crate) struct CostLine<'a> {
     /// The system.
     pub(crate) system: &'a str,
     /// Percent of a core, net MiB saved, and the name of each setting, the cheapest first.
-    pub(crate) points: Vec<(f64, f64, &'a str)>,
+    pub(crate) points: Vec<(f64, f64, String)>,
 }
 
 /// Draws what is saved over its cost as SVG; `all_equal` MiB could be saved.
@@ -105,11 +105,11 @@ pub(crate) fn costs(
         chart.draw_series(DashedLineSeries::new(equal, 2, 4, BLACK.mix(0.6).into()))?;
         let text = |words: &str, place| Text::new(words.to_owned(), place, ("sans-serif", 14));
         chart.draw_series([text(
-            "all equal memory",
+            "equal pages that programs wrote",
             (left * 1.05, all_equal + top * 0.035),
         )])?;
         for (line, colour) in lines.iter().zip(COLOURS.iter().rev()) {
-            let places = || line.points.iter().map(|&(share, net, _)| (share, net));
+            let places = || line.points.iter().map(|point| (point.0, point.1));
             chart
                 .draw_series(LineSeries::new(places(), colour.stroke_width(2)))?
                 .label(line.system)
@@ -118,7 +118,7 @@ pub(crate) fn costs(
             chart.draw_series(
                 line.points
                     .iter()
-                    .map(|&(share, net, setting)| text(setting, (share * 1.06, net - top * 0.012))),
+                    .map(|(share, net, setting)| text(setting, (share * 1.06, net - top * 0.012))),
             )?;
         }
         chart
