@@ -433,8 +433,9 @@ impl Engine {
         if selection.picks.is_empty() {
             if selection.round_over {
                 let scale = self.scale();
+                let (level, v_dup) = (selection.level, self.params.v_dup);
                 self.ladder
-                    .end_round(selection.level, &mut self.regions, &scale, &self.params);
+                    .end_round(level, &mut self.regions, &scale, v_dup);
             }
             return None;
         }

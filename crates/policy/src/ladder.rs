@@ -45,9 +45,9 @@ const CHECKS_SHARE: f64 = 0.5;
 /// The part of the governor's share for looks at regions that are watched or on trial.
 const LOOKS_SHARE: f64 = 1.0 / 32.0;
 /// Rounds of the bottom level without news after which the host counts as calm, and the part of its
-/// share that the level uses then.
+/// samples that the level takes then.
 const CALM_ROUNDS: u32 = 16;
-const CALM_PART: f64 = 0.2;
+const CALM_PART: f64 = 0.1;
 /// Lists of a large host come in bursts: their time is given this long ahead at once.
 const WATCHED_IN_ADVANCE: Nanos = 2 * SECOND;
 
@@ -119,23 +119,15 @@ impl Ladder {
         }
     }
 
-    /// A round of the bottom level is over.
-    fn end_bottom_round(&mut self, params: &Params) {
+    /// A round of the bottom level is over: after some without news the level takes a part of its
+    /// samples only, until there are news. Its share stays, since it pays for others, too.
+    fn end_bottom_round(&mut self) {
         self.calm_rounds = match std::mem::take(&mut self.has_news) {
             true => 0,
             false => self.calm_rounds.saturating_add(1),
         };
-        self.adjust_bottom(params);
-    }
-
-    /// After some rounds without news the bottom level uses a part of its share only, until there
-    /// are news.
-    fn adjust_bottom(&mut self, params: &Params) {
         let is_calm = self.calm_rounds >= CALM_ROUNDS;
-        let part = if is_calm { CALM_PART } else { 1.0 };
-        if let Some(share) = params.shares().first() {
-            self.levels[0].budget().set_share(share * part);
-        }
+        self.levels[0].set_part(if is_calm { CALM_PART } else { 1.0 });
     }
 
     /// The governor's share has changed.
@@ -143,7 +135,6 @@ impl Ladder {
         for (level, share) in self.levels.iter_mut().zip(params.shares()) {
             level.budget().set_share(share);
         }
-        self.adjust_bottom(params);
         self.looking.set_share(params.cpu * LOOKS_SHARE);
     }
 

@@ -26,7 +26,6 @@ fn calm(governor: Governor) -> Run {
 
 #[test]
 fn where_nothing_happens_a_twentieth_of_a_percent_of_a_core_is_used() {
-    // Quiet has rounds of 20 s, and finds it out later.
     let bounds = [0.0005, 0.0005, 0.0005, 0.001];
     for (governor, bound) in Governor::ALL.into_iter().zip(bounds) {
         let mut run = calm(governor);

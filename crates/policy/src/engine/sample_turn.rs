@@ -154,7 +154,7 @@ impl Engine {
         if is_round_over {
             let level = self.answer.level();
             self.ladder
-                .end_round(level, &mut self.regions, scale, &self.params);
+                .end_round(level, &mut self.regions, scale, self.params.v_dup);
         }
     }
 

@@ -71,6 +71,8 @@ pub(super) struct Quota {
 pub(crate) struct Level {
     budget: CpuBudget,
     round_time: Nanos,
+    /// The part of the samples of a round that are taken.
+    part: f64,
     /// Its members are swept, as it is the top level.
     is_swept: bool,
     members: Vec<Member>,
@@ -96,6 +98,7 @@ impl Level {
             .map(|(share, round_time)| Level {
                 budget: CpuBudget::new(share, params.sleep),
                 round_time,
+                part: 1.0,
                 is_swept: false,
                 members: vec![],
                 struck: 0,
@@ -118,6 +121,11 @@ impl Level {
     /// Its share of the processor.
     pub(crate) fn budget(&mut self) -> &mut CpuBudget {
         &mut self.budget
+    }
+
+    /// The next rounds take this part of the samples that the share pays for.
+    pub(super) fn set_part(&mut self, part: f64) {
+        self.part = part;
     }
 
     /// Its figures, as the level of this number, with the pages of its members.
@@ -232,9 +240,8 @@ impl Level {
             }
         }
         // A round shorter than a sleep takes place once a sleep, and must make up for it.
-        let samples = self
-            .affordable(self.round_time.max(self.budget.period()))
-            .max(1);
+        let samples = self.affordable(self.round_time.max(self.budget.period()));
+        let samples = convert::count(convert::float(samples) * self.part).max(1);
         let total = self.total.max(1);
         // 2^64 divided by the golden ratio: its multiples fall evenly.
         let phase = self.rounds.wrapping_mul(0x9E37_79B9_7F4A_7C15);

@@ -22,7 +22,6 @@ use super::Ladder;
 use crate::clock::Moment;
 use crate::command::Nanos;
 use crate::ids::RegionId;
-use crate::params::Params;
 use crate::region::cow::{Permission, Ruling};
 use crate::region::duplication::{Scale, Verdict};
 use crate::region::{Region, Regions, State, SweepEnd};
@@ -127,10 +126,10 @@ impl Ladder {
         level: usize,
         regions: &mut Regions,
         scale: &Scale,
-        params: &Params,
+        v_dup: f64,
     ) {
         if level == 0 {
-            self.end_bottom_round(params);
+            self.end_bottom_round();
         }
         if level == 0 || level == self.top() {
             return;
@@ -139,8 +138,7 @@ impl Ladder {
         for id in members {
             let duplication = regions[id].duplication();
             if duplication.verdict(scale) == Verdict::Below
-                || (duplication.samples() >= MIN_SAMPLES
-                    && duplication.estimate(scale) < params.v_dup)
+                || (duplication.samples() >= MIN_SAMPLES && duplication.estimate(scale) < v_dup)
             {
                 self.counts.demoted += 1;
                 regions[id].set_standing(if level == 1 {
