@@ -126,7 +126,7 @@ pub(super) struct Step {
     pub(super) held_bytes: Option<f64>,
     /// Pages merged.
     pub(super) merged_pages: Option<f64>,
-    /// Pages that the daemon gave their own copies again.
+    /// Pages that the daemon gave their own copies, those given back included.
     pub(super) broken_pages: Option<f64>,
     /// Merged pages that processes wrote or unmapped.
     pub(super) written_pages: Option<f64>,

@@ -14,7 +14,7 @@ uksm_policy::counters! {
         cpu_seconds: f64,
         /// Pages merged, with frames or with the zero page.
         merged_pages: u64,
-        /// Pages that the daemon gave their own copies again.
+        /// Pages that the daemon gave their own copies, those given back included.
         broken_pages: u64,
         /// Pages that were merged, and that their processes wrote or unmapped since: a lower bound.
         #[serde(default)]

@@ -150,7 +150,7 @@ fn merging() -> Vec<StatusRow> {
         .by("outcome"),
         StatusRow::counter(
             "broken_pages",
-            "Pages that the daemon gave their own copies again",
+            "Pages that the daemon gave their own copies, those given back included",
             |status| one(status.kernel.counts.broken),
         ),
         StatusRow::counter(
@@ -515,7 +515,7 @@ fn ledger() -> Vec<StatusRow> {
         ),
         StatusRow::counter(
             "ledger_broken_pages",
-            "Pages that the daemon gave their own copies again",
+            "Pages that the daemon gave their own copies, those given back included",
             |status| total(status, |of| of.broken_pages),
         ),
         StatusRow::counter(
