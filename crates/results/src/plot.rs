@@ -2,16 +2,13 @@
 
 use std::error::Error;
 
-use plotters::coord::Shift;
-use plotters::coord::types::RangedCoordf64;
+use plotters::coord::{CoordTranslate, Shift};
 use plotters::prelude::*;
 
 use crate::Row;
 
 /// Where a picture is drawn.
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-/// Two axes of numbers.
-type Axes = Cartesian2d<RangedCoordf64, RangedCoordf64>;
 
 const WIDTH: u32 = 900;
 /// Dark enough on white, told apart by most colour-blind people (Okabe and Ito).
@@ -121,13 +118,7 @@ pub(crate) fn costs(
                     .map(|(share, net, setting)| text(setting, (share * 1.06, net - top * 0.012))),
             )?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::LowerRight)
-            .background_style(WHITE.mix(0.85))
-            .border_style(BLACK.mix(0.3))
-            .draw()?;
-        Ok(())
+        draw_labels(&mut chart, SeriesLabelPosition::LowerRight)
     })
 }
 
@@ -249,8 +240,8 @@ fn below_each_other<P>(
 }
 
 /// Says there which colour is which.
-fn draw_labels<'a>(
-    chart: &mut ChartContext<'a, SVGBackend<'a>, Axes>,
+fn draw_labels<'a, C: CoordTranslate>(
+    chart: &mut ChartContext<'a, SVGBackend<'a>, C>,
     position: SeriesLabelPosition,
 ) -> Result<(), Box<dyn Error>> {
     chart

@@ -130,8 +130,9 @@ impl Ladder {
     ) {
         if level == 0 {
             self.end_bottom_round();
+            return;
         }
-        if level == 0 || level == self.top() {
+        if level == self.top() {
             return;
         }
         let members: Vec<RegionId> = self.levels[level].members().collect();
